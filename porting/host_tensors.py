@@ -14,9 +14,9 @@ __all__ = [
     "TENSOR_BASE",
     "HostTensor",
     "host_tensors",
+    "read_registry",
     "refuse_gradient_hooks",
     "refuse_shared_memory",
-    "registry_of",
     "walk_modules",
 ]
 
@@ -41,7 +41,7 @@ def host_tensors(model: nn.Module) -> List[HostTensor]:
     found: Dict[int, Tuple[str, torch.Tensor, List[str]]] = {}
     for kind in ("parameter", "buffer"):
         for prefix, module in walk_modules(model):
-            for name, tensor in registry_of(module, f"_{kind}s").items():
+            for name, tensor in read_registry(module, f"_{kind}s").items():
                 if tensor is not None:
                     found.setdefault(id(tensor), (kind, tensor, []))[2].append(prefix + name)
     entries = [HostTensor(names[0], kind, tensor, tuple(names)) for kind, tensor, names in found.values()]
@@ -93,7 +93,7 @@ def _find_extent(tensor: torch.Tensor) -> Tuple[int, int]:
     return start, start + (int(last) + 1) * tensor.element_size()
 
 
-def registry_of(module: nn.Module, name: str) -> MutableMapping[str, Any]:
+def read_registry(module: nn.Module, name: str) -> MutableMapping[str, Any]:
     """Return one of the dictionaries of `module`; scripted and traced modules keep theirs in C++."""
     registry: MutableMapping[str, Any] = module.__dict__[name] if name in module.__dict__ else getattr(module, name)
     return registry
@@ -106,7 +106,7 @@ def walk_modules(model: nn.Module) -> List[Tuple[str, nn.Module]]:
     def walk(module: nn.Module, prefix: str) -> None:
         if id(module) not in found:
             found[id(module)] = (prefix, module)
-            for name, child in registry_of(module, "_modules").items():
+            for name, child in read_registry(module, "_modules").items():
                 if child is not None:
                     walk(child, f"{prefix}{name}.")
 

@@ -16,12 +16,12 @@ from .structure import flatten_tensors
 __all__ = [
     "NOT_THE_USERS",
     "AttributesBefore",
-    "attributes_kept",
-    "eval_modes",
+    "find_tensor",
+    "keep_attributes",
+    "keep_train_modes",
+    "list_plain_modules",
     "materialise_lazy_modules",
-    "modules_of",
-    "tensor_in",
-    "train_modes_kept",
+    "switch_to_eval",
 ]
 
 IsDeviceTensor = Callable[[torch.Tensor], bool]
@@ -32,7 +32,7 @@ NOT_THE_USERS = frozenset(["_parameters", "_buffers", "_modules", "_flat_weights
 
 
 @contextmanager
-def train_modes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
+def keep_train_modes(modules: Iterable[nn.Module]) -> Iterator[None]:
     """Give each of `modules` the train or eval mode back that it has now."""
     before = [(module, module.training) for module in modules]
     try:
@@ -43,19 +43,19 @@ def train_modes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 @contextmanager
-def eval_modes(modules: Iterable[nn.Module]) -> Iterator[None]:
+def switch_to_eval(modules: Iterable[nn.Module]) -> Iterator[None]:
     """Put `modules` into eval mode while the context lasts.
 
     The flags are set directly: a user's own `train()` may do more than switch a mode.
     """
     switched = list(modules)
-    with train_modes_kept(switched):
+    with keep_train_modes(switched):
         for module in switched:
             module.training = False
         yield
 
 
-def modules_of(model: nn.Module) -> Dict[str, nn.Module]:
+def list_plain_modules(model: nn.Module) -> Dict[str, nn.Module]:
     """List the modules of `model` by the prefix of their names, and what a wrapper runs without having it as a part.
 
     Scripted modules are left out: their attributes are in C++.
@@ -98,7 +98,7 @@ class AttributesBefore:
             is_same = value is self._attributes.get(name, self)
             is_same = is_same and _identify_items(value) == _identify_items(self._contents.get(name))
             if name not in NOT_THE_USERS and not is_same:
-                tensor = tensor_in(value, self._is_device_tensor)
+                tensor = find_tensor(value, self._is_device_tensor)
                 if tensor is not None:
                     found[name] = tensor
         return found
@@ -123,11 +123,11 @@ class AttributesBefore:
         computed_by_hooks = {str(getattr(hook, "name", getattr(hook, "_tensor_name", ""))) for hook in hooks}
         for name, tensor in self.leftovers().items():
             if name not in computed_by_hooks:
-                yield leftover_finding(self._prefix + name, place_of(self._module, name, tensor))
+                yield make_leftover_finding(self._prefix + name, place_of(self._module, name, tensor))
 
 
 @contextmanager
-def attributes_kept(
+def keep_attributes(
     model: nn.Module,
     *,
     is_device_tensor: IsDeviceTensor,
@@ -141,7 +141,7 @@ def attributes_kept(
     """
     noted = [
         AttributesBefore(prefix, module, is_device_tensor=is_device_tensor)
-        for prefix, module in modules_of(model).items()
+        for prefix, module in list_plain_modules(model).items()
     ]
     try:
         yield
@@ -153,12 +153,12 @@ def attributes_kept(
             before.restore()
 
 
-def tensor_in(value: object, is_wanted: IsDeviceTensor) -> Optional[torch.Tensor]:
+def find_tensor(value: object, is_wanted: IsDeviceTensor) -> Optional[torch.Tensor]:
     """Return the first wanted tensor in `value`, which may be nested: an LSTM's state is a tuple of two tensors."""
     return next(filter(is_wanted, flatten_tensors(value)), None)
 
 
-def leftover_finding(name: str, place: Optional[Place]) -> Finding:
+def make_leftover_finding(name: str, place: Optional[Place]) -> Finding:
     """Say (C014) that the attribute `name` does not keep what `forward` put there."""
     return Finding(
         "C014",
@@ -190,5 +190,5 @@ def materialise_lazy_modules(model: nn.Module, args: Sequence[Any], kwargs: Mapp
     """
     if not any(is_lazy(tensor) for tensor in [*model.parameters(), *model.buffers()]):
         return
-    with eval_modes(model.modules()), torch.no_grad():
+    with switch_to_eval(model.modules()), torch.no_grad():
         model(*args, **kwargs)

@@ -11,10 +11,10 @@ import torch
 
 __all__ = [
     "StructureAdapter",
+    "find_opaque_holder",
     "flatten_tensors",
     "make_call_arguments",
     "map_tensors",
-    "opaque_holder",
     "outline",
     "rebuild",
     "register_structure_adapter",
@@ -101,17 +101,17 @@ def make_call_arguments(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}
 
 
-def opaque_holder(value: Any) -> Optional[Any]:
+def find_opaque_holder(value: Any) -> Optional[Any]:
     """Return the first object inside `value` that holds tensors where `flatten_tensors` does not find them, or None.
 
-    >>> opaque_holder([{torch.tensor(1)}, {"k": torch.tensor(2)}])
+    >>> find_opaque_holder([{torch.tensor(1)}, {"k": torch.tensor(2)}])
     {tensor(1)}
     """
     if isinstance(value, (torch.Tensor, torch.nn.Module, type)) or adapter_for(value) is not None:
         return None
     if isinstance(value, (Mapping, list, tuple)):
         items = value.values() if isinstance(value, Mapping) else value
-        return next((found for found in map(opaque_holder, items) if found is not None), None)
+        return next((found for found in map(find_opaque_holder, items) if found is not None), None)
     hidden = list(value) if isinstance(value, (set, frozenset)) else list(getattr(value, "__dict__", {}).values())
     return value if flatten_tensors(hidden) else None
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, List, Mapping, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 from tqdm import tqdm
 
 from .api import PortedModel
 from .api.fit_checkpoints import FitCheckpoints, FitProgress
+from .structure import make_call_arguments
 
 __all__ = ["fit"]
 
@@ -62,10 +63,8 @@ def fit(
         length = len(loader) - num_seen if batches is not loader and hasattr(loader, "__len__") else None
         bar = tqdm(batches, desc="batches", total=length, leave=False, disable=not progress)
         for batch in bar:
-            if isinstance(batch, Mapping):
-                returned = ported(**batch)
-            else:
-                returned = ported(*batch) if isinstance(batch, (tuple, list)) else ported(batch)
+            args, kwargs = make_call_arguments(batch)
+            returned = ported(*args, **kwargs)
             loss = float(ported.loss_of(returned).float().mean())
             made.note_call(loss)
             if not math.isfinite(loss):

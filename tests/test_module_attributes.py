@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from porting.diagnostics import Place
-from porting.module_attributes import attributes_kept, eval_modes, modules_of, tensor_in, train_modes_kept
+from porting.module_attributes import find_tensor, keep_attributes, keep_train_modes, list_plain_modules, switch_to_eval
 
 PLACE = Place("train.py", 3)
 
@@ -28,7 +28,7 @@ def is_on_device(tensor):
 
 
 def kept(model, found):
-    return attributes_kept(model, is_device_tensor=is_on_device, place_of=lambda *_: PLACE, report=found.append)
+    return keep_attributes(model, is_device_tensor=is_on_device, place_of=lambda *_: PLACE, report=found.append)
 
 
 def device_tensor():
@@ -95,16 +95,16 @@ def test_what_torchs_own_hooks_compute_is_restored_without_a_word():
 def test_the_module_behind_a_wrapper_is_looked_at_too():
     wrapper, inner = nn.Identity(), Keeping()
     wrapper._porting_model = SimpleNamespace()
-    assert list(modules_of(wrapper).values()) == [wrapper]
+    assert list(list_plain_modules(wrapper).values()) == [wrapper]
 
     wrapper.__dict__["_porting_model"] = inner
 
-    assert list(modules_of(wrapper).values()) == [inner]
+    assert list(list_plain_modules(wrapper).values()) == [inner]
 
 
 def test_only_wanted_tensors_are_found():
-    assert tensor_in({"a": [torch.ones(1)]}, is_on_device) is None
-    assert tensor_in({"a": [torch.ones(1), device_tensor()]}, is_on_device).is_meta
+    assert find_tensor({"a": [torch.ones(1)]}, is_on_device) is None
+    assert find_tensor({"a": [torch.ones(1), device_tensor()]}, is_on_device).is_meta
 
 
 class Stubborn(nn.Module):
@@ -116,7 +116,7 @@ class Stubborn(nn.Module):
 
 def test_modes_are_given_back():
     model = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
-    modes = train_modes_kept(model.modules())
+    modes = keep_train_modes(model.modules())
 
     with modes:
         model.train()
@@ -127,7 +127,7 @@ def test_modes_are_given_back():
 def test_eval_modes_last_as_long_as_the_context():
     module = Stubborn()
 
-    with eval_modes(module.modules()):
+    with switch_to_eval(module.modules()):
         during = module.training
 
     assert (during, module.training) == (False, True)

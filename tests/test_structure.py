@@ -11,9 +11,9 @@ from hypothesis import given
 
 from porting.structure import (
     StructureAdapter,
+    find_opaque_holder,
     flatten_tensors,
     map_tensors,
-    opaque_holder,
     rebuild,
     register_structure_adapter,
 )
@@ -202,20 +202,20 @@ def test_the_unfinished_protocol_says_what_is_missing():
 def test_an_object_that_hides_tensors_is_found():
     hidden = Boxed(torch.tensor(1))
 
-    assert opaque_holder([{"k": (hidden,)}]) is hidden
+    assert find_opaque_holder([{"k": (hidden,)}]) is hidden
 
 
 def test_a_set_of_tensors_is_an_opaque_holder():
     hidden = {torch.tensor(1)}
 
-    assert opaque_holder([hidden]) is hidden
+    assert find_opaque_holder([hidden]) is hidden
 
 
 @given(structures())
 def test_what_can_be_taken_apart_hides_nothing(structure):
-    assert opaque_holder(structure) is None
+    assert find_opaque_holder(structure) is None
 
 
 @pytest.mark.usefixtures("boxes_are_known")
 def test_an_object_with_an_adapter_hides_nothing():
-    assert opaque_holder(Boxed(torch.tensor(1))) is None
+    assert find_opaque_holder(Boxed(torch.tensor(1))) is None

@@ -18,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from porting.adapters.checkpoints import make_foreign_error
 from porting.data.files import make_file_error, require_file
+from porting.diagnostics import list_names
 
 __all__ = ["load_chainer_npz"]
 
@@ -70,7 +71,7 @@ def load_chainer_npz(
     for name, source in copies.sources.items():
         parts = [arrays[entry] for entry in source.entries]
         if any(part is None for part in parts):
-            entries = ", ".join(f"`{entry}`" for entry, part in zip(source.entries, parts) if part is None)
+            entries = list_names(entry for entry, part in zip(source.entries, parts) if part is None)
             problems.append(f"{entries} has no value: the link was saved before its first batch")
             continue
         values[name] = source.convert(*parts)

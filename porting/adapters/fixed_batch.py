@@ -24,7 +24,7 @@ import numpy
 import torch
 import torch.utils.data
 
-from porting.diagnostics import BatchError
+from porting.diagnostics import BatchError, list_names
 from porting.options import is_count
 from porting.structure import replace_item
 
@@ -172,7 +172,7 @@ def _read_label(sample: Any, label: Union[int, str]) -> Any:
     if isinstance(sample, Mapping):
         if label in sample:
             return sample[label]
-        has = "the keys " + ", ".join(f"`{key}`" for key in sample)
+        has = "the keys " + list_names(sample)
     else:
         if isinstance(label, int) and -len(sample) <= label < len(sample):
             return sample[label]

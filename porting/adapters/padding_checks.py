@@ -9,7 +9,7 @@ from typing import Any, Optional, Set, Tuple
 from torch import nn
 
 from porting.adapters.fixed_batch import IGNORE_LABEL
-from porting.diagnostics import BatchError, Finding, Severity, caller_place
+from porting.diagnostics import BatchError, Finding, Severity, caller_place, list_names
 from porting.options import PortOptions
 
 __all__ = ["check_ignore_label", "note_batchnorm", "note_statistics_of_one_replica"]
@@ -75,10 +75,9 @@ def note_batchnorm(model: nn.Module) -> Optional[Finding]:
     names = [name or "the model itself" for name in found]
     if not names:
         return None
-    shown = ", ".join(f"`{name}`" for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return Finding(
         "B008",
-        f"padded samples enter the batch statistics of {shown}",
+        f"padded samples enter the batch statistics of {list_names(names, most=3)}",
         place=caller_place(),
         notes="the padding repeats sample 0: the loss ignores it, a mean over the batch does not",
         help=(
@@ -102,13 +101,13 @@ def note_statistics_of_one_replica(model: nn.Module, options: PortOptions) -> Tu
     ]
     if not norms:
         return ()
-    others = f" and {len(norms) - 1} more" if len(norms) > 1 else ""
     finding = Finding(
         "P011",
         place=caller_place(),
         label="this port",
         notes=(
-            f"`{norms[0]}`{others}: each of the {options.replicas} replicas has statistics of its own micro-batches",
+            f"{list_names(norms, most=1)}: each of the {options.replicas} replicas has statistics of its own "
+            "micro-batches",
             "those of the first come to the host: into `state_dict()`, and to the port's inference",
         ),
         help="say that this is meant: `PortOptions(broadcast_buffers=False)`",

@@ -29,7 +29,6 @@ class PortableLosses(TorchFunctionMode):
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Compute a loss that the device lacks by other operators, and pass everything else on."""
         kwargs = kwargs or {}
         formula = _FORMULAS.get(func)
         loss = None if formula is None else formula(*args, **kwargs)

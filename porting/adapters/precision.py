@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from porting.diagnostics import Finding
-from porting.host_tensors import registry_of, walk_modules
+from porting.host_tensors import read_registry, walk_modules
 from porting.options import PortOptions, require_precision
 
 __all__ = ["PrecisionPlan", "apply_precision", "cast_floats", "cast_weights"]
@@ -106,7 +106,7 @@ def _swap_weights(
     module: nn.Module, dtype: torch.dtype, casts: Dict[int, torch.Tensor], undone: ExitStack
 ) -> Dict[str, torch.Tensor]:
     """Put casts in the place of the parameters of `module` and return these; `casts` are those of shared ones."""
-    registry = registry_of(module, "_parameters")
+    registry = read_registry(module, "_parameters")
     there = {name: tensor for name, tensor in registry.items() if tensor is not None and not is_lazy(tensor)}
     own = {name: tensor for name, tensor in there.items() if tensor.is_floating_point() and tensor.dtype != dtype}
     undone.callback(registry.update, own)
@@ -123,7 +123,7 @@ def _swap_weights(
 
 def _look_up_uncast(module: nn.Module, own: Mapping[str, torch.Tensor], dtype: torch.dtype, undone: ExitStack) -> None:
     """Give an embedding its `own` parameters back while it runs, and cast what it has found."""
-    registry = registry_of(module, "_parameters")
+    registry = read_registry(module, "_parameters")
     casts = {name: registry[name] for name in own}
 
     def before(_module: nn.Module, _inputs: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from torch import nn
 
-from porting.diagnostics import OptionError
+from porting.diagnostics import OptionError, list_names
 from porting.options import PortOptions
 from porting.structure import map_tensors
 
@@ -24,8 +24,8 @@ def require_modules(model: nn.Module, options: PortOptions) -> None:
     for option, name in named:
         if name not in known:
             inner = [other for other in known if other.endswith(f".{name}")]
-            near = _quote_names(difflib.get_close_matches(name, known, n=3) or inner[:3])
-            outermost = _quote_names([other for other in known if "." not in other][:8])
+            near = list_names(difflib.get_close_matches(name, known, n=3) or inner[:3])
+            outermost = list_names([other for other in known if "." not in other][:8])
             raise OptionError.at_caller(
                 "P007",
                 message=f"`{option}` names `{name}`, but the model has no such module",
@@ -92,7 +92,7 @@ def check_order(options: PortOptions, begun: Sequence[str]) -> None:
         raise OptionError.at_caller(
             "P009",
             message=f"`forward` does not call `{missing[0]}`, so that no stage begins there",
-            notes=f"it began: {_quote_names(begun) or 'none'}",
+            notes=f"it began: {list_names(begun) or 'none'}",
             help="name a module that is called itself: containers such as ModuleList are not, their items are",
         )
     called = list(dict.fromkeys(begun))
@@ -101,7 +101,7 @@ def check_order(options: PortOptions, begun: Sequence[str]) -> None:
         raise OptionError.at_caller(
             "P009",
             message="the model runs its stages in another order than `stages` lists them",
-            notes=(f"listed: {_quote_names(stages)}", f"begun: {_quote_names(begun)}"),
+            notes=(f"listed: {list_names(stages)}", f"begun: {list_names(begun)}"),
             help="list them as they run; a module that is called from two stages needs a stage of its own each time",
         )
 
@@ -144,10 +144,6 @@ def _begin_block(module: nn.Module, name: str, ipu: int, backend: Any, undone: E
         ) from error
     for number in set(module._forward_pre_hooks) - before:
         undone.callback(module._forward_pre_hooks.pop, number, None)
-
-
-def _quote_names(names: Any) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _find_even_cuts(sizes: Sequence[int], num_parts: int) -> List[int]:

@@ -35,7 +35,6 @@ class PrintGuard(TorchFunctionMode):
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Refuse text of device tensors and pass everything else on."""
         if func in _PRINTING and args[0].device.type == "ipu":
             raise CaptureError.at_caller(
                 "C010",
@@ -145,7 +144,6 @@ class _AutogradGuard(TorchFunctionMode):
         self._refused = _AUTOGRAD | _HOOKS if trains else _AUTOGRAD
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Refuse autograd on the device's tensors and pass everything else on."""
         kwargs = kwargs or {}
         if func in self._refused and _list_device_tensors(args, kwargs):
             if func not in _HOOKS or torch.is_grad_enabled() or not self._was_on:

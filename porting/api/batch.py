@@ -30,7 +30,6 @@ _KEEP_SHAPES = (
     "let every batch have the same shape: `ported.dataloader(...)`, `drop_last=True`, or "
     "`FixedBatchDataset(dataset, samples_per_call)` for the last one"
 )
-_IN_THE_FIRST = "in the batch that was compiled for"
 
 
 def make_dataloader(port: Port, source: Any, *, training: bool, batch_size: Optional[int], **settings: Any) -> Any:
@@ -74,10 +73,9 @@ def check_first_batch(port: Port, args: Sequence[Any], kwargs: Mapping[str, Any]
 def check_labels(port: Port, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Refuse a training call without labels (D006), or with arguments that fit neither model nor label (L006)."""
     if port.loss is not None and not has_labels(port, args, kwargs):
-        raise DeviceError.of(
+        raise DeviceError.at_caller(
             "D006",
             message="a training call got no labels",
-            place=caller_place(),
             label="this call",
             help=(
                 "pass them, `ported(inputs, labels)`, or use `ported.inference()(inputs)`",
@@ -92,10 +90,9 @@ def _refuse_arrays(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     for name, value in named:
         if hasattr(value, "__array_interface__") and not isinstance(value, torch.Tensor):
             kind = type(value)
-            raise BatchError.of(
+            raise BatchError.at_caller(
                 "B012",
                 message=f"{name} is a {kind.__module__}.{kind.__qualname__}, not a tensor",
-                place=caller_place(),
                 label="this call",
                 help="convert it: `torch.from_numpy(...)`, or take batches from `ported.dataloader(dataset)`",
             )
@@ -106,10 +103,9 @@ def _check_rows(options: PortOptions, args: Sequence[Any], kwargs: Mapping[str, 
     rows = [tensor.shape[0] for tensor in tensors]
     # some arguments may hold no samples, as the edges of a graph
     if rows and options.samples_per_call not in rows:
-        raise BatchError.of(
+        raise BatchError.at_caller(
             "B001",
             message=f"the batch has {rows[0]} rows, the options ask for {options.samples_per_call}",
-            place=caller_place(),
             label="this call",
             notes=(
                 f"rows = {options.micro_batch} micro-batch x {options.accumulation} accumulation x "
@@ -143,21 +139,21 @@ def refuse_lost_values(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     the batch itself pass.
     """
     for position, value in enumerate(args):
-        _look_at(value, "argument ", position)
+        _check_values(value, "argument ", position)
     for name, value in kwargs.items():
-        _look_at(value, "", f"`{name}`")
+        _check_values(value, "", f"`{name}`")
 
 
-def _look_at(value: Any, prefix: str, name: Any) -> None:
+def _check_values(value: Any, prefix: str, name: Any) -> None:
     if isinstance(value, torch.Tensor):
         if value.dtype in _RANGES and value.is_cpu and value.numel():
             _refuse_if_lost(value, prefix, name)
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            _look_at(item, f"{prefix}{name}", f"[{key!r}]")
+            _check_values(item, f"{prefix}{name}", f"[{key!r}]")
     elif isinstance(value, (list, tuple)):
         for position, item in enumerate(value):
-            _look_at(item, f"{prefix}{name}", f"[{position}]")
+            _check_values(item, f"{prefix}{name}", f"[{position}]")
 
 
 def _refuse_if_lost(tensor: torch.Tensor, prefix: str, name: Any) -> None:
@@ -166,16 +162,15 @@ def _refuse_if_lost(tensor: torch.Tensor, prefix: str, name: Any) -> None:
     # comparisons with a missing value are false
     if least.item() >= low and most.item() <= high:
         return
-    position = _first_lost(tensor.detach(), low, high)
+    position = _find_first_lost(tensor.detach(), low, high)
     if position is None:
         return
     where = f" at [{', '.join(map(str, position))}]" if position else ""
     wide = str(tensor.dtype).replace("torch.", "")
-    raise BatchError.of(
+    raise BatchError.at_caller(
         "B011",
         message=f"{prefix}{name} has the value {tensor[tuple(position)].item()}{where}, which is beyond "
         f"{_NARROW[tensor.dtype]}",
-        place=caller_place(),
         label="this call",
         notes=f"the device has no {wide}: it would compute with another value, and say nothing",
         help=(
@@ -186,7 +181,7 @@ def _refuse_if_lost(tensor: torch.Tensor, prefix: str, name: Any) -> None:
     )
 
 
-def _first_lost(tensor: torch.Tensor, low: float, high: float) -> Optional[Sequence[int]]:
+def _find_first_lost(tensor: torch.Tensor, low: float, high: float) -> Optional[Sequence[int]]:
     lost = (tensor < low) | (tensor > high)
     if tensor.dtype.is_floating_point:
         lost &= tensor.isfinite() & tensor.to(torch.float32).isinf()
@@ -233,7 +228,9 @@ class BatchSignature:
         `remedy` says how to compile for other batches.
         """
         if (self.num_positional, self.keywords) != (actual.num_positional, actual.keywords):
-            return _describe_changed_arguments(self, actual, remedy)
+            fault = "the call has other arguments than the one that was compiled for"
+            advice = "pass the same arguments in the same way, positional or by name, in every call"
+            return _make_finding("B003", fault, str(self), str(actual), advice, remedy)
         ours = {leaf.name: leaf for leaf in self.leaves}
         theirs = {leaf.name: leaf for leaf in actual.leaves}
         for name in [*ours, *(name for name in theirs if name not in ours)]:
@@ -244,7 +241,7 @@ class BatchSignature:
 
     def __str__(self) -> str:
         """List the arguments with their shapes and types."""
-        return ", ".join(f"{leaf.name}: {_describe(leaf)}" for leaf in self.leaves) or "no arguments"
+        return ", ".join(f"{leaf.name}: {_describe_leaf(leaf)}" for leaf in self.leaves) or "no arguments"
 
 
 def _list_leaves(name: str, value: Any) -> List[_Leaf]:
@@ -257,35 +254,24 @@ def _list_leaves(name: str, value: Any) -> List[_Leaf]:
     return [_Leaf(name, None, type(value), value)]
 
 
-def _describe_changed_arguments(expected: BatchSignature, actual: BatchSignature, remedy: str) -> Finding:
-    return Finding(
-        "B003",
-        message="the call has other arguments than the one that was compiled for",
-        place=caller_place(),
-        label="this call",
-        notes=(f"compiled for: {expected}", f"this call:    {actual}"),
-        help=("pass the same arguments in the same way, positional or by name, in every call", remedy),
-    )
-
-
 def _compare_leaves(name: str, expected: Optional[_Leaf], actual: Optional[_Leaf], remedy: str) -> Optional[Finding]:
-    if expected is None:
-        return _finding("B003", f"{name} was not there {_IN_THE_FIRST}", expected, actual, remedy)
-    if actual is None:
-        return _finding("B003", f"{name} is missing, which was there {_IN_THE_FIRST}", expected, actual, remedy)
-    if (expected.shape is None) != (actual.shape is None):
-        return _finding("B003", f"{name} is of another kind than {_IN_THE_FIRST}", expected, actual, remedy)
-    if expected.shape is not None and expected.dtype != actual.dtype:
-        convert = f"convert it: `.to({expected.dtype})`"
-        return _finding("B002", f"{name} has another type than {_IN_THE_FIRST}", expected, actual, convert, remedy)
-    if expected.shape != actual.shape:
-        return _finding(
-            "B001", f"{name} has another shape than {_IN_THE_FIRST}", expected, actual, _KEEP_SHAPES, remedy
-        )
-    if expected.shape is None and not _is_same_value(expected, actual):
-        vary = "what is no tensor is compiled in: make it a tensor to vary it from call to call"
-        return _finding("B003", f"{name} has another value than {_IN_THE_FIRST}", expected, actual, vary, remedy)
-    return None
+    code, fault = "B003", ""
+    advice: List[str] = []
+    if expected is None or actual is None:
+        fault = "was not there" if expected is None else "is missing, which was there"
+    elif (expected.shape is None) != (actual.shape is None):
+        fault = "is of another kind than"
+    elif expected.shape is not None and expected.dtype != actual.dtype:
+        code, fault, advice = "B002", "has another type than", [f"convert it: `.to({expected.dtype})`"]
+    elif expected.shape != actual.shape:
+        code, fault, advice = "B001", "has another shape than", [_KEEP_SHAPES]
+    elif expected.shape is None and not _is_same_value(expected, actual):
+        fault = "has another value than"
+        advice = ["what is no tensor is compiled in: make it a tensor to vary it from call to call"]
+    if not fault:
+        return None
+    fault = f"{name} {fault} in the batch that was compiled for"
+    return _make_finding(code, fault, _describe_leaf(expected), _describe_leaf(actual), *advice, remedy)
 
 
 def _is_same_value(expected: _Leaf, actual: _Leaf) -> bool:
@@ -298,18 +284,18 @@ def _is_same_value(expected: _Leaf, actual: _Leaf) -> bool:
         return False
 
 
-def _finding(code: str, fault: str, expected: Optional[_Leaf], actual: Optional[_Leaf], *remedies: str) -> Finding:
+def _make_finding(code: str, fault: str, expected: str, actual: str, *remedies: str) -> Finding:
     return Finding(
         code,
         message=fault,
         place=caller_place(),
         label="this call",
-        notes=(f"compiled for: {_describe(expected)}", f"this call:    {_describe(actual)}"),
+        notes=(f"compiled for: {expected}", f"this call:    {actual}"),
         help=remedies,
     )
 
 
-def _describe(leaf: Optional[_Leaf]) -> str:
+def _describe_leaf(leaf: Optional[_Leaf]) -> str:
     if leaf is None:
         return "nothing"
     if leaf.shape is None:

@@ -15,11 +15,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..adapters.stages import check_order, mark_stages, require_filled_pipeline
 from ..diagnostics import OptionError, PortingError, Severity, caller_place, find_assignment
-from ..module_attributes import attributes_kept, materialise_lazy_modules
+from ..module_attributes import keep_attributes, materialise_lazy_modules
 from ..options import PortOptions
 from .gradients import anchor_gradients
 from .optimizer import PortOptimizer
-from .port import Port, PortFindings, eval_modes, kept_modes
+from .port import Port, PortFindings, keep_modes, use_eval_modes
 
 __all__ = [
     "check_memory",
@@ -43,7 +43,7 @@ def make_executor(
 
     Executors for inference share the model's weights.
     """
-    with eval_modes(port):
+    with use_eval_modes(port):
         materialise_lazy_modules(port.wrapped, args, kwargs)
     if optimizer is not None:
         return _make_training_executor(port, findings, optimizer, args, kwargs)
@@ -55,10 +55,9 @@ def _make_training_executor(
     port: Port, findings: PortFindings, optimizer: PortOptimizer, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     if not any(parameter.requires_grad for parameter in port.wrapped.parameters()):
-        raise PortingError.of(
+        raise PortingError.at_caller(
             "L003",
             message="no parameter of the model is trainable",
-            place=caller_place(),
             help="call `requires_grad_(True)` on what should train, or use `ported.inference()`",
         )
     require_filled_pipeline(port.options)
@@ -84,22 +83,19 @@ def compilation(port: Port, findings: PortFindings, *, keeps_modes: bool) -> Ite
 
     The modules are in eval mode unless it `keeps_modes`.
     """
-    modes = kept_modes if keeps_modes else eval_modes
-    with torch.inference_mode(False), modes(port), _attributes_kept(port, findings):
+    modes = keep_modes if keeps_modes else use_eval_modes
+    # a device's tensors stay out of the modules' attributes; the simulator sees to that where it captures
+    attributes: ContextManager[None] = nullcontext()
+    if not port.backend.is_simulator:
+        attributes = keep_attributes(
+            port.model,
+            is_device_tensor=lambda tensor: tensor.device.type == "ipu",
+            place_of=lambda module, name, _tensor: find_assignment(type(module), name),
+            report=findings.defer,
+        )
+    with torch.inference_mode(False), modes(port), attributes:
         with mark_stages(port.model, port.options, backend=port.backend.module) as begun:
             yield begun
-
-
-def _attributes_kept(port: Port, findings: PortFindings) -> ContextManager[None]:
-    """Keep a device's tensors out of the modules' attributes; the simulator does so where it captures."""
-    if port.backend.is_simulator:
-        return nullcontext()
-    return attributes_kept(
-        port.model,
-        is_device_tensor=lambda tensor: tensor.device.type == "ipu",
-        place_of=lambda module, name, _tensor: find_assignment(type(module), name),
-        report=findings.defer,
-    )
 
 
 def list_cache_files(options: PortOptions) -> Set[str]:
@@ -122,37 +118,31 @@ def check_placement(port: Port, executor: Any, begun: Sequence[str]) -> None:
     check_order(port.options, begun)
     step = port.backend.compiled_step(executor)
     if step is not None:
-        _check_ipus(step.graph, port.options)
-        _check_weights(step.graph)
+        operators = [node for node in step.graph.graph.nodes if node.op == "call_function"]
+        idle = sorted(set(range(port.options.num_ipus)) - {node.meta.get("ipu") for node in operators})
+        if idle:
+            raise OptionError.at_caller(
+                "P009",
+                message=f"no operator runs on IPU {idle[0]}",
+                notes="a module that contains another stage's module begins just before it, and has nothing to do "
+                "itself",
+                help="what comes before the first stage is on IPU 0: name the module with which IPU 1 begins",
+            )
+        names = {node: info.name for info, node in zip(step.graph.parameters, step.graph.placeholders)}
+        _check_weights([node for node in operators if node.meta.get("ipu") is not None], names)
 
 
-def _check_ipus(graph: Any, options: PortOptions) -> None:
-    used = {node.meta.get("ipu") for node in graph.graph.nodes if node.op == "call_function"}
-    idle = sorted(set(range(options.num_ipus)) - used)
-    if idle:
-        raise OptionError.of(
-            "P009",
-            message=f"no operator runs on IPU {idle[0]}",
-            place=caller_place(),
-            notes="a module that contains another stage's module begins just before it, and has nothing to do itself",
-            help="what comes before the first stage is on IPU 0: name the module with which IPU 1 begins",
-        )
-
-
-def _check_weights(graph: Any) -> None:
-    names = {node: info.name for info, node in zip(graph.parameters, graph.placeholders)}
-    ipus: Dict[str, Set[int]] = {}
-    for node in graph.graph.nodes:
-        ipu = node.meta.get("ipu")
-        for used in node.all_input_nodes if node.op == "call_function" and ipu is not None else ():
-            if used in names:
-                ipus.setdefault(names[used], set()).add(ipu)
-            if len(ipus.get(names.get(used, ""), ())) > 1:
-                where = " and ".join(str(number) for number in sorted(ipus[names[used]]))
+def _check_weights(operators: Sequence[Any], names: Mapping[Any, str]) -> None:
+    ipus: Dict[str, int] = {}
+    for node in operators:
+        ipu = node.meta["ipu"]
+        for name in [names[used] for used in node.all_input_nodes if used in names]:
+            first = ipus.setdefault(name, ipu)
+            if first != ipu:
                 module = node.meta.get("module_path") or "forward"
                 raise OptionError.of(
                     "P010",
-                    message=f"the parameter `{names[used]}` is used on IPU {where}",
+                    message=f"the parameter `{name}` is used on IPU {min(first, ipu)} and {max(first, ipu)}",
                     place=node.meta.get("place") or caller_place(),
                     notes=f"`{module}` uses it on IPU {ipu}, and a weight lies on one IPU",
                     help="begin a stage on the weight's IPU where it is used again, as in `stages={..., 'head': 0}`",
@@ -171,7 +161,7 @@ def check_memory(port: Port, findings: PortFindings, optimizer: PortOptimizer, e
     if step is None or port.options.memory == "ignore":
         return
     # on a machine with IPUs there is no capture, nor the torch that it wants
-    look = importlib.import_module("porting.planning.compiled_look")
+    look = importlib.import_module("porting.planning.memory_look")
     finding = look.note_memory(step.graph, port.options, optimizer.device)
     if finding is None:
         return
@@ -192,33 +182,35 @@ def check_memory(port: Port, findings: PortFindings, optimizer: PortOptimizer, e
 
 # -- the end -----------------------------------------------------------------------------------------------------------
 
-_is_collecting = False
-# How to end the executors that the garbage collector has found.
-_LEFT: List[Callable[[], None]] = []
 
-
-def _note_collection(phase: str, _counts: Mapping[str, int]) -> None:
-    global _is_collecting
-    _is_collecting = phase == "start"
-
-
-gc.callbacks.append(_note_collection)
-
-
-def destroy_unseen(destroy: Callable[..., None], *args: Any) -> None:
-    """End the executors of a ported model that nobody keeps, by `destroy`; in a collection, as soon as that is safe.
+class _Endings:
+    """Ends executors that nobody keeps; those that a garbage collection finds, after it.
 
     A collection happens at any moment: in the middle of another model's capture, or while torch goes through one of
     its tables, which operators change. Nothing is lost by waiting: a look at the weights fetches them as before.
     """
-    if _is_collecting:
-        _LEFT.append(functools.partial(destroy, *args))
-        return
-    with _disable_current_modes(), torch._C.DisableTorchFunction():
-        destroy(*args)
+
+    def __init__(self) -> None:
+        self._is_collecting = False
+        self._left: List[Callable[[], None]] = []
+        gc.callbacks.append(self._note_collection)
+
+    def _note_collection(self, phase: str, _counts: Mapping[str, int]) -> None:
+        self._is_collecting = phase == "start"
+
+    def destroy_unseen(self, destroy: Callable[..., None], *args: Any) -> None:
+        """End the executors of a ported model that nobody keeps, by `destroy`; in a collection, soon after it."""
+        if self._is_collecting:
+            self._left.append(functools.partial(destroy, *args))
+            return
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            destroy(*args)
+
+    def destroy_left(self) -> None:
+        """End the executors that were found by collections since the last time."""
+        while self._left:
+            self.destroy_unseen(self._left.pop())
 
 
-def destroy_left() -> None:
-    """End the executors that were found by collections since the last time."""
-    while _LEFT:
-        destroy_unseen(_LEFT.pop())
+_ENDINGS = _Endings()
+destroy_unseen, destroy_left = _ENDINGS.destroy_unseen, _ENDINGS.destroy_left

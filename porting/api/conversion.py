@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union, overload
 
 import torch
 from torch import nn
@@ -12,9 +12,10 @@ from torch import nn
 from ..adapters import LossInForward, apply_precision, find_backend, to_backend_optimizer
 from ..adapters.padding_checks import note_statistics_of_one_replica
 from ..adapters.stages import require_filled_pipeline, require_modules
-from ..diagnostics import OptionError, caller_place, log_finding, notify, show_findings_alone
+from ..diagnostics import OptionError, log_finding, notify, show_findings_alone
 from ..host_tensors import walk_modules
 from ..options import PortOptions
+from ..structure import make_call_arguments
 from .host_loop import HostLoopModel, check_host_loop
 from .moves import FixedModule
 from .optimizer import PortOptimizer, stop_watching
@@ -22,6 +23,37 @@ from .port import Port, PortFindings
 from .ported_model import PortedModel
 
 __all__ = ["to_ipu"]
+
+
+@overload
+def to_ipu(
+    model: nn.Module,
+    *,
+    options: Optional[PortOptions] = None,
+    example: Any = None,
+    device: str = "auto",
+    loop: Literal["host"],
+) -> HostLoopModel: ...
+
+
+@overload
+def to_ipu(
+    model: nn.Module,
+    loss: Any = None,
+    *,
+    optimizer: Optional[torch.optim.Optimizer] = None,
+    max_grad_norm: Optional[float] = None,
+    options: Optional[PortOptions] = None,
+    example: Any = None,
+    device: str = "auto",
+    label: Any = -1,
+    label_transform: Optional[Callable[[Any], Any]] = None,
+    reduction: Optional[str] = None,
+    metrics: Optional[Mapping[str, Callable[[Any, Any], Any]]] = None,
+    returns: Optional[Sequence[str]] = None,
+    loss_output: Any = None,
+    loop: Literal["device"] = "device",
+) -> PortedModel: ...
 
 
 def to_ipu(
@@ -40,7 +72,7 @@ def to_ipu(
     returns: Optional[Sequence[str]] = None,
     loss_output: Any = None,
     loop: str = "device",
-) -> Any:
+) -> Union[PortedModel, HostLoopModel]:
     """Port `model` to the device: the loss moves into `forward`, the optimizer becomes the device's.
 
     `loss` is a module or function of output and label, a mapping of several, or None when the model returns its loss
@@ -52,6 +84,9 @@ def to_ipu(
     decides when `device` is "auto".
 
     `label`, `label_transform`, `reduction`, `metrics`, `returns` and `loss_output` are those of `LossInForward`.
+
+    With `loop="host"` loss and optimizer stay in the loop, which is not changed: `forward` and the backward pass run on
+    the device. Any loss and any optimizer will do; each call costs more, as gradients and weights travel.
 
     The model's class is not edited and its parameters are shared: they are on the host whenever somebody looks at them.
 
@@ -74,7 +109,7 @@ def to_ipu(
         "returns": returns,
         "loss_output": loss_output,
     }
-    ported: Any
+    ported: Union[PortedModel, HostLoopModel]
     if loop == "host":
         check_host_loop(options, {"loss": loss, "optimizer": optimizer, "max_grad_norm": max_grad_norm, **settings})
         make_parts = functools.partial(_make_parts, device=device)
@@ -84,7 +119,7 @@ def to_ipu(
         settings.update(optimizer=optimizer, max_grad_norm=max_grad_norm, label=label)
         ported = PortedModel(*_make_parts(model, loss, options=options, device=device, **settings))
     if example is not None:
-        args, kwargs = _example_call(example)
+        args, kwargs = make_call_arguments(example)
         ported.compile(*args, **kwargs)
     return ported
 
@@ -144,7 +179,7 @@ def _check_arguments(model: Any, options: Any, loop: str) -> None:
     if loop not in ("device", "host"):
         fault, remedy = f"`loop` is {loop!r}", "use 'device', where a call makes the step, or 'host'"
     if fault:
-        raise OptionError.of("P002", message=fault, place=caller_place(), help=remedy)
+        raise OptionError.at_caller("P002", message=fault, help=remedy)
 
 
 def _converted(optimizer: Any, wrapped: nn.Module, backend: Any, max_grad_norm: Optional[float]) -> Any:
@@ -153,10 +188,9 @@ def _converted(optimizer: Any, wrapped: nn.Module, backend: Any, max_grad_norm: 
         return to_backend_optimizer(optimizer, wrapped, backend=backend, max_grad_norm=max_grad_norm)
     if max_grad_norm is None:
         return None
-    raise OptionError.of(
+    raise OptionError.at_caller(
         "P002",
         message="`max_grad_norm` is given without an optimizer",
-        place=caller_place(),
         help="pass the optimizer whose gradients it clips: `to_ipu(..., optimizer=optimizer, max_grad_norm=5.0)`",
     )
 
@@ -164,11 +198,3 @@ def _converted(optimizer: Any, wrapped: nn.Module, backend: Any, max_grad_norm: 
 def _load_simulator() -> Any:
     """Import the simulator only where it is used: it needs a newer torch than the vendor's machines have."""
     return importlib.import_module("porting.simulator")
-
-
-def _example_call(example: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
-    if isinstance(example, Mapping):
-        return (), dict(example)
-    if isinstance(example, (tuple, list)):
-        return tuple(example), {}
-    return (example,), {}

@@ -24,6 +24,7 @@ from .batch import BatchSignature, find_foreign_device
 __all__ = ["explain_failure", "refuse_loss_without_gradient"]
 
 _DEVICE_FAMILIES = ("S", "D")
+_OUT_OF_RANGE = re.compile(r"Target -?\d+ is out of bounds|index out of range in self")
 
 
 class _Phrase(NamedTuple):
@@ -80,59 +81,51 @@ def explain_failure(
     finding = find_foreign_device(args, kwargs)
     if finding is None and compiled_for is not None:
         finding = compiled_for.difference(BatchSignature(args, kwargs), remedy=remedy)
+    first_line = str(error).strip().split("\n", 1)[0]
     if finding is None and "Invalid batch dimension" in str(error):
-        finding = _not_divisible(str(error), args, kwargs)
-    if finding is None and isinstance(error, IndexError):
-        finding = _out_of_range(str(error))
-    return _in_other_words(error, model) if finding is None else BatchError(finding)
-
-
-def _out_of_range(text: str) -> Optional[Finding]:
-    """Return B013 for torch's words about a label that is no class, or about an index into a table; None for others."""
-    if not re.search(r"Target -?\d+ is out of bounds|index out of range in self", text):
-        return None
-    return Finding(
-        "B013",
-        place=caller_place(),
-        label="this call",
-        notes=(f"torch says: {_first_line(text)}", "an IPU would not notice, and train with some other number"),
-        help=(
-            "labels count from 0 to the number of classes less one, and tokens to the rows of the embedding less one",
-            "for samples that are not to count, give the loss an `ignore_index`",
-        ),
-    )
-
-
-def _not_divisible(vendor_text: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Finding:
-    return Finding(
-        "B004",
-        message=f"a batch of {BatchSignature(args, kwargs).rows} rows cannot be cut into equal micro-batches",
-        place=caller_place(),
-        label="this call",
-        notes=("rows = micro-batch x accumulation x replicas x device iterations", _first_line(vendor_text)),
-        help="hand over `options.samples_per_call` rows: `ported.dataloader(...)` makes such batches",
-    )
-
-
-def _in_other_words(error: BaseException, model: Optional[nn.Module]) -> Optional[PortingError]:
+        return BatchError.at_caller(
+            "B004",
+            message=f"a batch of {BatchSignature(args, kwargs).rows} rows cannot be cut into equal micro-batches",
+            label="this call",
+            notes=("rows = micro-batch x accumulation x replicas x device iterations", first_line),
+            help="hand over `options.samples_per_call` rows: `ported.dataloader(...)` makes such batches",
+        )
+    # torch's words about a label that is no class, or about an index into a table
+    if finding is None and isinstance(error, IndexError) and _OUT_OF_RANGE.search(str(error)):
+        return BatchError.at_caller(
+            "B013",
+            label="this call",
+            notes=(f"torch says: {first_line}", "an IPU would not notice, and train with some other number"),
+            help=(
+                "labels count from 0 to the number of classes less one, and tokens to the rows of the embedding less "
+                "one",
+                "for samples that are not to count, give the loss an `ignore_index`",
+            ),
+        )
+    if finding is not None:
+        return BatchError(finding)
     phrase = next((phrase for phrase in _PHRASES if phrase.text in str(error)), None)
-    if phrase is None:
-        return None
+    return None if phrase is None else _explain_phrase(phrase, error, first_line, model)
+
+
+def _explain_phrase(phrase: _Phrase, error: BaseException, first_line: str, model: Optional[nn.Module]) -> PortingError:
     place, label, remedy = caller_place(), "within this call", phrase.remedy
     notes: Tuple[str, ...] = ()
     raised = find_raising_frame(error)
     if raised is not None:
-        place, label, notes = raised[1], "the device stopped here", _module_notes(raised[0], model)
+        place, label, notes = raised[1], "the device stopped here", _note_module(raised[0], model)
     elif phrase.code == "C006":
-        path, _, name = _reassigned_name(str(error)).rpartition(".")
+        named = re.search(r"(?:Buffer|Parameter) (\S+) is ", str(error))
+        path, _, name = (named.group(1) if named else "").rpartition(".")
         remedy = remedy.replace("NAME", name)
-        place, label = find_assignment(_class_of(model, path), name) or place, ""
+        modules = {} if model is None else dict(model.named_modules(remove_duplicate=False))
+        place, label = find_assignment(type(modules.get(path)), name) or place, ""
     kind = OptionError if phrase.code.startswith("P") else CaptureError
-    said = f"the device says: {_first_line(str(error))}"
+    said = f"the device says: {first_line}"
     return kind.of(phrase.code, place=place, label=label, notes=(*notes, said), help=remedy)
 
 
-def _module_notes(frame: FrameType, model: Optional[nn.Module]) -> Tuple[str, ...]:
+def _note_module(frame: FrameType, model: Optional[nn.Module]) -> Tuple[str, ...]:
     """Name the module whose method `frame` runs, as a capture does."""
     module = frame.f_locals.get("self")
     if model is None or not isinstance(module, nn.Module):
@@ -140,22 +133,6 @@ def _module_notes(frame: FrameType, model: Optional[nn.Module]) -> Tuple[str, ..
     kind = type(module).__name__
     path = next((name for name, known in model.named_modules() if known is module), "") or kind
     return (f"the module is `{path}` ({kind})",)
-
-
-def _reassigned_name(vendor_text: str) -> str:
-    named = re.search(r"(?:Buffer|Parameter) (\S+) is ", vendor_text)
-    return named.group(1) if named else ""
-
-
-def _class_of(model: Optional[nn.Module], path: str) -> type:
-    try:
-        return type(model.get_submodule(path)) if model is not None else object
-    except AttributeError:
-        return object
-
-
-def _first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0]
 
 
 def refuse_loss_without_gradient(executor: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Iterator, List, Mapping, Optional, Sequence
 
 from ..adapters.checkpoint_folder import (
     drop_old_checkpoints,
@@ -15,7 +15,7 @@ from ..adapters.checkpoint_folder import (
     remove_unfinished,
 )
 from ..adapters.loader_position import begin_epoch_again, read_streams, refuse_unknown_order
-from ..diagnostics import CheckpointError, OptionError, caller_place
+from ..diagnostics import CheckpointError, OptionError
 from ..options import is_count
 from ..support.process import this_instance
 from .ported_model import PortedModel
@@ -60,8 +60,13 @@ class FitCheckpoints:
         schedulers: Sequence[Any],
     ) -> None:
         """Check the settings; nothing is written yet."""
-        _check_count("every", 1 if every is None else every)
-        _check_count("keep", keep)
+        for name, value in {"every": 1 if every is None else every, "keep": keep}.items():
+            if not is_count(value):
+                raise OptionError.at_caller(
+                    "P002",
+                    message=f"`{name}` is {value!r}, not a positive number",
+                    help=f"pass a whole number from 1 on: `fit(..., {name}=5)`",
+                )
         refuse_unknown_order(loader)
         self.progress = FitProgress()
         self._ported = ported
@@ -84,13 +89,19 @@ class FitCheckpoints:
             return self.progress
         loop: Any = (checkpoint.training or {}).get("loop")
         if loop is None:
-            raise CheckpointError.of(
+            raise CheckpointError.at_caller(
                 "K002",
                 message=f"the newest checkpoint in `{self._folder}` was not written by `fit`",
-                place=caller_place(),
                 help="give `fit` a folder of its own, or load that checkpoint by `ported.load` before",
             )
-        self._check_epoch_length(loop)
+        here, there = _count_calls(self._loader), loop["calls_per_epoch"]
+        if loop["num_calls"] and here != there:
+            raise CheckpointError.at_caller(
+                "K002",
+                message=f"the checkpoint was written after {loop['num_calls']} of {there} calls of an epoch",
+                notes=f"an epoch of this loader has {here} calls, so that its place in the epoch is not that one",
+                help="give `fit` the same dataset and batch size, or load the weights alone into another training",
+            )
         self._ported.load(checkpoint, schedulers=self._schedulers, loader=self._loader)
         self.progress = FitProgress(list(loop["history"]), loop["num_calls"], loop["total_loss"])
         self._epoch_start, self._present = loop["epoch_start"], (checkpoint.training or {})["streams"]
@@ -106,10 +117,9 @@ class FitCheckpoints:
     def begin(self) -> FitProgress:
         """Begin anew; OptionError P002 where the folder has checkpoints of an earlier training."""
         if list_checkpoints(self._folder):
-            raise OptionError.of(
+            raise OptionError.at_caller(
                 "P002",
                 message=f"`{self._folder}` holds the checkpoints of an earlier training, and `resume` is False",
-                place=caller_place(),
                 help="name another folder, remove the checkpoints, or let `resume=True` go on from them",
             )
         return self.progress
@@ -148,43 +158,19 @@ class FitCheckpoints:
             schedulers=self._schedulers,
             loader=self._loader,
             epoch=len(self.progress.history),
-            loop=self._loop_state(),
+            loop={
+                "history": self.progress.history,
+                "num_calls": self.progress.num_calls,
+                "total_loss": self.progress.total_loss,
+                "epoch_start": self._epoch_start,
+                "calls_per_epoch": _count_calls(self._loader),
+            },
         )
         drop_old_checkpoints(self._folder, keep=self._keep, step=self._num_steps_written)
 
-    def _loop_state(self) -> Dict[str, Any]:
-        return {
-            "history": self.progress.history,
-            "num_calls": self.progress.num_calls,
-            "total_loss": self.progress.total_loss,
-            "epoch_start": self._epoch_start,
-            "calls_per_epoch": _length_of(self._loader),
-        }
 
-    def _check_epoch_length(self, loop: Mapping[str, Any]) -> None:
-        here, there = _length_of(self._loader), loop["calls_per_epoch"]
-        if loop["num_calls"] and here != there:
-            raise CheckpointError.of(
-                "K002",
-                message=f"the checkpoint was written after {loop['num_calls']} of {there} calls of an epoch",
-                place=caller_place(),
-                notes=f"an epoch of this loader has {here} calls, so that its place in the epoch is not that one",
-                help="give `fit` the same dataset and batch size, or load the weights alone into another training",
-            )
-
-
-def _length_of(loader: Any) -> Optional[int]:
+def _count_calls(loader: Any) -> Optional[int]:
     try:
         return len(loader)
     except TypeError:
         return None
-
-
-def _check_count(name: str, value: Any) -> None:
-    if not is_count(value):
-        raise OptionError.of(
-            "P002",
-            message=f"`{name}` is {value!r}, not a positive number",
-            place=caller_place(),
-            help=f"pass a whole number from 1 on: `fit(..., {name}=5)`",
-        )

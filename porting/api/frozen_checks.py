@@ -65,39 +65,51 @@ def say_frozen_values(port: Port, findings: PortFindings, executor: Any, *, comp
         except Exception as error:  # said below: `forward` ran well once, so it depends on that run
             failure = error
     allowed = () if isinstance(port.options.frozen, str) else port.options.frozen
-    new = list(_findings(found, dict(changes), allowed))
+    new = list(_list_changes(found, dict(changes), allowed))
     if failure is not None and not new:
-        new = [_second_run_failed(failure)]
+        new = [
+            Finding(
+                "C020",
+                message=f"`forward` fails when it runs again: {type(failure).__name__}: {failure!s:.200}",
+                notes="it ran well once, so that it depends on something which that run has changed",
+                help=(
+                    "let `forward` depend on its arguments, parameters and buffers alone",
+                    "if it is meant to run once: `PortOptions(frozen='allow')`",
+                ),
+            )
+        ]
     for finding in new[:_MOST_FINDINGS]:
         findings.say(finding)
 
 
-def _findings(found: Sequence[Any], changes: Dict[str, Tuple[Any, Any]], allowed: Sequence[str]) -> Iterator[Finding]:
+def _list_changes(
+    found: Sequence[Any], changes: Dict[str, Tuple[Any, Any]], allowed: Sequence[str]
+) -> Iterator[Finding]:
     lines = set()
     for value in found:
         name = next((name for name, pair in changes.items() if value.before in pair or value.after in pair), None)
         if name is not None:
             # what becomes of the counter is told once, with the line that uses it
             before, after = changes.pop(name)
-            lines.add(_line_of(value.place))
+            lines.add(_find_line(value.place))
             if name not in allowed:
-                yield _counter(
+                yield _describe_counter(
                     name, after, value.place, f"compiled in: {value.before!r:.60}; next: {value.after!r:.60}"
                 )
-        elif _line_of(value.place) not in lines:
-            lines.add(_line_of(value.place))
+        elif _find_line(value.place) not in lines:
+            lines.add(_find_line(value.place))
             if (value.module_path or "forward") not in allowed:
-                yield _python_value(value)
+                yield _describe_value(value)
     for name, (_before, after) in changes.items():
         if name not in allowed:
-            yield _counter(name, after, None, f"before and after a run: {_before!r:.60}, {after!r:.60}")
+            yield _describe_counter(name, after, None, f"before and after a run: {_before!r:.60}, {after!r:.60}")
 
 
-def _line_of(place: Optional[Place]) -> Any:
+def _find_line(place: Optional[Place]) -> Any:
     return None if place is None else (place.file, place.line)
 
 
-def _counter(name: str, after: Any, place: Optional[Place], note: str) -> Finding:
+def _describe_counter(name: str, after: Any, place: Optional[Place], note: str) -> Finding:
     attribute = name.rpartition(".")[2]
     return Finding(
         "C020",
@@ -113,7 +125,7 @@ def _counter(name: str, after: Any, place: Optional[Place], note: str) -> Findin
     )
 
 
-def _python_value(value: Any) -> Finding:
+def _describe_value(value: Any) -> Finding:
     module = value.module_path or "forward"
     before, after = f"{value.before!r:.60}", f"{value.after!r:.60}"
     if value.changes_operators:
@@ -133,16 +145,4 @@ def _python_value(value: Any) -> Finding:
         label="every step gets the same",
         notes=(*notes, *((f"the module is `{module}`",) if value.module_path else ())),
         help=(cure, _IF_MEANT.format(module)),
-    )
-
-
-def _second_run_failed(error: Exception) -> Finding:
-    return Finding(
-        "C020",
-        message=f"`forward` fails when it runs again: {type(error).__name__}: {error!s:.200}",
-        notes="it ran well once, so that it depends on something which that run has changed",
-        help=(
-            "let `forward` depend on its arguments, parameters and buffers alone",
-            "if it is meant to run once: `PortOptions(frozen='allow')`",
-        ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
-from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence
 
 import torch
 from torch.nn.modules import module as module_hooks
@@ -56,17 +56,20 @@ def read_gradients(port: Port, optimizer: Any, executor: Any, iteration: int) ->
     none, or has not been called, OptionError P002 for a step that the call does not have.
     """
     options = port.options
-    _check_iteration(iteration, options.device_iterations)
+    count = options.device_iterations
+    if isinstance(iteration, bool) or not isinstance(iteration, int) or not -count <= iteration < count:
+        raise OptionError.at_caller(
+            "P002",
+            message=f"`iteration` is {iteration!r}, and a call makes {count} optimizer step{'s' * (count > 1)}",
+            help=f"use a number from 0 to {count - 1}, or from the end one from -{count} to -1",
+        )
     if not options.keep_gradients:
-        raise DeviceError.of(
+        raise DeviceError.at_caller(
             "D009",
-            place=caller_place(),
             help="port the model with `PortOptions(keep_gradients=True)`",
         )
     if executor is None:
-        raise DeviceError.of(
-            "D009", message="there are no gradients before the first training call", place=caller_place()
-        )
+        raise DeviceError.at_caller("D009", message="there are no gradients before the first training call")
     size = options.accumulation * options.replicas
     scale = (1.0 / size if options.reduction == "mean" else 1.0) / float(getattr(optimizer, "loss_scaling", 1.0))
     found = {}
@@ -77,16 +80,6 @@ def read_gradients(port: Port, optimizer: Any, executor: Any, iteration: int) ->
             anchored = anchored.reshape(options.device_iterations, size, *shapes[name])
             found[name] = anchored[iteration].sum(dim=0) * scale
     return found
-
-
-def _check_iteration(iteration: int, count: int) -> None:
-    if isinstance(iteration, bool) or not isinstance(iteration, int) or not -count <= iteration < count:
-        raise OptionError.of(
-            "P002",
-            message=f"`iteration` is {iteration!r}, and a call makes {count} optimizer step{'s' * (count > 1)}",
-            place=caller_place(),
-            help=f"use a number from 0 to {count - 1}, or from the end one from -{count} to -1",
-        )
 
 
 def _list_trainable(port: Port) -> List[str]:
@@ -109,10 +102,9 @@ def refuse_hooks(port: Port) -> None:
 
 
 def _make_hook_error(message: str) -> CaptureError:
-    return CaptureError.of(
+    return CaptureError.at_caller(
         "C007",
         message=message,
-        place=caller_place(),
         notes="the device differentiates and updates without Python code on the way; no hook would run",
         help="remove the hook, and compute in `forward` what it does to the gradient: `x * scale + (x - x * scale)"
         ".detach()` scales that of `x`",
@@ -137,10 +129,10 @@ def watch_gradient_reads(port: Port) -> None:
     said: List[str] = []
     for kind in {type(host.tensor) for host in hosts}:
         if kind.__name__ == "PoptorchParameter":
-            kind.grad = _watched_gradient(said)  # type: ignore[assignment]
+            kind.grad = _make_watched_gradient(said)  # type: ignore[assignment]
 
 
-def _watched_gradient(said: List[str]) -> property:
+def _make_watched_gradient(said: List[str]) -> property:
     def read(tensor: Any) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
             gradient = _grad.__get__(tensor)
@@ -160,12 +152,16 @@ def _watched_gradient(said: List[str]) -> property:
 
 
 def _say_reader(said: List[str], gradient: Any) -> None:
-    reader, is_users = _reader()
+    # a backend's attribute hook may stand between the property and who reads it
+    reader: Optional[FrameType] = sys._getframe(2)
+    while reader is not None and reader.f_code.co_name in ("__getattribute__", "__torch_function__"):
+        reader = reader.f_back
+    is_users = reader is not None and is_user_file(reader.f_code.co_filename)
     if reader is None or not (is_users and gradient is None or reader.f_globals.get("__name__") in _READERS):
         return
     name = str(reader.f_globals.get("__name__"))
     said.append(name)
-    what = "`.grad` is read and is None" if is_users else f"`{_function_name(reader)}` has nothing to work on"
+    what = "`.grad` is read and is None" if is_users else f"`{_name_function(reader)}` has nothing to work on"
     notify(
         Finding(
             "O007",
@@ -176,15 +172,7 @@ def _say_reader(said: List[str], gradient: Any) -> None:
     )
 
 
-def _reader() -> Tuple[Optional[FrameType], bool]:
-    """Return the frame that reads `.grad`, and whether it is the user's; a backend's attribute hook is between."""
-    frame: Optional[FrameType] = sys._getframe(3)
-    while frame is not None and frame.f_code.co_name in ("__getattribute__", "__torch_function__"):
-        frame = frame.f_back
-    return frame, frame is not None and is_user_file(frame.f_code.co_filename)
-
-
-def _function_name(frame: FrameType) -> str:
+def _name_function(frame: FrameType) -> str:
     """Name the function of `frame`; comprehensions have frames of their own before Python 3.12."""
     running: Optional[FrameType] = frame
     while running is not None and running.f_code.co_name.startswith("<"):

@@ -29,37 +29,27 @@ from .optimizer import PortOptimizer
 from .port import Port, PortFindings, read_modes
 from .run_report import ExecutorRecord, RunReport, make_report
 from .runner import Runner
+from .runners import say_other_shape
 
 __all__ = ["HostLoopModel", "check_host_loop"]
 
 MakeParts = Callable[..., Tuple[Port, PortFindings, PortOptimizer]]
 """Makes what a port is put together of, for a model, its loss, `options` and maybe an `optimizer`."""
 
-_TEACHES = "a host loop makes the optimizer's step itself: `PortOptions({})` is for a port that makes it"
-
 
 def check_host_loop(options: PortOptions, given: Mapping[str, Any]) -> None:
     """Raise OptionError P002 for arguments and options that belong to a port which makes the steps."""
-    needless = [name for name, value in given.items() if value is not None]
-    if needless:
-        raise OptionError.of(
-            "P002",
-            message=f"`{needless[0]}` is given with `loop='host'`",
-            place=caller_place(),
-            help="leave it where it is, in the loop; or leave `loop` out, and the device makes the steps",
-        )
-    for name in ("accumulation", "device_iterations", "replicas"):
-        if getattr(options, name) != 1:
-            raise OptionError.of(
-                "P002",
-                message=f"`{name}` is {getattr(options, name)} with `loop='host'`",
-                place=caller_place(),
-                help=_TEACHES.format(f"{name}=N"),
+    help = "leave it where it is, in the loop; or leave `loop` out, and the device makes the steps"
+    fault = next((f"`{name}` is given" for name, value in given.items() if value is not None), "")
+    for name in () if fault else ("accumulation", "device_iterations", "replicas", "stages"):
+        value = getattr(options, name)
+        if value not in (1, None):
+            fault = f"`{name}` is {value}"
+            help = (
+                f"a host loop makes the optimizer's step itself: `PortOptions({name}=...)` is for a port that makes it"
             )
-    if options.stages:
-        raise OptionError.of(
-            "P002", message="`stages` with `loop='host'`", place=caller_place(), help=_TEACHES.format("stages={...}")
-        )
+    if fault:
+        raise OptionError.at_caller("P002", message=f"{fault} with `loop='host'`", help=help)
 
 
 class HostLoopModel(FixedModule):
@@ -74,11 +64,10 @@ class HostLoopModel(FixedModule):
 
     def __init__(self, port: Port, findings: PortFindings, make_parts: MakeParts) -> None:
         """Compile nothing yet: each pair of executables is made by the first call that needs it."""
-        super().__init__(port.model)
-        self._port = port
+        super().__init__(port)
         self._findings = findings
         self._make_parts = make_parts
-        self._pairs: Dict[Any, _Pair] = {}
+        self._pairs: Dict[Any, List[_Pair]] = {}
         self.training = port.model.training
         weakref.finalize(self, destroy_unseen, _destroy_all, self._pairs).atexit = False
 
@@ -88,14 +77,14 @@ class HostLoopModel(FixedModule):
         Raises BatchError for a batch unlike the one compiled for (B001-B003), CaptureError for a model that no static
         graph can hold. A gradient of a gradient is torch's RuntimeError.
         """
-        return self._find_pair().run(args, kwargs)
+        return self._find_pair(args, kwargs).run(args, kwargs)
 
     def compile(self, *args: Any, **kwargs: Any) -> float:  # type: ignore[override]
         """Compile `forward` for batches like this one, in the model's modes, and return the seconds it took.
 
         The backward pass is compiled by the first `backward()`, which knows the outputs.
         """
-        return self._find_pair().forward.compile(args, kwargs)
+        return self._find_pair(args, kwargs).forward.compile(args, kwargs)
 
     def train(self, mode: bool = True) -> HostLoopModel:
         """Switch the model between train and eval mode, each with executables of its own."""
@@ -118,35 +107,36 @@ class HostLoopModel(FixedModule):
 
     def report(self) -> RunReport:
         """Tell which device ran, how often, when and how long it compiled."""
-        records = [record for pair in self._pairs.values() for record in pair.records]
+        records = [record for pair in _list_all(self._pairs) for record in pair.records]
         report = make_report(self._port, None, self._findings.all, records)
         return replace(report, optimizer="on the host")
 
-    @property
-    def model(self) -> nn.Module:
-        """The user's module, which has the weights."""
-        return self._port.model
-
-    @property
-    def options(self) -> PortOptions:
-        """The options that the model was ported with."""
-        return self._port.options
-
-    def __repr__(self) -> str:
-        return f"HostLoopModel({self._port.backend.device_description}):\n{self._port.model!r}"
-
-    def _find_pair(self) -> _Pair:
+    def _find_pair(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Pair:
+        """Return the executables for this batch, and let them be the last of their list."""
         # what is compiled in: the modes of all modules, and which parameters get a gradient
         key = (*read_modes(self._port), *(parameter.requires_grad for parameter in self._port.model.parameters()))
-        if key not in self._pairs:
-            self._pairs[key] = _Pair(self._port, self._findings, self._make_parts)
-        return self._pairs[key]
+        pairs, most = self._pairs.setdefault(key, []), self._port.options.max_executables
+        pair = next((each for each in reversed(pairs) if each.forward.accepts(args, kwargs)), None)
+        if pair is None and pairs and (most == 1 or not pairs[-1].forward.has_executable()):
+            pair = pairs[-1]
+        if pair is not None:
+            pairs.remove(pair)
+        elif pairs:
+            say_other_shape(self._findings, [each.forward for each in pairs], args, kwargs, most=most)
+            if len(pairs) == most:
+                pairs.pop(0).destroy()
+        pairs.append(pair or _Pair(self._port, self._findings, self._make_parts))
+        return pairs[-1]
 
 
-def _destroy_all(pairs: Dict[Any, _Pair]) -> None:
-    for pair in pairs.values():
+def _destroy_all(pairs: Dict[Any, List[_Pair]]) -> None:
+    for pair in _list_all(pairs):
         pair.destroy()
     pairs.clear()
+
+
+def _list_all(pairs: Dict[Any, List[_Pair]]) -> List[_Pair]:
+    return [pair for of_key in pairs.values() for pair in of_key]
 
 
 @dataclass
@@ -177,8 +167,8 @@ class _Pair:
         self._parameters = [host for host in host_tensors(port.model) if host.tensor.requires_grad]
         # An executable in train mode has newer statistics on the device; in eval mode no buffer is written to.
         self._has_statistics = any(read_modes(port)) and any(True for _ in port.model.buffers())
-        mode = "" if port.model.training else " in eval mode"
-        self.forward = Runner(f"forward{mode}", port, findings, owner="ported", random_states={}, keeps_modes=True)
+        name = _name_pass("forward", port)
+        self.forward = Runner(name, port, findings, owner="ported", random_states={}, keeps_modes=True)
         self._backwards: Dict[Any, _Backward] = {}
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -226,8 +216,8 @@ class _Pair:
             self._backwards[key] = _Backward(surrogate, self._port, self._make_parts)
         by_name = self._backwards[key].run(call, tuple(cotangents.values()))
         gradients = [by_name.get(f"model.{host.name}") for host in self._parameters]
-        numbers = iter(range(len(call.needs_gradient)))
-        return gradients + [by_name.get(f"probes.{next(numbers)}") if needs else None for needs in call.needs_gradient]
+        probes = (by_name.get(f"probes.{number}") for number in range(sum(call.needs_gradient)))
+        return gradients + [next(probes) if needs else None for needs in call.needs_gradient]
 
     def destroy(self) -> None:
         """Drop the executables."""
@@ -271,6 +261,10 @@ class _Pair:
         return list(executor.rng_state)
 
 
+def _name_pass(name: str, port: Port) -> str:
+    return name if port.model.training else f"{name} in eval mode"
+
+
 class _OnDevice(torch.autograd.Function):
     """A call as an operator of autograd, of the parameters and of the batch's tensors."""
 
@@ -309,10 +303,8 @@ class _Backward:
             optimizer=torch.optim.SGD(trained, lr=0.0),
             options=port.options.replace(keep_gradients=True, frozen="allow"),
         )
-        mode = "" if port.model.training else " in eval mode"
-        self.runner = Runner(
-            f"backward{mode}", self._port, findings, optimizer=self._optimizer, owner="ported", random_states={}
-        )
+        name = _name_pass("backward", port)
+        self.runner = Runner(name, self._port, findings, optimizer=self._optimizer, owner="ported", random_states={})
 
     def run(self, call: _Call, cotangents: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
         """Return the gradients by the names of the surrogate's parameters."""
@@ -325,6 +317,7 @@ class _Backward:
             self.runner.executor.rng_state = call.random_state
         self.runner.run(batch, call.kwargs)
         gradients = read_gradients(self._port, self._optimizer.device, self.runner.executor, -1)
+        self.runner.record.bytes_to_host += sum(each.numel() * each.element_size() for each in gradients.values())
         if not all(bool(gradient.isfinite().all()) for gradient in gradients.values()):
             # the step of size 0 has made weights of the device NaN
             self._versions = None

@@ -7,7 +7,9 @@ from typing import Any, Callable, Iterator, Mapping, NoReturn, Tuple, TypeVar
 import torch
 from torch import nn
 
-from ..diagnostics import DeviceError, OptionError, caller_place
+from ..diagnostics import DeviceError, OptionError
+from ..options import PortOptions
+from .port import Port
 
 __all__ = [
     "FixedModule",
@@ -45,18 +47,31 @@ _SHARED = (
 
 
 class FixedModule(nn.Module):
-    """A module with the parts of `model` and without a place of its own to move to.
+    """A module with the parts of a port's model and without a place of its own to move to.
 
-    It is `model` to all that looks at parameters and modules, whether as a whole or as a part of another module, and
+    It is the model to all that looks at parameters and modules, whether as a whole or as a part of another module, and
     keeps its own forward hooks. What moves or casts it is refused by DeviceError D003, unless it changes nothing.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        """Share the dictionaries of `model`."""
+    def __init__(self, port: Port) -> None:
+        """Share the dictionaries of the port's model."""
         super().__init__()
-        self.__dict__.update({name: vars(model)[name] for name in _SHARED if name in vars(model)})
-        # in a tuple, or it would be a part of this module
-        self._models: Tuple[nn.Module, ...] = (model,)
+        state = vars(port.model)
+        self.__dict__.update({name: state[name] for name in _SHARED if name in state})
+        self._port = port
+
+    @property
+    def model(self) -> nn.Module:
+        """The user's module, with the weights of the device."""
+        return self._port.model
+
+    @property
+    def options(self) -> PortOptions:
+        """The options that the model was ported with."""
+        return self._port.options
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._port.backend.device_description}):\n{self._port.model!r}"
 
     # -- moves and casts -----------------------------------------------------------------------------------------------
 
@@ -123,11 +138,11 @@ class FixedModule(nn.Module):
         return self
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_models" not in self.__dict__:
+        if name.startswith("__") or "_port" not in self.__dict__:
             raise AttributeError(name)
         if name in _ASKED_BY:
             raise make_wrapper_error(*_ASKED_BY[name])
-        model = self._models[0]
+        model = self._port.model
         value = getattr(model, name)
         if getattr(value, "__self__", None) is not model:
             return value
@@ -140,10 +155,9 @@ class FixedModule(nn.Module):
         return call
 
     def __reduce__(self) -> NoReturn:
-        raise DeviceError.of(
+        raise DeviceError.at_caller(
             "D003",
             message="a ported model cannot be copied or pickled",
-            place=caller_place(),
             notes="it holds an executable and a device",
             help=("save its weights: `torch.save(ported.state_dict(), path)`", "or copy the module: `ported.model`"),
         )
@@ -152,14 +166,14 @@ class FixedModule(nn.Module):
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[Tuple[str, nn.Module]]:
         """Yield the modules of the model, itself the first."""
-        return self._models[0].named_modules(*args, **kwargs)
+        return self._port.model.named_modules(*args, **kwargs)
 
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, local_metadata: Mapping[str, Any], *args: Any
     ) -> None:
         # called by a module around this one, and a model may have its own way to load
         refuse_assignment(bool(local_metadata.get("assign_to_params_buffers")))
-        self._models[0]._load_from_state_dict(state_dict, prefix, local_metadata, *args)
+        self._port.model._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
 
 def _refuse_move(name: str) -> Callable[..., NoReturn]:
@@ -172,7 +186,7 @@ def _refuse_move(name: str) -> Callable[..., NoReturn]:
 
 def _delegate(name: str) -> Callable[..., Any]:
     def ask_model(self: FixedModule, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self._models[0], name)(*args, **kwargs)
+        return getattr(self._port.model, name)(*args, **kwargs)
 
     ask_model.__name__, ask_model.__doc__ = name, f"Do what `{name}` of the model does."
     return ask_model
@@ -188,10 +202,9 @@ for _name in ("register_backward_hook", "register_full_backward_hook", "register
 def refuse_assignment(assign: bool) -> None:
     """Raise OptionError P002 for weights that are to take the place of the model's tensors."""
     if assign:
-        raise OptionError.of(
+        raise OptionError.at_caller(
             "P002",
             message="`load_state_dict(..., assign=True)` would exchange the tensors that the device trains",
-            place=caller_place(),
             help="leave `assign` out: the values are copied into the tensors, and sent to the device",
         )
 
@@ -203,10 +216,9 @@ def _check_device(device: Any, value: Any) -> None:
 
 
 def _cannot_move(call: str) -> DeviceError:
-    return DeviceError.of(
+    return DeviceError.at_caller(
         "D003",
         message=f"{call} would take the model off its device or change its type",
-        place=caller_place(),
         notes="on a plain executor this call returns the bare module, and training goes on on the host",
         help=(
             "choose the device with `to_ipu(..., device=...)` and the precision with `PortOptions(precision=...)`",
@@ -220,10 +232,9 @@ def _cannot_move(call: str) -> DeviceError:
 
 def make_wrapper_error(wrapper: str, remedy: str = _REPLICAS) -> DeviceError:
     """Return DeviceError D003 for a call by `wrapper`."""
-    return DeviceError.of(
+    return DeviceError.at_caller(
         "D003",
         message=f"a ported model is wrapped in `{wrapper}`, which is for modules on the host",
-        place=caller_place(),
         notes="a call of a ported model is a whole training step, optimizer included",
         help=remedy,
     )

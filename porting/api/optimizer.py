@@ -68,7 +68,10 @@ class PortOptimizer:
 
     def prepare(self) -> None:
         """Note the settings that a compilation begins with."""
-        self._drop_old_settings()
+        # What is loaded overrides the settings of today, so a state is left without those that have changed since it
+        # was kept. The device warns of each that a state lacks: they are left in as long as they are right.
+        if self._settings_of_state is not None and self._settings_of_state != _copy_settings(self._users):
+            self.set_device_state(self.device.state_dict()["ipu_state"])
         self._uploaded_settings = _copy_settings(self.require())
         if self.given is not None:
             self._given_settings = _copy_settings(self.given)
@@ -130,29 +133,20 @@ class PortOptimizer:
         self._settings_of_state = None
         if state.get("ipu_state") is not None:
             self.device.set_state_dict({name: state[name] for name in ("ipu_state", "ipu_param")})
-            self._settings_of_state = self._copy_users_settings()
+            self._settings_of_state = _copy_settings(self._users)
 
-    def _drop_old_settings(self) -> None:
-        """Leave settings that have changed since `keep_state` out of the state: what is loaded overrides today's.
-
-        The device warns of each that a state lacks, so that they are left in as long as they are right.
-        """
-        if self._settings_of_state is not None and self._settings_of_state != self._copy_users_settings():
-            self.set_device_state(self.device.state_dict()["ipu_state"])
-
-    def _copy_users_settings(self) -> List[Dict[str, Any]]:
-        return _copy_settings(self.device if self.given is None else self.given)
+    @property
+    def _users(self) -> Any:
+        return self.device if self.given is None else self.given
 
     def _take_over_state(self, loaded: torch.optim.Optimizer) -> None:
         """Give the device the state of `loaded`, and zeros where that has none."""
-        before = self.read_device_state()
-        if before:
-            zeros = {name: torch.zeros_like(tensor) for name, tensor in before.items()}
+        zeros = {name: torch.zeros_like(tensor) for name, tensor in self.read_device_state().items()}
+        if zeros:
             self.set_device_state(zeros)
-            carry_state(loaded, self.device, self._port.wrapped)
+        carry_state(loaded, self.device, self._port.wrapped)
+        if zeros:
             self.set_device_state({**zeros, **self.device.state_dict()["ipu_state"]})
-        else:
-            carry_state(loaded, self.device, self._port.wrapped)
 
     # -- what the user does with the optimizer on the host -------------------------------------------------------------
 
@@ -174,7 +168,12 @@ class PortOptimizer:
 
         def on_step(_optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
             if any(callable(value) for value in (*args[1:], *kwargs.values())):
-                raise _make_closure_error()
+                raise UnsupportedOptimizerError.at_caller(
+                    "O004",
+                    message="`optimizer.step(closure)` is called on the optimizer of a ported model",
+                    notes="a call of the ported model runs forward, backward and the optimizer's step",
+                    help="call the ported model instead: `output, loss = ported(x, y)`",
+                )
             if is_on_device() and not warned:
                 warned.append(True)
                 say_host_step_is_needless("`optimizer.step()` does nothing")
@@ -232,16 +231,6 @@ def refuse_backward(*_args: Any, **_kwargs: Any) -> None:
     )
 
 
-def _make_closure_error() -> UnsupportedOptimizerError:
-    return UnsupportedOptimizerError.of(
-        "O004",
-        message="`optimizer.step(closure)` is called on the optimizer of a ported model",
-        place=caller_place(),
-        notes=("a call of the ported model runs forward, backward and the optimizer's step",),
-        help="call the ported model instead: `output, loss = ported(x, y)`",
-    )
-
-
 class _MethodHook:
     """Calls `hook(optimizer, result)` after a method of one optimizer, where torch (before 2.1) has no hooks for it.
 
@@ -271,9 +260,10 @@ class _MethodHook:
 def _copy_settings(optimizer: Any) -> List[Dict[str, Any]]:
     """Copy the settings of each parameter group; tensors, which torch allows for some, as numbers."""
     return [
-        {name: _plain(value) for name, value in group.items() if name != "params"} for group in optimizer.param_groups
+        {
+            name: value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+            for name, value in group.items()
+            if name != "params"
+        }
+        for group in optimizer.param_groups
     ]
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value

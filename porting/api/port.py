@@ -7,22 +7,21 @@ from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Sequence,
 
 from torch import nn
 
-from .. import module_attributes
 from ..adapters import Backend, LossInForward
 from ..diagnostics import Finding, Severity, caller_place, notify
 from ..host_tensors import walk_modules
-from ..module_attributes import modules_of, train_modes_kept
+from ..module_attributes import keep_train_modes, list_plain_modules, switch_to_eval
 from ..options import PortOptions, to_poptorch
 
 __all__ = [
     "Port",
     "PortFindings",
-    "eval_modes",
-    "kept_modes",
+    "keep_modes",
     "list_modules_by_prefix",
     "name_modules",
     "read_modes",
     "say_it_is_compiled_in",
+    "use_eval_modes",
 ]
 
 
@@ -105,7 +104,7 @@ def name_modules(port: Port) -> Iterator[Tuple[str, nn.Module]]:
     """Yield the modules of the model and of its losses, by the names that the user knows."""
     for prefix, module in walk_modules(port.model):
         yield prefix[:-1] or type(module).__name__, module
-    for name, function in _losses(port, "loss"):
+    for name, function in _list_losses(port, "loss"):
         if isinstance(function, nn.Module):
             for prefix, module in walk_modules(function):
                 yield f"{name}.{prefix}"[:-1], module
@@ -113,15 +112,15 @@ def name_modules(port: Port) -> Iterator[Tuple[str, nn.Module]]:
 
 def list_modules_by_prefix(port: Port) -> List[Tuple[str, nn.Module]]:
     """List the modules whose `forward` a step runs, the model's and the losses', with their attributes' prefix."""
-    found = list(modules_of(port.model).items())
-    for name, module in _losses(port, ""):
+    found = list(list_plain_modules(port.model).items())
+    for name, module in _list_losses(port, ""):
         if isinstance(module, nn.Module):
             prefix = f"loss.{name}." if name else "loss."
-            found += [(prefix + inner, item) for inner, item in modules_of(module).items()]
+            found += [(prefix + inner, item) for inner, item in list_plain_modules(module).items()]
     return found
 
 
-def _losses(port: Port, name_of_one: str) -> List[Tuple[str, Any]]:
+def _list_losses(port: Port, name_of_one: str) -> List[Tuple[str, Any]]:
     """List the functions or modules that compute the losses, with their names."""
     losses = port.loss if isinstance(port.loss, Mapping) else {name_of_one: port.loss}
     return [(name, getattr(loss, "function", loss)) for name, loss in losses.items()]
@@ -135,19 +134,19 @@ def read_modes(port: Port) -> List[bool]:
     return [module.training for module in port.model.modules()]
 
 
-def kept_modes(port: Port) -> ContextManager[None]:
+def keep_modes(port: Port) -> ContextManager[None]:
     """Give every module the mode back that it has now."""
-    return train_modes_kept(_modules_with_modes(port))
+    return keep_train_modes(_list_modules_with_modes(port))
 
 
-def eval_modes(port: Port) -> ContextManager[None]:
+def use_eval_modes(port: Port) -> ContextManager[None]:
     """Put all modules into eval mode for the duration of the context."""
-    return module_attributes.eval_modes(_modules_with_modes(port))
+    return switch_to_eval(_list_modules_with_modes(port))
 
 
-def _modules_with_modes(port: Port) -> List[nn.Module]:
+def _list_modules_with_modes(port: Port) -> List[nn.Module]:
     """List the model, the module around it and the losses, which may have modules in common."""
-    roots = [port.model, port.wrapped, *(function for _name, function in _losses(port, ""))]
+    roots = [port.model, port.wrapped, *(function for _name, function in _list_losses(port, ""))]
     found: Dict[int, nn.Module] = {}
     for root in roots:
         if isinstance(root, nn.Module):

@@ -11,7 +11,6 @@ from torch import nn
 from ..adapters import SchedulerBridge, load_weights, plain_state_dict
 from ..adapters.checkpoints import Checkpoint, check_shapes
 from ..diagnostics import BatchError
-from ..options import PortOptions
 from .batch import check_first_batch, check_labels, has_labels, make_dataloader
 from .compilation import destroy_unseen
 from .gradients import read_gradients
@@ -44,12 +43,10 @@ class PortedModel(FixedModule):
 
     def __init__(self, port: Port, findings: PortFindings, optimizer: PortOptimizer) -> None:
         """Keep what `to_ipu` has put together; nothing is compiled before the first batch is known."""
-        super().__init__(port.model)
-        self._port = port
+        super().__init__(port)
         self._findings = findings
         self._optimizer = optimizer
         self._runners = Runners(port, findings, optimizer)
-        self._train_runner = self._runners.training
         self.training = True
         self._find_loss = port.wrapped.loss_of
         self._brings_labels: Dict[Tuple[int, Tuple[str, ...]], bool] = {}
@@ -58,7 +55,7 @@ class PortedModel(FixedModule):
         self._host_state = vars(port.model)
         self._compiled_modes: List[bool] = []
         self._warned_of_modes = False
-        optimizer.watch(is_on_device=self._train_runner.has_executable)
+        optimizer.watch(is_on_device=self._runners.is_training_compiled)
         # what has been trained comes to the host even if nobody keeps the ported model
         weakref.finalize(self, destroy_unseen, self._runners.destroy).atexit = False
 
@@ -84,14 +81,17 @@ class PortedModel(FixedModule):
         """Do what a call does, without its hooks; the plain forward on the host is `ported.model.forward`."""
         if not self.training:
             return self._evaluator(args, kwargs).run(args, kwargs)
-        if self._train_runner.has_executable():
+        runner = self._runners.training
+        if runner.has_executable():
             self._optimizer.sync(self._send_settings)
             if self._host_state["training"] != self._compiled_modes[0]:
-                self._warn_of_mode()
-        else:
+                self._say_mode_changed()
+        if self._port.options.max_executables > 1:
+            runner = self._runners.select_training(args, kwargs)
+        if not runner.has_executable():
             self._prepare(args, kwargs)
         try:
-            returned = self._train_runner.run(args, kwargs)
+            returned = runner.run(args, kwargs)
         except BatchError as error:
             if error.code == "B003":
                 check_labels(self._port, args, kwargs)
@@ -100,7 +100,7 @@ class PortedModel(FixedModule):
         loss = self._find_loss(returned)
         loss.backward = refuse_backward
         steps = self._port.options.device_iterations
-        note_loss(loss, self._train_runner.record, self._findings, steps_per_call=steps)
+        note_loss(loss, runner.record, self._findings, steps_per_call=steps)
         return returned
 
     def compile(self, *args: Any, **kwargs: Any) -> float:  # type: ignore[override]
@@ -111,13 +111,14 @@ class PortedModel(FixedModule):
         """
         if not self.training:
             return self._evaluator(args, kwargs).compile(args, kwargs)
-        if not self._train_runner.has_executable():
+        runner = self._runners.select_training(args, kwargs)
+        if not runner.has_executable():
             self._prepare(args, kwargs)
-        return self._train_runner.compile(args, kwargs)
+        return runner.compile(args, kwargs)
 
     def inference(self) -> PortedInference:
         """Return the model for inference: it shares the weights, runs in eval mode and never changes anything."""
-        return PortedInference(self, self._runners.named("inference"))
+        return PortedInference(self, self._runners)
 
     def train(self, mode: bool = True) -> PortedModel:
         """Let calls train (or, with False, evaluate) and return this ported model.
@@ -126,7 +127,7 @@ class PortedModel(FixedModule):
         compiled with (Dropout, BatchNorm), and a change of them is reported (D005).
         """
         self.training = mode
-        if not self._train_runner.has_executable():
+        if not self._runners.is_training_compiled():
             self._port.wrapped.train(mode)
         elif mode and self._compiled_modes != read_modes(self._port):
             say_it_is_compiled_in("modules changed between train and eval mode after the step was compiled")
@@ -150,9 +151,9 @@ class PortedModel(FixedModule):
         key = (len(args), tuple(kwargs))
         if key not in self._brings_labels:
             self._brings_labels[key] = self._port.loss is None or has_labels(self._port, args, kwargs)
-        return self._runners.named("evaluation" if self._brings_labels[key] else "inference")
+        return self._runners.named("evaluation" if self._brings_labels[key] else "inference", args, kwargs)
 
-    def _warn_of_mode(self) -> None:
+    def _say_mode_changed(self) -> None:
         """Say once that the user's own module has changed its mode; a call does not look at those inside it."""
         if not self._warned_of_modes:
             self._warned_of_modes = True
@@ -209,8 +210,8 @@ class PortedModel(FixedModule):
             source=self._optimizer.require_users(),
             target=optimizer,
             upload=lambda changed: self._optimizer.upload(changed, self._send_settings),
-            is_compiled=self._train_runner.has_executable,
-            has_trained=lambda: self._train_runner.record.num_calls > 0,
+            is_compiled=self._runners.is_training_compiled,
+            has_trained=lambda: self._runners.training.record.num_calls > 0,
         )
         self._optimizer.connect(bridge)
         return bridge
@@ -223,15 +224,15 @@ class PortedModel(FixedModule):
         unless the port was made with `PortOptions(keep_gradients=True)` and called, OptionError P002 for a step that a
         call does not make.
         """
-        return read_gradients(self._port, self._optimizer.device, self._train_runner.executor, iteration)
+        return read_gradients(self._port, self._optimizer.device, self._runners.training.executor, iteration)
 
     def zero_grad(self, *_args: Any, **_kwargs: Any) -> None:
         """Do nothing but say (O007) that a training call needs no `zero_grad()`."""
         say_host_step_is_needless("`zero_grad()` does nothing")
 
     def _send_settings(self, optimizer: Any) -> None:
-        if self._train_runner.executor is not None:
-            self._train_runner.executor.setOptimizer(optimizer)
+        if self._runners.training.executor is not None:
+            self._runners.training.executor.setOptimizer(optimizer)
 
     # -- weights ------------------------------------------------------------------------------------------------------
 
@@ -261,7 +262,7 @@ class PortedModel(FixedModule):
 
     def copy_weights_to_host(self) -> None:
         """Fetch what was trained, as any look at the weights does."""
-        self._train_runner.copy_weights_to_host()
+        self._runners.training.copy_weights_to_host()
 
     def copy_weights_to_device(self) -> None:
         """Send the host's weights to the device, after they were changed in place there.
@@ -279,7 +280,7 @@ class PortedModel(FixedModule):
     def requires_grad_(self, requires_grad: bool = True) -> PortedModel:
         """Switch training of all parameters on or off, and return this model; D005 tells that it comes too late."""
         self._port.model.requires_grad_(requires_grad)
-        self._train_runner.say_late_changes()
+        self._runners.training.say_late_changes()
         return self
 
     def save(self, path: Any, **settings: Any) -> None:
@@ -294,7 +295,7 @@ class PortedModel(FixedModule):
 
     def attach(self) -> PortedModel:
         """Take the device again for training; DeviceError D004 or D007 when nothing is compiled for it."""
-        self._train_runner.attach()
+        self._runners.training.attach()
         return self
 
     def detach(self) -> PortedModel:
@@ -315,16 +316,6 @@ class PortedModel(FixedModule):
     # -- the rest of the model ----------------------------------------------------------------------------------------
 
     @property
-    def model(self) -> nn.Module:
-        """The user's module, with the weights of the device."""
-        return self._port.model
-
-    @property
-    def options(self) -> PortOptions:
-        """The options that the model was ported with."""
-        return self._port.options
-
-    @property
     def port(self) -> Port:
         """What was ported, and where and how it runs."""
         return self._port
@@ -337,7 +328,4 @@ class PortedModel(FixedModule):
     @property
     def device_executor(self) -> Any:
         """The backend's executor of the training step; None while nothing is compiled."""
-        return self._train_runner.executor
-
-    def __repr__(self) -> str:
-        return f"PortedModel({self._port.backend.device_description}):\n{self._port.model!r}"
+        return self._runners.training.executor

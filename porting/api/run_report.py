@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from ..diagnostics import Finding
+from ..diagnostics import Finding, align_columns
 from ..options import PortOptions
 from .port import Port
 
@@ -29,7 +29,8 @@ class ExecutorRecord:
     with the measuring of candidates, took `compiler_seconds`, and the search and loading of an executable
     `load_seconds`; the rest went into capturing and checking the step. `tuning` is a `TuningReport` of the measurements
     that the engine was chosen by. `first_call_not_finite` is the number of the first call whose loss, or in inference
-    output, was no number any more.
+    output, was no number any more. `bytes_to_device` counts the batches and the weights that calls have sent,
+    `bytes_to_host` what they have returned.
     """
 
     name: str
@@ -46,6 +47,8 @@ class ExecutorRecord:
     load_seconds: Optional[float] = None
     tuning: Any = None
     first_call_not_finite: Optional[int] = None
+    bytes_to_device: int = 0
+    bytes_to_host: int = 0
 
     def note_compilation(self, seconds: float, *, samples_per_call: int, cache: str) -> None:
         """Count a compilation that took `seconds` and has just ended."""
@@ -55,6 +58,14 @@ class ExecutorRecord:
         self.compiled_at = time.time()
         self.samples_per_call = samples_per_call
         self.cache = cache
+
+    def note_call(self, seconds: float, *, to_device: int, to_host: int) -> None:
+        """Count a call that took `seconds` and the bytes that it moved."""
+        self.num_calls += 1
+        self.num_samples += self.samples_per_call or 0
+        self.call_seconds += seconds
+        self.bytes_to_device += to_device
+        self.bytes_to_host += to_host
 
     def note_engine(self, obtained: Any) -> None:
         """Keep what runs the calls, and where it came from; `obtained` is the simulator's, None on an IPU."""
@@ -141,15 +152,12 @@ class RunReport:
             f"device      {self.device}" + ("  (no IPU took part)" if self.is_simulator else ""),
             f"backend     {self.backend}",
             f"optimizer   {self.optimizer}",
-            f"step        {self._described_step()}",
-            *([f"pipeline    {self._described_pipeline()}"] if self.options.stages else []),
+            f"step        {self._describe_step()}",
+            *([f"pipeline    {self._describe_pipeline()}"] if self.options.stages else []),
             "",
         ]
         header = ("executor", "compiled at", "compile s", "engine", "cache", "calls", "samples", "samples/s")
-        rows = [header, *(_row(record) for record in self.executors)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-        for row in rows:
-            lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        lines += align_columns([header, *map(_row, self.executors)])
         lines.extend(f"{finding.to_dict()['severity']}[{finding.code}]: {finding.message}" for finding in self.findings)
         return "\n".join(lines)
 
@@ -162,7 +170,7 @@ class RunReport:
     def _training(self) -> List[ExecutorRecord]:
         return [record for record in self.executors if record.name == "training"]
 
-    def _described_step(self) -> str:
+    def _describe_step(self) -> str:
         options, total = self.options, self.samples_per_step
         factors = [f"{'?' if self.micro_batch is None else self.micro_batch} in a micro-batch"]
         factors += [f"{options.accumulation} accumulated"] if options.accumulation > 1 else []
@@ -173,7 +181,7 @@ class RunReport:
         steps = "1 step" if options.device_iterations == 1 else f"{options.device_iterations} steps"
         return f"{samples}; {steps} a call; {options.precision}"
 
-    def _described_pipeline(self) -> str:
+    def _describe_pipeline(self) -> str:
         ipus = self.options.stage_ipus
         of_replicas = f" in each of {self.options.replicas} replicas" if self.options.replicas > 1 else ""
         order = f": {', '.join(map(str, ipus))}" if len(ipus) <= _MOST_LISTED_STAGES else ""

@@ -13,7 +13,9 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, No
 import torch
 from torch import nn
 
-from ..diagnostics import BatchError, DeviceError, caller_place
+from ..diagnostics import BatchError, DeviceError, Finding
+from ..host_tensors import host_tensors
+from ..structure import flatten_tensors
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
 from .compilation import check_memory, check_placement, compilation, destroy_left, list_cache_files, make_executor
 from .failures import explain_failure, refuse_loss_without_gradient
@@ -71,8 +73,9 @@ class Runner:
         self._owner = owner
         self._random_states = random_states
         self._was_destroyed = False
-        self._signature: Optional[BatchSignature] = None
+        self.signature: Optional[BatchSignature] = None
         self._has_run = False
+        self._weight_bytes = self._batch_bytes = self._result_bytes = 0
         self._watch = AttributeWatch([], {}, allowed=())
         self._late_changes: Optional[LateChanges] = None
         self._host_writes: Optional[HostWrites] = None
@@ -85,6 +88,15 @@ class Runner:
     def has_executable(self) -> bool:
         """Tell whether it is compiled."""
         return self.executor is not None
+
+    def accepts(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Tell whether it is compiled for batches like this one."""
+        return self.executor is not None and self.describe_difference(args, kwargs) is None
+
+    def describe_difference(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Optional[Finding]:
+        """Return what is different about this batch (B001-B003), or None."""
+        assert self.signature is not None
+        return self.signature.difference(BatchSignature(args, kwargs), remedy=self._remedy)
 
     @property
     def is_attached(self) -> bool:
@@ -113,8 +125,9 @@ class Runner:
         modules = list_modules_by_prefix(self._port)
         executor, reads = self._make_compiled(modules, args, kwargs)
         seconds = time.perf_counter() - start
-        self._signature = BatchSignature(args, kwargs)
-        self.record.note_compilation(seconds, samples_per_call=self._signature.rows, cache=self._cache_result(files))
+        self.signature = BatchSignature(args, kwargs)
+        self._batch_bytes = _count_bytes(flatten_tensors((args, kwargs)))
+        self.record.note_compilation(seconds, samples_per_call=self.signature.rows, cache=self._cache_result(files))
         self._take_over(executor)
         self._findings.say_deferred()
         self._watch = watch_attributes(self._port, modules, reads)
@@ -139,32 +152,29 @@ class Runner:
                     refuse_hooks(port)  # those that `forward` has registered
                     check_memory(port, findings, self._optimizer, executor)
         except BaseException as error:
-            self._abandon(executor)
+            # `destroy()` frees the model of compiled executors only, and those for inference have no hold on it
+            if executor is not None:
+                executor.destroy()
+            if self.trains:
+                self._unwrap_model()
             if isinstance(error, Exception):
                 self._raise_explained(error, args, kwargs)
             raise
         return executor, reads
 
-    def _abandon(self, executor: Any) -> None:
-        """Let go of an executor that failed to compile, and of its hold on the model.
-
-        `destroy()` does that for compiled ones only, and those for inference have no hold on it.
-        """
-        if executor is not None:
-            executor.destroy()
-        if self.trains:
-            self._unwrap_model()
-
     def _take_over(self, executor: Any) -> None:
         """Run `executor` from now on, and watch what the user does to its model on the host."""
         self.executor, self._has_run = executor, False
+        self._weight_bytes = _count_bytes([host.tensor for host in host_tensors(self._port.wrapped)])
         if self.trains:
             self._late_changes = LateChanges(self._port)
             watch_gradient_reads(self._port)
         self._host_writes = HostWrites(self._port.wrapped)
         self._host_writes.ignore_fetches(executor)
         self._host_writes.notice()
-        self._join_others()
+        for other in self._sharing():
+            other._others.append(weakref.ref(self))
+        _COMPILED.add(self)
         if self.record.name in self._random_states:
             # a checkpoint was loaded before there was an executor
             executor.rng_state = self._random_states.pop(self.record.name)
@@ -203,6 +213,7 @@ class Runner:
         writes = self._host_writes
         if writes is not None and writes.notice() and executor.isAttachedToDevice():
             executor.copyWeightsToDevice()
+            record.bytes_to_device += self._weight_bytes
         if self._late_changes is not None:
             self._late_changes.look()
         start = time.perf_counter()
@@ -213,15 +224,14 @@ class Runner:
                 # a batch that the device cannot run must not be the one that all others have to be like
                 self.destroy()
             self._raise_explained(error, args, kwargs)
-        self._has_run = True
-        record.call_seconds += time.perf_counter() - start
-        record.num_calls += 1
-        record.num_samples += record.samples_per_call or 0
-        self._finish(executor, result)
+        self._finish(executor, result, time.perf_counter() - start)
         return result
 
-    def _finish(self, executor: Any, result: Any) -> None:
-        """End a call: what it trained and wrote is no news from the host."""
+    def _finish(self, executor: Any, result: Any, seconds: float) -> None:
+        """End a call: count it; what it trained and wrote is no news from the host."""
+        if not self._has_run:
+            self._has_run, self._result_bytes = True, _count_bytes(flatten_tensors(result))
+        self.record.note_call(seconds, to_device=self._batch_bytes, to_host=self._result_bytes)
         if self._has_let_go:
             # looking at the host's tensors would not fetch what it has trained
             executor.copyWeightsToHostIfNeeded()
@@ -246,14 +256,12 @@ class Runner:
             self._late_changes.say()
 
     def _refuse_other_batch(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        assert self._signature is not None
-        finding = find_foreign_device(args, kwargs)
-        finding = finding or self._signature.difference(BatchSignature(args, kwargs), remedy=self._remedy)
+        finding = find_foreign_device(args, kwargs) or self.describe_difference(args, kwargs)
         if finding is not None:
             raise BatchError(finding)
 
     def _raise_explained(self, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NoReturn:
-        explained = explain_failure(error, self._signature, args, kwargs, remedy=self._remedy, model=self._port.model)
+        explained = explain_failure(error, self.signature, args, kwargs, remedy=self._remedy, model=self._port.model)
         if explained is None:
             raise error
         # an error that carries the same finding would print it a second time
@@ -268,10 +276,9 @@ class Runner:
     def attach(self) -> None:
         """Take the device; DeviceError D004 or D007 when there is no executable to put on it."""
         if self.executor is None:
-            raise DeviceError.of(
+            raise DeviceError.at_caller(
                 "D007" if self._was_destroyed else "D004",
                 message=f"the {self.record.name} graph is not compiled, so there is nothing to put on the device",
-                place=caller_place(),
                 help=f"compile first: `{self._owner}.compile(*batch)`",
             )
         self._take_device()
@@ -285,7 +292,7 @@ class Runner:
 
     def destroy(self) -> None:
         """Drop the executable, after fetching what it has learnt; the next call makes another."""
-        executor, self.executor, self._signature = self.executor, None, None
+        executor, self.executor, self.signature = self.executor, None, None
         if executor is not None:
             self._was_destroyed = True
             try:
@@ -294,7 +301,10 @@ class Runner:
                 # PopTorch takes the model's wrapper off last, and one that has let go of the model has none
                 if not (self._has_let_go and "model was never wrapped" in str(error)):
                     raise
-            self._leave_others()
+            for other in self._sharing():
+                other._others = [reference for reference in other._others if reference() is not self]
+            self._others, self._has_let_go = [], False
+            _COMPILED.discard(self)
 
     def copy_weights_to_host(self) -> None:
         """Fetch what was trained, if this runner trains."""
@@ -304,6 +314,7 @@ class Runner:
     def fetch_buffers(self) -> None:
         """Fetch what an inference has written to buffers, as BatchNorm does in train mode."""
         self.executor.copyWeightsToHost()
+        self.record.bytes_to_host += self._weight_bytes
         if self._host_writes is not None:
             self._host_writes.notice()
 
@@ -312,6 +323,7 @@ class Runner:
         for runner in (self, *self._sharing()):
             if runner.is_attached:
                 runner.executor.copyWeightsToDevice()
+                runner.record.bytes_to_device += runner._weight_bytes
 
     def _unwrap_model(self) -> None:
         """Give the model and its tensors the classes back that they had before a training executor took them over.
@@ -344,19 +356,6 @@ class Runner:
                     other._has_let_go = True
                     other._unwrap_model()
 
-    def _join_others(self) -> None:
-        """Take part from now on: the executor is compiled."""
-        for other in self._sharing():
-            other._others.append(weakref.ref(self))
-        _COMPILED.add(self)
-
-    def _leave_others(self) -> None:
-        """Take no part any more: the executable is gone."""
-        for other in self._sharing():
-            other._others = [reference for reference in other._others if reference() is not self]
-        self._others, self._has_let_go = [], False
-        _COMPILED.discard(self)
-
     def _take_device(self) -> None:
         """Let the others release the device; what they have trained is on the host then."""
         if self._others:
@@ -368,6 +367,10 @@ class Runner:
             other = reference()
             if other is not None:
                 yield other
+
+
+def _count_bytes(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 _COMPILED: MutableSet[Runner] = weakref.WeakSet()

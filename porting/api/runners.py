@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Mapping
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any, DefaultDict, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
+from ..data.buckets import choose_buckets
+from ..diagnostics import Severity
+from .batch import BatchSignature
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings
 from .run_report import ExecutorRecord
 from .runner import Runner
 
-__all__ = ["PortedInference", "Runners"]
+__all__ = ["PortedInference", "Runners", "say_other_shape"]
 
-_OWNERS = {"evaluation": "ported", "inference": "ported.inference()"}
+_OWNERS = {"training": "ported", "evaluation": "ported", "inference": "ported.inference()"}
 
 
 class PortedInference:
     """A ported model for inference: call it with the model's arguments (and labels, to get the loss as well).
 
     It has the weights of the training step, whenever it is called, and runs in eval mode. One executable serves one
-    shape of batches.
+    shape of batches; `PortOptions(max_executables=N)` keeps N.
     """
 
-    def __init__(self, ported: object, runner: Runner) -> None:
-        """Call `runner`, and keep `ported`, the model that it belongs to, alive as long as this is."""
+    def __init__(self, ported: object, runners: Runners) -> None:
+        """Call `runners`, and keep `ported`, the model that they belong to, alive as long as this is."""
         self._ported = ported
-        self._runner = runner
+        self._runners = runners
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the model's output for one batch; the first call compiles. No weight or buffer changes.
@@ -32,49 +37,108 @@ class PortedInference:
         Raises BatchError for a batch unlike the one compiled for (B001-B003), CaptureError for a model that no static
         graph can hold.
         """
-        return self._runner.run(args, kwargs)
+        return self._runners.named("inference", args, kwargs).run(args, kwargs)
 
     def compile(self, *args: Any, **kwargs: Any) -> float:
         """Compile for batches like this one and return the seconds it took; 0.0 when it is compiled already."""
-        return self._runner.compile(args, kwargs)
+        return self._runners.named("inference", args, kwargs).compile(args, kwargs)
 
     def destroy(self) -> None:
-        """Drop the executable; the next call compiles anew, for any batch."""
-        self._runner.destroy()
+        """Drop the executables; the next call compiles anew, for any batch."""
+        self._runners.destroy("inference")
 
     @property
     def device_executor(self) -> Any:
-        """The backend's executor; None while nothing is compiled."""
-        return self._runner.executor
+        """The backend's executor that was used last; None while nothing is compiled."""
+        return self._runners.last("inference").executor
 
     def __repr__(self) -> str:
         return f"PortedInference of {self._ported!r}"
 
 
 class Runners:
-    """The runner that trains, and those for evaluation and inference from the first time that they are asked for."""
+    """The runners of a ported model: those that train, and those for evaluation and inference once they are asked for.
+
+    Of each kind there is one for each shape of batch, at most `max_executables` of the options. The least recently used
+    one is the first of its list, and goes where there is no room for another.
+    """
 
     def __init__(self, port: Port, findings: PortFindings, optimizer: PortOptimizer) -> None:
         """Make the runner that trains; nothing is compiled yet."""
         self._port = port
         self._findings = findings
+        self._optimizer = optimizer
         # of executors that are not made yet, by name
         self._random_states: Dict[str, List[int]] = {}
-        self.training = Runner(
-            "training", port, findings, optimizer=optimizer, owner="ported", random_states=self._random_states
-        )
-        self._by_name = {"training": self.training}
+        self._by_name: Dict[str, List[Runner]] = {}
+        self.training = self._make("training")
 
-    def named(self, name: str) -> Runner:
-        """Return the runner for "evaluation" or "inference"."""
-        if name not in self._by_name:
-            self._by_name[name] = Runner(
-                name, self._port, self._findings, owner=_OWNERS[name], random_states=self._random_states
-            )
-        return self._by_name[name]
+    def _make(self, name: str) -> Runner:
+        trains = name == "training"
+        runner = Runner(
+            name,
+            self._port,
+            self._findings,
+            optimizer=self._optimizer if trains else None,
+            owner=_OWNERS[name],
+            random_states=self._random_states,
+        )
+        self._by_name.setdefault(name, []).append(runner)
+        return runner
+
+    def last(self, name: str) -> Runner:
+        """Return the runner of a kind that was used last."""
+        return self._by_name[name][-1] if name in self._by_name else self._make(name)
+
+    def named(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runner:
+        """Return the runner for "evaluation" or "inference" of this batch."""
+        last = self.last(name)
+        if self._port.options.max_executables == 1 or not last.has_executable():
+            return last
+        return self._find(name, args, kwargs)
+
+    def is_training_compiled(self) -> bool:
+        """Tell whether there is an executable that trains."""
+        return any(runner.has_executable() for runner in self._by_name["training"])
+
+    def select_training(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runner:
+        """Let `training` be the runner for this batch, which goes on where another shape's has stopped; return it."""
+        compiled = [runner for runner in self._by_name["training"] if runner.has_executable()]
+        if self._port.options.max_executables == 1 or not compiled or self.training.accepts(args, kwargs):
+            return self.training
+        last = compiled[-1]
+        words = last.executor.rng_state
+        last.detach()
+        self._optimizer.keep_state()
+        self.training = self._find("training", args, kwargs)
+        if self.training.has_executable():
+            self._optimizer.prepare()
+            # by this the state of the optimizer is read from here
+            self.training.executor.setOptimizer(self._optimizer.device)
+            if words is not None:
+                self.training.executor.rng_state = words
+        elif words is not None:
+            self._random_states["training"] = words
+        return self.training
+
+    def _find(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runner:
+        """Return the runner that is compiled for this batch, or one that is not compiled, and let it be the last."""
+        runners = self._by_name[name]
+        found = next((runner for runner in reversed(runners) if runner.accepts(args, kwargs)), None)
+        found = found or next((runner for runner in runners if not runner.has_executable()), None)
+        if found is None:
+            say_other_shape(self._findings, runners, args, kwargs, most=self._port.options.max_executables)
+            if len(runners) < self._port.options.max_executables:
+                return self._make(name)
+            found = runners[0]
+            found.destroy()
+        runners.remove(found)
+        runners.append(found)
+        return found
 
     def __iter__(self) -> Iterator[Runner]:
-        return iter(list(self._by_name.values()))
+        # the last used first: of the optimizer's state only it has the newest
+        return iter([runner for runners in self._by_name.values() for runner in reversed(runners)])
 
     @property
     def records(self) -> List[ExecutorRecord]:
@@ -86,20 +150,23 @@ class Runners:
         for runner in self:
             runner.send_weights()
 
-    def destroy(self) -> None:
-        """Drop all executables, after fetching what they have learnt."""
+    def destroy(self, name: Optional[str] = None) -> None:
+        """Drop all executables, or those of one kind, after fetching what they have learnt."""
         for runner in self:
-            runner.destroy()
+            if name in (None, runner.record.name):
+                runner.destroy()
 
     # -- random streams ------------------------------------------------------------------------------------------------
 
     def read_random_states(self) -> Dict[str, List[int]]:
         """Return seed and state of each executor's random stream, by name; one that has not begun has none."""
         states = dict(self._random_states)
-        for runner in self:
-            words = None if runner.executor is None else runner.executor.rng_state
+        for name, runners in self._by_name.items():
+            # of those of one kind the last used one has drawn the newest numbers
+            compiled = [runner for runner in runners if runner.executor is not None]
+            words = compiled[-1].executor.rng_state if compiled else None
             if words is not None:
-                states[runner.record.name] = list(words)
+                states[name] = list(words)
         return states
 
     def set_random_states(self, states: Mapping[str, List[int]]) -> None:
@@ -107,10 +174,52 @@ class Runners:
         self._random_states.clear()
         self._random_states.update(states)
         for runner in self:
-            if runner.executor is not None and runner.record.name in states:
+            if runner.executor is not None and runner.record.name in self._random_states:
                 runner.executor.rng_state = self._random_states.pop(runner.record.name)
 
     def is_ahead_of(self, states: Mapping[str, List[int]]) -> bool:
         """Tell whether an executor has drawn numbers that had drawn none when `states` were read."""
         others = (runner for runner in self if runner.executor is not None and runner.record.name not in states)
         return any(runner.executor.rng_state is not None for runner in others)
+
+
+def say_other_shape(
+    findings: PortFindings, runners: Sequence[Runner], args: Sequence[Any], kwargs: Mapping[str, Any], *, most: int
+) -> None:
+    """Note that `runners` get another executable and why; warn (B001) where it takes the place of one.
+
+    The last used runner is the last.
+    """
+    finding = runners[-1].describe_difference(args, kwargs)
+    if finding is None:
+        return
+    name, number = runners[-1].record.name, len(runners) + 1
+    if number <= most:
+        message = f"{finding.message}: {name} gets executable {number} of {most}"
+        findings.say(replace(finding, message=message, severity=Severity.NOTE, help=()))
+        return
+    dropped = f"{name} drops the executable that was not used for longest"
+    seen = [runner.signature for runner in runners if runner.signature is not None]
+    help = (
+        *_suggest_buckets([*seen, BatchSignature(args, kwargs)], most),
+        f"or keep more executables: `PortOptions(max_executables={most + 1})`",
+    )
+    message = f"{finding.message}, and `max_executables` is {most}: {dropped}"
+    findings.say(replace(finding, message=message, severity=Severity.WARNING, help=help))
+
+
+def _suggest_buckets(signatures: Sequence[BatchSignature], num_buckets: int) -> Tuple[str, ...]:
+    """Suggest lengths to pad to, if it is in one dimension of a tensor that the batches differ."""
+    sizes: DefaultDict[Tuple[str, int], Set[int]] = defaultdict(set)
+    for signature in signatures:
+        for leaf in signature.leaves:
+            for dimension, size in enumerate(leaf.shape or ()):
+                sizes[leaf.name, dimension].add(size)
+    for (name, dimension), lengths in sizes.items():
+        if len(lengths) > num_buckets:
+            chosen = choose_buckets(sorted(lengths), num_buckets).lengths
+            return (
+                f"pad dimension {dimension} of {name} to few lengths, such as {', '.join(map(str, chosen))}: "
+                f"`porting.data.buckets.choose_buckets(lengths, {num_buckets})` finds the best for a dataset",
+            )
+    return ()

@@ -43,13 +43,17 @@ def save_training(
 
     The file is one of `save_checkpoint`. Raises OptionError P002 for what no checkpoint holds.
     """
-    states = [_plain_scheduler(scheduler) for scheduler in optimizer.list_schedulers(schedulers)]
+    # without functions, which a scheduler has from its own constructor
+    states = [
+        {name: value for name, value in scheduler.state_dict().items() if not callable(value)}
+        for scheduler in optimizer.list_schedulers(schedulers)
+    ]
     optimizer_state = optimizer.state_dict()
     streams = {name: json.dumps(words) for name, words in runners.read_random_states().items()}
     training = {
         "epoch": epoch,
         "instance": this_instance().index,
-        "device": {"optimizer": _only_on_device(port, optimizer, optimizer_state), "random": streams},
+        "device": {"optimizer": _read_own_state(port, optimizer, optimizer_state), "random": streams},
         "schedulers": states,
         "streams": read_streams(loader),
         "loop": loop,
@@ -99,7 +103,7 @@ def load_training(
     optimizer.num_steps = checkpoint.step or 0
     if training:
         saved_by = training["instance"]
-        runners.set_random_states({name: _words_of_this_instance(words, saved_by) for name, words in streams.items()})
+        runners.set_random_states({name: _move_stream(words, saved_by) for name, words in streams.items()})
         missing = set_streams(training["streams"], loader)
         say_it_is_not_exact(f"`{name}` is not in both, the checkpoint and the loader" for name in missing)
     return checkpoint
@@ -119,12 +123,7 @@ def say_it_is_not_exact(reasons: Any) -> None:
         )
 
 
-def _plain_scheduler(scheduler: Any) -> Dict[str, Any]:
-    """Return a scheduler's state without functions, which it has from its own constructor."""
-    return {name: value for name, value in scheduler.state_dict().items() if not callable(value)}
-
-
-def _only_on_device(port: Port, optimizer: PortOptimizer, state: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
+def _read_own_state(port: Port, optimizer: PortOptimizer, state: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
     """Return what the device keeps of the optimizer and torch's `state` has no name for."""
     if optimizer.source is None:
         return {}
@@ -161,16 +160,15 @@ def _check_fits(optimizer: PortOptimizer, checkpoint: Checkpoint, *, num_schedul
     if here_num != there_num and (checkpoint.training is not None or here_num):
         differences.append(f"schedulers: {there_num} instead of {here_num}")
     if differences:
-        raise CheckpointError.of(
+        raise CheckpointError.at_caller(
             "K002",
             message="the checkpoint does not fit the training; nothing was loaded",
-            place=caller_place(),
             notes=tuple(differences),
             help="make optimizer and schedulers as they were, and connect them (`ported.scheduler`) before loading",
         )
 
 
-def _words_of_this_instance(words: List[int], saved_by: int) -> List[int]:
+def _move_stream(words: List[int], saved_by: int) -> List[int]:
     """Give another instance than the one that saved a stream of its own: all would drop the same units."""
     distance = this_instance().index - saved_by
     return [(sum(words) + distance * _INSTANCE_DISTANCE) % 2**32] if distance else words

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import torch
 from torch import nn
 
-from ..diagnostics import Finding, caller_place
+from ..diagnostics import Finding, caller_place, list_names
 from ..host_tensors import TENSOR_BASE, host_tensors
 from ..structure import flatten_tensors
 from .port import Port, PortFindings, name_modules, say_it_is_compiled_in
@@ -102,7 +102,7 @@ class AttributeWatch:
         self._next = 0
         for prefix, module in modules:
             read = reads.get(id(module), {})
-            names = [name for name in read if prefix + name not in allowed and _has_still(module, name, read[name])]
+            names = [name for name in read if prefix + name not in allowed and _is_unchanged(module, name, read[name])]
             if names:
                 self._entries.append(_Entry.of(prefix, vars(module).get, {name: read[name] for name in names}))
         self._shares = self._make_shares()
@@ -118,10 +118,10 @@ class AttributeWatch:
             if [tuple(map(get, names)) for get, names in getters] == values:
                 return []
         except (RuntimeError, TypeError, ValueError):
-            pass  # a tensor in the place of a number, which `_changes` finds
+            pass  # a tensor in the place of a number, which `_take_changes` finds
         found: List[ChangedAttribute] = []
         for number in range(share * _MODULES_A_CALL, min((share + 1) * _MODULES_A_CALL, len(self._entries))):
-            found += self._changes(number)
+            found += self._take_changes(number)
         self._shares = self._make_shares()
         return found
 
@@ -131,7 +131,7 @@ class AttributeWatch:
         ]
         return [([(entry.get, entry.names) for entry in part], [entry.values for entry in part]) for part in parts]
 
-    def _changes(self, number: int) -> List[ChangedAttribute]:
+    def _take_changes(self, number: int) -> List[ChangedAttribute]:
         """Return the changed attributes of an entry, and watch only the others from now on."""
         prefix, get, names, values, compiled = self._entries[number]
         changed = [name for name, value in zip(names, values) if not _are_same(get(name), value)]
@@ -161,7 +161,7 @@ def _is_plain(value: Any) -> bool:
     return type(value) is tuple and len(value) <= _MOST_ITEMS and all(isinstance(item, _PLAIN) for item in value)
 
 
-def _has_still(module: nn.Module, name: str, value: Any) -> bool:
+def _is_unchanged(module: nn.Module, name: str, value: Any) -> bool:
     """Tell whether an attribute that was read is a plain one, no property, and `forward` has left it alone."""
     if name in vars(module):
         return _are_same(vars(module)[name], value)
@@ -203,8 +203,8 @@ class LateChanges:
         self._modules = [
             (
                 name,
-                _empty_ones(module._backward_hooks, module._backward_pre_hooks),
-                _empty_ones(module._forward_hooks, module._forward_pre_hooks),
+                _list_empty(module._backward_hooks, module._backward_pre_hooks),
+                _list_empty(module._forward_hooks, module._forward_pre_hooks),
             )
             for name, module in name_modules(port)
             if not isinstance(module, torch.jit.ScriptModule)
@@ -232,9 +232,8 @@ class LateChanges:
         }
         for what, names in found.items():
             new = [name for name in names if (what, name) not in self._said]
-            others = f" and {len(new) - 1} more" if len(new) > 1 else ""
             if new:
-                say_it_is_compiled_in(f"{what} after the step was compiled (`{new[0]}`{others})")
+                say_it_is_compiled_in(f"{what} after the step was compiled ({list_names(new, most=1)})")
         # what is again as it was compiled may change again
         self._said = {(what, name) for what, names in found.items() for name in names}
         self._shares = itertools.cycle(self._make_shares())
@@ -243,17 +242,20 @@ class LateChanges:
         tensors = [tensor for _name, tensor, _was in self._parameters]
         hooks = [each for _name, backward, forward in self._modules for each in (*backward, *forward) if not each]
         count = max(1, -(-len(tensors) // _PARAMETERS_PER_CALL))
-        return [_share(tensors[first::count], hooks[first::count]) for first in range(count)]
+        return [
+            _Share(
+                tuple(tensors[first::count]),
+                [_is_trained(tensor) for tensor in tensors[first::count]],
+                tuple(tensor for tensor in tensors[first::count] if not _has_hooks(tensor)),
+                tuple(hooks[first::count]),
+            )
+            for first in range(count)
+        ]
 
 
-def _empty_ones(*hooks: Any) -> List[Any]:
+def _list_empty(*hooks: Any) -> List[Any]:
     """Return the registries without a hook: those that were there when `forward` was traced are in the step."""
     return [registry for registry in hooks if not registry]
-
-
-def _share(tensors: Sequence[torch.Tensor], hooks: Sequence[Any]) -> _Share:
-    trained = [_is_trained(tensor) for tensor in tensors]
-    return _Share(tuple(tensors), trained, tuple(each for each in tensors if not _has_hooks(each)), tuple(hooks))
 
 
 def _is_trained(tensor: torch.Tensor) -> bool:
@@ -283,7 +285,9 @@ class HostWrites:
 
     def notice(self) -> bool:
         """Take the tensors as they are for seen; tell whether something was written since the last time."""
-        before, self._seen = self._seen, self._count()
+        before = self._seen
+        with torch._C.DisableTorchFunctionSubclass():
+            self._seen = sum(map(_version_of, self._tensors))
         return before is not None and before != self._seen
 
     def ignore_fetches(self, executor: Any) -> None:
@@ -303,10 +307,6 @@ class HostWrites:
 
         executor.copyWeightsToHost = copy_weights_to_host
 
-    def _count(self) -> int:
-        with torch._C.DisableTorchFunctionSubclass():
-            return sum(map(_version_of, self._tensors))
-
 
 # -- losses and outputs that are no numbers ----------------------------------------------------------------------------
 
@@ -321,8 +321,11 @@ def note_loss(loss: Any, record: ExecutorRecord, findings: PortFindings, *, step
     # a sum is finite only if each of its parts is
     value = loss.item() if loss.numel() == 1 else loss.double().sum().item()
     if not math.isfinite(value):
+        call, where = record.num_calls, f"step {record.num_calls}"
+        if steps_per_call > 1:
+            where = f"call {call} (steps {(call - 1) * steps_per_call + 1} to {call * steps_per_call})"
         note = "the weights are lost if this step has changed them: load a checkpoint from before"
-        _say(record, findings, f"the loss is {value} in {_steps_of(record, steps_per_call)}", notes=(note,))
+        _say_not_finite(record, findings, f"the loss is {value} in {where}", notes=(note,))
 
 
 def note_outputs(outputs: Any, record: ExecutorRecord, findings: PortFindings) -> None:
@@ -335,10 +338,10 @@ def note_outputs(outputs: Any, record: ExecutorRecord, findings: PortFindings) -
         return
     floats = (tensor for tensor in flatten_tensors(outputs) if tensor.is_floating_point())
     if any(bool(torch.isnan(tensor).any()) for tensor in floats):
-        _say(record, findings, f"an output of the {record.name} is NaN in call {calls}", notes=())
+        _say_not_finite(record, findings, f"an output of the {record.name} is NaN in call {calls}", notes=())
 
 
-def _say(record: ExecutorRecord, findings: PortFindings, message: str, *, notes: Tuple[str, ...]) -> None:
+def _say_not_finite(record: ExecutorRecord, findings: PortFindings, message: str, *, notes: Tuple[str, ...]) -> None:
     record.first_call_not_finite = record.num_calls
     findings.say(
         Finding(
@@ -353,11 +356,3 @@ def _say(record: ExecutorRecord, findings: PortFindings, message: str, *, notes:
             ),
         )
     )
-
-
-def _steps_of(record: ExecutorRecord, steps_per_call: int) -> str:
-    """Number the optimizer steps of the last call, from 1."""
-    call = record.num_calls
-    if steps_per_call == 1:
-        return f"step {call}"
-    return f"call {call} (steps {(call - 1) * steps_per_call + 1} to {call * steps_per_call})"

@@ -6,26 +6,22 @@ so that the processes whose start is measured load nothing that they do not need
 
 from __future__ import annotations
 
-import importlib
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING, Any
+
+from porting.support.late_names import read_late_names
 
 if TYPE_CHECKING:
-    from porting.support.interleaved import Interval, Timing, ratio, time_interleaved
+    from porting.bench.choices import BenchSettings as BenchSettings
+    from porting.bench.measure import bench as bench
+    from porting.bench.report import BenchReport as BenchReport
+    from porting.support.interleaved import Interval as Interval
+    from porting.support.interleaved import Timing as Timing
+    from porting.support.interleaved import ratio as ratio
+    from porting.support.interleaved import time_interleaved as time_interleaved
 
-    from .choices import BenchSettings
-    from .measure import bench
-    from .report import BenchReport
-
-__all__ = ["BenchReport", "BenchSettings", "Interval", "Timing", "bench", "ratio", "time_interleaved"]
-
-_MODULES = {
-    "BenchReport": "porting.bench.report",
-    "BenchSettings": "porting.bench.choices",
-    **dict.fromkeys(("Interval", "Timing", "ratio", "time_interleaved"), "porting.support.interleaved"),
-    "bench": "porting.bench.measure",
-}
+__all__, __getattr__, __dir__ = read_late_names(globals())
 
 
 class _CallablePackage(ModuleType):
@@ -34,19 +30,6 @@ class _CallablePackage(ModuleType):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Measure a model; see `porting.bench.bench`."""
         return self.bench(*args, **kwargs)
-
-
-def __getattr__(name: str) -> Any:
-    """Load a public name's module on first use."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> List[str]:
-    return sorted({*globals(), *__all__})
 
 
 sys.modules[__name__].__class__ = _CallablePackage

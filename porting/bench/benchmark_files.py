@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from porting.diagnostics import Finding, Place
 
-from .choices import COUNTS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS
+from .choices import COUNTS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings
 from .documents import Node, read_document
 
 __all__ = ["FileEntry", "read_benchmarks"]
@@ -53,18 +53,11 @@ _YES_NO = _Kind("true or false", lambda value: isinstance(value, bool))
 _POSITIVE = _Kind("a number above 0", lambda value: type(value) in (int, float) and value > 0)
 _ANYTHING = _Kind("", lambda value: True)
 
+_OF_DEFAULTS = {bool: _YES_NO, float: _POSITIVE, int: _whole_number(1), type(None): _whole_number(1)}
 _SETTINGS: Mapping[str, _Kind] = {
-    "rounds": _whole_number(1),
-    "turn_seconds": _POSITIVE,
-    "calls_per_turn": _whole_number(1),
-    "parity_steps": _whole_number(1),
-    "seed": _whole_number(0),
-    "threads": _whole_number(1),
+    **{setting.name: _OF_DEFAULTS.get(type(setting.default), _TEXT) for setting in fields(BenchSettings)},
     **{name: _one_of(*values) for name, values in NAMED_SETTINGS.items()},
-    "memory": _YES_NO,
-    "data": _YES_NO,
-    "start_up_runs": _whole_number(0),
-    "cold_starts": _whole_number(0),
+    **dict.fromkeys(("seed", "start_up_runs", "cold_starts"), _whole_number(0)),
 }
 _MATRIX: Mapping[str, _Kind] = {
     key: _whole_number(1) if key in COUNTS else _one_of(*PRECISIONS) if key == "precision" else _TEXT

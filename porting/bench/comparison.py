@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 
+from porting.diagnostics.wording import align_columns
 from porting.support.interleaved import Interval
 
 from .pages import name_cell
@@ -54,13 +55,13 @@ def lay_out_comparison(earlier: Plain, later: Plain) -> Iterator[str]:
     differences = list_machine_differences(earlier["machine"], later["machine"])
     if differences:
         yield f"  another machine: {'; '.join(differences)}"
-    width = max([len(change.title) for change in changes] + [8])
-    yield f"  {'workload':<{width}}  {'speed-up now / then (95 %)':>26}  {'ported time':>11}  verdict"
+    rows = [("  workload", "speed-up now / then (95 %)", "ported time", "verdict")]
     for change in changes:
         interval, ported = change.speed_up, change.ported_time
         ratio = "-" if interval is None else f"{interval.median:.2f} ({interval.low:.2f}-{interval.high:.2f})"
         shown = "-" if ported is None else f"x{ported:.2f}"
-        yield f"  {change.title:<{width}}  {ratio:>26}  {shown:>11}  {change.verdict}"
+        rows.append((f"  {change.title}", ratio, shown, change.verdict))
+    yield from align_columns(rows, right={1, 2})
 
 
 def _index_cells(cells: Sequence[Plain]) -> Dict[str, Plain]:

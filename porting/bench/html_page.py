@@ -38,6 +38,10 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
         f"Python {machine['python']}, torch {machine['torch']}, porting {machine['porting']}",
         results["created"] + ("" if results["complete"] else ", not finished"),
     ]
+    details = [
+        f"{cell['status']}: {cell['reason']}" if cell["result"] is None else "\n".join(lay_out_result(cell["result"]))
+        for cell in cells
+    ]
     compared = f"<h2>Against an earlier run</h2><pre>{escape(chr(10).join(comparison))}</pre>"
     return "\n".join(
         [
@@ -58,18 +62,13 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
             *([compared] if comparison else []),
             "<h2>Details</h2>",
             *(
-                f"<details><summary>{escape(name_cell(cell))}</summary><pre>{escape(_write_details(cell))}</pre></details>"
-                for cell in cells
+                f"<details><summary>{escape(name_cell(cell))}</summary><pre>{escape(text)}</pre></details>"
+                for cell, text in zip(cells, details)
             ),
             "</body></html>",
             "",
         ]
     )
-
-
-def _write_details(cell: Plain) -> str:
-    result = cell["result"]
-    return "\n".join(lay_out_result(result)) if result is not None else f"{cell['status']}: {cell['reason']}"
 
 
 # -- the picture -------------------------------------------------------------------------------------------------------

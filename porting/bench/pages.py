@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from porting.diagnostics import Finding
+from porting.diagnostics import Finding, align_columns
 from porting.executables.settings import format_bytes
 
 __all__ = [
@@ -205,11 +205,9 @@ def lay_out_table(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
     rows = [_HEADER, *((title, *_list_texts(cell)) for cell, title in zip(cells, titles))]
     widths = [max(map(len, column)) for column in zip(*rows)]
     others = sum(widths[1:]) + 2 * (len(_HEADER) - 1)
-    widths[0] = max(12, min(widths[0], width - others))
-    for row in rows:
-        title = row[0] if len(row[0]) <= widths[0] else row[0][: widths[0] - 3] + "..."
-        texts = (text.rjust(columns) for text, columns in zip(row[1:], widths[1:]))
-        yield "  ".join([title.ljust(widths[0]), *texts]).rstrip()
+    longest = max(12, min(widths[0], width - others))
+    cut = ((title if len(title) <= longest else title[: longest - 3] + "...").ljust(longest) for title, *_texts in rows)
+    yield from align_columns([(title, *row[1:]) for title, row in zip(cut, rows)], right=range(1, len(_HEADER)))
     for cell, title in zip(cells, titles):
         reasons = [f"{cell['status'].replace('_', ' ')}: {cell['reason']}"] if cell["reason"] else []
         for reason in reasons if cell["result"] is None else _write_failures(cell["result"]):

@@ -11,10 +11,11 @@ import torch
 
 from porting.api import to_ipu
 from porting.options import PortOptions
+from porting.structure import make_call_arguments
 from porting.support.process import find_peak_bytes, used_cpu_seconds
 
 from .eager import copy_parts
-from .workloads import Batch, Workload, split_arguments
+from .workloads import Batch, Workload
 
 __all__ = ["CompileCost", "DeviceProof", "PortedSide", "choose_losses"]
 
@@ -75,13 +76,13 @@ class PortedSide:
             **workload.loss_settings,
         )
         self._running: Any = self.ported if workload.trains else self.ported.inference()
-        self._call = split_arguments(workload.batch)
+        self._args, self._kwargs = make_call_arguments(workload.batch)
 
     def compile(self) -> CompileCost:
         """Compile for the workload's batch."""
         peak_before = find_peak_bytes(of_children=True)
         start, cpu_start = time.perf_counter(), used_cpu_seconds()
-        self._running.compile(*self._call.args, **self._call.kwargs)
+        self._running.compile(*self._args, **self._kwargs)
         seconds, cpu_seconds = time.perf_counter() - start, used_cpu_seconds() - cpu_start
         peak = find_peak_bytes(of_children=True)
         obtained = self._find_obtained()
@@ -104,7 +105,7 @@ class PortedSide:
 
         Of a workload that does not train, these are the outputs.
         """
-        args, kwargs = self._call if batch is None else split_arguments(batch)
+        args, kwargs = (self._args, self._kwargs) if batch is None else make_call_arguments(batch)
         self._num_calls += 1
         returned: torch.Tensor = self._running(*args, **kwargs)
         return self.ported.loss_of(returned) if self._workload.trains else returned

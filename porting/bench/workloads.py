@@ -11,7 +11,7 @@ from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 import torch
 
-from porting.structure import flatten_tensors, map_tensors
+from porting.structure import flatten_tensors, make_call_arguments, map_tensors
 
 __all__ = [
     "Batch",
@@ -21,7 +21,6 @@ __all__ = [
     "load_by_name",
     "load_pickled",
     "pickle_workload",
-    "split_arguments",
 ]
 
 Batch = Any
@@ -68,7 +67,7 @@ class Workload:
     @property
     def rows(self) -> int:
         """Samples of a call: the rows of the first tensor that has any."""
-        return _count_rows(self.batch)
+        return next((tensor.shape[0] for tensor in flatten_tensors(self.batch) if tensor.dim()), 1)
 
     @property
     def samples_per_step(self) -> int:
@@ -87,11 +86,11 @@ class Workload:
         >>> [[tuple(micro.args[0].shape) for micro in step] for step in workload.steps(workload.batch)]
         [[(4, 1)]]
         """
-        whole = split_arguments(batch)
+        whole = MicroBatch(*make_call_arguments(batch))
         per_step, num_steps = self.micro_batches_per_step, self.steps_per_call
         if per_step * num_steps == 1:
             return [[whole]]
-        rows = _count_rows(batch)
+        rows = replace(self, batch=batch).rows
         size = rows // (per_step * num_steps)
 
         def cut(first: int) -> MicroBatch:
@@ -158,18 +157,3 @@ def load_pickled(path: str, cache_dir: Optional[str] = None) -> Workload:
     if cache_dir is None:
         return workload
     return replace(workload, options=workload.options.replace(cache_dir=cache_dir))
-
-
-def split_arguments(batch: Batch) -> MicroBatch:
-    """Return the arguments of the call that takes a combined batch.
-
-    >>> split_arguments({"x": 1}), split_arguments([1, 2]).args
-    (MicroBatch(args=(), kwargs={'x': 1}), (1, 2))
-    """
-    if isinstance(batch, Mapping):
-        return MicroBatch((), dict(batch))
-    return MicroBatch(tuple(batch) if isinstance(batch, (tuple, list)) else (batch,), {})
-
-
-def _count_rows(batch: Batch) -> int:
-    return next((tensor.shape[0] for tensor in flatten_tensors(batch) if tensor.dim()), 1)

@@ -12,7 +12,7 @@ from typing import Any, Iterator, List, Optional, Sequence
 
 import torch
 
-__all__ = ["LOWER_PRECISION", "SINGLE_PRECISION", "autocast_region", "autocast_targets", "autocast_types"]
+__all__ = ["LOWER_PRECISION", "SINGLE_PRECISION", "autocast_targets", "autocast_types", "enter_autocast"]
 
 # Forward says either name for its own device: `x.device.type` is "ipu" in a capture.
 _DEVICES = ("cpu", "ipu")
@@ -62,7 +62,7 @@ _MIXED = frozenset("batch_norm layer_norm group_norm instance_norm native_batch_
 
 
 @contextmanager
-def autocast_region(dtype: torch.dtype) -> Iterator[None]:
+def enter_autocast(dtype: torch.dtype) -> Iterator[None]:
     """Let `forward` find autocast switched on with `dtype`, and inner regions of its own switch it off."""
     before = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES]
     try:

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from ..diagnostics import CaptureError, Finding, Place
-from ..host_tensors import registry_of, walk_modules
-from ..module_attributes import attributes_kept, leftover_finding, tensor_in
+from ..host_tensors import read_registry, walk_modules
+from ..module_attributes import find_tensor, keep_attributes, make_leftover_finding
 from .device_tensor import DeviceTensor
 
-__all__ = ["state_replaced"]
+__all__ = ["replace_state"]
 
 
 class _Registry(NamedTuple):
@@ -27,7 +27,7 @@ class _Registry(NamedTuple):
 
 
 @contextmanager
-def state_replaced(
+def replace_state(
     model: nn.Module, device_of: Callable[[torch.Tensor], DeviceTensor], report: Callable[[Finding], None]
 ) -> Iterator[None]:
     """Put device tensors in the place of the host tensors that they stand for, for the duration of the context.
@@ -40,9 +40,9 @@ def state_replaced(
     for prefix, module in walk_modules(model):
         if not isinstance(module, torch.jit.ScriptModule):
             for kind in ("parameter", "buffer"):
-                entries = registry_of(module, f"_{kind}s")
+                entries = read_registry(module, f"_{kind}s")
                 registries.append(_Registry(kind, prefix, module, entries, dict(entries)))
-    with attributes_kept(
+    with keep_attributes(
         model,
         is_device_tensor=lambda tensor: isinstance(tensor, DeviceTensor),
         place_of=lambda _module, _name, tensor: _find_place(tensor),
@@ -57,7 +57,7 @@ def state_replaced(
                 _refuse_changes(saved, device_of)
                 for name, value in saved.entries.items():
                     if name not in saved.originals:
-                        report(leftover_finding(saved.prefix + name, _find_place(value)))
+                        report(make_leftover_finding(saved.prefix + name, _find_place(value)))
         finally:
             for saved in registries:
                 # what `forward` added goes, and the order of the entries is as it was
@@ -93,5 +93,5 @@ def _refuse_changes(saved: _Registry, device_of: Callable[[torch.Tensor], Device
 
 def _find_place(value: object) -> Optional[Place]:
     """Return the line that computed the first device tensor in `value`."""
-    tensor = tensor_in(value, lambda item: isinstance(item, DeviceTensor))
+    tensor = find_tensor(value, lambda item: isinstance(item, DeviceTensor))
     return tensor.node.meta.get("place") if isinstance(tensor, DeviceTensor) else None

@@ -6,7 +6,7 @@ A schema tells which arguments an operator writes to, which results are argument
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .device_tensor import DeviceTensor
 
@@ -17,6 +17,7 @@ __all__ = [
     "device_tensors",
     "list_leaves",
     "map_leaves",
+    "name_arguments",
     "operator_name",
     "result_argument",
     "written_arguments",
@@ -37,6 +38,17 @@ def operator_name(operator: Any) -> str:
     'add'
     """
     return str(operator.overloadpacket.__name__)
+
+
+def name_arguments(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return the arguments of a call of `operator` by name, defaults included.
+
+    >>> import torch
+    >>> name_arguments(torch.ops.aten.flatten.using_ints, ("x", 1), {})
+    {'self': 'x', 'start_dim': 1, 'end_dim': -1}
+    """
+    named = {argument.name: argument.default_value for argument in operator._schema.arguments}
+    return {**named, **dict(zip(named, args)), **kwargs}
 
 
 def written_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[Any]:

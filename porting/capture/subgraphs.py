@@ -33,8 +33,20 @@ def is_random(node: torch.fx.Node) -> bool:
     """Tell whether `node` draws random numbers, itself or in the body of its loop or branch."""
     target: Any = node.target
     if isinstance(target, torch._ops.OpOverload):
-        return torch.Tag.nondeterministic_seeded in target.tags
+        return torch.Tag.nondeterministic_seeded in target.tags and not _is_switched_off(target, node)
     return any(is_random(inner) for body in bodies_of(node) for inner in body.graph.nodes)
+
+
+def _is_switched_off(operator: torch._ops.OpOverload, node: torch.fx.Node) -> bool:
+    """Tell whether a random operator has a rate of 0 or is in eval mode, where torch draws nothing."""
+    named = {argument.name: argument.default_value for argument in operator._schema.arguments}
+    named.update(zip(named, node.args))
+    named.update(node.kwargs)
+    if False in (named.get("train"), named.get("training")):
+        return True
+    # `bernoulli` calls a probability `p` as well, and `native_dropout` draws a mask of ones
+    is_dropout = operator._schema.name.rstrip("_").endswith(("::dropout", "alpha_dropout", "feature_dropout"))
+    return any(named.get(name) == 0 for name in ("dropout", "dropout_p", *(("p",) if is_dropout else ())))
 
 
 def run_for_loop(

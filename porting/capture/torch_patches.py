@@ -21,13 +21,13 @@ from .recording.custom_functions import record_with_backward
 from .recording.recorder import Recorder
 from .torch_functions import constant_from_data, note_forced_factory
 
-__all__ = ["torch_patched"]
+__all__ = ["patch_torch"]
 
 _Attribute = Tuple[Any, str, Any]
 
 
 @contextmanager
-def torch_patched(recorder: Recorder) -> Iterator[None]:
+def patch_torch(recorder: Recorder) -> Iterator[None]:
     """Patch torch while the context lasts; calls that have nothing to do with device tensors see no difference."""
     # an older torch lacks some of them
     patches = [(owner, name, make) for owner, name, make in _PATCHES if name in owner.__dict__]

@@ -16,19 +16,19 @@ from torch.nn.modules import module as module_hooks
 from ..diagnostics import CaptureError, Finding, Place, caller_place
 from ..host_tensors import HostTensor, host_tensors, refuse_gradient_hooks, refuse_shared_memory
 from ..module_attributes import materialise_lazy_modules
-from ..structure import flatten_tensors, opaque_holder, rebuild
-from .autocast import autocast_region
+from ..structure import find_opaque_holder, flatten_tensors, rebuild
+from .autocast import enter_autocast
 from .constant_state import is_variable, report_lost_writes, write_copies_of_constants
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .errors import Refusal, add_context
 from .losses import find_losses, single_final_loss, value_when_computed
-from .module_state import state_replaced
+from .module_state import replace_state
 from .recording.recorder import Recorder
 from .recording.reports import Reports
 from .step_graph import StepGraph, TensorInfo
 from .torch_functions import DeviceFunctions
-from .torch_patches import torch_patched
+from .torch_patches import patch_torch
 
 __all__ = ["capture_step"]
 
@@ -120,10 +120,10 @@ def _capture(
     as_placed = [recorder.shallow_copy(device) for device in inputs]
     device_args, device_kwargs = rebuild((args, kwargs), inputs)
     with ExitStack() as contexts:
-        contexts.enter_context(state_replaced(model, recorder.device_of, recorder.reports.add))
+        contexts.enter_context(replace_state(model, recorder.device_of, recorder.reports.add))
         contexts.enter_context(_record_operators(recorder, model))
         if recorder.casts.autocast is not None:
-            contexts.enter_context(autocast_region(recorder.casts.autocast))
+            contexts.enter_context(enter_autocast(recorder.casts.autocast))
         # innermost, so that the caller's context sees the model and torch as `forward` does
         contexts.enter_context(around() if around is not None else nullcontext())
         output = model(*(device_args if loss is None else device_args[:-1]), **device_kwargs)
@@ -143,7 +143,7 @@ def _capture(
 
 
 def _refuse_hidden_tensors(value: Any, *, where: str, place: Optional[Place] = None) -> None:
-    holder = opaque_holder(value)
+    holder = find_opaque_holder(value)
     if holder is not None:
         hidden = flatten_tensors(list(holder) if isinstance(holder, (set, frozenset)) else list(vars(holder).values()))
         # once `forward` has returned, the line to show is the one that made the tensor
@@ -194,7 +194,7 @@ def _record_operators(recorder: Recorder, model: nn.Module) -> Iterator[None]:
     handles = [module_hooks.register_module_forward_pre_hook(enter), module_hooks.register_module_forward_hook(leave)]
     try:
         # scripted modules call their operators one by one without optimizations, so that each is seen
-        with torch_patched(recorder), optimized_execution(False), enable_python_dispatcher():
+        with patch_torch(recorder), optimized_execution(False), enable_python_dispatcher():
             with recorder, DeviceFunctions(recorder):
                 yield
     finally:

@@ -17,7 +17,6 @@ __all__ = [
     "add_action",
     "count",
     "refuse_usage",
-    "say_number",
 ]
 
 EXIT_DONE = 0
@@ -44,15 +43,6 @@ def refuse_usage(command: str, message: str) -> int:
     """Say what is wrong with the words after `porting` and the command, and return the exit code for that."""
     print(f"porting {command}: {message}", file=sys.stderr)
     return EXIT_USAGE
-
-
-def say_number(number: int, noun: str) -> str:
-    """Write a number of things.
-
-    >>> say_number(1, "check"), say_number(2, "check")
-    ('1 check', '2 checks')
-    """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def count(text: str) -> int:

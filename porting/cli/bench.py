@@ -237,7 +237,11 @@ def _make_cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments
     loaded_data = arguments.loader or entry.loader
     demand = entry.demand if entry.demand is not None or own is None else own.demanded
     combined = {"engine": ["auto"], **(own.matrix if own else {}), **entry.matrix, **matrix}
-    settings = _read_settings({**(own.settings if own else {}), **entry.settings}, arguments)
+    settings = BenchSettings(**{**(own.settings if own else {}), **entry.settings})
+    if arguments.quick:
+        settings = settings.quick()
+    given = {field.name: getattr(arguments, field.name, None) for field in dataclasses.fields(BenchSettings)}
+    settings = dataclasses.replace(settings, **{key: value for key, value in given.items() if value is not None})
     for choices in expand(combined):
         for repeat in range(1, (arguments.repeats or entry.repeats) + 1):
             yield Cell(
@@ -252,14 +256,6 @@ def _make_cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments
                 dataset_loader="porting.cli.programs:load_value" if loaded_data else None,
                 dataset_arguments={"target": loaded_data} if loaded_data else {},
             )
-
-
-def _read_settings(given_by_entry: Mapping[str, Any], arguments: argparse.Namespace) -> BenchSettings:
-    settings = BenchSettings(**given_by_entry)
-    if arguments.quick:
-        settings = settings.quick()
-    given = {field.name: getattr(arguments, field.name, None) for field in dataclasses.fields(BenchSettings)}
-    return dataclasses.replace(settings, **{key: value for key, value in given.items() if value is not None})
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, refuse_usage, say_number
-from porting.diagnostics import ExecutableError, print_finding
+from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, refuse_usage
+from porting.diagnostics import ExecutableError, align_columns, print_finding, say_number
 from porting.executables.archive import export_archive, import_archive
 from porting.executables.entry import DamagedEntryError, Manifest, read_explanation
 from porting.executables.explanations import explain
-from porting.executables.settings import PROGRAMS, cache_folder, format_bytes
+from porting.executables.settings import PROGRAMS, find_cache_folder, format_bytes
 from porting.executables.store import ExecutableStore, StoredEntry
 
 __all__ = ["add_arguments", "run"]
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ExecutableError: E010 for a key that there is not, and those of importing.
     """
-    folder = cache_folder(arguments.dir)
+    folder = find_cache_folder(arguments.dir)
     if folder.name == PROGRAMS and not (folder / PROGRAMS).exists():
         folder = folder.parent  # the folder of programs inside of the cache folder may be named as well
     store = ExecutableStore(folder, report=lambda finding: print_finding(finding, arguments.format))
@@ -131,11 +131,7 @@ def _list_executables(store: ExecutableStore, arguments: argparse.Namespace) -> 
     if not records:
         print(f"no executables in {store.folder}")
         return EXIT_DONE
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths)]
-        cells[3:5] = [cell.rjust(width) for cell, width in zip(row[3:5], widths[3:5])]
-        print("  ".join(cells).rstrip())
+    print(*align_columns(rows, right=(3, 4)), sep="\n")
     total = format_bytes(sum(entry.num_bytes for entry in entries))
     print(f"{_say_executables(entries)}, {total} of {format_bytes(store.max_bytes)} in {store.folder}")
     return EXIT_DONE

@@ -42,8 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
         write_dumps(load_or_capture(arguments), files)
         return EXIT_DONE
     step = load_or_capture(arguments)
-    from porting.engines.recompute.costs import costs_of_orders, format_costs
+    from porting.engines.recompute.costs import format_costs, predict_costs
 
     print(f"{arguments.step}: {step.batch}", file=sys.stderr)
-    print(format_costs(costs_of_orders(step.graph, arguments.orders.split(","))))
+    print(format_costs(predict_costs(step.graph, arguments.orders.split(","))))
     return EXIT_DONE

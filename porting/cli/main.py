@@ -52,7 +52,7 @@ a session:
   ...
   $ porting recipe show first_port --step 1 --diff
   --- step_0_plain.py
-  +++ step_1_loss_in_forward.py
+  +++ step_1_host_loop.py
   ...
   $ porting explain host-read
   # C001: host-read

@@ -20,7 +20,7 @@ from torch import nn
 from porting import models
 from porting.bench.choices import apply_choices
 from porting.bench.workloads import Workload
-from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame
+from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame, list_names
 from porting.options import PortOptions
 from porting.structure import flatten_tensors, map_tensors
 
@@ -237,7 +237,7 @@ def _require_module(name: ProgramName) -> None:
     if found is None:
         remedies = ["name a file instead, as in `folder/train.py:make`"]
         if name.source in models.FAMILIES:
-            sizes = ", ".join(f"`{name.source}:{size}`" for size in models.load(name.source).VARIANTS)
+            sizes = list_names(f"{name.source}:{size}" for size in models.load(name.source).VARIANTS)
             remedies.insert(0, f"the reference models of that name are {sizes}")
         raise ExecutableError.of(
             "E020",

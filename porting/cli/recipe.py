@@ -12,9 +12,9 @@ import textwrap
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, count, refuse_usage, say_number
+from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, count, refuse_usage
 from porting.comparison import largest_difference
-from porting.diagnostics import PortingError
+from porting.diagnostics import PortingError, say_number
 from porting.recipe_chain.copying import copy_recipe, create_folder
 from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes
 
@@ -98,7 +98,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _begin_recipe(arguments.destination, arguments.model, arguments.batch)
     recipe = find_recipe(arguments.name)
     if arguments.action == "copy":
-        return _copy_for_user(recipe, arguments.destination)
+        num_others = len(copy_recipe(recipe, arguments.destination)) - len(recipe.steps)
+        print(f"{len(recipe.steps)} programs and {num_others} other files are in {arguments.destination}; run one:")
+        print(f"  python {arguments.destination / recipe.steps[0].path.name}")
+        return EXIT_DONE
     if arguments.action == "pictures":
         return _draw_pictures(recipe, arguments.destination)
     steps = [step for step in recipe.steps if arguments.step in (None, step.number)]
@@ -250,13 +253,6 @@ def _say_what_runs(text: str) -> None:
 
 
 # -- copy and pictures -----------------------------------------------------------------------------------------------
-
-
-def _copy_for_user(recipe: Recipe, destination: Path) -> int:
-    num_others = len(copy_recipe(recipe, destination)) - len(recipe.steps)
-    print(f"{len(recipe.steps)} programs and {num_others} other files are in {destination}; run one:")
-    print(f"  python {destination / recipe.steps[0].path.name}")
-    return EXIT_DONE
 
 
 def _begin_recipe(destination: Path, target: Optional[str], batch_size: Optional[int]) -> int:

@@ -27,7 +27,6 @@ class Buckets:
     lengths: Tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Check that the lengths are positive and ascend."""
         if not self.lengths or self.lengths[0] < 1 or list(self.lengths) != sorted(set(self.lengths)):
             raise ValueError(f"the lengths of buckets are positive and ascend, unlike {self.lengths}")
 

@@ -32,6 +32,7 @@ from porting.diagnostics.places import (
     is_user_file,
 )
 from porting.diagnostics.rendering import FORMATS, render, render_all
+from porting.diagnostics.wording import align_columns, list_names, say_number
 
 __all__ = [
     "CODES",
@@ -49,12 +50,14 @@ __all__ = [
     "PortingWarning",
     "Severity",
     "UnsupportedOptimizerError",
+    "align_columns",
     "caller_place",
     "find_assignment",
     "find_code",
     "find_raising_frame",
     "frame_place",
     "is_user_file",
+    "list_names",
     "log_finding",
     "log_in_one_line",
     "notify",
@@ -62,5 +65,6 @@ __all__ = [
     "render",
     "render_all",
     "require_extra",
+    "say_number",
     "show_findings_alone",
 ]

@@ -36,7 +36,7 @@ from .entry import (
     verify_files,
 )
 from .folders import new_folder
-from .identity import digest_of
+from .identity import compute_digest
 from .machine import list_machine_differences
 from .settings import format_bytes
 from .store import ExecutableStore
@@ -121,9 +121,9 @@ def import_archive(store: ExecutableStore, path: AnyPath, *, is_forced: bool = F
             _require_room(store, path, manifests)
             return _import_all(store, archive, manifests)
     except DamagedEntryError as error:
-        raise _damaged_error(path, str(error)) from None
+        raise _make_damaged_error(path, str(error)) from None
     except _BROKEN as error:
-        raise _damaged_error(path, f"it is no whole zip file ({str(error) or type(error).__name__})") from None
+        raise _make_damaged_error(path, f"it is no whole zip file ({str(error) or type(error).__name__})") from None
 
 
 def _read_manifests(archive: zipfile.ZipFile) -> List[Manifest]:
@@ -155,7 +155,7 @@ def _read_manifest(archive: zipfile.ZipFile, digest: str) -> Manifest:
         manifest = Manifest.from_json(_read_member(archive, f"{digest}/{MANIFEST}", 8 << 20))
     except KeyError:
         raise DamagedEntryError(f"executable {digest[:8]} is missing") from None
-    if manifest.digest != digest or digest_of(manifest.sections) != digest:
+    if manifest.digest != digest or compute_digest(dict(manifest.sections)) != digest:
         raise DamagedEntryError(f"executable {digest[:8]} has the manifest of another one")
     return manifest
 
@@ -225,7 +225,7 @@ def _extract_files(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -
     sync_tree(folder)
 
 
-def _damaged_error(path: AnyPath, reason: str) -> ExecutableError:
+def _make_damaged_error(path: AnyPath, reason: str) -> ExecutableError:
     return ExecutableError.of(
         "E005",
         message=f"`{os.fspath(path)}` cannot be imported: {reason}",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from ..diagnostics import Place
+from ..diagnostics import Place, list_names
 
-__all__ = ["Change", "format_value", "join_changes", "list_names", "split_names"]
+__all__ = ["Change", "format_value", "join_changes", "split_names"]
 
 _MAX_TEXT = 60
 _MAX_NAMED = 3
@@ -67,7 +67,7 @@ def join_changes(changes: Iterable[Change]) -> List[Change]:
     found = []
     for group in alike.values():
         names = list(dict.fromkeys(change.detail for change in group if change.detail))
-        detail = list_names(names, most=1 if group[0].kind == "size" else _MAX_NAMED)
+        detail = list_names(names, most=1 if group[0].kind == "size" else _MAX_NAMED, quote="")
         if group[0].kind == "operator" and len(group) > 1:
             detail = f"{len(group)} operators"
         words = dict.fromkeys(word for change in group[:_MAX_NAMED] for word in change.words)
@@ -97,12 +97,3 @@ def split_names(*names: str) -> Tuple[str, ...]:
 
 
 _ENDINGS = ("weight", "bias")
-
-
-def list_names(names: Sequence[str], *, most: int = _MAX_NAMED) -> str:
-    """Name the first few, and say how many more there are.
-
-    >>> list_names(["a", "b"]), list_names(["a", "b", "c", "d"])
-    ('a, b', 'a, b, c and 1 more')
-    """
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

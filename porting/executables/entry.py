@@ -123,10 +123,6 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _is_files(value: Any) -> bool:
     """Tell whether files stay in their folder, on every system, and have a length and a checksum each."""
     if not isinstance(value, dict) or MANIFEST in value:
@@ -145,7 +141,7 @@ _FIELDS: Mapping[str, Callable[[Any], bool]] = {
     "digest": is_digest,
     "sections": _is_texts,
     # the range that `time.localtime` takes everywhere
-    "created": lambda value: _is_number(value) and 0 <= value < 2**35,
+    "created": lambda value: type(value) in (int, float) and 0 <= value < 2**35,
     "model": lambda value: isinstance(value, dict),
     "engine": lambda value: isinstance(value, str),
     "versions": _is_texts,
@@ -185,15 +181,12 @@ class Entry:
             os.close(held)
 
     def __enter__(self) -> Entry:
-        """Return itself; the block's end lets go of it."""
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Let go of the executable."""
         self.close()
 
     def __del__(self) -> None:
-        """Let go of what was forgotten."""
         self.close()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Dict, List, Mapping, Tuple
 
-__all__ = ["EXPLAINED", "ExecutableKey", "digest_of", "to_canonical_json"]
+__all__ = ["EXPLAINED", "ExecutableKey", "compute_digest", "to_canonical_json"]
 
 EXPLAINED = "explained"
 """The section of components that explains the others and is no part of the identity, such as places in the source."""
@@ -36,7 +36,7 @@ class ExecutableKey:
     def sections(self) -> Dict[str, str]:
         """The hash of each section that belongs to the identity."""
         return {
-            name: self._known.get(name) or _hash_value(value)
+            name: self._known.get(name) or compute_digest(value)
             for name, value in sorted(self.components.items())
             if name != EXPLAINED
         }
@@ -44,7 +44,7 @@ class ExecutableKey:
     @cached_property
     def digest(self) -> str:
         """The name of the executable: 32 hexadecimal digits."""
-        return digest_of(self.sections)
+        return compute_digest(self.sections)
 
     @property
     def explained(self) -> Mapping[str, Any]:
@@ -69,15 +69,11 @@ class ExecutableKey:
         return ExecutableKey({**self.components, "engine": settings}, self.opaque, known)
 
 
-def digest_of(sections: Mapping[str, str]) -> str:
-    """Return the name of the executable whose sections have these hashes."""
-    return _hash_value(dict(sections))
-
-
 def to_canonical_json(value: Any) -> bytes:
     """Return plain values as JSON that is the same in every process, whatever the order of dictionaries."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _hash_value(value: Any) -> str:
+def compute_digest(value: Any) -> str:
+    """Return the hash of plain values: that of a section, or of all sections' hashes, which names the executable."""
     return hashlib.sha256(to_canonical_json(value)).hexdigest()[:32]

@@ -22,12 +22,12 @@ from ..capture import StepGraph
 from ..capture.graph_identity import identify_graph
 from ..engines.calls.call_plan import ReplicaGroups
 from ..engines.calls.executable import BuildRequest
-from ..engines.update.traced_updates import update_structure
+from ..engines.update.traced_updates import describe_update
 from .identity import EXPLAINED, ExecutableKey
 from .machine import describe_processor, find_compiler, list_compiler_settings, list_versions
-from .sources import user_files
+from .sources import list_user_files
 
-__all__ = ["ExecutableKey", "executable_key"]
+__all__ = ["ExecutableKey", "make_executable_key"]
 
 _PLAIN = (bool, int, float, str, type(None))
 _NAMED = (torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -36,7 +36,7 @@ _NAMED = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _MAX_SHOWN = 4
 
 
-def executable_key(
+def make_executable_key(
     graph: StepGraph,
     request: BuildRequest,
     *,
@@ -55,7 +55,7 @@ def executable_key(
         matmul = torch.get_float32_matmul_precision()
     except RuntimeError:  # so torch answers where it was set by `torch.backends`' newer attributes
         matmul = str(torch.backends.mkldnn.matmul.fp32_precision)  # type: ignore[attr-defined]
-    groups = zip_longest(map(update_structure, request.groups), map(list, request.group_names))
+    groups = zip_longest(map(describe_update, request.groups), map(list, request.group_names))
     components: Dict[str, Any] = {
         "graph": identity.graph,
         "tensors": identity.tensors,
@@ -64,7 +64,7 @@ def executable_key(
         "optimizer": [{**structure, "parameters": names or []} for structure, names in groups if structure is not None],
         "engine": {
             "name": engine,
-            "variant": request.variant.to_dict(),
+            "variant": asdict(request.variant),
             "settings": list_compiler_settings(),
             "observer": request.observer is not None,
         },
@@ -76,7 +76,7 @@ def executable_key(
     }
     if identity.has_foreign:
         # the libraries and programs that operators of the user's own may come from
-        paths = sorted({*map(str, torch.ops.loaded_libraries), *user_files(sys.modules)})
+        paths = sorted({*map(str, torch.ops.loaded_libraries), *list_user_files(sys.modules)})
         components["libraries"] = [[path, *_hash_file(path)] for path in paths]
     components[EXPLAINED] = {
         "model": model,

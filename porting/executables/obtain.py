@@ -11,7 +11,7 @@ import logging
 import os
 import tempfile
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
@@ -33,7 +33,7 @@ from ..engines.tuning.tuner import tune
 from .explanations import explain_miss
 from .folders import temporary_folder
 from .identity import ExecutableKey
-from .key import executable_key
+from .key import make_executable_key
 from .sources import record_sources
 from .store import ExecutableStore
 
@@ -163,7 +163,7 @@ class _Search:
         began = time.perf_counter()
         groups = {name: [group.size, group.strided] for name, group in self.request.replica_groups.items()}
         extra = {"replica_groups": groups} if groups else None
-        key = executable_key(self.graph, self.request, engine=engine, extra=extra, model=self.model)
+        key = make_executable_key(self.graph, self.request, engine=engine, extra=extra, model=self.model)
         self._add_seconds("find", began)
         return key
 
@@ -181,7 +181,7 @@ class _Search:
         began = time.perf_counter()
         with entry:
             try:
-                variant = Variant.from_dict(entry.manifest.content["choice"])
+                variant = Variant(**entry.manifest.content["choice"])
                 measured = entry.manifest.content.get("tuning")
                 tuning = None if measured is None else TuningReport.from_dict(measured)
                 limit = None if tuning is None else tuning.limit_seconds
@@ -225,7 +225,11 @@ class _Search:
             found = self._load_executable(key, is_final=False)
             if found is not None:
                 return found
-            self._explain_miss(key)
+            self.sources = record_sources(key.source_files)
+            miss = explain_miss(self.store, key, sources=self.sources)
+            if miss is not None:
+                self.because = miss.to_dicts()
+                self._add_finding(miss.to_finding())
             if self.engine != "auto":
                 return self._make_by_name(key, is_kept=True)
             try:
@@ -233,14 +237,6 @@ class _Search:
             except Exception as error:  # such as too little memory for what all candidates share
                 self._add_finding(failure_finding(Variant("auto"), error))
                 return None
-
-    def _explain_miss(self, key: ExecutableKey) -> None:
-        """Note what has changed since an executable of the same model was kept, if there is one."""
-        self.sources = record_sources(key.source_files)
-        miss = explain_miss(self.store, key, sources=self.sources)
-        if miss is not None:
-            self.because = miss.to_dicts()
-            self._add_finding(miss.to_finding())
 
     def _make_by_tuning(self, key: ExecutableKey) -> Obtained:
         began = time.perf_counter()
@@ -315,7 +311,7 @@ class _Search:
         self, key: ExecutableKey, variant: Variant, folder: Optional[Path], tuning: Optional[TuningReport]
     ) -> None:
         content: Dict[str, Any] = {
-            "choice": variant.to_dict(),
+            "choice": asdict(variant),
             "speed_up": None if tuning is None else tuning.speed_up,
             "tuning": None if tuning is None else tuning.to_dict(),
             "times": dict(self.seconds),

@@ -9,7 +9,7 @@ from typing import Optional, Union
 
 from ..diagnostics import OptionError
 
-__all__ = ["DEFAULT_MAX_BYTES", "PROGRAMS", "cache_folder", "format_bytes", "max_cache_bytes", "parse_bytes"]
+__all__ = ["DEFAULT_MAX_BYTES", "PROGRAMS", "find_cache_folder", "format_bytes", "parse_bytes", "read_max_cache_bytes"]
 
 PROGRAMS = "programs"
 """The folder of executables inside a cache folder, which may hold other files as well."""
@@ -21,12 +21,12 @@ _LIMIT_VARIABLE = "PORTING_CACHE_MAX_BYTES"
 _UNITS = "kmgt"
 
 
-def cache_folder(given: Union[str, os.PathLike[str], None] = None) -> Path:
+def find_cache_folder(given: Union[str, os.PathLike[str], None] = None) -> Path:
     """Return the cache folder: the one given, else the one of PORTING_CACHE_DIR, else `porting` in the user's caches.
 
     These are in XDG_CACHE_HOME, which an absolute path sets, or else in `~/.cache`.
 
-    >>> cache_folder("somewhere").name
+    >>> find_cache_folder("somewhere").name
     'somewhere'
     """
     caches = os.environ.get("XDG_CACHE_HOME", "")
@@ -35,7 +35,7 @@ def cache_folder(given: Union[str, os.PathLike[str], None] = None) -> Path:
     return Path(os.path.expanduser(os.fspath(wanted)))
 
 
-def max_cache_bytes() -> int:
+def read_max_cache_bytes() -> int:
     """Return how many bytes all executables of a folder may take: PORTING_CACHE_MAX_BYTES, else 2 GiB.
 
     Raises OptionError P005 for a value that is no size.

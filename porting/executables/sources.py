@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
 from ..diagnostics import is_user_file
 
-__all__ = ["record_sources", "user_files"]
+__all__ = ["list_user_files", "record_sources"]
 
 # Limits of what is kept with an executable.
 _MAX_FILE_BYTES = 256 << 10
@@ -37,7 +37,7 @@ def record_sources(first: Iterable[str] = ()) -> Dict[str, Any]:
     Files are those of loaded modules that belong to no library, small files that the command line names, and `first`,
     which come first where not everything can be kept. What looks like a secret on the command line is left out.
     """
-    modules, main = user_files(sys.modules), _find_main_file()
+    modules, main = list_user_files(sys.modules), _find_main_file()
     words = [word.partition("=")[2] or word for word in sys.argv[1:_MAX_WORDS]]
     named = [os.path.abspath(word) for word in words if word.endswith(_SUFFIXES) and os.path.isfile(word)]
     try:
@@ -58,7 +58,7 @@ def record_sources(first: Iterable[str] = ()) -> Dict[str, Any]:
     }
 
 
-def user_files(modules: Mapping[str, Any]) -> List[str]:
+def list_user_files(modules: Mapping[str, Any]) -> List[str]:
     """Return the files of those modules that belong to no library, the main program's first, then in order of names."""
     main = _find_main_file()
     found = {}

@@ -28,7 +28,7 @@ from .failures import Failures
 from .folders import new_folder, remove_folder, sweep
 from .identity import ExecutableKey
 from .locks import LockUnsupportedError, lock_file, try_lock
-from .settings import PROGRAMS, cache_folder, format_bytes, max_cache_bytes
+from .settings import PROGRAMS, find_cache_folder, format_bytes, read_max_cache_bytes
 from .sources import record_sources
 
 __all__ = ["ExecutableStore", "StoredEntry"]
@@ -69,9 +69,9 @@ class ExecutableStore:
         report: Optional[Callable[[Finding], None]] = None,
     ) -> None:
         """Use `folder`, or the one that the environment names; nothing is read or made yet."""
-        self.folder = cache_folder(folder)
+        self.folder = find_cache_folder(folder)
         self.programs = self.folder / PROGRAMS
-        self.max_bytes = max_cache_bytes() if max_bytes is None else max_bytes
+        self.max_bytes = read_max_cache_bytes() if max_bytes is None else max_bytes
         self._report = report or log_finding
         self.failures = Failures(self.programs, report=lambda error: self._report_unusable(error, "keeps nothing"))
 
@@ -157,7 +157,10 @@ class ExecutableStore:
         recorded = record_sources(key.source_files) if sources is None else sources
         num_bytes = sum(path.stat().st_size for path in files.rglob("*") if path.is_file())
         if num_bytes > self.max_bytes:
-            self._report_too_large(num_bytes)
+            message = f"an executable of {format_bytes(num_bytes)} is larger than the whole cache may be"
+            room = f"`{self.folder}` may take {format_bytes(self.max_bytes)}"
+            remedy = "set PORTING_CACHE_MAX_BYTES to more, such as 8G"
+            self._report(Finding("E004", message=message, notes=room, help=remedy))
             return False
         try:
             self.programs.mkdir(parents=True, exist_ok=True)
@@ -261,16 +264,6 @@ class ExecutableStore:
                 message=f"the executable cache `{self.folder}` {consequence}: {reason[:1].lower()}{reason[1:]}",
                 notes="training works; programs are compiled anew in each process",
                 help="make the folder writable and give it room, or name another with PORTING_CACHE_DIR",
-            )
-        )
-
-    def _report_too_large(self, num_bytes: int) -> None:
-        self._report(
-            Finding(
-                "E004",
-                message=f"an executable of {format_bytes(num_bytes)} is larger than the whole cache may be",
-                notes=f"`{self.folder}` may take {format_bytes(self.max_bytes)}",
-                help="set PORTING_CACHE_MAX_BYTES to more, such as 8G",
             )
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Optional
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from ..adapters.labels import split_labels
 from ..api import to_ipu
 from ..api.batch import BatchSignature
 from ..capture.dtypes import device_dtype
-from ..diagnostics import OptionError, caller_place
+from ..diagnostics import OptionError
 from ..engines.calls.executable import BuildRequest
 from ..engines.recompute.values_for_backward import keep_values_for_backward
 from ..options import PortOptions
@@ -81,7 +81,7 @@ def capture(
 ) -> ExportedStep:
     """Do what `export` does and keep the step in memory; `target` says what it is made of."""
     if mode not in MODES:
-        raise OptionError.of("P002", message=f"`mode` is {mode!r}", place=caller_place(), help=f"use one of {MODES}")
+        raise OptionError.at_caller("P002", message=f"`mode` is {mode!r}", help=f"use one of {MODES}")
     options = options if options is not None else PortOptions()
     # the executable that is made on the way is the literal graph, which costs nothing and is kept nowhere
     plain = options.replace(engine="replay", computation_order="none", cache_dir=None)
@@ -89,7 +89,10 @@ def capture(
     args, kwargs = make_call_arguments(batch)
     try:
         if mode == "inference":
-            args, kwargs = _leave_out_labels(ported, args, kwargs)
+            # what only the loss takes: a deployed model gives its output alone
+            port = ported.port
+            if port.loss is not None:
+                args, kwargs, _labels = split_labels(port.model.forward, args, kwargs, label=port.label)
         runner: Any = ported.inference() if mode == "inference" else ported
         runner.compile(*args, **kwargs)
         session = runner.device_executor.device_session
@@ -98,17 +101,6 @@ def capture(
         return _take_step(session, options, BatchSignature(args, kwargs), target=target, inputs=inputs)
     finally:
         ported.destroy()
-
-
-def _leave_out_labels(
-    ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
-) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
-    """Leave out what only the loss takes: a deployed model gives its output alone."""
-    port = ported.port
-    if port.loss is None:
-        return args, kwargs
-    split = split_labels(port.model.forward, args, kwargs, label=port.label)
-    return tuple(split.args), dict(split.kwargs)
 
 
 def _take_step(session: Any, options: PortOptions, signature: BatchSignature, **facts: Any) -> ExportedStep:

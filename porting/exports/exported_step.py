@@ -17,12 +17,11 @@ from ..capture.graph_data import STEP_FUNCTIONS, Functions, graph_from_data, gra
 from ..capture.plain_values import value_from_data, value_to_data
 from ..diagnostics import ExecutableError
 from ..engines.calls.call_plan import CallPlan, ReplicaGroups
-from ..engines.calls.executable import BuildRequest
+from ..engines.calls.executable import BuildRequest, GroupSettings, OptimizerKind
 from ..engines.recompute.recomputation import run_segment
 from ..engines.replay.strided_group_norm import strided_group_norm
-from ..engines.update.updates import GroupSettings, OptimizerKind
 from ..version import VERSION
-from .step_file import Path, damaged_error, read_step_file, write_step_file
+from .step_file import Path, make_damaged_error, read_step_file, write_step_file
 
 __all__ = ["BatchRecord", "ExportedStep", "load_step"]
 
@@ -50,7 +49,6 @@ class BatchRecord:
     arguments: str
 
     def __str__(self) -> str:
-        """Say how many samples a call takes, and why."""
         counts = ((getattr(self, name), name) for name in ("accumulation", "replicas", "iterations"))
         parts = [f"{count} {name}" for count, name in counts if count > 1]
         return " x ".join([f"batch {self.micro}", *parts]) + (f" = {self.rows} samples a call" if parts else "")
@@ -100,13 +98,13 @@ def load_step(path: Path) -> ExportedStep:
         return _from_header(header, tensors)
     except _DAMAGES as error:
         what = f"{type(error).__name__}: {error}"
-        raise damaged_error(path, f"its content is no step ({what:.200})", error) from None
+        raise make_damaged_error(path, f"its content is no step ({what:.200})", error) from None
 
 
 def _check_versions(path: Path, versions: Any) -> None:
     """Refuse what another torch captured: its operators may mean something else."""
     if not isinstance(versions, dict):
-        raise damaged_error(path, "it names no versions")
+        raise make_damaged_error(path, "it names no versions")
     written, present = str(versions.get("torch")), str(torch.__version__)
     # major and minor version, which is as often as operators change
     if written.split("+")[0].split(".")[:2] != present.split("+")[0].split(".")[:2]:

@@ -21,7 +21,7 @@ from ..capture.plain_values import dtype_name, dtype_named
 from ..diagnostics import ExecutableError
 from ..support.atomic_files import replacing_file
 
-__all__ = ["Path", "damaged_error", "is_step_file", "read_step_file", "write_step_file"]
+__all__ = ["Path", "is_step_file", "make_damaged_error", "read_step_file", "write_step_file"]
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -48,7 +48,8 @@ def write_step_file(path: Path, header: Mapping[str, Any], tensors: Mapping[str,
     with replacing_file(path) as file:
         file.write(_HEAD.pack(MAGIC, VERSION, b"\0" * 32, len(text)))
         digest = hashlib.sha256(struct.pack("<Q", len(text)))
-        for part in (text, *map(_view_bytes, dense)):
+        contents = (values.reshape(-1).view(torch.uint8).numpy().data if values.numel() else b"" for values in dense)
+        for part in (text, *contents):
             file.write(part)
             digest.update(part)
         # the checksum is known once everything is written; until then the head holds zeros, which fit no content
@@ -71,18 +72,18 @@ def read_step_file(path: Path) -> Tuple[Dict[str, Any], Dict[str, torch.Tensor]]
     Raises ExecutableError: E023 for a file that is damaged or no exported step, E024 for one of another format.
     """
     if not os.path.isfile(path):
-        raise damaged_error(path, "there is no such file")
+        raise make_damaged_error(path, "there is no such file")
     with open(path, "rb") as file:
         length = _check_file(path, file)
         file.seek(_HEAD.size)
         header = _read_header(path, file.read(length))
         layout = header.pop("tensors", None)
         if not isinstance(layout, list):
-            raise damaged_error(path, "it lists no tensors")
+            raise make_damaged_error(path, "it lists no tensors")
         return header, dict(_read_tensors(path, file, layout))
 
 
-def damaged_error(path: Path, fault: str, cause: Optional[BaseException] = None) -> ExecutableError:
+def make_damaged_error(path: Path, fault: str, cause: Optional[BaseException] = None) -> ExecutableError:
     """Return the error that says why the file at `path` cannot be used."""
     error = ExecutableError.of(
         "E023",
@@ -93,19 +94,13 @@ def damaged_error(path: Path, fault: str, cause: Optional[BaseException] = None)
     return error
 
 
-def _view_bytes(tensor: torch.Tensor) -> Any:
-    if not tensor.numel():
-        return b""
-    return tensor.reshape(-1).view(torch.uint8).numpy().data
-
-
 def _check_file(path: Path, file: BinaryIO) -> int:
     """Check everything before the header, and the checksum over the rest; return the length of the header."""
     head = file.read(_HEAD.size)
     if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
-        raise damaged_error(path, "it is no exported step")
+        raise make_damaged_error(path, "it is no exported step")
     if len(head) < _HEAD.size:
-        raise damaged_error(path, "it ends within its head")
+        raise make_damaged_error(path, "it ends within its head")
     _magic, version, checksum, length = _HEAD.unpack(head)
     if version != VERSION:
         raise ExecutableError.of(
@@ -115,13 +110,13 @@ def _check_file(path: Path, file: BinaryIO) -> int:
         )
     room = os.fstat(file.fileno()).st_size - _HEAD.size
     if length > min(room, _MAX_HEADER_BYTES):
-        raise damaged_error(path, f"it ends after {room} of {length} bytes of its header")
+        raise make_damaged_error(path, f"it ends after {room} of {length} bytes of its header")
     file.seek(_START_OF_CHECKED)
     digest = hashlib.sha256()
     for part in iter(lambda: file.read(_CHUNK), b""):
         digest.update(part)
     if digest.digest() != checksum:
-        raise damaged_error(path, "its content does not match its checksum: it was cut off or changed")
+        raise make_damaged_error(path, "its content does not match its checksum: it was cut off or changed")
     return int(length)
 
 
@@ -130,9 +125,9 @@ def _read_header(path: Path, text: bytes) -> Dict[str, Any]:
         unpacked = zlib.decompressobj().decompress(text, _MAX_HEADER_BYTES)
         header = json.loads(unpacked)
     except (ValueError, zlib.error, RecursionError) as error:
-        raise damaged_error(path, "its header is no JSON", error) from None
+        raise make_damaged_error(path, "its header is no JSON", error) from None
     if not isinstance(header, dict):
-        raise damaged_error(path, "its header is no table")
+        raise make_damaged_error(path, "its header is no table")
     return header
 
 
@@ -145,9 +140,9 @@ def _read_tensors(path: Path, file: BinaryIO, layout: Sequence[Any]) -> Iterator
             empty = torch.empty([0], dtype=dtype_named(dtype))
             count = math.prod(sizes) * empty.element_size() if min(sizes, default=0) >= 0 else -1
         except (TypeError, ValueError, OverflowError) as error:
-            raise damaged_error(path, f"a tensor is described by {entry!r:.80}", error) from None
+            raise make_damaged_error(path, f"a tensor is described by {entry!r:.80}", error) from None
         if not isinstance(name, str) or not 0 <= count <= room - file.tell():
-            raise damaged_error(path, f"it ends within the tensor {name!r:.80}")
+            raise make_damaged_error(path, f"it ends within the tensor {name!r:.80}")
         content = bytearray(file.read(count))
         flat = torch.frombuffer(content, dtype=empty.dtype) if count else empty
         yield name, flat.reshape(sizes)

@@ -6,32 +6,27 @@ torch with them, are loaded when one is asked for.
 
 from __future__ import annotations
 
-import ast
 import importlib
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, List, Mapping, cast
+from typing import TYPE_CHECKING, Any, Mapping, cast
 
 from porting.aliases import stand_for
+from porting.support.late_names import read_late_names
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `as` makes a name public
     from torch import nn
 
-    from .cnn import make_cnn
-    from .family import Family
-    from .mlp import make_mlp
+    from porting.models.cnn import make_cnn as make_cnn
+    from porting.models.family import Family as Family
+    from porting.models.mlp import make_mlp as make_mlp
 
 if __name__ == "models":  # by the link at the top of a clone
     stand_for(__name__, "porting.models")
 
-__all__ = ["FAMILIES", "Family", "build", "load", "make_cnn", "make_mlp"]
+_LATE_NAMES, __getattr__, __dir__ = read_late_names(globals())
 
-FAMILIES: Mapping[str, str]
-"""What each family is, in one line, by its name; read from the modules without loading them."""
-
-_NO_FAMILIES = ("__init__", "family")
-
-_MODULES = {"Family": ".family", "make_cnn": ".cnn", "make_mlp": ".mlp"}
+__all__ = sorted(["FAMILIES", "build", "load", *_LATE_NAMES])
 
 
 def build(name: str, **changes: Any) -> nn.Module:
@@ -53,36 +48,22 @@ def load(family: str) -> Family:
     >>> sorted(load("mlp").VARIANTS)
     ['mnist', 'mnist_small', 'mushrooms']
     """
-    known = _families()
-    if family not in known:
-        raise ValueError(f"there is no family {family!r}; there are {', '.join(map(repr, known))}")
+    if family not in FAMILIES:
+        raise ValueError(f"there is no family {family!r}; there are {', '.join(map(repr, FAMILIES))}")
     return cast("Family", importlib.import_module(f".{family}", __name__))
 
 
-def _families() -> Mapping[str, str]:
-    """Read the docstrings of the families beside this module: files, and folders for large ones."""
+def _find_families() -> Mapping[str, str]:
+    """Read the first lines of the families beside this module: files, and folders for large ones."""
     folder = Path(__file__).parent
-    files = {path.stem: path for path in folder.glob("*.py") if path.stem not in _NO_FAMILIES}
+    files = {path.stem: path for path in folder.glob("*.py") if path.stem not in ("__init__", "family")}
     files.update({path.parent.name: path for path in folder.glob("*/__init__.py")})
     found = {}
     for name, path in sorted(files.items()):
-        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        found[name] = str(docstring).partition("\n")[0].rstrip(".")
+        with open(path, encoding="utf-8") as file:
+            found[name] = file.readline().strip().strip('"').rstrip(".")
     return MappingProxyType(found)
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name on first use."""
-    if name == "FAMILIES":
-        value: Any = _families()
-    elif name in _MODULES:
-        value = getattr(importlib.import_module(_MODULES[name], __name__), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> List[str]:
-    """List the public names, loaded or not."""
-    return sorted({*globals(), *__all__})
+FAMILIES: Mapping[str, str] = _find_families()
+"""What each family is, in one line, by its name; read from the modules without loading them."""

@@ -50,7 +50,6 @@ class BertConfig:
     num_classes: int = 2
 
     def __post_init__(self) -> None:
-        """Check what no layer would notice."""
         check_positive(self)
         if self.width % self.num_heads:
             raise ValueError(f"a width of {self.width} does not divide into {self.num_heads} heads")
@@ -85,7 +84,6 @@ class BertMaskedLM(nn.Module):
     """tokens_BT, types_BT, mask_BT -> logits_BTV; the scores are products with the word embedding, which it shares."""
 
     def __init__(self, config: BertConfig) -> None:
-        """Make the transformer and the head, initialised as BERT."""
         super().__init__()
         self.bert = Bert(config)
         self.transform = nn.Linear(config.width, config.width)
@@ -105,7 +103,6 @@ class BertClassifier(nn.Module):
     """tokens_BT, types_BT, mask_BT -> logits_BC, from what the pooler makes of the first token."""
 
     def __init__(self, config: BertConfig) -> None:
-        """Make the transformer with its pooler, and the classifier, initialised as BERT."""
         super().__init__()
         self.bert = Bert(config)
         self.pooler = nn.Linear(config.width, config.width)
@@ -129,7 +126,6 @@ class Bert(nn.Module):
     """
 
     def __init__(self, config: BertConfig) -> None:
-        """Make embeddings and blocks, initialised as BERT."""
         super().__init__()
         self.embeddings = _Embeddings(config)
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.num_layers))
@@ -202,11 +198,11 @@ class _Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: torch.Tensor, is_seen: Optional[torch.Tensor]) -> torch.Tensor:
-        x = self.attention_norm(x + self.dropout(self.project(self._attend(x, is_seen))))
+        x = self.attention_norm(x + self.dropout(self.project(self._compute_attention(x, is_seen))))
         hidden = nn.functional.gelu(self.grow(x))
         return self.perceptron_norm(x + self.dropout(self.shrink(hidden)))
 
-    def _attend(self, x: torch.Tensor, is_seen: Optional[torch.Tensor]) -> torch.Tensor:
+    def _compute_attention(self, x: torch.Tensor, is_seen: Optional[torch.Tensor]) -> torch.Tensor:
         heads_of = (*x.shape[:2], self.num_heads, -1)
         query, key, value = (part(x).view(heads_of).transpose(1, 2) for part in (self.query, self.key, self.value))
         dropout = self.dropout.p if self.training else 0.0

@@ -24,7 +24,6 @@ class CNNConfig:
     num_classes: int = 10
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1, and images that cannot be halved twice."""
         check_positive(self)
         if self.image_size % 4 or self.image_size < 4:
             raise ValueError(f"images of {self.image_size} x {self.image_size} pixels cannot be halved twice")

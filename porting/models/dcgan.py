@@ -54,7 +54,6 @@ class DCGANConfig:
     bias_before_norm: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1, and channels that have no eighth."""
         check_positive(self)
         if self.channels % 8:
             raise ValueError(f"`channels` is {self.channels}; it is a multiple of 8, since an eighth of it is needed")
@@ -151,9 +150,9 @@ class Discriminator(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits_B of images_B3HW, positive for real."""
-        features = F.leaky_relu(self._noisy(self.first(self._noisy(images))), _SLOPE)
+        features = F.leaky_relu(self._add_noise(self.first(self._add_noise(images))), _SLOPE)
         for conv, norm in zip(self.convs, self.norms):
-            features = F.leaky_relu(self._noisy(norm(conv(features))), _SLOPE)
+            features = F.leaky_relu(self._add_noise(norm(conv(features))), _SLOPE)
         return self.last(features.flatten(1)).squeeze(1)
 
     def hold(self, images: torch.Tensor) -> torch.Tensor:
@@ -162,7 +161,7 @@ class Discriminator(nn.Module):
         state.update((name, value.clone()) for name, value in self.named_buffers())
         return functional_call(self, state, (images,))
 
-    def _noisy(self, features: torch.Tensor) -> torch.Tensor:
+    def _add_noise(self, features: torch.Tensor) -> torch.Tensor:
         if not self.training or self.noise == 0:
             return features
         return features + self.noise * torch.randn_like(features)

@@ -27,7 +27,6 @@ class FashionCNNConfig:
     hidden: int = 100
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1, and images of which the convolutions leave nothing."""
         check_images(self, least=12)
 
     @property
@@ -57,7 +56,6 @@ class FashionCNN(nn.Module):
     """
 
     def __init__(self, config: FashionCNNConfig) -> None:
-        """Make the layers, initialised as torch does."""
         super().__init__()
         self.convolution_1 = nn.Conv2d(1, 5, kernel_size=3)
         self.pool = nn.MaxPool2d(2)

@@ -31,7 +31,6 @@ class GPTConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check what no layer would notice."""
         check_positive(self)
         if self.width % self.num_heads:
             raise ValueError(f"a width of {self.width} does not divide into {self.num_heads} heads")
@@ -103,11 +102,11 @@ class _Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + self.dropout(self._attend(self.attention_norm(x)))
+        x = x + self.dropout(self._compute_attention(self.attention_norm(x)))
         hidden = nn.functional.gelu(self.grow(self.perceptron_norm(x)), approximate="tanh")
         return x + self.dropout(self.shrink(hidden))
 
-    def _attend(self, x: torch.Tensor) -> torch.Tensor:
+    def _compute_attention(self, x: torch.Tensor) -> torch.Tensor:
         num_sequences, length, width = x.shape
         parts = self.query_key_value(x).view(num_sequences, length, 3, self.num_heads, -1)
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)

@@ -26,7 +26,6 @@ class LeNet5Config:
     hidden: int = 84
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1, and images of which the convolutions leave nothing."""
         check_images(self, least=28)
 
     @property

@@ -26,7 +26,6 @@ class MLPConfig:
     sizes: Tuple[int, ...] = (784, 1000, 1000, 10)
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1, and fewer than two of them."""
         check_positive(self)
         if len(self.sizes) < 2:
             raise ValueError(f"`sizes` is {self.sizes}; a layer has at least two, its features and its outputs")

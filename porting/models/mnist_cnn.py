@@ -39,7 +39,6 @@ class MNISTCNNConfig:
     double_softmax: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1, and images of which two convolutions and poolings leave nothing."""
         check_images(self, least=10)
 
     @property
@@ -69,7 +68,6 @@ class MNISTCNN(nn.Module):
     """
 
     def __init__(self, config: MNISTCNNConfig) -> None:
-        """Make the layers, initialised as torch does."""
         super().__init__()
         self.block_1 = _Block(1, 32)
         self.block_2 = _Block(32, 64)

@@ -37,7 +37,6 @@ class RecurrentConfig:
     unrolled: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1."""
         check_positive(self)
 
 
@@ -67,7 +66,6 @@ class LSTMClassifier(nn.Module):
     """
 
     def __init__(self, config: RecurrentConfig) -> None:
-        """Make the layer and the classifier."""
         super().__init__()
         self.lstm = nn.LSTM(config.num_features, config.hidden, batch_first=True)
         self.classifier = nn.Linear(config.hidden, config.num_classes)
@@ -85,7 +83,6 @@ class UnrolledLSTMClassifier(nn.Module):
     """
 
     def __init__(self, config: RecurrentConfig) -> None:
-        """Make the cell's two linear maps and the classifier."""
         super().__init__()
         self.hidden = config.hidden
         self.from_input = nn.Linear(config.num_features, 4 * config.hidden)

@@ -51,7 +51,6 @@ class ResNetConfig:
     zero_init_last: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1, other than four stages, and a pooling that is neither definition's."""
         check_positive(self)
         if len(self.blocks) != 4:
             raise ValueError(f"`blocks` is {self.blocks}; it counts the blocks of four stages")
@@ -171,18 +170,18 @@ class _Block(nn.Module):
         layers: List[nn.Module] = []
         channels = before
         for after, kernel, step in shapes:
-            layers += [*_convolution(config, channels, after, kernel=kernel, stride=step), nn.ReLU(inplace=True)]
+            layers += [*_make_convolution(config, channels, after, kernel=kernel, stride=step), nn.ReLU(inplace=True)]
             channels = after
         self.body = nn.Sequential(*layers[:-1])
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or before != after:
-            self.shortcut = nn.Sequential(*_convolution(config, before, after, kernel=1, stride=stride))
+            self.shortcut = nn.Sequential(*_make_convolution(config, before, after, kernel=1, stride=stride))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.body(x) + self.shortcut(x))
 
 
-def _convolution(config: ResNetConfig, before: int, after: int, *, kernel: int, stride: int = 1) -> List[nn.Module]:
+def _make_convolution(config: ResNetConfig, before: int, after: int, *, kernel: int, stride: int) -> List[nn.Module]:
     """Make a convolution, which needs no bias, and the BatchNorm after it."""
     return [
         nn.Conv2d(before, after, kernel_size=kernel, stride=stride, padding=kernel // 2, bias=False),

@@ -42,7 +42,6 @@ class RNNLanguageModelConfig:
     dropout: float = 0.5
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1."""
         check_positive(self)
 
 

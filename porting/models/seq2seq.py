@@ -54,7 +54,6 @@ class Seq2SeqConfig:
     end: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1."""
         check_positive(self, zero_allowed=("padding", "end"))
 
 
@@ -90,13 +89,12 @@ class Seq2Seq(nn.Module):
     """
 
     def __init__(self, config: Seq2SeqConfig) -> None:
-        """Make both stacks and the layer that scores tokens."""
         super().__init__()
         self.config = config
         self.source_embedding = nn.Embedding(config.source_vocabulary, config.width)
         self.target_embedding = nn.Embedding(config.target_vocabulary, config.width)
-        self.encoder = nn.ModuleList(_layers(config))
-        self.decoder = nn.ModuleList(_layers(config))
+        self.encoder = nn.ModuleList(_make_layers(config))
+        self.decoder = nn.ModuleList(_make_layers(config))
         self.output = nn.Linear(config.width, config.target_vocabulary)
         self.dropout = nn.Dropout(config.dropout)
 
@@ -104,7 +102,7 @@ class Seq2Seq(nn.Module):
         """Score the tokens that follow each of the target's, or write a target."""
         states = self.encode(sources)
         if targets is None:
-            return self._write(states, sources.new_full((sources.shape[0], 1), self.config.end))
+            return self._write_tokens(states, sources.new_full((sources.shape[0], 1), self.config.end))
         return self.decode(targets, states)[0]
 
     def encode(self, sources: torch.Tensor) -> List[State]:
@@ -112,7 +110,7 @@ class Seq2Seq(nn.Module):
         is_word = (sources != self.config.padding).unsqueeze(2)
         x, states = self.source_embedding(sources), []
         for number, layer in enumerate(self.encoder):
-            x, state = _read(layer, self.dropout(x) if number else x, is_word)
+            x, state = _run_layer(layer, self.dropout(x) if number else x, is_word)
             states.append(state)
         return states
 
@@ -124,7 +122,7 @@ class Seq2Seq(nn.Module):
             after.append(state)
         return self.output(x), after
 
-    def _write(self, states: List[State], token: torch.Tensor) -> torch.Tensor:
+    def _write_tokens(self, states: List[State], token: torch.Tensor) -> torch.Tensor:
         """Write `max_length` tokens, each the likeliest after those before it; the first follows token_B1."""
         written = []
         for _place in range(self.config.max_length):
@@ -198,12 +196,12 @@ def cut_at_end(tokens: Any, *, end: int) -> List[List[int]]:
     return [row[: row.index(end)] if end in row else list(row) for row in rows]
 
 
-def _layers(config: Seq2SeqConfig) -> List[nn.LSTM]:
+def _make_layers(config: Seq2SeqConfig) -> List[nn.LSTM]:
     """Make LSTMs of one layer each: the device has no others."""
     return [nn.LSTM(config.width, config.width, batch_first=True) for _ in range(config.num_layers)]
 
 
-def _read(layer: nn.Module, x: torch.Tensor, is_word: torch.Tensor) -> Tuple[torch.Tensor, State]:
+def _run_layer(layer: nn.Module, x: torch.Tensor, is_word: torch.Tensor) -> Tuple[torch.Tensor, State]:
     """Run `layer` over x_BSH place by place, and keep its state where is_word_BS1 says that there is padding."""
     hidden = cell = x.new_zeros(1, x.shape[0], x.shape[2])
     outputs = []

@@ -36,7 +36,6 @@ class SkipGramConfig:
     window: int = 5
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1."""
         check_positive(self)
 
 

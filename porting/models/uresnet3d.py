@@ -16,7 +16,7 @@ from torch import nn
 from porting.models.family import configure
 from porting.models.uresnet2d import METRICS, SCHEMES, as_planes, chunk_planes, example_batch, loss, plane_metrics
 from porting.models.uresnet2d.config import FULL_SIZE, NUM_PLANES, UResNetConfig
-from porting.models.uresnet2d.model import Block, block_series, join_levels, make_shrinking
+from porting.models.uresnet2d.model import Block, join_levels, make_block_series, make_shrinking
 
 __all__ = [
     "DEFAULT",
@@ -71,12 +71,11 @@ class UResNet3D(nn.Module):
     """
 
     def __init__(self, config: UResNet3DConfig) -> None:
-        """Make the network; convolutions start as torch makes them."""
         super().__init__()
         filters = config.filters
         self.first = _Block(config, 1, filters, kernel=config.first_kernel)
         self.core = _Level(config, filters, depth=config.depth)
-        self.final = _series(config, filters, num_blocks=config.blocks_final, kernel=config.kernel)
+        self.final = _make_series(config, filters, num_blocks=config.blocks_final, kernel=config.kernel)
         self.scores = nn.Conv3d(filters, config.num_classes, kernel_size=1, bias=config.bias)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -87,7 +86,7 @@ class UResNet3D(nn.Module):
 
 # convolutions within the planes, unless `planes` says otherwise
 _Block = functools.partial(Block, planes=1)
-_series = functools.partial(block_series, block=_Block)
+_make_series = functools.partial(make_block_series, block=_Block)
 
 
 class _Level(nn.Module):
@@ -100,14 +99,14 @@ class _Level(nn.Module):
         super().__init__()
         below = channels + config.filters if config.growth == "additive" else 2 * channels
         self.connections = config.connections
-        self.down = _series(config, channels, num_blocks=config.blocks_per_level, kernel=config.kernel)
+        self.down = _make_series(config, channels, num_blocks=config.blocks_per_level, kernel=config.kernel)
         self.shrink = make_shrinking(config, channels, below, block=_Block, pool=nn.MaxPool3d((1, 2, 2)))
-        self.below = _Level(config, below, depth=depth - 1) if depth > 1 else _deepest(config, below)
+        self.below = _Level(config, below, depth=depth - 1) if depth > 1 else _make_deepest(config, below)
         if config.upsampling == "transposed":
             self.grow: nn.Module = nn.ConvTranspose3d(below, channels, (1, 2, 2), (1, 2, 2), bias=config.bias)
         else:
             self.grow = nn.Sequential(_UpsamplePlanes(), _Block(config, below, channels, kernel=1))
-        self.up = _series(config, channels, num_blocks=config.blocks_per_level, kernel=config.kernel)
+        self.up = _make_series(config, channels, num_blocks=config.blocks_per_level, kernel=config.kernel)
         is_concat = config.connections == "concat"
         self.join = _Block(config, 2 * channels, channels, kernel=1) if is_concat else nn.Identity()
 
@@ -126,11 +125,11 @@ class _UpsamplePlanes(nn.Module):
         return doubled.reshape(batch, channels, planes, 2 * height, 2 * width)
 
 
-def _deepest(config: UResNet3DConfig, channels: int) -> nn.Sequential:
+def _make_deepest(config: UResNet3DConfig, channels: int) -> nn.Sequential:
     """Make the bottleneck: one kernel of three planes joins them to one, and another parts them again."""
     planes = 1 if config.block_concat else NUM_PLANES
     return nn.Sequential(
         _Block(config, channels, config.bottleneck, kernel=1, planes=planes),
-        _series(config, config.bottleneck, num_blocks=config.blocks_deepest, kernel=config.deepest_kernel),
+        _make_series(config, config.bottleneck, num_blocks=config.blocks_deepest, kernel=config.deepest_kernel),
         _Block(config, config.bottleneck, channels, kernel=1, planes=planes, plane_padding=planes - 1),
     )

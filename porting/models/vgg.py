@@ -35,7 +35,6 @@ class VGGConfig:
     image_size: int = 224
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1, blocks without channels, and images that cannot be halved by every block."""
         check_positive(self)
         if len(self.convolutions) != len(self.channels):
             raise ValueError(f"{len(self.convolutions)} blocks have {len(self.channels)} numbers of channels")
@@ -73,7 +72,7 @@ class VGG(nn.Module):
         super().__init__()
         blocks, channels = [], config.in_channels
         for num_convolutions, after in zip(config.convolutions, config.channels):
-            blocks.append(_block(channels, after, num_convolutions=num_convolutions))
+            blocks.append(_make_block(channels, after, num_convolutions=num_convolutions))
             channels = after
         self.blocks = nn.Sequential(*blocks)
         num_features = channels * (config.image_size // 2 ** len(blocks)) ** 2
@@ -95,7 +94,7 @@ class VGG(nn.Module):
         return self.classifier(self.blocks(images))
 
 
-def _block(before: int, after: int, *, num_convolutions: int) -> nn.Sequential:
+def _make_block(before: int, after: int, *, num_convolutions: int) -> nn.Sequential:
     layers: List[nn.Module] = []
     for _ in range(num_convolutions):
         layers += [nn.Conv2d(before, after, kernel_size=3, padding=1), nn.ReLU(inplace=True)]

@@ -113,6 +113,10 @@ class PortOptions:
     them (C020), "allow" does not, and a list names those that are meant. `memory` says what becomes of a
     training step on the simulator that would not fit into an IPU (M001): "warn", "error" or "ignore".
 
+    `max_executables` is the number of shapes of batches that may be trained with, and inferred with: each gets an
+    executable, and the least recently used one goes where there is no room for another (B001). All share the weights,
+    the optimizer's state and the random stream.
+
     >>> options = PortOptions(micro_batch=4, accumulation=8, replicas=2, device_iterations=3)
     >>> options.samples_per_step, options.samples_per_call, options.micro_batches_per_call
     (64, 192, 48)
@@ -159,6 +163,7 @@ class PortOptions:
         lambda value: value in ("check", "allow") or _are_names(value),
     )
     memory: str = _make_choice("warn", "error", "ignore")
+    max_executables: int = _make_count()
 
     def __post_init__(self) -> None:
         """Check every value and name all that are wrong at once."""

@@ -1,7 +1,12 @@
-"""`memory_report`: an estimate of the memory that each IPU needs for a step, and remedies where it does not fit."""
+"""`memory_report`: an estimate of the memory that each IPU needs for a step, and remedies where it does not fit.
+
+A step that is compiled is looked at as closely only where an upper bound does not fit. The bound comes from the shapes
+in the graph alone, which costs almost no time, and is several times what the step will need.
+"""
 
 from __future__ import annotations
 
+import math
 import textwrap
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -10,19 +15,21 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import simulator
-from ..diagnostics import BatchError, Finding, OptionError, caller_place
+from ..capture import StepGraph
+from ..capture.subgraphs import Body
+from ..diagnostics import BatchError, Finding, OptionError, PortingError, align_columns
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import make_call_arguments
 from ..targets import DEFAULT, Target, find_target
-from .memory_model import Layout, StageMemory, measure_ipus
-from .remedies import Remedy, list_remedies
-from .step_memory import StepMemory
-from .step_walk import look_at_step
+from .memory_model import Layout, StageMemory, count_code_bytes, measure_ipus
+from .remedies import Remedy, find_first_remedy, list_remedies
+from .step_memory import StepMemory, count_device_bytes
+from .step_walk import look_at_step, number_stages, walk_step
 
-__all__ = ["FITS", "MemoryReport", "count_bytes_per_weight", "make_report", "memory_report"]
+__all__ = ["MemoryReport", "bound_bytes", "count_bytes_per_weight", "memory_report", "note_memory"]
 
-FITS, _TIGHT = 0.85, 0.97
+_FITS, _TIGHT = 0.85, 0.97
 _UNCERTAINTY = 0.15
 _MEBI = 1 << 20
 _WITH_TWO_MOMENTS = ("Adam", "AdamW", "LAMB")
@@ -37,6 +44,11 @@ _NAMES = {
     "input_bytes": "inputs and outputs",
     "code_bytes": "code",
 }
+# what is kept, its gradient, and a product's copies of its operands
+_COPIES = 3
+# gates and states of recurrent layers, for each value that comes out of them
+_RECURRENT = frozenset(["lstm", "gru", "rnn_tanh", "rnn_relu"])
+_RECURRENT_COPIES = 12
 
 
 @dataclass(frozen=True)
@@ -82,7 +94,7 @@ class MemoryReport:
     @property
     def verdict(self) -> str:
         """Say "fits" below 85 % of the memory, "tight" up to 97 %, where only trying tells, else "does not fit"."""
-        if self.share < FITS:
+        if self.share < _FITS:
             return "fits"
         return "tight" if self.share <= _TIGHT else "does not fit"
 
@@ -124,21 +136,22 @@ class MemoryReport:
         }
 
     def __str__(self) -> str:
-        """Lay the report out: a column for each IPU, the verdict, and the remedies where it is not clear."""
         present = _format_mb(self.target.memory_bytes)
         lines = [f"memory of {self.target.name}: {present} an IPU; micro-batch {self.micro_batch}"]
         header = ["MiB", *(f"IPU {memory.ipu}" for memory in self.ipus)]
         rows = [[_NAMES[name], *(_format_mebi(memory.parts[name]) for memory in self.ipus)] for name in _NAMES]
         rows = [row for row in rows if any(cell != "0.0" for cell in row[1:])]
         rows.append(["together", *(_format_mebi(memory.total_bytes) for memory in self.ipus)])
-        widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
-        for row in [header, *rows]:
-            cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
-            lines.append("  ".join(cells).rstrip())
+        lines += align_columns([header, *rows], right=range(1, len(header)))
         low, high = (size / self.target.memory_bytes for size in (self.low_bytes, self.high_bytes))
         lines.append(f"{self.verdict}: {self.share:.0%} of the fullest IPU's memory ({low:.0%} to {high:.0%})")
         if self.verdict != "fits":
-            lines += _write_remedies(self.remedies)
+            lines.append("what helps, in this order:      alone MiB  with those before")
+            # names stay whole: what is between backquotes can be pasted
+            wrapper = textwrap.TextWrapper(76, "    ", "      ", break_long_words=False, break_on_hyphens=False)
+            for remedy in self.remedies:
+                alone, together = _format_mebi(remedy.alone_bytes), _format_mebi(remedy.together_bytes)
+                lines += [f"  {remedy.name:28} {alone:>10} {together:>14}", *wrapper.wrap(remedy.change)]
         return "\n".join(lines)
 
 
@@ -171,7 +184,7 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     forward = wrapped if is_training else wrapped.for_inference()
     materialise_lazy_modules(forward, args, kwargs)
     step = look_at_step(port.model, forward, args, kwargs, options, mode=mode)
-    return make_report(step, options, ported.port_optimizer.device, found, list_remedies)
+    return _make_report(step, options, ported.port_optimizer.device, found, list_remedies)
 
 
 def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequence[Any], Mapping[str, Any]]:
@@ -179,11 +192,10 @@ def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequ
     args, kwargs = make_call_arguments(batch)
     rows = next((t.shape[0] for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.dim()), 1)
     if rows % num_parts or (micro_batch > 1 and rows != num_parts * micro_batch):
-        raise BatchError.of(
+        raise BatchError.at_caller(
             "B004",
             message=f"{rows} rows cannot be cut into {num_parts} micro-batches"
             + (f" of {micro_batch}" if micro_batch > 1 else ""),
-            place=caller_place(),
             help="pass a combined batch, as a call takes it: micro-batch x accumulation x replicas x device iterations",
         )
 
@@ -196,7 +208,7 @@ def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequ
     return micro
 
 
-def make_report(
+def _make_report(
     step: StepMemory,
     options: PortOptions,
     optimizer: Any,
@@ -224,7 +236,7 @@ def make_report(
         target=target,
         micro_batch=step.micro_batch,
         ipus=measure_ipus(step, layout),
-        remedies=find_remedies(step, layout, options, limit=int(FITS * target.memory_bytes)),
+        remedies=find_remedies(step, layout, options, limit=int(_FITS * target.memory_bytes)),
         options=options,
     )
 
@@ -250,19 +262,68 @@ def _find_width(optimizer: Any, name: str) -> int:
     return 2 if getattr(optimizer, name, None) == torch.float16 else 4
 
 
-def _write_remedies(remedies: Sequence[Remedy]) -> List[str]:
-    lines = ["what helps, in this order:      alone MiB  with those before"]
-    # names stay whole: what is between backquotes can be pasted
-    wrapper = textwrap.TextWrapper(76, "    ", "      ", break_long_words=False, break_on_hyphens=False)
-    for remedy in remedies:
-        alone, together = _format_mebi(remedy.alone_bytes), _format_mebi(remedy.together_bytes)
-        lines += [f"  {remedy.name:28} {alone:>10} {together:>14}", *wrapper.wrap(remedy.change)]
-    return lines
-
-
 def _format_mebi(num_bytes: int) -> str:
     return f"{num_bytes / _MEBI:,.1f}"
 
 
 def _format_mb(num_bytes: int) -> str:
     return f"{num_bytes / _MEBI:,.0f} MiB"
+
+
+# -- a step that is compiled -------------------------------------------------------------------------------------------
+
+
+def note_memory(graph: StepGraph, options: PortOptions, optimizer: Any, *, target: str = DEFAULT) -> Optional[Finding]:
+    """Return M001 with the first remedy if the captured training step would not fit into an IPU of `target`, or None.
+
+    None as well for a step whose memory cannot be predicted, such as one with a branch.
+    """
+    found = find_target(target)
+    bound = bound_bytes(graph, num_stages=len(options.stage_ipus), bytes_per_weight=count_bytes_per_weight(optimizer))
+    if bound <= _FITS * found.memory_bytes:
+        return None
+    nodes = list(graph.graph.nodes)
+    for node, number in zip(nodes, number_stages(node.meta.get("ipu") for node in nodes)):
+        node.meta["pipeline_stage"] = number
+    try:
+        step = walk_step(graph, next((info.shape[0] for info in graph.inputs if info.shape), 1))
+    except PortingError as error:
+        if error.code != "M002":
+            raise
+        return None
+    return _make_report(step, options, optimizer, found, find_first_remedy).finding
+
+
+def bound_bytes(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -> float:
+    """Return a bound of the bytes on one IPU; infinite for loops and branches, whose shapes do not tell.
+
+    `bytes_per_weight` are those of its gradient and of the optimizer's state. A stage of a pipeline keeps values of up
+    to two micro-batches for each of the `num_stages`.
+    """
+    weights = sum(count_device_bytes(info.shape, info.dtype) for info in (*graph.parameters, *graph.buffers))
+    num_weights = sum(math.prod(info.shape) for info in graph.parameters)
+    values, num_operators = 0, 0
+    for node in graph.graph.nodes:
+        if node.op != "call_function":
+            continue
+        if any(isinstance(argument, Body) for argument in node.args):
+            return math.inf
+        num_operators += 1
+        values += _measure_operator(node)
+    under_way = 2 * num_stages if num_stages > 1 else 1
+    return 2 * weights + num_weights * bytes_per_weight + _COPIES * values * under_way + count_code_bytes(num_operators)
+
+
+def _measure_operator(node: torch.fx.Node) -> int:
+    """Return the bytes that an operator reads, makes and may keep for its gradient."""
+    operands = [used for used in node.all_input_nodes if used.meta.get("kind") not in ("parameter", "buffer")]
+    leaves = tree_leaves([value.meta.get("val") for value in (node, *operands)])
+    num_bytes = sum(count_device_bytes(leaf.shape, leaf.dtype) for leaf in leaves if isinstance(leaf, torch.Tensor))
+    name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+    if name in _RECURRENT:
+        return _RECURRENT_COPIES * num_bytes
+    if name == "scaled_dot_product_attention":
+        query, key = (argument.meta["val"] for argument in node.args[:2])  # type: ignore[union-attr]
+        # the matrix of scores, which a kernel of the CPU never has as a whole
+        return num_bytes + 4 * count_device_bytes((*query.shape[:-1], key.shape[-2]), query.dtype)
+    return num_bytes

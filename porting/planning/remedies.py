@@ -10,6 +10,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ..diagnostics import list_names
 from ..options import PortOptions
 from .memory_model import Layout, measure_ipus
 from .step_memory import StepMemory
@@ -126,7 +127,7 @@ def _recompute_blocks(step: StepMemory, layout: Layout, options: PortOptions, _l
     least, names, changes = min(trials, key=lambda trial: trial[:2], default=(0, [], {}))
     if not trials or least >= _measure_fullest(step, layout):
         return None
-    listed = ", ".join(f'"{name}"' for name in names)
+    listed = list_names(names, quote='"')
     words = f"`recompute=[{listed}]`: the forward pass is computed a second time, about a third more work"
     return _Change("recomputation", words, {"recompute": list(names)}, changes)
 
@@ -140,14 +141,11 @@ def _cut_pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit:
         trial = _find_cut(step, layout, num_ipus)
         if trial is None:
             break
-        begins, ipus, stages = trial
-        needed = 2 * len(begins) - 1
+        size, changes, stages = trial
         listed = ", ".join(f'"{name}": {ipu}' for name, ipu in stages.items())
         words = f"`stages={{{listed}}}`: {num_ipus} IPUs"
         if step.mode == "training":
-            words += f", an accumulation of at least {needed}"
-        changes = _make_pipeline(begins, ipus)
-        size = _measure_fullest(step, replace(layout, **changes))
+            words += f", an accumulation of at least {2 * len(changes['begins']) - 1}"
         if size < _WORTH_IT * least:
             best, least = _Change(f"pipeline of {num_ipus} IPUs", words, {"stages": stages}, changes), size
         if size <= limit:
@@ -164,11 +162,6 @@ def _move_state_off_chip(step: StepMemory, layout: Layout, options: PortOptions,
         "which PortOptions does not have"
     )
     return _Change("state off chip", words, {}, {"state_off_chip": True, "state_shards": max(1, options.replicas)})
-
-
-def _make_pipeline(begins: Tuple[int, ...], ipus: Tuple[int, ...]) -> Dict[str, Any]:
-    """Return what a pipeline changes of a layout: it computes again and accumulates, whatever else is asked for."""
-    return {"begins": begins, "ipus": ipus, "recomputes": True, "accumulates": True}
 
 
 # -- where a step can be cut -------------------------------------------------------------------------------------------
@@ -205,32 +198,28 @@ def _list_anywhere(step: StepMemory) -> Iterator[List[str]]:
         yield names[::stride]
 
 
-def _find_cut(
-    step: StepMemory, layout: Layout, num_ipus: int
-) -> Optional[Tuple[Tuple[int, ...], Tuple[int, ...], Dict[str, int]]]:
-    """Cut the step into stages on `num_ipus` IPUs whose fullest holds the least; None where it has too few modules.
+def _find_cut(step: StepMemory, layout: Layout, num_ipus: int) -> Optional[Tuple[int, Dict[str, Any], Dict[str, int]]]:
+    """Cut the step into stages on `num_ipus` IPUs: what the fullest holds, what changes of the layout, and the stages.
 
-    A module at the end that uses a weight of the first stage again begins a stage more, on IPU 0.
+    None where the step has too few modules.
     """
     found = []
     chains = [names for names in _list_chains(step, step.called_once) if len(names) > num_ipus]
     for names in chains or _list_anywhere(step):
         boundaries = {step.begins.get(name, 0): name for name in names if step.begins.get(name, 0)}
+        # a module at the end that uses a weight of the first stage again begins a stage more, on IPU 0
         tail = _find_tail(step, names)
         places = sorted(place for place in boundaries if tail is None or place < tail[0])
-        begins = _find_best_begins(step, layout, places, num_ipus, tail)
-        if begins is not None:
-            ipus = (*range(num_ipus), *([0] if tail is not None else []))
+        changes = _find_best_pipeline(step, layout, places, num_ipus, () if tail is None else tail[:1])
+        if changes is not None:
+            begins, ipus = changes["begins"], changes["ipus"]
             stages = {boundaries[begin]: ipu for begin, ipu in zip(begins[1:], ipus[1:]) if begin in boundaries}
             if tail is not None:
                 stages[tail[1]] = 0
-            trial = replace(layout, **_make_pipeline(begins, ipus))
+            trial = replace(layout, **changes)
             if _are_weights_at_home(step, trial):
-                found.append((_measure_fullest(step, trial), begins, ipus, stages))
-    if not found:
-        return None
-    _bytes, begins, ipus, stages = min(found, key=lambda item: item[0])
-    return begins, ipus, stages
+                found.append((_measure_fullest(step, trial), changes, stages))
+    return min(found, key=lambda item: item[0], default=None)
 
 
 def _find_tail(step: StepMemory, names: Sequence[str]) -> Optional[Tuple[int, str]]:
@@ -256,27 +245,27 @@ def _are_weights_at_home(step: StepMemory, layout: Layout) -> bool:
     return True
 
 
-def _find_best_begins(
-    step: StepMemory, layout: Layout, places: Sequence[int], num_ipus: int, tail: Optional[Tuple[int, str]]
-) -> Optional[Tuple[int, ...]]:
+def _find_best_pipeline(
+    step: StepMemory, layout: Layout, places: Sequence[int], num_ipus: int, last: Tuple[int, ...]
+) -> Optional[Dict[str, Any]]:
     """Choose where stages begin: by moving one at a time from an even cut, as long as the fullest IPU holds less."""
     if len(places) < num_ipus - 1:
         return None
-    ipus = (*range(num_ipus), *([0] if tail is not None else []))
-    last = (tail[0],) if tail is not None else ()
 
-    def measure(chosen: Tuple[int, ...]) -> int:
-        return _measure_fullest(step, replace(layout, **_make_pipeline((0, *chosen, *last), ipus)))
+    def make(chosen: Tuple[int, ...]) -> Dict[str, Any]:
+        # a pipeline computes again and accumulates, whatever else is asked for
+        begins, ipus = (0, *chosen, *last), (*range(num_ipus), *(0 for _ in last))
+        return {"begins": begins, "ipus": ipus, "recomputes": True, "accumulates": True}
 
     chosen = tuple(places[len(places) * number // num_ipus] for number in range(1, num_ipus))
     chosen = chosen if len(set(chosen)) == len(chosen) else tuple(places[: num_ipus - 1])
-    least = measure(chosen)
+    least = _measure_fullest(step, replace(layout, **make(chosen)))
     for _round, number in itertools.product(range(3), range(num_ipus - 1)):
         low = chosen[number - 1] if number else 0
         high = chosen[number + 1] if number < num_ipus - 2 else len(step.operations)
         for place in (place for place in places if low < place < high):
             trial = (*chosen[:number], place, *chosen[number + 1 :])
-            size = measure(trial)
+            size = _measure_fullest(step, replace(layout, **make(trial)))
             if size < least:
                 least, chosen = size, trial
-    return (0, *chosen, *last)
+    return make(chosen)

@@ -15,7 +15,7 @@ from ..capture import TensorInfo
 __all__ = ["Operation", "StepMemory", "Value", "count_device_bytes"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Value:
     """The memory of a value: its bytes on the device, and the positions of the operators that make, read and keep it.
 
@@ -25,8 +25,8 @@ class Value:
 
     num_bytes: int
     made_at: int
-    read_at: Tuple[int, ...]
-    kept_at: Tuple[int, ...]
+    read_at: List[int]
+    kept_at: List[int]
     is_of_batch: bool
     is_float: bool
 
@@ -75,13 +75,11 @@ class StepMemory:
         """The bytes of all values that the backward pass needs."""
         return sum(value.num_bytes for value in self.values if value.kept_at)
 
-    def kept_in(self, first: int, end: int) -> Set[int]:
-        """Return the numbers of the values that operators from `first` to `end` keep for the backward pass."""
-        return self._find_in_range("kept_at", first, end)
-
-    def read_in(self, first: int, end: int) -> Set[int]:
-        """Return the numbers of the values that operators from `first` to `end` read."""
-        return self._find_in_range("read_at", first, end)
+    def find_values(self, kind: str, first: int, end: int) -> Set[int]:
+        """Return the numbers of the values that operators `first` to `end` read ("read_at") or keep ("kept_at")."""
+        events = self._events[kind]
+        begin, finish = bisect.bisect_left(events, (first, -1)), bisect.bisect_left(events, (end, -1))
+        return {number for _at, number in events[begin:finish]}
 
     def ends_of(self, names: Iterable[str]) -> Tuple[int, ...]:
         """Return the positions of the operators that make the outputs of modules."""
@@ -105,11 +103,6 @@ class StepMemory:
             kind: sorted((at, number) for number, value in enumerate(self.values) for at in getattr(value, kind))
             for kind in ("kept_at", "read_at")
         }
-
-    def _find_in_range(self, kind: str, first: int, end: int) -> Set[int]:
-        events = self._events[kind]
-        begin, finish = bisect.bisect_left(events, (first, -1)), bisect.bisect_left(events, (end, -1))
-        return {number for _at, number in events[begin:finish]}
 
 
 def count_device_bytes(shape: Iterable[int], dtype: torch.dtype) -> int:

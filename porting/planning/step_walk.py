@@ -7,7 +7,6 @@ the matrix of scores in memory, where kernels of a CPU compute it bit by bit.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
@@ -18,12 +17,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..capture import StepGraph, capture_step
+from ..capture.graph_flow import identify_memory
 from ..capture.subgraphs import Body
-from ..diagnostics import PortingError, caller_place
+from ..diagnostics import PortingError
 from ..engines.recompute.values_for_backward import keep_values_for_backward
-from ..engines.replay.direct_calls import direct_call
+from ..engines.replay.direct_calls import find_direct_call
 from ..engines.replay.graph_function import GraphFunction
-from ..module_attributes import train_modes_kept
+from ..module_attributes import keep_train_modes
 from ..options import PortOptions
 from ..simulator.tracing_state import tracing
 from .step_memory import Operation, StepMemory, Value, count_device_bytes
@@ -70,9 +70,8 @@ def walk_step(
     try:
         return _Walk(keep_values_for_backward(graph)).run(micro_batch, called or {}, called_once)
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-        raise PortingError.of(
+        raise PortingError.at_caller(
             "M002",
-            place=caller_place(),
             notes=f"an operator cannot run without values: {str(error).splitlines()[0]}",
             help="look at the step without its branches (`poptorch.cond`)",
         ) from error
@@ -103,7 +102,7 @@ def _capture_with_notes(
                 lambda _module, _args, number=number: place.update(pipeline_stage=number)
             )
             undone.callback(hook.remove)
-        undone.enter_context(train_modes_kept((*model.modules(), *forward.modules())))
+        undone.enter_context(keep_train_modes((*model.modules(), *forward.modules())))
         # in training, those in eval mode stay so
         if mode == "inference" or not forward.training:
             forward.train(mode == "training")
@@ -135,19 +134,6 @@ def number_stages(ipus: Iterable[Optional[int]]) -> Iterator[int]:
 # -- the walk ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Memory:
-    """A value that grows: the facts of `Value`, and its number among the values of the step."""
-
-    number: int
-    num_bytes: int
-    made_at: int
-    is_of_batch: bool
-    is_float: bool
-    read_at: List[int] = field(default_factory=list)
-    kept_at: List[int] = field(default_factory=list)
-
-
 class _Walk:
     """Runs the operators of a graph one by one on tensors without values and notes what becomes of their memory."""
 
@@ -155,8 +141,9 @@ class _Walk:
         self._graph = graph
         self._position = -1
         self._state: Set[int] = set()
-        self._memories: Dict[int, _Memory] = {}
-        self._first_kept: List[_Memory] = []
+        self._values: List[Value] = []
+        self._numbers: Dict[int, int] = {}  # of the values, by their memory
+        self._first_kept: List[Value] = []
         self._results: Dict[torch.fx.Node, Any] = {}
         self._held: List[torch.Tensor] = []  # so that no two memories have the same name
         self._operations: List[Operation] = []
@@ -173,22 +160,11 @@ class _Walk:
                 for node in graph.graph.nodes:
                     if node.op == "call_function":
                         self._run_operator(node)
-        values = tuple(
-            Value(
-                num_bytes=memory.num_bytes,
-                made_at=memory.made_at,
-                read_at=tuple(memory.read_at),
-                kept_at=tuple(memory.kept_at),
-                is_of_batch=memory.is_of_batch,
-                is_float=memory.is_float,
-            )
-            for memory in self._memories.values()
-        )
         return StepMemory(
             mode=graph.mode,
             micro_batch=micro_batch,
             operations=tuple(self._operations),
-            values=values,
+            values=tuple(self._values),
             parameters=graph.parameters,
             buffers=graph.buffers,
             first_uses=dict(self._uses),
@@ -210,30 +186,34 @@ class _Walk:
             if node.meta["kind"] == "input":
                 self._note_new(tensor, is_of_batch=True)
             else:
-                self._state.add(_identify_memory(tensor))
+                self._state.add(identify_memory(tensor))
 
-    def _find_memories(self, tensors: Sequence[torch.Tensor]) -> List[_Memory]:
-        """Return the memories of tensors that are no parameter, buffer or constant."""
-        return [self._memories[key] for key in map(_identify_memory, tensors) if key in self._memories]
+    def _find_numbers(self, tensors: Sequence[torch.Tensor]) -> List[int]:
+        """Return the numbers of the values of tensors that are no parameter, buffer or constant."""
+        return [self._numbers[key] for key in map(identify_memory, tensors) if key in self._numbers]
+
+    def _find_values(self, tensors: Sequence[torch.Tensor]) -> List[Value]:
+        return [self._values[number] for number in self._find_numbers(tensors)]
 
     def _run_operator(self, node: torch.fx.Node) -> None:
         self._position, self._first_kept = len(self._operations), []
         operands = [self._results[used] for used in node.all_input_nodes]
         tensors = [item for item in tree_leaves(operands) if isinstance(item, torch.Tensor)]
-        for memory in self._find_memories(tensors):
-            memory.read_at.append(self._position)
-        call = direct_call(node)
+        values = self._find_values(tensors)
+        for value in values:
+            value.read_at.append(self._position)
+        call = find_direct_call(node)
         args, kwargs = map_arg((call.args, call.kwargs), self._results.__getitem__)
         args = tree_map(lambda item: GraphFunction(item.graph).call if isinstance(item, Body) else item, args)
         result = call.function(*args, **kwargs)
         self._results[node] = result
         made = [item for item in tree_leaves(result) if isinstance(item, torch.Tensor)]
         self._held.extend(made)
-        is_of_batch = any(memory.is_of_batch for memory in self._find_memories(tensors))
+        is_of_batch = any(value.is_of_batch for value in values)
         fresh = sum(self._note_new(tensor, is_of_batch=is_of_batch) for tensor in made)
         if is_of_batch:
-            for memory in (*self._first_kept, *self._find_memories(made)):
-                memory.is_of_batch = True
+            for value in (*self._first_kept, *self._find_values(made)):
+                value.is_of_batch = True
         self._note_operation(node, tensors, made, fresh)
 
     def _note_operation(
@@ -253,31 +233,27 @@ class _Walk:
                 is_float=any(tensor.is_floating_point() for tensor in made),
                 ends=tuple(node.meta.get("ends", ())),
                 parameters=tuple(used.meta["state_name"] for used in state if used.meta["kind"] == "parameter"),
-                results=tuple(memory.number for memory in self._find_memories(made)),
+                results=tuple(self._find_numbers(made)),
             )
         )
 
     def _note_new(self, tensor: torch.Tensor, *, is_of_batch: bool) -> int:
         """Note the memory of a value that was not there before, and return its bytes."""
-        key = _identify_memory(tensor)
-        if key in self._state or key in self._memories:
+        key = identify_memory(tensor)
+        if key in self._state or key in self._numbers:
             return 0
         num_bytes = count_device_bytes([tensor.untyped_storage().nbytes() // tensor.dtype.itemsize], tensor.dtype)
-        is_float = tensor.is_floating_point()
-        self._memories[key] = _Memory(len(self._memories), num_bytes, self._position, is_of_batch, is_float)
+        self._numbers[key] = len(self._values)
+        self._values.append(Value(num_bytes, self._position, [], [], is_of_batch, tensor.is_floating_point()))
         return num_bytes
 
     def _note_kept(self, tensor: torch.Tensor) -> torch.Tensor:
         """Note that autograd keeps `tensor`, also one that an operator makes for itself."""
-        if _identify_memory(tensor) not in self._state:
+        if identify_memory(tensor) not in self._state:
             self._held.append(tensor.detach())
             self._note_new(tensor, is_of_batch=False)
-            for memory in self._find_memories([tensor]):
-                if not memory.kept_at:
-                    self._first_kept.append(memory)
-                memory.kept_at.append(self._position)
+            for value in self._find_values([tensor]):
+                if not value.kept_at:
+                    self._first_kept.append(value)
+                value.kept_at.append(self._position)
         return tensor
-
-
-def _identify_memory(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)

@@ -5,59 +5,31 @@ The names are loaded on first use (PEP 562): to list and show recipes needs no t
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from porting.recipe_chain.checks import (
-        Check,
-        CheckFailed,
-        Outcome,
-        close_losses,
-        demand,
-        equal_losses,
-        holds,
-        reaches,
-        run_program,
-    )
-    from porting.recipe_chain.programs import Losses, draw_batches, measure_accuracy, predicting, read_command_line
-    from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes
-    from porting.recipe_chain.running import read_checks, run_check
-    from porting.recipe_chain.steps import Steps
+from porting.support.late_names import read_late_names
 
-__all__ = [
-    "Check",
-    "CheckFailed",
-    "Losses",
-    "Outcome",
-    "Recipe",
-    "RecipeStep",
-    "Steps",
-    "close_losses",
-    "demand",
-    "draw_batches",
-    "equal_losses",
-    "find_recipe",
-    "holds",
-    "measure_accuracy",
-    "predicting",
-    "reaches",
-    "read_checks",
-    "read_command_line",
-    "read_recipes",
-    "run_check",
-    "run_program",
-]
+if TYPE_CHECKING:  # `as` makes a name public
+    from porting.recipe_chain.checks import Check as Check
+    from porting.recipe_chain.checks import Outcome as Outcome
+    from porting.recipe_chain.checks import close_losses as close_losses
+    from porting.recipe_chain.checks import demand as demand
+    from porting.recipe_chain.checks import equal_losses as equal_losses
+    from porting.recipe_chain.checks import holds as holds
+    from porting.recipe_chain.checks import reaches as reaches
+    from porting.recipe_chain.checks import run_program as run_program
+    from porting.recipe_chain.programs import Losses as Losses
+    from porting.recipe_chain.programs import draw_batches as draw_batches
+    from porting.recipe_chain.programs import measure_accuracy as measure_accuracy
+    from porting.recipe_chain.programs import predicting as predicting
+    from porting.recipe_chain.programs import read_command_line as read_command_line
+    from porting.recipe_chain.recipe_files import Recipe as Recipe
+    from porting.recipe_chain.recipe_files import RecipeStep as RecipeStep
+    from porting.recipe_chain.recipe_files import find_recipe as find_recipe
+    from porting.recipe_chain.recipe_files import read_recipes as read_recipes
+    from porting.recipe_chain.running import read_checks as read_checks
+    from porting.recipe_chain.running import run_check as run_check
+    from porting.recipe_chain.steps import CheckFailed as CheckFailed
+    from porting.recipe_chain.steps import Steps as Steps
 
-# the first needs no torch
-_MODULES = ("recipe_files", "programs", "checks", "steps", "running")
-
-
-def __getattr__(name: str) -> Any:
-    """Load a name's module on first use."""
-    for module in _MODULES if name in __all__ else ():
-        loaded = importlib.import_module(f"porting.recipe_chain.{module}")
-        if name in loaded.__all__:
-            value = globals()[name] = getattr(loaded, name)
-            return value
-    raise AttributeError(f"module 'porting.recipe_chain' has no attribute {name!r}")
+__all__, __getattr__, __dir__ = read_late_names(globals())

@@ -8,13 +8,13 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Protocol
+from typing import Any, Callable, Optional
 
 from porting.comparison import largest_difference
+from porting.recipe_chain.steps import CheckFailed, Steps
 
 __all__ = [
     "Check",
-    "CheckFailed",
     "Outcome",
     "close_losses",
     "demand",
@@ -26,20 +26,6 @@ __all__ = [
 
 EQUAL = 1e-5
 """How far losses that are equal may be from each other, relative to the larger one: rounding in float32."""
-
-
-class Steps(Protocol):
-    """The steps of a recipe, as checks use them."""
-
-    def losses(self, number: int, num_steps: Optional[int] = None) -> List[float]:
-        """Return the losses of a step."""
-
-    def call(self, number: int, function: Callable[[Any], Any]) -> Any:
-        """Call `function` with the module of a step."""
-
-
-class CheckFailed(Exception):  # noqa: N818 - it is how a check says no, not an error of the program
-    """A check does not hold; the text says what was found instead."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from porting.recipe_chain.recipe_files import Recipe
 
 __all__ = ["copy_recipe", "create_folder"]
 
+_HIDDEN = re.compile(r"\.|__pycache__$")
+
 
 def copy_recipe(recipe: Recipe, destination: Path) -> List[Path]:
     """Copy a recipe to a new folder, as a whole or not at all; return its files, relative to the folder.
@@ -24,7 +26,7 @@ def copy_recipe(recipe: Recipe, destination: Path) -> List[Path]:
     """
     with create_folder(destination) as folder, _report_refused_writes(destination):
         files = sorted(path.relative_to(recipe.folder) for path in recipe.folder.rglob("*") if path.is_file())
-        copied = [path for path in files if str(path) != "__init__.py" and not any(map(_is_hidden, path.parts))]
+        copied = [path for path in files if str(path) != "__init__.py" and not any(map(_HIDDEN.match, path.parts))]
         for path in copied:
             (folder / path.parent).mkdir(parents=True, exist_ok=True)
             if path.suffix == ".py" and recipe.package is not None:
@@ -71,10 +73,6 @@ def _report_refused_writes(destination: Path) -> Iterator[None]:
             notes=error.strerror or str(error),
             help="name a folder where you may write, and that has room",
         ) from error
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name == "__pycache__"
 
 
 def _use_bare_names(source: str, package: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Optional, Tuple
 
-from porting.diagnostics import PortingError
+from porting.diagnostics import PortingError, list_names
 
 __all__ = ["RECIPES_FOLDER", "Recipe", "RecipeStep", "find_recipe", "read_recipes"]
 
@@ -112,7 +112,7 @@ def find_recipe(name: str) -> Recipe:
     the nearest names when nothing is found.
 
     >>> find_recipe("first_port").step(1).name
-    'loss_in_forward'
+    'host_loop'
     """
     recipes = {recipe.name: recipe for recipe in read_recipes()}
     if name in recipes:
@@ -142,7 +142,7 @@ def _read_recipe(folder: Path) -> Recipe:
         raise PortingError.of(
             "R001",
             message=f"two steps of the folder `{folder}` have one number",
-            notes=", ".join(f"`{name}`" for name in twice),
+            notes=list_names(twice),
             help="number each step, or name a file that is none without `step_` in front",
         )
     is_ours = folder.parent == RECIPES_FOLDER.resolve()

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Iterator, NoReturn, Optional, Sequence, Tuple
 
 from porting.diagnostics import PortingError, render
-from porting.recipe_chain.checks import Check, CheckFailed, Outcome
+from porting.recipe_chain.checks import Check, Outcome
 from porting.recipe_chain.recipe_files import Recipe, RecipeStep
-from porting.recipe_chain.steps import DEFAULT_NUM_STEPS, Steps
+from porting.recipe_chain.steps import DEFAULT_NUM_STEPS, CheckFailed, Steps
 
 __all__ = ["EXTRA_OF_MODULE", "read_checks", "report_failures_of", "run_check"]
 
@@ -27,22 +27,22 @@ def read_checks(recipe: Recipe, steps: Steps) -> Tuple[Check, ...]:
     fails that they import, X001 when a package is missing that they need.
     """
     if not (recipe.folder / "checks.py").exists():
-        _refuse(recipe, "there is no `checks.py`")
+        _refuse_checks(recipe, "there is no `checks.py`")
     with report_failures_of(recipe, "checks.py"):
         module = steps.load("checks")
     steps.num_steps = getattr(module, "NUM_STEPS", DEFAULT_NUM_STEPS)
     checks: Sequence[Any] = tuple(getattr(module, "CHECKS", ()))
     if not checks:
-        _refuse(recipe, "`checks.py` has no table `CHECKS`")
+        _refuse_checks(recipe, "`checks.py` has no table `CHECKS`")
     numbers = [step.number for step in recipe.steps]
+    present = f"and the steps are {', '.join(map(str, numbers))}"
     for check in checks:
         if not isinstance(check, Check):
-            _refuse(recipe, f"`CHECKS` holds a {type(check).__name__} in the place of a check")
+            _refuse_checks(recipe, f"`CHECKS` holds a {type(check).__name__} in the place of a check")
         if check.step not in numbers:
-            _refuse(recipe, f"a check is for step {check.step}, and the steps are {', '.join(map(str, numbers))}")
+            _refuse_checks(recipe, f"a check is for step {check.step}, {present}")
         if check.like is not None and check.like not in numbers:
-            listed = ", ".join(map(str, numbers))
-            _refuse(recipe, f"a check of step {check.step} is like step {check.like}, and the steps are {listed}")
+            _refuse_checks(recipe, f"a check of step {check.step} is like step {check.like}, {present}")
     return tuple(checks)
 
 
@@ -133,7 +133,7 @@ def _take_first_line(error: BaseException) -> str:
     return str(error).split("\n", 1)[0]
 
 
-def _refuse(recipe: Recipe, fault: str) -> NoReturn:
+def _refuse_checks(recipe: Recipe, fault: str) -> NoReturn:
     raise PortingError.of(
         "R004",
         message=f"the recipe `{recipe.name}` cannot be checked: {fault}",

@@ -13,12 +13,15 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 import numpy as np
 import torch
 
-from porting.recipe_chain.checks import CheckFailed
 from porting.recipe_chain.recipe_files import Recipe
 
-__all__ = ["Steps"]
+__all__ = ["CheckFailed", "Steps"]
 
 DEFAULT_NUM_STEPS = 20
+
+
+class CheckFailed(Exception):  # noqa: N818 - it is how a check says no, not an error of the program
+    """A check does not hold; the text says what was found instead."""
 
 
 class Steps:

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple, Type
 
 import torch
 
-from porting.engines.update.updates import GroupSettings, OptimizerKind
+from porting.engines.calls.executable import GroupSettings, OptimizerKind
 from porting.simulator import optim
 from porting.simulator._logging import logger
 from porting.simulator._options_impl import require

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 __all__ = ["Interval", "Timing", "ratio", "take_turns", "time_interleaved"]
 
+Name = TypeVar("Name")
 Taken = TypeVar("Taken")
 
 
@@ -47,13 +48,13 @@ class Timing:
 
 
 def time_interleaved(
-    contestants: Mapping[str, Callable[[], Any]],
+    contestants: Mapping[Name, Callable[[], Any]],
     *,
     rounds: int,
     repeats: int = 1,
     progress: str = "",
     at_most_seconds: Optional[float] = None,
-) -> Dict[str, Timing]:
+) -> Dict[Name, Timing]:
     """Time the contestants in turns, `rounds` times each, and return their timings by name.
 
     A turn calls the contestant `repeats` times; seconds are those of one call. Who begins changes from round to round.
@@ -73,12 +74,12 @@ def time_interleaved(
 
 
 def take_turns(
-    sides: Mapping[str, Callable[[], Taken]],
+    sides: Mapping[Name, Callable[[], Taken]],
     *,
     rounds: int,
     after_round: Callable[[int], Any] = lambda _number: None,
     at_most_seconds: Optional[float] = None,
-) -> Dict[str, List[Taken]]:
+) -> Dict[Name, List[Taken]]:
     """Let every side take a turn in each round, and return what its turns gave.
 
     Who begins changes from round to round. `after_round` is told how many are done. After `at_most_seconds` no round
@@ -87,7 +88,7 @@ def take_turns(
     >>> take_turns({"a": lambda: 1, "b": lambda: 2}, rounds=2)
     {'a': [1, 1], 'b': [2, 2]}
     """
-    taken: Dict[str, List[Taken]] = {name: [] for name in sides}
+    taken: Dict[Name, List[Taken]] = {name: [] for name in sides}
     order = list(sides)
     began = time.perf_counter()
     for number in range(rounds):

@@ -9,7 +9,7 @@ from torch import nn
 
 from porting.comparison import Tolerance
 from porting.comparison.tensors import rounding_of
-from porting.diagnostics import PortingError, caller_place
+from porting.diagnostics import PortingError, list_names
 from porting.structure import make_call_arguments
 from porting.verify.plain_training import PlainRun, PlainTraining, cut_micro_batches
 from porting.verify.training_comparison import Differences, TrainingComparison
@@ -177,26 +177,22 @@ def _check_pair(plain: PlainTraining, ported: Any, *, gradients: bool) -> None:
 def _check_same_start(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> None:
     other = [name for name in {**plain, **ported} if name not in plain or name not in ported]
     if other:
-        _refuse_pair(f"the models are different: only one has {_list_names(other)}", "take copies of one model")
+        _refuse_pair(f"the models are different: only one has {list_names(other, most=3)}", "take copies of one model")
     other = [name for name in plain if plain[name].shape != ported[name].shape]
     if other:
-        _refuse_pair(f"the models are different: other shapes of {_list_names(other)}", "take copies of one model")
+        fault = f"the models are different: other shapes of {list_names(other, most=3)}"
+        _refuse_pair(fault, "take copies of one model")
     other = [name for name in plain if plain[name].dtype != ported[name].dtype]
     if other:
         dtypes = [str(state[other[0]].dtype).replace("torch.", "") for state in (plain, ported)]
-        fault = f"{_list_names(other)}, {dtypes[0]} in plain PyTorch and {dtypes[1]} in the port"
+        fault = f"{list_names(other, most=3)}, {dtypes[0]} in plain PyTorch and {dtypes[1]} in the port"
         remedy = f"port with the precision of the plain model, or convert that as well: `.to(torch.{dtypes[1]})`"
         _refuse_pair(f"the models have other dtypes: {fault}", remedy)
     other = [name for name in plain if not torch.equal(plain[name], ported[name])]
     if other:
-        fault = f"the models have other weights at the start: {_list_names(other)}"
+        fault = f"the models have other weights at the start: {list_names(other, most=3)}"
         _refuse_pair(fault, "take a `copy.deepcopy(model)` before either is trained")
 
 
-def _list_names(names: Any) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
-
-
 def _refuse_pair(fault: str, remedy: str) -> NoReturn:
-    raise PortingError.of("V002", message=fault, place=caller_place(), help=remedy)
+    raise PortingError.at_caller("V002", message=fault, help=remedy)

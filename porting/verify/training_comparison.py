@@ -11,7 +11,7 @@ import torch
 
 from porting.comparison import Difference, Tolerance
 from porting.comparison.tensors import largest_distance, largest_magnitude
-from porting.diagnostics import PortingError, caller_place
+from porting.diagnostics import PortingError, say_number
 
 __all__ = ["KINDS", "KindDifferences", "TrainingComparison"]
 
@@ -74,10 +74,9 @@ class TrainingComparison:
         if first is None:
             return self
         others = [kind.worst for kind in self.kinds if kind.worst is not None and not kind.worst.holds]
-        raise PortingError.of(
+        raise PortingError.at_caller(
             "V001",
             message=f"in step {first.step} the {first.kind} `{first.name}` is not that of plain PyTorch",
-            place=caller_place(),
             notes=(
                 f"there {_describe_difference(first)}",
                 *(f"worst {other.kind}: {_describe_difference(other, True)}" for other in others),
@@ -103,7 +102,7 @@ class TrainingComparison:
 
     def _list_lines(self) -> Iterator[str]:
         word = "equal" if self.holds else "DIFFERENT"
-        steps = f"{self.num_steps} optimizer step{'s' if self.num_steps != 1 else ''}"
+        steps = say_number(self.num_steps, "optimizer step")
         yield f"plain PyTorch and the port: {word} in {steps} (relative {self.relative:g}, absolute {self.absolute:g})"
         yield ""
         yield f"        {'':<16}{'compared':>8}  {'worst':>8}  in step  of"

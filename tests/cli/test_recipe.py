@@ -512,7 +512,7 @@ def test_a_copy_can_be_shown_run_and_checked_by_its_path(copied, one_thread, cap
 
 def test_two_copies_do_not_share_modules(copied, one_thread, tmp_path, capsys):
     main(["recipe", "copy", str(copied), str(tmp_path / "other")])
-    step = tmp_path / "other" / "step_1_loss_in_forward.py"
+    step = tmp_path / "other" / "step_1_host_loop.py"
     step.write_text("def train(num_steps):\n    return [7.0] * num_steps\n")
     main(["recipe", "run", str(copied), "--step", "1", "--steps", "1"])
     capsys.readouterr()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from porting.executables.identity import EXPLAINED, ExecutableKey, digest_of, to_canonical_json
+from porting.executables.identity import EXPLAINED, ExecutableKey, compute_digest, to_canonical_json
 
 
 def test_what_explains_a_key_is_no_part_of_it(make_key):
@@ -22,7 +22,7 @@ def test_every_other_section_is_a_part_of_the_key(make_key):
 
 
 def test_the_digest_is_that_of_the_sections(make_key):
-    assert digest_of(make_key().sections) == make_key().digest
+    assert compute_digest(make_key().sections) == make_key().digest
 
 
 def test_the_key_for_another_engine_is_as_if_it_had_been_made_for_it(make_key):

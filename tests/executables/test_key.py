@@ -16,7 +16,7 @@ import porting.simulator as poptorch
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest, Variant
-from porting.executables.key import executable_key
+from porting.executables.key import make_executable_key
 from porting.simulator._optimizer_attributes import read_settings
 
 
@@ -44,7 +44,7 @@ def key_of(
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
     names = [name for name, _parameter in model.named_parameters()]
     request = BuildRequest(plan or CallPlan(), tuple(read_settings(optimizer)), (tuple(names),), variant or Variant())
-    return executable_key(graph, request, engine=engine, **settings)
+    return make_executable_key(graph, request, engine=engine, **settings)
 
 
 def sgd(model, **settings):
@@ -125,7 +125,7 @@ def program(*, lines_before=0):
         from porting.capture import capture_step
         from porting.engines.calls.call_plan import CallPlan
         from porting.engines.calls.executable import BuildRequest
-        from porting.executables.key import executable_key
+        from porting.executables.key import make_executable_key
 
         class Net(nn.Module):
             def __init__(self):
@@ -138,7 +138,8 @@ def program(*, lines_before=0):
                 return nn.functional.max_pool2d(y * 2.5, 2), x.to(torch.float16)
 
         graph = capture_step(Net(), [torch.ones(2, 3, 8, 8)], mode="inference")
-        print(executable_key(graph, BuildRequest(CallPlan()), engine="aot", extra={"names": {"a", "b", "c"}}).digest)
+        extra = {"names": {"a", "b", "c"}}
+        print(make_executable_key(graph, BuildRequest(CallPlan()), engine="aot", extra=extra).digest)
         """
     )
 
@@ -181,7 +182,7 @@ def test_a_loop_is_part_of_the_key():
 
     def key(factor):
         graph = capture_step(Loops(factor), [torch.ones(2)], mode="inference")
-        return executable_key(graph, BuildRequest(CallPlan()), engine="aot")
+        return make_executable_key(graph, BuildRequest(CallPlan()), engine="aot")
 
     assert key(2.0).digest == key(2.0).digest
     assert key(2.0).digest != key(3.0).digest
@@ -198,7 +199,7 @@ def test_a_call_of_the_host_is_for_this_process_only():
             return self.op(x)
 
     graph = capture_step(Net(), [torch.ones(2)], mode="inference", host_features="ignored")
-    key = executable_key(graph, BuildRequest(CallPlan()), engine="aot")
+    key = make_executable_key(graph, BuildRequest(CallPlan()), engine="aot")
 
     assert key.opaque != ()
 

@@ -19,13 +19,12 @@ from porting.capture import capture_step
 from porting.diagnostics import OptionError
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.device_state import DeviceState
-from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.calls.executable import BuildRequest, GroupSettings, OptimizerKind, Variant
 from porting.engines.calls.step_anchors import StepObserver
 from porting.engines.compiled.compile_settings import CompileFailure
 from porting.engines.replay.replay import ReplayExecutable
 from porting.engines.tuning.parity import Trial
 from porting.engines.tuning.report import TuningLimits
-from porting.engines.update.updates import GroupSettings, OptimizerKind
 from porting.executables.obtain import obtain_executable
 from porting.host_tensors import host_tensors
 

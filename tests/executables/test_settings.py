@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 
 from porting.diagnostics import OptionError
-from porting.executables.settings import DEFAULT_MAX_BYTES, cache_folder, max_cache_bytes, parse_bytes
+from porting.executables.settings import DEFAULT_MAX_BYTES, find_cache_folder, parse_bytes, read_max_cache_bytes
 
 
 def test_the_folder_given_wins_over_the_environment_s(monkeypatch):
     monkeypatch.setenv("PORTING_CACHE_DIR", "/env")
 
-    assert cache_folder("/given") == Path("/given")
-    assert cache_folder() == Path("/env")
+    assert find_cache_folder("/given") == Path("/given")
+    assert find_cache_folder() == Path("/env")
 
 
 def test_without_any_it_is_in_the_user_s_own(monkeypatch):
     monkeypatch.delenv("PORTING_CACHE_DIR", raising=False)
 
-    assert cache_folder() == Path.home() / ".cache" / "porting"
-    assert cache_folder("~/mine") == Path.home() / "mine"
+    assert find_cache_folder() == Path.home() / ".cache" / "porting"
+    assert find_cache_folder("~/mine") == Path.home() / "mine"
 
 
 @pytest.mark.parametrize(
@@ -30,13 +30,13 @@ def test_without_any_it_is_in_the_user_s_own(monkeypatch):
 def test_sizes_may_have_a_unit(text, num_bytes, monkeypatch):
     monkeypatch.setenv("PORTING_CACHE_MAX_BYTES", text)
 
-    assert max_cache_bytes() == num_bytes
+    assert read_max_cache_bytes() == num_bytes
 
 
 def test_the_limit_is_two_gibibytes_by_default(monkeypatch):
     monkeypatch.delenv("PORTING_CACHE_MAX_BYTES", raising=False)
 
-    assert max_cache_bytes() == DEFAULT_MAX_BYTES == 2 << 30
+    assert read_max_cache_bytes() == DEFAULT_MAX_BYTES == 2 << 30
 
 
 @pytest.mark.parametrize("text", ["much", "-1", "1e9", "G", "5 apples", "9" * 30])
@@ -45,5 +45,5 @@ def test_what_is_no_size_is_refused(text, monkeypatch):
 
     assert parse_bytes(text) is None
     with pytest.raises(OptionError) as caught:
-        max_cache_bytes()
+        read_max_cache_bytes()
     assert caught.value.code == "P005"

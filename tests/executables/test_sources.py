@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from porting.executables.sources import record_sources, user_files
+from porting.executables.sources import list_user_files, record_sources
 
 PROGRAM = """
 import json
@@ -59,7 +59,7 @@ def test_a_module_that_was_made_up_is_no_file_of_the_user():
     made_up = types.ModuleType("made_up")
     made_up.__file__ = "_made_up.py"
 
-    assert not [path for path in user_files({"made_up": made_up}) if path.endswith("_made_up.py")]
+    assert not [path for path in list_user_files({"made_up": made_up}) if path.endswith("_made_up.py")]
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_files_of_operators_that_were_typed_in_are_recorded_from_what_was_typed(
 
 
 def test_libraries_are_no_user_s_files():
-    files = user_files(sys.modules)
+    files = list_user_files(sys.modules)
 
     assert [file for file in files if "site-packages" in file or "/torch/" in file] == []
 

@@ -9,13 +9,13 @@ from torch import nn
 import porting.simulator as poptorch
 from porting import PortOptions, to_ipu
 from porting.diagnostics import ExecutableError, OptionError
-from porting.executables.key import executable_key
+from porting.executables.key import make_executable_key
 from porting.exports import capture, export, load_step
 from porting.exports.dumps import dump_graph
 
 
 def digest(step):
-    return executable_key(step.graph, step.request, engine="aot").digest
+    return make_executable_key(step.graph, step.request, engine="aot").digest
 
 
 def test_exporting_trains_nothing_and_gives_the_model_back(parts, tmp_path):
@@ -98,10 +98,10 @@ def test_the_key_is_that_of_a_ported_model(parts, monkeypatch):
     keys = []
 
     def spy(graph, request, **keywords):
-        keys.append(executable_key(graph, request, **keywords).digest)
-        return executable_key(graph, request, **keywords)
+        keys.append(make_executable_key(graph, request, **keywords).digest)
+        return make_executable_key(graph, request, **keywords)
 
-    monkeypatch.setattr("porting.executables.obtain.executable_key", spy)
+    monkeypatch.setattr("porting.executables.obtain.make_executable_key", spy)
     options = PortOptions(micro_batch=2, accumulation=2, device_iterations=2, computation_order="chen")
     step = capture(model, loss, batch, optimizer=optimizer, options=options)
     ported = to_ipu(model, loss, optimizer=optimizer, options=options.replace(engine="auto"), device="sim")
@@ -111,7 +111,7 @@ def test_the_key_is_that_of_a_ported_model(parts, monkeypatch):
     ported.compile(*batch)
 
     ordered = order_computation(step.graph, ComputationOrder.of("chen"))
-    assert keys == [executable_key(ordered, step.request, engine="auto").digest]
+    assert keys == [make_executable_key(ordered, step.request, engine="auto").digest]
 
 
 def test_an_unknown_translator_is_said_to_be_unsupported(parts, tmp_path):

@@ -8,12 +8,12 @@ import sys
 import pytest
 import torch
 
-from porting.executables.key import executable_key
+from porting.executables.key import make_executable_key
 from porting.exports import export, load_step
 
 
 def digest(step):
-    return executable_key(step.graph, step.request, engine="aot").digest
+    return make_executable_key(step.graph, step.request, engine="aot").digest
 
 
 def test_the_step_comes_back_with_the_same_key(parts, tmp_path):
@@ -30,8 +30,8 @@ def test_the_step_comes_back_with_the_same_key(parts, tmp_path):
 @pytest.mark.slow
 def test_another_process_reads_the_same_key_without_the_model(step_file):
     program = (
-        "import sys; from porting.exports import load_step; from porting.executables.key import executable_key;"
-        "step = load_step(sys.argv[1]); print(executable_key(step.graph, step.request, engine='aot').digest)"
+        "import sys; from porting.exports import load_step; from porting.executables.key import make_executable_key;"
+        "step = load_step(sys.argv[1]); print(make_executable_key(step.graph, step.request, engine='aot').digest)"
     )
 
     run = subprocess.run([sys.executable, "-c", program, str(step_file)], capture_output=True, text=True, check=True)

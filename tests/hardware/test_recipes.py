@@ -23,7 +23,7 @@ TOLERANCE = 1e-4
 # Half precision is rounded after each term or at the end of a sum, as an implementation likes.
 TOLERANCES = {"cosmictagger": 2e-2, "gpt_pipeline": 2e-2}
 # Dropout, and noise that the model draws, come from a random stream of the device's own.
-OWN_NOISE = {"dcgan", "fine_tune_bert", "first_port", "ptb_rnn"}
+OWN_NOISE = {"dcgan", "fine_tune_bert", "ptb_rnn"}
 
 ON_THE_SIMULATOR = f"""
 import json, traceback

@@ -130,7 +130,7 @@ def test_attention_is_its_formula():
     block = Bert(config).eval().blocks[0]
     x, is_seen = torch.randn(2, 5, config.width), torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]).bool()
 
-    attended = block._attend(x, is_seen[:, None, None, :])
+    attended = block._compute_attention(x, is_seen[:, None, None, :])
 
     size = config.width // config.num_heads
     for head in range(config.num_heads):

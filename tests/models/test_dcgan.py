@@ -98,7 +98,7 @@ def test_noise_has_the_standard_deviation_of_the_configuration():
     torch.manual_seed(0)
     discriminator = dcgan.build("small").discriminator
 
-    noise = discriminator._noisy(torch.zeros(100_000))
+    noise = discriminator._add_noise(torch.zeros(100_000))
 
     assert noise.std().item() == pytest.approx(0.2, rel=0.02)
 

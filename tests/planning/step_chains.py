@@ -30,10 +30,10 @@ def operation(number):
 def chain(length=4):
     """Make a step of operators that read what the one before has made, and keep it; value 0 is the input."""
     values = [
-        Value(100, made_at=number - 1, read_at=(number,), kept_at=(number,), is_of_batch=True, is_float=True)
+        Value(100, made_at=number - 1, read_at=[number], kept_at=[number], is_of_batch=True, is_float=True)
         for number in range(length)
     ]
-    values.append(Value(100, made_at=length - 1, read_at=(), kept_at=(), is_of_batch=True, is_float=True))
+    values.append(Value(100, made_at=length - 1, read_at=[], kept_at=[], is_of_batch=True, is_float=True))
     return StepMemory(
         mode="training",
         micro_batch=2,

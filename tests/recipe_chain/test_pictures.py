@@ -1,10 +1,12 @@
 """Figures of a story have lines over the numbers of steps, a grid and a legend, and become PNG files."""
 
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("matplotlib")
 
-from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, draw_losses, make_figure, save_figure
+from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, draw_losses, draw_memory, make_figure, save_figure
 
 
 def test_lines_are_drawn_over_the_numbers_of_steps():
@@ -32,3 +34,13 @@ def test_panels_of_losses_become_one_file(tmp_path):
 
     header = path.read_bytes()[:24]
     assert [int.from_bytes(header[start : start + 4], "big") for start in (16, 20)] == [400, 100]
+
+
+def test_memory_is_drawn_for_reports_of_several_ipus(tmp_path):
+    ipus = [SimpleNamespace(ipu=number, parts={"weight_bytes": 2**20, "code_bytes": 2**21}) for number in range(2)]
+    target = SimpleNamespace(memory_bytes=2**23)
+    reports = {"one": SimpleNamespace(ipus=ipus[:1], target=target), "two": SimpleNamespace(ipus=ipus, target=target)}
+
+    path = draw_memory(tmp_path / "memory.png", reports, [("all", ("weight_bytes", "code_bytes"), BLUE)])
+
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

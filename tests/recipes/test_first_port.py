@@ -1,4 +1,4 @@
-"""What is special to `first_port`: three added lines are the port, and what accumulation changes, and why."""
+"""What is special to `first_port`: how little the port changes, what a host loop costs, what accumulation changes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from torch import nn
 from porting.recipe_chain import Steps, find_recipe
 
 pytest.importorskip("sklearn")
+from porting.recipes.first_port import costs
+from porting.recipes.first_port.workload import make_model
 
 RECIPE = find_recipe("first_port")
 STEPS = Steps(RECIPE)
@@ -22,19 +24,20 @@ def plain_layers() -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(1, 8, kernel_size=3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6 * 6, 10))
 
 
-def test_the_port_itself_adds_three_lines():
-    before, after = RECIPE.step(0).source.splitlines(), RECIPE.step(1).source.splitlines()
+@pytest.mark.parametrize(("number", "num_added"), [(1, 2), (2, 3)])
+def test_the_port_itself_adds_few_lines_to_the_plain_program(number, num_added):
+    before, after = RECIPE.step(0).source.splitlines(), RECIPE.step(number).source.splitlines()
 
     added = [line for line in difflib.ndiff(before, after) if line.startswith("+ ") and '"""' not in line]
-    assert len([line for line in added if line[2:].strip()]) == 3
+    assert len([line for line in added if line[2:].strip()]) == num_added
 
 
 def test_accumulation_changes_losses_because_batchnorm_sees_micro_batches():
-    assert STEPS.losses(5, NUM_STEPS)[0] != pytest.approx(STEPS.losses(4, NUM_STEPS)[0], rel=1e-5)
+    assert STEPS.losses(6, NUM_STEPS)[0] != pytest.approx(STEPS.losses(5, NUM_STEPS)[0], rel=1e-5)
 
 
-def test_accumulation_changes_no_loss_without_batchnorm_and_dropout(monkeypatch):
-    before, after = STEPS.module(4), STEPS.module(5)
+def test_accumulation_changes_no_loss_without_batchnorm(monkeypatch):
+    before, after = STEPS.module(5), STEPS.module(6)
     for module in (before, after):
         monkeypatch.setattr(module, "make_model", plain_layers)
 
@@ -53,3 +56,15 @@ def test_no_step_shuffles_or_initialises_from_what_ran_before(number):
     torch.manual_seed(4321)
 
     assert STEPS.module(number).train(2) == STEPS.losses(number, NUM_STEPS)[:2]
+
+
+@pytest.mark.slow
+def test_the_costs_of_a_host_loop_are_measured(capsys):
+    rows = {name: cells for name, *cells in costs.measure(rounds=1)}
+
+    assert list(rows) == list(costs.SIDES)
+    # the weights and the gradients of every step, beside the batch
+    num_bytes = sum(tensor.numel() * 4 for tensor in make_model().parameters())
+    assert float(rows["host loop"][1]) > float(rows["port"][1]) + 2 * num_bytes / 1024
+    assert float(rows["host loop"][2]) > float(rows["port"][2]) + num_bytes / 1024
+    assert all(float(cells[-1].replace(",", "")) > 0 for cells in rows.values())

@@ -97,15 +97,11 @@ def _prepare_inductor(settings: CompileSettings) -> None:
     # These are Inductor's internals. A torch that has renamed one is refused instead of compiled slowly or wrongly.
     for owner, name, function in (
         (cpu_vec_isa.VecISA, "check_build", _knows_instructions),
-        (CppWrapperCpu, "generate_input_output_runtime_checks", _write_no_checks),
+        (CppWrapperCpu, "generate_input_output_runtime_checks", lambda wrapper: wrapper.prefix.splice_aot(_NO_CHECKS)),
     ):
         if not hasattr(owner, name):
             raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
         setattr(owner, name, function)
-
-
-def _write_no_checks(wrapper: Any) -> None:
-    wrapper.prefix.splice_aot(_NO_CHECKS)
 
 
 def _knows_instructions(isa: Any, _code: str) -> bool:

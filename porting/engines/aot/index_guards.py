@@ -10,7 +10,7 @@ different is refused: `install_index_guards` raises.
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Sequence, Tuple
 
 import torch
 from torch._inductor import virtualized
@@ -48,14 +48,13 @@ def install_index_guards() -> None:
         if name not in vars(owner):
             raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
     # the vectorised kernel overrides the method, so that replacing it in the base class is not enough
-    for kernel in (CppKernel, CppVecKernel):
-        _wrap_method(kernel, "indirect_assert", _note_fault)
-    _wrap_method(CSEProxy, "indirect_indexing", _keep_within_bounds)
-    _wrap_method(KernelGroup, "codegen_group", _throw_at_end)
-
-
-def _wrap_method(owner: Any, name: str, made_of: Callable[[Any], Any]) -> None:
-    setattr(owner, name, made_of(getattr(owner, name)))
+    changes: Sequence[Tuple[Any, str, Callable[[Any], Any]]] = (
+        *((kernel, "indirect_assert", _note_fault) for kernel in (CppKernel, CppVecKernel)),
+        (CSEProxy, "indirect_indexing", _keep_within_bounds),
+        (KernelGroup, "codegen_group", _throw_at_end),
+    )
+    for owner, name, wrap in changes:
+        setattr(owner, name, wrap(getattr(owner, name)))
 
 
 def _note_fault(original: Callable[..., str]) -> Callable[..., str]:

@@ -107,8 +107,8 @@ class CallPlan:
         """
         return self.iterations * self.accumulation * self.replicas
 
-    @cached_property
     # Cached, as `steps` is: both are asked for in every call, and a plan lasts for all calls of an executable.
+    @cached_property
     def num_slices(self) -> int:
         """Into how many micro-batches the rows of an input are cut: those of one replica of each input group."""
         return self.num_micro_batches // self._num_sharing
@@ -210,7 +210,10 @@ class OutputCollector:
         if self._plan.output_mode == "sum":
             # Each replica adds up for itself; the host joins the sums.
             sums = self._sums[micro_batch.replica]
-            self._sums[micro_batch.replica] = list(results) if sums is None else self._add_to_sums(sums, results)
+            self._sums[micro_batch.replica] = [
+                result if sums is None or index in self._constant else sums[index] + result
+                for index, result in enumerate(results)
+            ]
         elif self._plan.keeps(micro_batch):
             self._kept.append(results)
         elif self.wants(micro_batch):
@@ -220,12 +223,6 @@ class OutputCollector:
                     for index, result in enumerate(results)
                 ]
             )
-
-    def _add_to_sums(self, totals: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-        return [
-            result if index in self._constant else total + result
-            for index, (total, result) in enumerate(zip(totals, results))
-        ]
 
     def combine(self) -> List[torch.Tensor]:
         """Return one tensor for each result: micro-batches joined along dimension 0, scalars stacked.
@@ -284,15 +281,14 @@ def make_synthetic_inputs(like: Sequence[torch.Tensor], kind: str) -> List[torch
     """
     # a generator of its own, so that measuring does not move the host's random stream
     generator = torch.Generator().manual_seed(0)
-    return [_make_synthetic(tensor, kind, generator) for tensor in like]
-
-
-def _make_synthetic(like: torch.Tensor, kind: str, generator: torch.Generator) -> torch.Tensor:
-    made = torch.zeros(like.shape, dtype=like.dtype)
+    made = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in like]
     # zero is a valid label, token and mask, whatever their range
-    if not made.is_floating_point() or kind == "zeros":
-        return made
-    return made.normal_(generator=generator) if kind == "normal" else made.uniform_(-1.0, 1.0, generator=generator)
+    for tensor in made:
+        if tensor.is_floating_point() and kind == "normal":
+            tensor.normal_(generator=generator)
+        elif tensor.is_floating_point() and kind == "uniform":
+            tensor.uniform_(-1.0, 1.0, generator=generator)
+    return made
 
 
 # -- gradients over processes ------------------------------------------------------------------------------------------

@@ -51,7 +51,10 @@ class DeviceState:
         `groups` names the parameters that differ between groups of replicas.
         """
         training = graph.mode == "training"
-        parts = {info.name: _name_parts(info.name, groups.get(info.name)) for info in graph.parameters}
+        names = [info.name for info in graph.parameters]
+        parts: Dict[str, Tuple[str, ...]] = {name: (name,) for name in names}
+        for name in groups.keys() & set(names):
+            parts[name] = tuple(f"{name}[{group}]" for group in range(groups[name].num_groups))
         # A state that was made in inference mode could never be trained, nor written to in place.
         with torch.inference_mode(False):
             # the first placeholders are the parameters, then come the buffers
@@ -168,10 +171,6 @@ class DeviceState:
                 tensors.extend(buffers.values())
             self._storages = frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors)
         return self._storages
-
-
-def _name_parts(name: str, groups: Optional[ReplicaGroups]) -> Tuple[str, ...]:
-    return (name,) if groups is None else tuple(f"{name}[{group}]" for group in range(groups.num_groups))
 
 
 def _make_zeros_like(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,10 +1,11 @@
-"""The product of every engine, an `Executable`, and the order for one, a `BuildRequest` with its `Variant`."""
+"""The product of every engine, an `Executable`, and the order for one: a `BuildRequest` with `Variant` and settings."""
 
 from __future__ import annotations
 
-import dataclasses
+import enum
+import math
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Callable, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 import torch
 
@@ -13,7 +14,7 @@ from .call_plan import CallPlan, ReplicaGroups
 from .device_state import DeviceState
 from .step_anchors import StepObserver
 
-__all__ = ["BuildRequest", "Executable", "Variant"]
+__all__ = ["BuildRequest", "Executable", "GroupSettings", "OptimizerKind", "Variant"]
 
 
 @dataclass(frozen=True)
@@ -44,20 +45,46 @@ class Variant:
         parts += ["channels-last"] if self.channels_last else []
         parts += ["fused update"] if self.fused_update else []
         parts += [f"{self.steps_per_run} steps a run"] if self.steps_per_run > 1 else []
-        parts += (
-            [f"{self.micro_batches_at_once} micro-batches at once"] if self.micro_batches_at_once is not None else []
-        )
+        at_once = self.micro_batches_at_once
+        parts += [f"{at_once} micro-batches at once"] if at_once is not None else []
         parts += [f"{self.num_threads} thread(s)"] if self.num_threads is not None else []
         return ", ".join(parts)
 
-    def to_dict(self) -> Dict[str, Any]:
-        """Return plain values, fit for JSON."""
-        return dataclasses.asdict(self)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Variant:
-        """Make the variant that `to_dict` described."""
-        return cls(**values)
+# The device's optimizers, numbered from 0. SGD1 keeps gradient and velocity in one tensor, SGD2 apart.
+OptimizerKind = enum.IntEnum(
+    "OptimizerKind", "SGD1 SGD2 ADAM ADAMW ADAMW_NO_BIAS RMSPROP RMSPROP_CENTERED LAMB LAMB_NO_BIAS", start=0
+)
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """The settings of one parameter group as plain numbers; those that its optimizer has no use for are neutral.
+
+    For SGD ``first_order_type`` is the velocity's type. Two settings are equal whatever their parameters are.
+    """
+
+    kind: OptimizerKind
+    learning_rate: float
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    dampening: float = 0.0
+    nesterov: bool = False
+    beta1: float = 0.0
+    beta2: float = 0.0
+    eps: float = 0.0
+    alpha: float = 0.0
+    centered: bool = False
+    max_weight_norm: float = math.inf
+    use_tf_variant: bool = False
+    loss_scaling: float = 1.0
+    velocity_scaling: float = 1.0
+    max_grad_norm: float = math.inf
+    bias_correction: bool = True
+    accum_type: torch.dtype = torch.float32
+    first_order_type: torch.dtype = torch.float32
+    second_order_type: torch.dtype = torch.float32
+    params: Tuple[torch.Tensor, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -71,7 +98,7 @@ class BuildRequest:
     """
 
     plan: CallPlan
-    groups: Tuple[Any, ...] = ()
+    groups: Tuple[GroupSettings, ...] = ()
     group_names: Tuple[Tuple[str, ...], ...] = ()
     variant: Variant = Variant()
     replica_groups: Mapping[str, ReplicaGroups] = field(default_factory=dict)
@@ -91,7 +118,7 @@ class Executable(Protocol):
         inputs: Sequence[torch.Tensor],
         plan: CallPlan,
         *,
-        groups: Sequence[Any] = (),
+        groups: Sequence[GroupSettings] = (),
         group_names: Sequence[Sequence[str]] = (),
     ) -> List[torch.Tensor]:
         """Run one device call on a full batch and update `state`."""

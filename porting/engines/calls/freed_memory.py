@@ -65,15 +65,12 @@ def return_freed_memory() -> None:
 
 
 def _set_thresholds(*, mmap: int, trim: int) -> bool:
-    library = None if _has_user_chosen() else _find_c_library()
+    # Who has set these has measured something. The C library reads them when the process starts.
+    has_user_chosen = not _CHOICES.isdisjoint(os.environ) or "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")
+    library = None if has_user_chosen else _find_c_library()
     return library is not None and bool(
         library.mallopt(_M_MMAP_THRESHOLD, mmap) and library.mallopt(_M_TRIM_THRESHOLD, trim)
     )
-
-
-def _has_user_chosen() -> bool:
-    # Who has set these has measured something. The C library reads them when the process starts.
-    return not _CHOICES.isdisjoint(os.environ) or "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")
 
 
 def _find_c_library() -> Any:

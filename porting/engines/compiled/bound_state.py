@@ -33,6 +33,8 @@ class Arguments:
 class BoundState:
     """A state whose tensors fit `layout`; counts of updates are kept together, so that one operator advances them.
 
+    `accumulators` are those of a step by the parts of parameters.
+
     Raises Mismatch for tensors other than those that the programs were compiled for.
     """
 
@@ -45,7 +47,7 @@ class BoundState:
             raise Mismatch("other parameters differ between replicas")
         for settings, group in zip(groups, layout.groups):
             ensure_slots(settings, group.trained, state.parameters, state.slots)
-        self._accumulators: Dict[str, torch.Tensor] = {}
+        self.accumulators: Dict[str, torch.Tensor] = {}
         self._arguments: Dict[Tuple[str, int], Arguments] = {}
         # One slot stands for all: a checkpoint that is loaded exchanges every slot of a state.
         self._first_part = next(iter(layout.trained), None)
@@ -116,12 +118,8 @@ class BoundState:
 
     def empty_accumulators(self) -> None:
         """Begin the next step's gradients, or forget those of a step that was not finished."""
-        for accumulator in self._accumulators.values():
+        for accumulator in self.accumulators.values():
             accumulator.zero_()
-
-    def list_accumulators(self) -> Dict[str, torch.Tensor]:
-        """Return the accumulators of a step by the parts of parameters."""
-        return dict(self._accumulators)
 
     def match_gradients(self, results: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
         """Return gradients that a program has returned by the parts of parameters, in the memory format of those."""
@@ -148,10 +146,10 @@ class BoundState:
         elif kind == "slot":
             found = state.slots[part][detail]
         elif kind == "accumulator":
-            if part not in self._accumulators:
+            if part not in self.accumulators:
                 # With the strides that the program was compiled for, which `zeros_like` might choose otherwise.
-                self._accumulators[part] = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype).zero_()
-            found = self._accumulators[part]
+                self.accumulators[part] = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype).zero_()
+            found = self.accumulators[part]
         else:
             found = state.parameters[part]
         if tuple(found.shape) != spec.shape or found.stride() != spec.stride or found.dtype != spec.dtype:

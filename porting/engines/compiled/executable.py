@@ -18,7 +18,7 @@ from ..calls.guards import draw_from_stream_of, shut_out_host_modes
 from ..update.traced_updates import (
     compute_group_hyper_parameters,
     compute_step_hyper_parameters,
-    update_structure,
+    describe_update,
 )
 from ..update.updates import apply_update
 from .bound_state import Arguments, BoundState, Mismatch
@@ -160,7 +160,7 @@ class CompiledExecutable:
 
     def _adopt_groups(self, groups: Sequence[Any]) -> None:
         self._hyper_parameters, self._groups = None, []
-        structures = [update_structure(settings) for settings in groups]
+        structures = [describe_update(settings) for settings in groups]
         if structures != [dict(group.structure) for group in self.layout.groups]:
             raise Mismatch("the optimizer's arithmetic has changed: its kind, a type, or a setting that was zero")
         self._groups = list(groups)
@@ -168,9 +168,7 @@ class CompiledExecutable:
     def _fit_inputs(self, inputs: Inputs, plan: CallPlan) -> Inputs:
         """Return the inputs as the programs take them, copied only where their memory is in another order."""
         if plan.synthetic:
-            if self._synthetic is None:
-                self._synthetic = make_synthetic_inputs(inputs, plan.synthetic)
-            inputs = self._synthetic
+            self._synthetic = inputs = self._synthetic or make_synthetic_inputs(inputs, plan.synthetic)
         fitting = list(inputs)
         if len(fitting) != len(self.layout.inputs):
             raise Mismatch("the call has another number of inputs")
@@ -304,7 +302,7 @@ class CompiledExecutable:
                         of_one = results[index * layout.num_results : (index + 1) * layout.num_results]
                         collector.add(micro_batch, of_one)
             if layout.fused_update:
-                self._update_weights(bound, plan, bound.list_accumulators())
+                self._update_weights(bound, plan, dict(bound.accumulators))
                 bound.empty_accumulators()
             elif layout.trains:
                 self._run_program("update", bound.find_arguments("update"), row)

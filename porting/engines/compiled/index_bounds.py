@@ -11,7 +11,7 @@ from typing import Iterator, List, Optional, Sequence, Tuple
 import torch
 
 from ...capture import StepGraph
-from ..recompute.value_units import name_arguments
+from ...capture.operator_schema import name_arguments
 
 __all__ = ["IndexBounds", "find_index_bounds", "find_schema_name", "has_bad_index"]
 
@@ -81,7 +81,8 @@ def find_schema_name(node: torch.fx.Node) -> str:
 
 def _read_bounds(node: torch.fx.Node, index: torch.fx.Node) -> Optional[Tuple[int, int, Optional[int]]]:
     """Return the range in which an operator wants `index`, and what it ignores; None if it takes it for no index."""
-    name, given = find_schema_name(node), name_arguments(node)
+    name = find_schema_name(node)
+    given = name_arguments(node.target, node.args, node.kwargs) if name else {}
     if name == "aten::embedding" and given["indices"] is index:
         return (0, given["weight"].meta["val"].shape[0], None)
     if name in _LOSSES and given["target"] is index:

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ...capture import StepGraph
-from ...capture.graph_flow import output_nodes
+from ...capture.graph_flow import identify_memory, output_nodes
 from ...capture.subgraphs import Body, bodies_of, run_cond
 from ..calls.guards import shut_out_host_modes
 from ..replay.batched_micro_batches import only_mapped_operators
@@ -177,7 +177,6 @@ class _Run:
 
     def __call__(self, *arguments: torch.Tensor) -> Tuple[torch.Tensor, ...]:
         graph = self.graph
-        graph = self.graph
         # The gradient of the loss is an argument, so that a loss scaling is not compiled in.
         seed: Optional[torch.Tensor] = arguments[-1] if self.trained else None
         given = arguments[:-1] if self.trained else arguments
@@ -195,12 +194,12 @@ class _Run:
             outputs = self._run_forward([*values, *rows, *given[end_of_inputs:]])
             gradients = self._run_backward(outputs, [values[index] for index in self.trained], seed)
         results = [*outputs[: len(graph.outputs)], *(rows[index] for index in sorted(graph.mutated_inputs))]
-        shared = {_find_memory(value) for value in given}
-        copied = (result.clone() if _find_memory(result) in shared else result for result in results)
+        shared = {identify_memory(value) for value in given}
+        copied = (result.clone() if identify_memory(result) in shared else result for result in results)
         self.results = [result.detach() for result in copied]
         if self.owns_gradients:
             trained = [values[index] for index in self.with_gradient]
-            gradients = _detach_gradients(gradients, trained, shared | set(map(_find_memory, self.results)))
+            gradients = _detach_gradients(gradients, trained, shared | set(map(identify_memory, self.results)))
         return (*self.results, *gradients)
 
     def _run_forward(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -245,12 +244,8 @@ def _detach_gradients(
         # Fused kernels walk through weight and gradient by address.
         if gradient.stride() != parameter.stride():
             gradient = torch.empty_like(parameter, requires_grad=False).copy_(gradient)
-        elif _find_memory(gradient) in shared:
+        elif identify_memory(gradient) in shared:
             gradient = gradient.clone()
-        shared = shared | {_find_memory(gradient)}
+        shared = shared | {identify_memory(gradient)}
         found.append(gradient.detach())
     return found
-
-
-def _find_memory(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)

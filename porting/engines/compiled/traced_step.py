@@ -9,11 +9,11 @@ import torch
 from ...capture import StepGraph
 from ...capture.graph_flow import constant_outputs
 from ..calls.device_state import DeviceState
-from ..calls.executable import BuildRequest
+from ..calls.executable import BuildRequest, GroupSettings
 from ..replay.batched_micro_batches import may_run_at_once, micro_batches_at_once
 from ..replay.graph_function import GraphFunction
-from ..update.traced_updates import update_structure
-from ..update.updates import ensure_slots, find_optimizer_family, has_fused_arithmetic, slot_names
+from ..update.traced_updates import describe_update
+from ..update.updates import ensure_slots, find_optimizer_family, has_fused_arithmetic, list_slots
 from .call_layout import GroupLayout, name_argument
 from .program_updates import UpdateWriter
 from .programs import count_operators
@@ -121,11 +121,11 @@ class TracedStep:
             self.most_at_once = 1  # an operator cannot be mapped over micro-batches
             return self.run(1)
 
-    def _lay_out_group(self, settings: object, names: Sequence[str], run: TracedRun) -> GroupLayout:
+    def _lay_out_group(self, settings: GroupSettings, names: Sequence[str], run: TracedRun) -> GroupLayout:
         infos, state = self.graph.parameters, self.state
         with_gradient = {part for index in run.with_gradient for part in state.parts[infos[index].name]}
         trained = tuple(name for name in names if name in with_gradient and state.parameters[name].requires_grad)
         ensure_slots(settings, trained, state.parameters, state.slots)
         # The counts stay on the host, which has to know them for the bias corrections.
-        slots = tuple(name for name in slot_names(settings) if name != "Step")
-        return GroupLayout(structure=update_structure(settings), names=tuple(names), trained=trained, slots=slots)
+        slots = tuple(name for name in list_slots(settings) if name != "Step")
+        return GroupLayout(structure=describe_update(settings), names=tuple(names), trained=trained, slots=slots)

@@ -64,7 +64,9 @@ def compute_attention_gradient(
     if attn_mask is not None:
         scores = scores + attn_mask
     if is_causal:
-        scores = torch.where(_is_past(scores), scores, -math.inf)
+        # torch aligns a causal mask at the first query and the first key
+        queries, keys = (torch.arange(size, device=scores.device) for size in scores.shape[-2:])
+        scores = torch.where(keys <= queries.unsqueeze(1), scores, -math.inf)
     weights = torch.exp(scores - logsumexp.unsqueeze(-1))
     grad_value = torch.matmul(weights.to(query.dtype).transpose(-2, -1), grad_out)
     grad_weights = torch.matmul(grad_out, value.transpose(-2, -1)).float()
@@ -72,12 +74,6 @@ def compute_attention_gradient(
     of_row = (grad_out.float() * out.float()).sum(-1, keepdim=True)
     grad_scores = (weights * (grad_weights - of_row) * factor).to(query.dtype)
     return torch.matmul(grad_scores, key), torch.matmul(grad_scores.transpose(-2, -1), query), grad_value
-
-
-def _is_past(scores: torch.Tensor) -> torch.Tensor:
-    queries = torch.arange(scores.shape[-2], device=scores.device).unsqueeze(1)
-    # torch aligns a causal mask at the first query and the first key
-    return torch.arange(scores.shape[-1], device=scores.device) <= queries
 
 
 # -- GELU --------------------------------------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ...capture import StepGraph
+from ...capture.graph_flow import identify_memory
 from ..replay.graph_function import GraphFunction
 from .flop_counts import count_flops
 from .recomputation import ComputationOrder, order_computation, run_segment
 
-__all__ = ["OrderCost", "cost_of", "costs_of_orders", "format_costs"]
+__all__ = ["OrderCost", "format_costs", "predict_cost", "predict_costs"]
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,13 @@ class OrderCost:
         return self.recomputed_flops / self.forward_flops if self.forward_flops else 0.0
 
 
-def costs_of_orders(graph: StepGraph, orders: Iterable[str]) -> List[OrderCost]:
+def predict_costs(graph: StepGraph, orders: Iterable[str]) -> List[OrderCost]:
     """Predict the costs of several computation orders of a step, none of which it has yet."""
     trial = _run_trial(graph)
     return [_compare_with_plain(order_computation(graph, ComputationOrder.of(text)), text, trial) for text in orders]
 
 
-def cost_of(graph: StepGraph, order: str, *, plain: StepGraph) -> OrderCost:
+def predict_cost(graph: StepGraph, order: str, *, plain: StepGraph) -> OrderCost:
     """Predict what `graph` costs, which has the order already; `plain` is the step without one."""
     return _compare_with_plain(graph, order, _run_trial(plain))
 
@@ -97,13 +98,13 @@ def _run_trial(graph: StepGraph) -> _Trial:
             is_trained = node.meta["kind"] == "parameter" and node.meta.get("state_name") in trained
             tensor = torch.empty_strided(pattern.shape, pattern.stride(), dtype=pattern.dtype)
             arguments.append(tensor.requires_grad_(is_trained))
-        entering = {_find_memory(tensor) for tensor in arguments}
+        entering = {identify_memory(tensor) for tensor in arguments}
         saved: Dict[int, torch.Tensor] = {}
 
         # Autograd calls this for each tensor that it keeps; one memory counts once, whatever looks at it.
         def note(tensor: torch.Tensor) -> torch.Tensor:
-            if _find_memory(tensor) not in entering:
-                saved.setdefault(_find_memory(tensor), tensor)
+            if identify_memory(tensor) not in entering:
+                saved.setdefault(identify_memory(tensor), tensor)
             return tensor
 
         with count_flops() as counter, _MemoryInUse(entering) as memory:
@@ -131,14 +132,10 @@ class _MemoryInUse(TorchDispatchMode):
         """Run the operator and look at its results."""
         results = func(*args, **(kwargs or {}))
         for value in tree_leaves(results):
-            if isinstance(value, torch.Tensor) and _find_memory(value) not in self._entering:
+            if isinstance(value, torch.Tensor) and identify_memory(value) not in self._entering:
                 storage = value.untyped_storage()
-                self._alive[_find_memory(value)] = (StorageWeakRef(storage), storage.nbytes())
+                self._alive[identify_memory(value)] = (StorageWeakRef(storage), storage.nbytes())
         # Weak references: a storage has expired once nothing looks at it, which is when a program frees it.
         self._alive = {key: entry for key, entry in self._alive.items() if not entry[0].expired()}
         self.peak_bytes = max(self.peak_bytes, sum(size for _, size in self._alive.values()))
         return results
-
-
-def _find_memory(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from ...capture.device_operators import device_operator
 from ...capture.subgraphs import bodies_of, run_for_loop
 
-__all__ = ["count_flops", "node_flops"]
+__all__ = ["count_flops", "count_node_flops"]
 
 aten = torch.ops.aten
 
@@ -31,18 +31,18 @@ def count_flops() -> FlopCounterMode:
     return FlopCounterMode(display=False, custom_mapping=dict(_ATTENTION_ON_CPU))
 
 
-def node_flops(node: torch.fx.Node) -> int:
+def count_node_flops(node: torch.fx.Node) -> int:
     """Count the operations of one node, bodies included; operators without a formula make one for each element.
 
     >>> from porting.capture import capture_step
     >>> graph = capture_step(torch.nn.Linear(4, 2), [torch.ones(8, 4)], mode="inference")
-    >>> [node_flops(node) for node in graph.graph.nodes if node.op == "call_function"]
+    >>> [count_node_flops(node) for node in graph.graph.nodes if node.op == "call_function"]
     [128]
     """
     target: Any = node.target
     if not isinstance(target, torch._ops.OpOverload):
         times = int(node.args[0]) if target is run_for_loop else 1  # type: ignore[arg-type]
-        return times * sum(node_flops(inner) for body in bodies_of(node) for inner in body.graph.nodes)
+        return times * sum(count_node_flops(inner) for body in bodies_of(node) for inner in body.graph.nodes)
     value = node.meta.get("val")
     elements = value.numel() if isinstance(value, FakeTensor) else 0
     # Running these for the count would print, call the host, or draw numbers. Attention is the only one with a formula.
@@ -65,21 +65,14 @@ def _count_by_formula(node: torch.fx.Node) -> int:
     return int(counter.get_total_flops())
 
 
-def _count_attention(*shapes: Sequence[int], **_: Any) -> int:
-    return int(sdpa_flop_count(*shapes[:3]))
-
-
-def _count_attention_backward(*shapes: Sequence[int], **_: Any) -> int:
-    return int(sdpa_backward_flop_count(*shapes[:4]))
-
-
+_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 # torch counts attention on other devices only, and older ones have no such operators
 _ATTENTION_ON_CPU: Mapping[Any, Callable[..., int]] = MappingProxyType(
     {
         getattr(aten, name): formula
         for name, formula in (
-            ("_scaled_dot_product_flash_attention_for_cpu", _count_attention),
-            ("_scaled_dot_product_flash_attention_for_cpu_backward", _count_attention_backward),
+            (_ATTENTION, lambda *shapes, **_: int(sdpa_flop_count(*shapes[:3]))),
+            (f"{_ATTENTION}_backward", lambda *shapes, **_: int(sdpa_backward_flop_count(*shapes[:4]))),
         )
         if hasattr(aten, name)
     }

@@ -18,9 +18,10 @@ import torch
 from ...capture import StepGraph
 from ...capture.device_operators import device_operator
 from ...capture.graph_flow import tensor_memories, tensor_memory, written_nodes
-from .flop_counts import node_flops
+from ...capture.operator_schema import name_arguments
+from .flop_counts import count_node_flops
 
-__all__ = ["Unit", "UnitGraph", "draws_numbers", "name_arguments", "statistics_written_by"]
+__all__ = ["Unit", "UnitGraph", "draws_numbers", "statistics_written_by"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +73,7 @@ def statistics_written_by(node: torch.fx.Node) -> List[torch.fx.Node]:
     """
     target: Any = node.target
     if isinstance(target, torch._ops.OpOverload) and target._schema.name in _NORMALISATIONS:
-        named = name_arguments(node)
+        named = name_arguments(target, node.args, node.kwargs)
         if named.get("training", named.get("use_input_stats")):
             found = (named.get("running_mean"), named.get("running_var"))
             return [item for item in found if isinstance(item, torch.fx.Node)]
@@ -120,16 +121,7 @@ def draws_numbers(node: torch.fx.Node) -> bool:
     if torch.Tag.nondeterministic_seeded not in target.tags:
         return False
     name = target._schema.name.partition("::")[2]
-    if name not in _DRAWS_IF:
-        return True
-    return bool(name_arguments(node)[_DRAWS_IF[name]])
-
-
-def name_arguments(node: torch.fx.Node) -> Dict[str, Any]:
-    """Return the arguments of an operator by name, defaults included; nothing for what is no operator."""
-    schema: Any = getattr(node.target, "_schema", None)
-    named = {argument.name: argument.default_value for argument in schema.arguments} if schema else {}
-    return {**named, **dict(zip(named, node.args)), **node.kwargs}
+    return name not in _DRAWS_IF or bool(name_arguments(target, node.args, node.kwargs)[_DRAWS_IF[name]])
 
 
 # -- what belongs together ---------------------------------------------------------------------------------------------
@@ -245,4 +237,4 @@ def _make_unit(nodes: List[torch.fx.Node], is_kept: bool) -> Unit:
     entering = tensor_memories(used for node in nodes for used in node.all_input_nodes if used not in nodes)
     values = {tensor_memory(node): node.meta["val"] for node in nodes if tensor_memory(node) not in entering | {-1}}
     num_bytes = sum(value.untyped_storage().nbytes() for value in values.values())
-    return Unit(tuple(nodes), num_bytes, sum(map(node_flops, nodes)), is_kept)
+    return Unit(tuple(nodes), num_bytes, sum(map(count_node_flops, nodes)), is_kept)

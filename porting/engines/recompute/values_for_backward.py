@@ -16,9 +16,9 @@ from torch.fx.node import map_arg
 
 from ...capture import StepGraph
 from ...capture.graph_flow import ValueFlow, output_nodes, tensor_memories, tensor_memory, written_nodes
-from ...capture.operator_schema import operator_name
+from ...capture.operator_schema import name_arguments, operator_name
 
-__all__ = ["keep_values_for_backward", "nodes_with_gradient", "trained_parameters"]
+__all__ = ["find_nodes_with_gradient", "keep_values_for_backward", "list_trained_parameters"]
 
 aten = torch.ops.aten
 
@@ -57,13 +57,13 @@ def keep_values_for_backward(graph: StepGraph) -> StepGraph:
     return _insert_copies(graph, needed, buffers, views) if needed or buffers or views else graph
 
 
-def trained_parameters(graph: StepGraph) -> List[str]:
+def list_trained_parameters(graph: StepGraph) -> List[str]:
     """Return the names of the parameters that get a gradient."""
-    reached = nodes_with_gradient(graph)
+    reached = find_nodes_with_gradient(graph)
     return [info.name for info, node in zip(graph.parameters, graph.placeholders) if node in reached]
 
 
-def nodes_with_gradient(graph: StepGraph) -> Set[torch.fx.Node]:
+def find_nodes_with_gradient(graph: StepGraph) -> Set[torch.fx.Node]:
     """Return the nodes between the final loss and the trainable parameters; none for a graph without a loss."""
     if not graph.has_loss:
         return set()
@@ -91,7 +91,7 @@ def _find_operator(node: torch.fx.Node) -> str:
 
 def _find_needed(graph: StepGraph, last_write: Dict[int, int]) -> List[Tuple[torch.fx.Node, List[torch.fx.Node], bool]]:
     """List the operators with the arguments that they need later, and whether they need their result."""
-    on_path = nodes_with_gradient(graph)
+    on_path = find_nodes_with_gradient(graph)
     found = []
     for position, node in enumerate(graph.graph.nodes):
         if node in on_path and node.op == "call_function":
@@ -151,7 +151,10 @@ def _insert_copies(
         if needs_result and _find_declared_writes(node):
             _write_result_of_copy(image)
         elif needs_result:
-            _copy_result(image)
+            # everything else works on a copy of the result, which stays as it is
+            with copied.inserting_after(image):
+                copy = _insert_clone(image, image)
+            image.replace_all_uses_with(copy, delete_user_cb=lambda user, copy=copy: user is not copy)
     for node in views:
         _take_views_singly(images[node])
     first = next(node for node in copied.nodes if node.op != "placeholder")
@@ -171,13 +174,6 @@ def _end_history(buffer: torch.fx.Node, first: torch.fx.Node, end: torch.fx.Node
         written = buffer.graph.call_function(aten.copy_.default, (buffer, value))
     for node in (value, written):
         node.meta.update(buffer.meta)
-
-
-def _copy_result(node: torch.fx.Node) -> None:
-    """Let everything else work on a copy of the result, which stays as it is."""
-    with node.graph.inserting_after(node):
-        copy = _insert_clone(node, node)
-    node.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy)
 
 
 def _write_result_of_copy(node: torch.fx.Node) -> None:
@@ -216,8 +212,7 @@ def _list_single_calls(node: torch.fx.Node) -> Iterator[Tuple[Any, List[int]]]:
     target: Any = node.target
     arguments: Any = map_arg((node.args, dict(node.kwargs)), lambda used: used.meta["val"])
     args, kwargs = arguments
-    names = [argument.name for argument in target._schema.arguments]
-    dim = {**dict(zip(names, args)), **kwargs}.get("dim", 0)
+    dim = name_arguments(target, args, kwargs).get("dim", 0)
     with args[0].fake_mode:
         results = target(*args, **kwargs)
     start = 0

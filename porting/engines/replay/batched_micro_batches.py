@@ -22,7 +22,13 @@ from ...capture.graph_flow import is_half, output_nodes, tensor_memory
 from ..calls.call_plan import CallPlan, MicroBatch, prepare_rows
 from ..calls.device_state import DeviceState
 
-__all__ = ["BatchedMicroBatches", "may_run_at_once", "micro_batches_at_once", "only_mapped_operators"]
+__all__ = [
+    "BatchedMicroBatches",
+    "count_value_bytes",
+    "may_run_at_once",
+    "micro_batches_at_once",
+    "only_mapped_operators",
+]
 
 _logger = logging.getLogger("porting")
 
@@ -45,7 +51,7 @@ def micro_batches_at_once(graph: StepGraph) -> int:
     """
     if not may_run_at_once(graph):
         return 1
-    num_bytes = _count_bytes([node for node in graph.graph.nodes if node.op == "call_function"]) or 1
+    num_bytes = count_value_bytes([node for node in graph.graph.nodes if node.op == "call_function"]) or 1
     return max(1, min(_MAX_MICRO_BATCHES, _MAX_BYTES // num_bytes))
 
 
@@ -195,8 +201,8 @@ def _find_dependent(inputs: AbstractSet[torch.fx.Node], nodes: Sequence[torch.fx
     return found
 
 
-def _count_bytes(nodes: Sequence[torch.fx.Node]) -> int:
-    """Return the bytes of all memory that the operators fill; views of the same count once."""
+def count_value_bytes(nodes: Sequence[torch.fx.Node]) -> int:
+    """Return the bytes of the values of `nodes`, apart from views of one another."""
     # The last value wins in a dictionary; reversed, that is the operator that made the memory, not a view of it.
     values = {tensor_memory(node): node.meta.get("val") for node in reversed(nodes)}
     return sum(value.numel() * value.element_size() for value in values.values() if isinstance(value, torch.Tensor))

@@ -10,8 +10,9 @@ from torch.fx.node import map_arg
 
 from ...capture.device_operators import device_operator
 from ...capture.operator_mode import OperatorMode
+from ...capture.operator_schema import name_arguments
 
-__all__ = ["Call", "direct_call"]
+__all__ = ["Call", "find_direct_call"]
 
 # Where torch keeps bindings written in C++; `torch` and `torch.Tensor` themselves also have Python functions.
 _C: Any = torch._C
@@ -26,7 +27,7 @@ class Call(NamedTuple):
     kwargs: Dict[str, Any]
 
 
-def direct_call(node: torch.fx.Node) -> Call:
+def find_direct_call(node: torch.fx.Node) -> Call:
     """Return the call that does what `node` does.
 
     Calling an operator by its overload goes through a generic interpreter of schemas. A binding is faster by about a
@@ -94,7 +95,7 @@ def _is_same_call(call: Call, node: torch.fx.Node) -> bool:
     except _CaughtCall as caught:
         operator, heard_args, heard_kwargs = caught.args
         return operator is node.target and _are_same(
-            _name_arguments(operator, heard_args, heard_kwargs), _name_arguments(operator, wanted_args, wanted_kwargs)
+            name_arguments(operator, heard_args, heard_kwargs), name_arguments(operator, wanted_args, wanted_kwargs)
         )
     except (TypeError, ValueError, RuntimeError):
         return False  # this binding wants its arguments in another form
@@ -110,14 +111,6 @@ class _Listener(OperatorMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise _CaughtCall(func, args, kwargs or {})
-
-
-def _name_arguments(operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Dict[str, Any]:
-    """Name all arguments and fill in defaults."""
-    named = {argument.name: argument.default_value for argument in operator._schema.arguments}
-    named.update(zip(list(named), args))
-    named.update(kwargs)
-    return named
 
 
 def _are_same(one: Any, other: Any) -> bool:

@@ -35,7 +35,8 @@ class FloatingPointChecks(TorchDispatchMode):
             raise FloatingPointError(f"invalid operation: aten::{name} compares with NaN")
         result = func(*args, **(kwargs or {}))
         # Memory that nobody has written yet holds anything. And a program that names infinity means it.
-        if operands and name not in _UNINITIALISED and not _has_special_numbers(leaves):
+        names_infinity = any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves)
+        if operands and name not in _UNINITIALISED and not names_infinity:
             for value in _find_floats(tree_leaves(result)):
                 if not has_nan and bool(value.isnan().any()):
                     raise FloatingPointError(f"invalid operation: the result of aten::{name} is NaN")
@@ -46,7 +47,3 @@ class FloatingPointChecks(TorchDispatchMode):
 
 def _find_floats(leaves: List[Any]) -> Iterator[torch.Tensor]:
     return (leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() > 0)
-
-
-def _has_special_numbers(leaves: List[Any]) -> bool:
-    return any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves)

@@ -13,7 +13,7 @@ import torch
 
 from ...capture.subgraphs import Body
 from ...diagnostics import Place
-from .direct_calls import direct_call
+from .direct_calls import find_direct_call
 
 __all__ = ["GraphFunction"]
 
@@ -73,18 +73,15 @@ class GraphFunction:
         self._lines.append((f"def forward({', '.join(parameters)}):", None))
         for node in graph.nodes:
             if node.op == "call_function":
-                call = f"    {node.name} = {self._write_call(node)}"
+                function, args, kwargs = find_direct_call(node)
+                arguments = [self._write_expression(argument) for argument in args]
+                arguments += [f"{name}={self._write_expression(value)}" for name, value in kwargs.items()]
+                call = f"    {node.name} = {self._bind_name(function)}({', '.join(arguments)})"
                 unused = released.get(node, [])
                 # Freed on the same line, as Python frees a temporary: memory peaks where the eager program's does.
                 self._lines.append((call + "".join(f"; del {name}" for name in unused), node))
             elif node.op == "output":
                 self._lines.append((f"    return {self._write_expression(tuple(node.args[0]))}", None))
-
-    def _write_call(self, node: torch.fx.Node) -> str:
-        function, args, kwargs = direct_call(node)
-        arguments = [self._write_expression(argument) for argument in args]
-        arguments += [f"{name}={self._write_expression(value)}" for name, value in kwargs.items()]
-        return f"{self._bind_name(function)}({', '.join(arguments)})"
 
     def _write_expression(self, value: Any) -> str:
         if isinstance(value, torch.fx.Node):

@@ -110,14 +110,16 @@ class ReplayExecutable:
         line; the step that fails changes no weight and leaves no gradient.
         """
         if plan.synthetic:
-            inputs = self._make_inputs(inputs, plan.synthetic)
+            self._synthetic = self._synthetic or make_synthetic_inputs(inputs, plan.synthetic)
+            inputs = self._synthetic
         collector = OutputCollector(plan, constant=self._constant_outputs)
         # A result that aliases a weight, a buffer or an input would change under the user with the next call.
         shared = state.find_storages() | {tensor.untyped_storage().data_ptr() for tensor in inputs}
         draws = self._is_random or plan.rounds_at_random
         # The device adds up half-precision gradients of several micro-batches in single precision if told so. Autograd
         # would add them in half, into `.grad`.
-        widens = self._trains_halves and len(plan.steps[0]) > 1 and _has_single_accumulators(groups)
+        widens = self._trains_halves and len(plan.steps[0]) > 1 and bool(groups)
+        widens = widens and groups[0].accum_type == torch.float32
         try:
             stream = draw_from_stream_of(state) if draws else nullcontext()
             guards = shut_out_host_modes(self._num_threads)
@@ -181,11 +183,6 @@ class ReplayExecutable:
         if self._observer is not None:
             self._observer.after_update(state)
 
-    def _make_inputs(self, inputs: Sequence[torch.Tensor], kind: str) -> Sequence[torch.Tensor]:
-        if self._synthetic is None:
-            self._synthetic = make_synthetic_inputs(inputs, kind)
-        return self._synthetic
-
     def _run_micro_batches(
         self,
         state: DeviceState,
@@ -200,7 +197,12 @@ class ReplayExecutable:
             yield from zip(micro_batches, at_once)
             return
         for micro_batch in micro_batches:
-            rows = self._cut_rows(inputs, micro_batch, plan)
+            cut = (cut_rows(tensor, micro_batch.position, plan.num_slices) for tensor in inputs)
+            # a copy of what the graph writes to
+            rows = [
+                prepare_rows(tensor, is_written=index in self._written_inputs, trains=self._trains)
+                for index, tensor in enumerate(cut)
+            ]
             with FloatingPointChecks() if plan.checks_floats else _NOTHING:
                 results = self._run_micro_batch(state, micro_batch, rows, scaling * plan.backward_scale)
             yield micro_batch, results
@@ -233,14 +235,6 @@ class ReplayExecutable:
             )
         return parts
 
-    def _cut_rows(self, inputs: Sequence[torch.Tensor], micro_batch: MicroBatch, plan: CallPlan) -> List[torch.Tensor]:
-        """Cut the rows of one micro-batch out of `inputs`, and copy what the graph writes to."""
-        rows = (cut_rows(tensor, micro_batch.position, plan.num_slices) for tensor in inputs)
-        return [
-            prepare_rows(tensor, is_written=index in self._written_inputs, trains=self._trains)
-            for index, tensor in enumerate(rows)
-        ]
-
     def _run_micro_batch(
         self, state: DeviceState, micro_batch: MicroBatch, batch: Sequence[torch.Tensor], scaling: float
     ) -> List[torch.Tensor]:
@@ -270,10 +264,6 @@ def _read_loss_scaling(state: DeviceState, groups: Sequence[Any]) -> float:
     """Return what the next step's loss is multiplied by."""
     scaling: float = groups[0].loss_scaling if groups else 1.0
     return scaling if state.loss_scale_factor is None else scaling * float(state.loss_scale_factor)
-
-
-def _has_single_accumulators(groups: Sequence[Any]) -> bool:
-    return bool(groups) and bool(groups[0].accum_type == torch.float32)
 
 
 def _accumulate_in_single(state: DeviceState, accumulated: Dict[str, torch.Tensor]) -> None:

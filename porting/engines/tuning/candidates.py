@@ -13,12 +13,11 @@ from typing import List, Mapping, Sequence
 import torch
 
 from ...capture import StepGraph
-from ...capture.graph_flow import tensor_memory
 from ...support.interleaved import Interval, Timing, ratio
 from .. import ENGINES, engine_names
 from ..calls.executable import BuildRequest, Variant
-from ..replay.batched_micro_batches import may_run_at_once, micro_batches_at_once
-from ..update.updates import has_fused_arithmetic, slot_names
+from ..replay.batched_micro_batches import count_value_bytes, may_run_at_once, micro_batches_at_once
+from ..update.updates import has_fused_arithmetic, list_slots
 from .memory_format import LayoutError, put_channels_last
 
 __all__ = ["PLAIN", "beats", "choose", "compare_times", "list_candidates", "list_tuned_engines"]
@@ -52,9 +51,7 @@ def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Sequenc
     with suppress(LayoutError):
         put_channels_last(graph)
         layouts.append(True)
-    values = {tensor_memory(node): node.meta.get("val") for node in reversed(graph.graph.nodes)}
-    tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
-    is_tiny = sum(value.numel() * value.element_size() for value in tensors) < _TINY_BYTES
+    is_tiny = count_value_bytes(list(graph.graph.nodes)) < _TINY_BYTES
     threads = 1 if is_tiny and torch.get_num_threads() > 1 else None
     found = [PLAIN, replace(PLAIN, num_threads=threads)] if threads else [PLAIN]
     # These cost no compilation, only a few calls of measuring.
@@ -104,7 +101,7 @@ def _estimate_operators(graph: StepGraph, request: BuildRequest) -> int:
     # backward has about twice as many operators as forward, and the update a few for each tensor that it writes
     of_micro_batch = len(graph.operators) * (3 if graph.has_loss else 1)
     of_update = sum(
-        len(names) * (4 + 4 * len(slot_names(settings))) for settings, names in zip(request.groups, request.group_names)
+        len(names) * (4 + 4 * len(list_slots(settings))) for settings, names in zip(request.groups, request.group_names)
     )
     return of_micro_batch * request.plan.accumulation * request.plan.replicas + of_update
 

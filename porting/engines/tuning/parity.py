@@ -26,7 +26,7 @@ from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable
 from ..replay.replay import ReplayExecutable
 
-__all__ = ["Parity", "RandomRounding", "Trial", "compare_with_replay", "empty_state", "find_working_type"]
+__all__ = ["Parity", "RandomRounding", "Trial", "compare_with_replay", "find_working_type", "make_empty_state"]
 
 
 class _Tolerances(NamedTuple):
@@ -119,7 +119,9 @@ def compare_with_replay(
     through.
     """
     replay = ReplayExecutable(graph)
-    candidate, reference, other = (trial.prepare(empty_state(one, request)) for one in (laid_out_graph, graph, graph))
+    candidate, reference, other = (
+        trial.prepare(make_empty_state(one, request)) for one in (laid_out_graph, graph, graph)
+    )
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in other.parameters.values():
@@ -237,7 +239,7 @@ def _take_noise_out(
     return torch.where(undecided & ((value - wanted).abs() <= furthest), wanted, value)
 
 
-def empty_state(graph: StepGraph, request: BuildRequest) -> DeviceState:
+def make_empty_state(graph: StepGraph, request: BuildRequest) -> DeviceState:
     """Make the empty state that an executable of `graph` for `request` runs on."""
     state = DeviceState.for_graph(graph, replicas=request.plan.replicas, groups=request.replica_groups)
     if request.plan.adapts_loss_scaling:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple
 
+from ...diagnostics import align_columns
 from ...support.interleaved import Interval
 from ..calls.executable import Variant
 
@@ -49,7 +50,7 @@ class Candidate:
     def from_dict(cls, values: Mapping[str, Any]) -> Candidate:
         """Make the candidate that `to_dict` described."""
         found = {name: value for name, value in values.items() if name != "label"}
-        found["variant"] = Variant.from_dict(found["variant"])
+        found["variant"] = Variant(**found["variant"])
         for name in ("speed_up", "clock_speed_up"):
             found[name] = None if found[name] is None else Interval(**found[name])
         return cls(**found)
@@ -91,7 +92,7 @@ class TuningReport:
     def from_dict(cls, values: Mapping[str, Any]) -> TuningReport:
         """Make the report that `to_dict` described."""
         return cls(
-            Variant.from_dict(values["chosen"]),
+            Variant(**values["chosen"]),
             tuple(map(Candidate.from_dict, values["candidates"])),
             values["seconds"],
             tuple(values["notes"]),
@@ -102,9 +103,7 @@ class TuningReport:
         """Lay the candidates out as a table, the chosen one marked."""
         header = ("", "candidate", "compile s", "cpu ms", "wall ms", "x replay", "95 % interval", "off by", "")
         rows = [header, *(self._make_row(candidate) for candidate in self.candidates)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-        return "\n".join([*lines, *self.notes])
+        return "\n".join([*align_columns(rows), *self.notes])
 
     def _make_row(self, candidate: Candidate) -> Tuple[str, ...]:
         speed_up = candidate.speed_up

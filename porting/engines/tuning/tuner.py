@@ -30,7 +30,7 @@ from ..compiled.findings import failure_finding, failure_reason, is_lasting, par
 from ..replay.replay import build_replay
 from .candidates import PLAIN, choose, compare_times, list_candidates, list_tuned_engines
 from .memory_format import lay_out
-from .parity import Trial, compare_with_replay, empty_state
+from .parity import Trial, compare_with_replay, make_empty_state
 from .report import Candidate, TuningLimits, TuningReport
 
 __all__ = ["Tuned", "tune"]
@@ -123,7 +123,7 @@ def tune(
     # If replay fails on the example, so does every candidate, and none of them is to blame.
     plain = build_replay(graph, replace(request, variant=PLAIN))
     try:
-        trial.run(plain, trial.prepare(empty_state(graph, request)))
+        trial.run(plain, trial.prepare(make_empty_state(graph, request)))
     except Exception as error:
         note = f"nothing could be measured: the step fails on its example: {failure_reason(error)}"
         return Tuned(plain, graph, TuningReport(PLAIN, notes=(note,)))
@@ -159,13 +159,10 @@ _LACKED_ROOM = "candidates lacked memory or room on the disk: the choice is not 
 
 
 def _describe_candidate(contestant: _Contestant, reference: Timing) -> Candidate:
-    found = Candidate(
-        contestant.variant,
-        compile_seconds=contestant.compile_seconds,
-        worst=contestant.worst,
-        problem=contestant.problem,
-    )
     timing = contestant.timing
+    found = Candidate(
+        contestant.variant, contestant.compile_seconds, worst=contestant.worst, problem=contestant.problem
+    )
     if timing is None:
         return found
     return replace(
@@ -293,7 +290,7 @@ def _measure_all(session: _Session, contestants: Sequence[_Contestant]) -> None:
         if layout not in states:
             # One state for all candidates of a layout: they train it further, and a step takes as long with any
             # weights.
-            states[layout] = session.trial.prepare(empty_state(contestant.graph, session.request))
+            states[layout] = session.trial.prepare(make_empty_state(contestant.graph, session.request))
         calls[contestant.variant] = functools.partial(_run_call, session.trial, contestant, states[layout])
     began = time.perf_counter()
     # Twice each: the first call binds tensors, chooses kernels and fills caches, the second is like those to come.
@@ -304,7 +301,7 @@ def _measure_all(session: _Session, contestants: Sequence[_Contestant]) -> None:
         call()
         slowest = max(slowest, time.perf_counter() - start)
     repeats = max(1, math.ceil(_TURN_SECONDS / slowest)) if slowest else 1
-    timings = _time_calls(calls, rounds=_FIRST_ROUNDS, repeats=repeats, seconds=seconds / 2)
+    timings = time_interleaved(calls, rounds=_FIRST_ROUNDS, repeats=repeats, at_most_seconds=seconds / 2)
     best = min(timings[contestant.variant].cpu.median for contestant in contestants if contestant.is_in)
     remaining = {
         contestant.variant: calls[contestant.variant]
@@ -313,7 +310,8 @@ def _measure_all(session: _Session, contestants: Sequence[_Contestant]) -> None:
     }
     if set(remaining) != {PLAIN}:
         left = seconds - (time.perf_counter() - began)
-        more = _time_calls(remaining, rounds=_MOST_ROUNDS - _FIRST_ROUNDS, repeats=repeats, seconds=left)
+        num_rounds = _MOST_ROUNDS - _FIRST_ROUNDS
+        more = time_interleaved(remaining, rounds=num_rounds, repeats=repeats, at_most_seconds=left)
         for variant, later in more.items():
             first = timings[variant]
             wall, cpu = first.wall_seconds + later.wall_seconds, first.cpu_seconds + later.cpu_seconds
@@ -332,11 +330,3 @@ def _run_call(trial: Trial, contestant: _Contestant, state: DeviceState) -> None
                 raise
             # The others go on. A candidate that failed here has timings that say nothing.
             contestant.executable, contestant.problem = None, failure_reason(error)
-
-
-def _time_calls(
-    calls: Mapping[Variant, Callable[[], None]], *, rounds: int, repeats: int, seconds: float
-) -> Dict[Variant, Timing]:
-    by_label = {str(index): call for index, call in enumerate(calls.values())}
-    timings = time_interleaved(by_label, rounds=rounds, repeats=repeats, at_most_seconds=seconds)
-    return dict(zip(calls, timings.values()))

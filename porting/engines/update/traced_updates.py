@@ -13,15 +13,15 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 import torch
 
 from ...capture.plain_values import dtype_name
-from .updates import find_optimizer_family, slot_names
+from .updates import find_optimizer_family, list_slots
 
 __all__ = [
     "STEP_HYPER_PARAMETERS",
     "compute_group_hyper_parameters",
     "compute_step_hyper_parameters",
     "compute_update",
+    "describe_update",
     "list_hyper_parameters",
-    "update_structure",
 ]
 
 Structure = Mapping[str, Any]
@@ -33,7 +33,7 @@ STEP_HYPER_PARAMETERS: Tuple[str, ...] = ("loss_seed", "gradient_scale", "max_gr
 """The hyper-parameters of a step that belong to no group."""
 
 
-def update_structure(settings: Any) -> Dict[str, Any]:
+def describe_update(settings: Any) -> Dict[str, Any]:
     """Return what the operators of a group's update depend on, as plain values, fit for JSON."""
     family = find_optimizer_family(settings)
     return {
@@ -48,7 +48,7 @@ def update_structure(settings: Any) -> Dict[str, Any]:
         "accum_type": dtype_name(settings.accum_type),
         "first_order_type": dtype_name(settings.first_order_type),
         "second_order_type": dtype_name(settings.second_order_type),
-        "slots": list(slot_names(settings)),
+        "slots": list(list_slots(settings)),
     }
 
 

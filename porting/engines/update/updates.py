@@ -10,69 +10,34 @@ Formulae of PopTorch's back-end (g = gradient, w = weight, t = number of this up
 
 from __future__ import annotations
 
-import enum
 import math
-from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
 from ..calls.call_plan import GradientExchange
 from ..calls.device_state import DeviceState
-from .fused_updates import FUSED_FAMILIES, Arithmetic, State, Tensors, find_fused_arithmetic
+from ..calls.executable import GroupSettings
 
 __all__ = [
-    "GroupSettings",
-    "OptimizerKind",
     "adapt_loss_scaling",
     "apply_update",
     "compute_clip_factor",
     "ensure_slots",
+    "find_fused_arithmetic",
     "find_optimizer_family",
     "has_fused_arithmetic",
-    "slot_names",
+    "list_slots",
 ]
 
 Slots = Dict[str, torch.Tensor]
-
-# The device's optimizers, numbered from 0. SGD1 keeps gradient and velocity in one tensor, SGD2 apart.
-OptimizerKind = enum.IntEnum(
-    "OptimizerKind", "SGD1 SGD2 ADAM ADAMW ADAMW_NO_BIAS RMSPROP RMSPROP_CENTERED LAMB LAMB_NO_BIAS", start=0
-)
-
-
-@dataclass(frozen=True)
-class GroupSettings:
-    """The settings of one parameter group as plain numbers; those that its optimizer has no use for are neutral.
-
-    For SGD ``first_order_type`` is the velocity's type. Two settings are equal whatever their parameters are.
-    """
-
-    kind: OptimizerKind
-    learning_rate: float
-    weight_decay: float = 0.0
-    momentum: float = 0.0
-    dampening: float = 0.0
-    nesterov: bool = False
-    beta1: float = 0.0
-    beta2: float = 0.0
-    eps: float = 0.0
-    alpha: float = 0.0
-    centered: bool = False
-    max_weight_norm: float = math.inf
-    use_tf_variant: bool = False
-    loss_scaling: float = 1.0
-    velocity_scaling: float = 1.0
-    max_grad_norm: float = math.inf
-    bias_correction: bool = True
-    accum_type: torch.dtype = torch.float32
-    first_order_type: torch.dtype = torch.float32
-    second_order_type: torch.dtype = torch.float32
-    params: Tuple[torch.Tensor, ...] = field(default=(), compare=False, repr=False)
+Tensors = List[torch.Tensor]
+State = Dict[str, Tensors]
+Arithmetic = Callable[[GroupSettings, Tensors, Tensors, State], None]
 
 
 def apply_update(
-    groups: Sequence[Any],
+    groups: Sequence[GroupSettings],
     group_names: Sequence[Sequence[str]],
     parameters: Mapping[str, torch.Tensor],
     slots: Dict[str, Slots],
@@ -164,7 +129,7 @@ def adapt_loss_scaling(state: DeviceState, gradients: Sequence[torch.Tensor]) ->
         state.loss_scale_factor.mul_(2.0)
 
 
-def slot_names(settings: Any) -> Tuple[str, ...]:
+def list_slots(settings: GroupSettings) -> Tuple[str, ...]:
     """Return the names of the state tensors that the optimizer of `settings` keeps for each parameter."""
     family = find_optimizer_family(settings)
     if family == "SGD":
@@ -175,10 +140,10 @@ def slot_names(settings: Any) -> Tuple[str, ...]:
 
 
 def ensure_slots(
-    settings: Any, names: Sequence[str], parameters: Mapping[str, torch.Tensor], slots: Dict[str, Slots]
+    settings: GroupSettings, names: Sequence[str], parameters: Mapping[str, torch.Tensor], slots: Dict[str, Slots]
 ) -> None:
     """Create the missing state tensors of the parameters called `names`; they start at 0, the TF variant's at 1."""
-    wanted = slot_names(settings)
+    wanted = list_slots(settings)
     for name in names:
         own = slots.setdefault(name, {})
         for slot in wanted:
@@ -186,7 +151,7 @@ def ensure_slots(
                 own[slot] = _make_slot(settings, slot, parameters[name])
 
 
-def _make_slot(settings: Any, slot: str, parameter: torch.Tensor) -> torch.Tensor:
+def _make_slot(settings: GroupSettings, slot: str, parameter: torch.Tensor) -> torch.Tensor:
     if slot == "Step":
         return torch.zeros(())
     # TensorFlow's RMSprop begins with a mean square of one, so that its first steps are small.
@@ -195,7 +160,7 @@ def _make_slot(settings: Any, slot: str, parameter: torch.Tensor) -> torch.Tenso
     return torch.full_like(parameter, 1.0 if starts_at_one else 0.0, dtype=dtype, requires_grad=False)
 
 
-def find_optimizer_family(settings: Any) -> str:
+def find_optimizer_family(settings: GroupSettings) -> str:
     """Return which formulae update a group: "SGD", "ADAM", "ADAMW", "RMSPROP" or "LAMB"."""
     name = settings.kind.name
     for family in _ARITHMETIC:
@@ -204,18 +169,23 @@ def find_optimizer_family(settings: Any) -> str:
     raise ValueError(f"unknown optimizer kind {name}")
 
 
-def has_fused_arithmetic(settings: Any) -> bool:
+def has_fused_arithmetic(settings: GroupSettings) -> bool:
     """Tell whether torch has a fused form of the update of `settings`, for tensors that are laid out alike."""
-    return find_optimizer_family(settings) in FUSED_FAMILIES
+    return find_optimizer_family(settings) in _FUSED
 
 
 def _update_group(
-    settings: Any, named: Slots, gradients: Tensors, slots: Dict[str, Slots], rounds_at_random: bool, is_fused: bool
+    settings: GroupSettings,
+    named: Slots,
+    gradients: Tensors,
+    slots: Dict[str, Slots],
+    rounds_at_random: bool,
+    is_fused: bool,
 ) -> None:
     names, weights = list(named), list(named.values())
     ensure_slots(settings, names, named, slots)
     # lists over all parameters: the `foreach` operators run once for all of them
-    state = {slot: [slots[name][slot] for name in names] for slot in slot_names(settings)}
+    state = {slot: [slots[name][slot] for name in names] for slot in list_slots(settings)}
     if "Step" in state:
         torch._foreach_add_(state["Step"], 1.0)
     # `float()` of single precision is the tensor itself: the arithmetic below then works in place, and nothing is left
@@ -249,7 +219,7 @@ def _round_at_random(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 # -- those of torch's own optimizers in their default form, so that a port's weights are the same to the last bit.
 
 
-def _apply_sgd(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+def _apply_sgd(s: GroupSettings, weights: Tensors, gradients: Tensors, state: State) -> None:
     if s.weight_decay:
         torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
     if not s.momentum:
@@ -263,7 +233,7 @@ def _apply_sgd(s: Any, weights: Tensors, gradients: Tensors, state: State) -> No
     torch._foreach_add_(weights, gradients if s.nesterov else velocities, alpha=-s.learning_rate)
 
 
-def _update_moments(s: Any, gradients: Tensors, state: State, *, is_corrected: bool = True) -> Tensors:
+def _update_moments(s: GroupSettings, gradients: Tensors, state: State, *, is_corrected: bool = True) -> Tensors:
     """Update both moments; return what the first one is to be divided by."""
     # `lerp`, as torch writes it: m + (g - m)(1 - beta) rounds otherwise than beta m + (1 - beta) g.
     torch._foreach_lerp_(state["Accl1"], gradients, 1.0 - s.beta1)
@@ -282,7 +252,7 @@ def _compute_bias_corrections(state: State, beta: float, is_on: bool) -> List[fl
     return [1.0 - beta ** int(step) if is_on else 1.0 for step in state["Step"]]
 
 
-def _apply_adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+def _apply_adam(s: GroupSettings, weights: Tensors, gradients: Tensors, state: State) -> None:
     if s.weight_decay and find_optimizer_family(s) == "ADAMW":
         torch._foreach_mul_(weights, 1.0 - s.learning_rate * s.weight_decay)
     elif s.weight_decay:
@@ -292,7 +262,7 @@ def _apply_adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> N
     torch._foreach_addcdiv_(weights, state["Accl1"], denominators, rates)
 
 
-def _apply_rmsprop(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+def _apply_rmsprop(s: GroupSettings, weights: Tensors, gradients: Tensors, state: State) -> None:
     if s.weight_decay:
         torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
     squares = state["Accl1"]
@@ -317,7 +287,7 @@ def _apply_rmsprop(s: Any, weights: Tensors, gradients: Tensors, state: State) -
     torch._foreach_add_(weights, state["Accl2"], alpha=-rate)
 
 
-def _apply_lamb(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+def _apply_lamb(s: GroupSettings, weights: Tensors, gradients: Tensors, state: State) -> None:
     denominators = _update_moments(s, gradients, state, is_corrected=s.bias_correction)
     directions = torch._foreach_div(state["Accl1"], _compute_bias_corrections(state, s.beta1, s.bias_correction))
     torch._foreach_div_(directions, denominators)
@@ -339,3 +309,57 @@ _ARITHMETIC: Dict[str, Arithmetic] = {
     "RMSPROP": _apply_rmsprop,
     "LAMB": _apply_lamb,
 }
+
+
+# -- the same in torch's fused kernels: one pass over memory, rounded a little differently -----------------------------
+
+
+def find_fused_arithmetic(family: str, weights: Tensors, gradients: Tensors, state: State) -> Optional[Arithmetic]:
+    """Return the fused form of an update, or None where torch has none for this family or these tensors."""
+    # The kernels walk through memory by address. Two layouts of one shape would pair the wrong elements, without an
+    # error.
+    are_alike = all(
+        tensor.stride() == weight.stride() and tensor.dtype == weight.dtype
+        for tensors in (gradients, *(state[slot] for slot in ("Accl1", "Accl2") if slot in state))
+        for weight, tensor in zip(weights, tensors)
+    )
+    return _FUSED.get(family) if are_alike else None
+
+
+def _apply_fused_sgd(s: GroupSettings, weights: Tensors, gradients: Tensors, state: State) -> None:
+    # torch damps nothing without momentum, and never the first step; the device always does
+    undamped = 1.0 if s.momentum else 1.0 - s.dampening
+    torch._fused_sgd_(
+        weights,
+        gradients,
+        state.get("Accl1", []),
+        weight_decay=s.weight_decay,
+        momentum=s.momentum,
+        lr=s.learning_rate * undamped,
+        dampening=s.dampening,
+        nesterov=s.nesterov and bool(s.momentum),
+        maximize=False,
+        is_first_step=False,
+    )
+
+
+def _apply_fused_adam(s: GroupSettings, weights: Tensors, gradients: Tensors, state: State) -> None:
+    kernel = torch._fused_adamw_ if s.kind.name.startswith("ADAMW") else torch._fused_adam_
+    kernel(
+        weights,
+        gradients,
+        state["Accl1"],
+        state["Accl2"],
+        [],
+        state["Step"],
+        lr=s.learning_rate,
+        beta1=s.beta1,
+        beta2=s.beta2,
+        weight_decay=s.weight_decay,
+        eps=s.eps,
+        amsgrad=False,
+        maximize=False,
+    )
+
+
+_FUSED: Dict[str, Arithmetic] = {"SGD": _apply_fused_sgd, "ADAM": _apply_fused_adam, "ADAMW": _apply_fused_adam}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import operator
-from typing import Any, Dict, Iterable, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, Optional
 
 import torch
 
@@ -16,8 +16,8 @@ from ...capture import StepGraph
 from ...capture.graph_flow import output_nodes, tensor_memory
 from ...capture.plain_values import dtype_name
 from ...capture.subgraphs import bodies_of
-from ...engines.recompute.costs import cost_of
-from ...engines.recompute.flop_counts import node_flops
+from ...engines.recompute.costs import predict_cost
+from ...engines.recompute.flop_counts import count_node_flops
 from ...engines.recompute.recomputation import ComputationOrder, order_computation
 from ..exported_step import ExportedStep
 
@@ -51,7 +51,14 @@ def describe_step(step: ExportedStep) -> Facts:
         {**_describe_tensor(node.name, node.meta["val"]), "kind": info.kind}
         for info, node in zip(graph.entering, graph.placeholders)
     ]
-    kept, recomputed = _predict_costs(graph, step)
+    kept: Optional[int] = 0
+    recomputed: Optional[int] = 0
+    if graph.has_loss:
+        try:
+            cost = predict_cost(graph, step.computation_order, plain=step.graph)
+            kept, recomputed = cost.kept_bytes, cost.recomputed_flops
+        except (RuntimeError, NotImplementedError, TypeError, ValueError):
+            kept = recomputed = None  # an operator that reads values, such as a branch, has no prediction
     return {
         "schema": SCHEMA,
         "title": f"{graph.mode} step{f' of {step.target}' if step.target else ''}, {step.batch}",
@@ -108,7 +115,7 @@ def _describe_operators(nodes: Iterable[torch.fx.Node]) -> Iterator[Facts]:
             "inputs": list(dict.fromkeys(used.name for used in node.all_input_nodes)),
             "outputs": [_describe_tensor(result.name, result.meta["val"]) for result in results],
             "new_bytes": sum(value.untyped_storage().nbytes() for value in fresh.values()),
-            "flops": node_flops(node),
+            "flops": count_node_flops(node),
             "module": node.meta.get("module_path", ""),
             "place": None if place is None else dataclasses.asdict(place),
             "bodies": [list(_describe_operators(body.graph.nodes)) for body in bodies_of(node)],
@@ -132,13 +139,3 @@ def _count_peak_bytes(graph: StepGraph) -> int:
         peak = max(peak, sum(alive.values()))
         alive = {memory: size for memory, size in alive.items() if last_use[memory] > position}
     return peak
-
-
-def _predict_costs(graph: StepGraph, step: ExportedStep) -> Tuple[Optional[int], Optional[int]]:
-    if not graph.has_loss:
-        return 0, 0
-    try:
-        cost = cost_of(graph, step.computation_order, plain=step.graph)
-    except (RuntimeError, NotImplementedError, TypeError, ValueError):
-        return None, None  # an operator that reads values, such as a branch, has no prediction
-    return cost.kept_bytes, cost.recomputed_flops

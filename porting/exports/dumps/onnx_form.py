@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import logging
 import re
@@ -15,14 +14,12 @@ from torch import nn
 
 from ...capture import StepGraph
 from ...capture.graph_flow import is_random
-from ...diagnostics import ExecutableError, Place, PortingError
+from ...diagnostics import ExecutableError, Place, require_extra
 from ...engines.recompute.value_units import draws_numbers, statistics_written_by
 from ...engines.replay.graph_function import GraphFunction
 from ..exported_step import ExportedStep
 
 __all__ = ["as_onnx"]
-
-_NEEDED = ("onnx", "onnxscript")
 
 
 def as_onnx(step: ExportedStep) -> bytes:
@@ -32,13 +29,8 @@ def as_onnx(step: ExportedStep) -> bytes:
     BatchNorm in training, and the backward pass are no part of it. Raises PortingError X001 without the extra, and
     ExecutableError E027 for an operator that ONNX does not have, or a step without its weights.
     """
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise PortingError.of(
-            "X001",
-            message=f"ONNX files need {' and '.join(_NEEDED)}; not installed: {', '.join(missing)}",
-            help="install the extra: `pip install ipu-porting[onnx]`",
-        )
+    for name in ("onnx", "onnxscript"):
+        require_extra(name, extra="onnx", message=f"ONNX files need onnx and onnxscript; not installed: {name}")
     module = _Forward(step)
     names = [
         [re.sub(r"\W", "_", info.name) or "value" for info in infos]
@@ -72,9 +64,9 @@ class _Forward(nn.Module):
             # torch's exporter would write these down as they are in inference: another computation
             name, place = described.operator, described.place
             if statistics_written_by(described.node):
-                raise _no_form_error(name, place, "in training it takes the statistics of the batch")
+                raise _make_form_error(name, place, "in training it takes the statistics of the batch")
             if is_random(described.node) and draws_numbers(described.node):
-                raise _no_form_error(name, place, "it draws random numbers")
+                raise _make_form_error(name, place, "it draws random numbers")
         self._function = GraphFunction(graph.graph).call
         self._names: List[str] = []
         missing = next((info.name for info in graph.parameters if info.name not in step.values), None)
@@ -112,13 +104,13 @@ def _find_unexportable(graph: StepGraph, error: Exception) -> ExecutableError:
         for name in named:
             for described in graph.operators:
                 if [*map(shorten, described.operator.split(".")[1:2])] == [shorten(name)]:
-                    return _no_form_error(described.operator, described.place, "torch's exporter has no form for it")
+                    return _make_form_error(described.operator, described.place, "torch's exporter has no form for it")
     reasons = [line.strip() for line in text.splitlines() if line.startswith(("No ONNX", "Error when", "RuntimeError"))]
     what = named[0] if named else "a part of the graph"
-    return _no_form_error(what, None, (reasons or [type(error).__name__])[0][:200])
+    return _make_form_error(what, None, (reasons or [type(error).__name__])[0][:200])
 
 
-def _no_form_error(name: str, place: Optional[Place], why: str) -> ExecutableError:
+def _make_form_error(name: str, place: Optional[Place], why: str) -> ExecutableError:
     return ExecutableError.of(
         "E027",
         message=f"`{name}` has no form in ONNX",

@@ -74,7 +74,6 @@ class UResNetConfig:
     spatial_size: Tuple[int, int] = (640, 1024)
 
     def __post_init__(self) -> None:
-        """Refuse choices that do not exist, sizes below 1, even kernels, and images that cannot be halved."""
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"`{name}` is {getattr(self, name)!r}; it can be {', '.join(map(repr, choices))}")
@@ -123,7 +122,6 @@ class Schedule:
     decay_per_epoch: float = 0.999
 
     def __post_init__(self) -> None:
-        """Refuse epochs without steps."""
         if self.steps_per_epoch <= 0:
             raise ValueError(f"`steps_per_epoch` is {self.steps_per_epoch}; an epoch has steps")
 

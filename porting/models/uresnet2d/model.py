@@ -15,7 +15,7 @@ from porting.models.family import configure
 
 from .config import DEFAULT, NUM_PLANES, VARIANTS, UResNet2DConfig, UResNetConfig
 
-__all__ = ["Block", "UResNet2D", "block_series", "build", "join_levels", "make_shrinking"]
+__all__ = ["Block", "UResNet2D", "build", "join_levels", "make_block_series", "make_shrinking"]
 
 SLOPE = 0.01
 """Of the leaky ReLUs below zero."""
@@ -46,7 +46,7 @@ class UResNet2D(nn.Module):
         filters = config.filters
         self.first = Block(config, 1, filters, kernel=config.first_kernel)
         self.core = _Level(config, filters, depth=config.depth)
-        self.final = _series(config, filters, num_blocks=config.blocks_final, kernel=config.kernel)
+        self.final = _make_series(config, filters, num_blocks=config.blocks_final, kernel=config.kernel)
         self.scores = nn.Conv2d(filters, config.num_classes, kernel_size=1, bias=config.bias)
         for module in self.modules():
             if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
@@ -96,7 +96,7 @@ class Block(nn.Module):
         return self.activation(self.norm(self.convolution(x)))
 
 
-def block_series(
+def make_block_series(
     config: UResNetConfig, channels: int, *, num_blocks: int, kernel: int, block: Callable[..., nn.Module]
 ) -> nn.Sequential:
     """Make `num_blocks` blocks that keep the number of channels; `block` makes one, for images or planes of images."""
@@ -123,7 +123,7 @@ class _ResidualBlock(nn.Module):
         return nn.functional.leaky_relu(self.body(x) + x, SLOPE)
 
 
-_series = functools.partial(block_series, block=Block)
+_make_series = functools.partial(make_block_series, block=Block)
 
 
 Planes = Tuple[torch.Tensor, ...]
@@ -156,7 +156,7 @@ class _Level(nn.Module):
         super().__init__()
         below = channels + config.filters if config.growth == "additive" else 2 * channels
         self.connections = config.connections
-        self.down = _series(config, channels, num_blocks=config.blocks_per_level, kernel=config.kernel)
+        self.down = _make_series(config, channels, num_blocks=config.blocks_per_level, kernel=config.kernel)
         self.shrink = make_shrinking(config, channels, below, block=Block, pool=nn.MaxPool2d(2))
         self.below = _Level(config, below, depth=depth - 1) if depth > 1 else _Deepest(config, below)
         if config.upsampling == "transposed":
@@ -166,7 +166,7 @@ class _Level(nn.Module):
             self.grow = nn.Sequential(doubled, Block(config, below, channels, kernel=1))
         is_concat = config.connections == "concat"
         self.join = Block(config, 2 * channels, channels, kernel=1) if is_concat else nn.Identity()
-        self.up = _series(config, channels, num_blocks=config.blocks_per_level, kernel=config.kernel)
+        self.up = _make_series(config, channels, num_blocks=config.blocks_per_level, kernel=config.kernel)
 
     def forward(self, planes: Planes) -> Planes:
         deeper = self.below(tuple(self.shrink(self.down(plane)) for plane in planes))
@@ -182,7 +182,7 @@ class _Deepest(nn.Module):
         self.is_joining = not config.block_concat
         self.body = nn.Sequential(
             Block(config, outside, config.bottleneck, kernel=1),
-            _series(config, config.bottleneck, num_blocks=config.blocks_deepest, kernel=config.deepest_kernel),
+            _make_series(config, config.bottleneck, num_blocks=config.blocks_deepest, kernel=config.deepest_kernel),
             Block(config, config.bottleneck, outside, kernel=1),
         )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import List
 
-from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, make_figure, save_figure
+from porting.recipe_chain.pictures import BLUE, GREY, draw_losses, draw_memory, make_figure, save_figure
 from porting.recipes.gpt_pipeline import step_0_plain, step_4_four_ipus, step_8_half_precision, workload
 
 NUM_STEPS = 120
@@ -22,68 +22,28 @@ _PARTS = (
 
 def draw(folder: Path) -> List[Path]:
     """Train steps 0, 4 and 8, look at the memory of GPT-2, draw it all into `folder` and return the files."""
-    files = []
-    for name, fill in (("losses", _draw_losses), ("memory", _draw_memory), ("schedule", _draw_schedule)):
-        figure = make_figure()
-        fill(figure)
-        files.append(save_figure(figure, folder / f"{name}.png"))
-    return files
-
-
-def _draw_losses(figure: Any) -> None:
-    axes = figure.subplots()
-    entropy = workload.load_text()[2]
-    axes.axhline(entropy, color="black", linestyle=":", label="the least possible: the entropy of the text")
-    draw_lines(
-        axes,
-        ("step 0: plain PyTorch", step_0_plain.train(NUM_STEPS), GREY, 4),
-        ("step 4: five stages on four IPUs", step_4_four_ipus.train(NUM_STEPS), BLUE, 1.5),
-        ("step 8: float16", step_8_half_precision.train(NUM_STEPS), "#c8553d", 0.8),
-        ylabel="loss (nats per word)",
-        ylim=(0.5, None),
-    )
-
-
-def _draw_memory(figure: Any) -> None:
-    """Draw bars of each IPU for a GPT-2 on one IPU, in a pipeline, and in a pipeline that keeps outputs of blocks."""
     pipeline = {"accumulation": 16, "stages": workload.GPT2_STAGES}
     reports = {
         "one IPU": workload.look_at_gpt2(),
         "4 IPUs": workload.look_at_gpt2(**pipeline),
         "4 IPUs, blocks kept": workload.look_at_gpt2(**pipeline, recompute=workload.GPT2_BLOCKS),
     }
-    axes = figure.subplots()
-    places, labels = _bars(axes, reports)
-    capacity = next(iter(reports.values())).target.memory_bytes / 2**20
-    axes.axhline(capacity, color="black", linestyle="--", linewidth=1)
-    axes.text(places[-1] + 0.4, capacity + 30, "memory of an IPU", ha="right", fontsize=8)
-    axes.set_xticks(places, labels, fontsize=8)
-    axes.set_ylabel("MiB for each IPU")
-    axes.legend(fontsize=8)
+    lines = [
+        ("step 0: plain PyTorch", step_0_plain.train(NUM_STEPS), GREY, 4),
+        ("step 4: five stages on four IPUs", step_4_four_ipus.train(NUM_STEPS), BLUE, 1.5),
+        ("step 8: float16", step_8_half_precision.train(NUM_STEPS), "#c8553d", 0.8),
+    ]
+    entropy = workload.load_text()[2]
+    return [
+        draw_losses(folder / "losses.png", lines, least=entropy, ylabel="loss (nats per word)", ylim=(0.5, None)),
+        draw_memory(folder / "memory.png", reports, _PARTS),
+        _draw_schedule(folder / "schedule.png"),
+    ]
 
 
-def _bars(axes: Any, reports: Dict[str, Any]) -> Tuple[List[float], List[str]]:
-    places: List[float] = []
-    labels: List[str] = []
-    place = 0.0
-    for title, report in reports.items():
-        for memory in report.ipus:
-            bottom = 0.0
-            for name, parts, colour in _PARTS:
-                size = sum(memory.parts[part] for part in parts) / 2**20
-                label = name if not places else None
-                axes.bar(place, size, bottom=bottom, color=colour, width=0.8, label=label)
-                bottom += size
-            places.append(place)
-            is_middle = memory.ipu == len(report.ipus) // 2
-            labels.append(f"IPU {memory.ipu}" + (f"\n{title}" if is_middle else ""))
-            place += 1
-        place += 0.7
-    return places, labels
-
-
-def _draw_schedule(figure: Any) -> None:
+def _draw_schedule(path: Path) -> Path:
     """Draw which micro-batch each stage works on, for the three stages of step 3 and an accumulation of 10."""
+    figure = make_figure()
     axes = figure.subplots()
     rows = [("blocks 0, 1 (IPU 0)", FORWARD), ("blocks 2, 3 (IPU 1)", FORWARD), ("head (IPU 0)", BOTH)]
     rows += [("blocks 2, 3 (IPU 1)", BACKWARD), ("blocks 0, 1 (IPU 0)", BACKWARD)]
@@ -101,3 +61,4 @@ def _draw_schedule(figure: Any) -> None:
     axes.set_yticks(range(len(rows)), [label for label, _colour in rows])
     axes.set(xlabel="time", ylim=(len(rows) - 0.4, -1.1), xlim=(0, end))
     axes.legend(fontsize=8, loc="lower left")
+    return save_figure(figure, path)

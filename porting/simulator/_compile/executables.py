@@ -12,12 +12,11 @@ from ...capture.dtypes import device_dtype
 from ...capture.graph_flow import is_half
 from ...engines.calls.call_plan import CallPlan, GradientExchange, ReplicaGroups, make_synthetic_inputs
 from ...engines.calls.device_state import DeviceState
-from ...engines.calls.executable import BuildRequest
+from ...engines.calls.executable import BuildRequest, GroupSettings
 from ...engines.calls.guards import make_recordable
 from ...engines.calls.step_anchors import StepObserver
-from ...engines.tuning.parity import Trial, empty_state
+from ...engines.tuning.parity import Trial, make_empty_state
 from ...engines.tuning.report import TuningLimits
-from ...engines.update.updates import GroupSettings
 from ...executables.obtain import Obtained, obtain_executable
 from .._executables.executable_cache import find_cache_folder
 from .._graph.anchors import OptimizerNames
@@ -121,7 +120,7 @@ def make_executable(
     """Return the executable of `graph` that `options` ask for, to be measured with `inputs`, and its empty state."""
     request = BuildRequest(plan, replica_groups=groups, observer=observer)
     # The settings of the optimizer are told by the parts of parameters, which only a state has.
-    state = empty_state(graph, request)
+    state = make_empty_state(graph, request)
     settings, names = host.optimizer_groups(state)
     request = replace(request, groups=tuple(settings), group_names=tuple(map(tuple, names)))
 
@@ -143,7 +142,7 @@ def make_executable(
         report=extras.report,
     )
     # an engine may run another graph, whose state has other tensors
-    return obtained, state if obtained.graph is graph else empty_state(obtained.graph, request)
+    return obtained, state if obtained.graph is graph else make_empty_state(obtained.graph, request)
 
 
 def _make_samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:

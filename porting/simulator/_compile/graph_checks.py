@@ -9,6 +9,7 @@ import torch
 from ...capture import StepGraph
 from ...capture.graph_flow import output_nodes, tensor_memories
 from ...capture.operator_schema import declared_written_arguments
+from ...diagnostics import list_names
 from .._device.device_target import count_reserved_ipus, counts_as_hardware
 from .._options.executor_options import uses_pipeline
 from .._scopes.executed_operators import is_convolution, label_operator, list_executed_operators
@@ -171,10 +172,8 @@ def refuse_written_buffers(graph: StepGraph, options: Options) -> None:
         info.name for info, node in named if info.name in graph.mutated_buffers and tensor_memories([node]) & memory
     )
     if written:
-        # each of a deep network's layers may have some
-        rest = f" and {len(written) - 3} more" if len(written) > 3 else ""
         raise native_error(
             "PopTorch does not support broadcasting buffers. If your model is able to tolerate buffers becoming out of "
             "sync between replicas, you can disable buffer broadcasting using poptorch.Options.broadcastBuffers(False)."
-            f" (modified: {', '.join(written[:3])}{rest})"
+            f" (modified: {list_names(written, most=3, quote='')})"  # each of a deep network's layers may have some
         )

@@ -11,7 +11,7 @@ from ...capture import StepGraph
 from ...capture.graph_flow import ValueFlow, written_nodes
 from ...capture.operator_schema import change_arguments, operator_name
 from ...capture.subgraphs import bodies_of
-from ...diagnostics import Finding
+from ...diagnostics import Finding, list_names
 from .._logging import logger
 from .._operators.operator_limits import LIMITS, OperatorCall, check_write
 from .capture_errors import CaptureRefusal
@@ -162,7 +162,7 @@ def _refuse_missing(missing: Mapping[str, torch.fx.Node]) -> NoReturn:
     raise _make_refusal(
         f"Unsupported ops found in compiled model: [{', '.join(names)}]. {_SUPPORT}",
         list(missing.values()),
-        fault=f"the device has no {', '.join(f'`{name}`' for name in names)}",
+        fault=f"the device has no {list_names(names)}",
         label="the device cannot compute this",
         notes=(*places[1:], "that a report is asked for above is PopTorch's text: there is nothing to report"),
         help=tuple(dict.fromkeys(_INSTEAD.get(name, _OTHERWISE) for name in missing)),

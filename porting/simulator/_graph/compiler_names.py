@@ -8,7 +8,7 @@ import torch
 
 from ...capture import StepGraph, find_losses
 from ...engines.calls.step_anchors import StepValue
-from ...engines.recompute.values_for_backward import trained_parameters
+from ...engines.recompute.values_for_backward import list_trained_parameters
 from .._scopes.executed_operators import is_convolution, label_operator, list_executed_operators, list_results
 
 __all__ = ["find_gradient_types", "find_operator_types", "find_update_types", "name_step_values", "name_tensors"]
@@ -133,7 +133,7 @@ def name_step_values(
 ) -> Dict[str, StepValue]:
     """Name what only the optimizer step has; `slots` lists the optimizer's state tensors of each parameter."""
     found: Dict[str, StepValue] = {}
-    trained = trained_parameters(graph)
+    trained = list_trained_parameters(graph)
     known = set(trained)
     for name in trained:
         found[f"Gradient___{name}"] = StepValue("gradient", name)

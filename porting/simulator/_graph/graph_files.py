@@ -1,8 +1,8 @@
 """The compiled graph for people and for files: its record, its export, its lines in the log, and PopART's listing.
 
 The record is JSON and does not depend on where the source lies or in which order memory was allocated, so that equal
-graphs have equal records in every process. The listing is JSON, too: `maingraph` has the operators in the order they
-run, those of `forward`, in training those of the backward pass and of the optimizer after them. Each has `type`, `name`
+graphs have equal records in every process. The listing is JSON, too. Its `maingraph` has the operators in the order of
+a run: those of `forward`, in training then those of the backward pass and of the optimizer. Each has `type`, `name`
 (name scope and type), `id`, `inputs` and `outputs` (name, type and shape), `attributes` as text, `block`, `stage`,
 `phase`, `ipu` and `location`. Convolutions of one `MultiConv` are one operator. Further lists are the bodies of loops
 and branches. Operators that come of compiling - copies, reductions over replicas, recomputation - are not in it.
@@ -23,7 +23,7 @@ from ...capture.graph_flow import written_nodes
 from ...capture.graph_identity import identify_graph
 from ...capture.plain_values import dtype_name
 from ...capture.subgraphs import bodies_of
-from ...engines.recompute.values_for_backward import nodes_with_gradient, trained_parameters
+from ...engines.recompute.values_for_backward import find_nodes_with_gradient, list_trained_parameters
 from ...support.atomic_files import write_atomically
 from .._logging import cpp_log, cpp_log_enabled
 from .._scopes.executed_operators import (
@@ -86,7 +86,7 @@ def trace_graph(graph: StepGraph) -> None:
 def render_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
     """Return the JSON text of `graph`; `update_types` are the operators that update one parameter in training."""
     names = {node: name for name, node in name_tensors(graph).items()}
-    operators = list(_make_forward_entries(graph.graph, names, nodes_with_gradient(graph)))
+    operators = list(_make_forward_entries(graph.graph, names, find_nodes_with_gradient(graph)))
     # The simulator differentiates with torch; this is what the compiler would make of each operator.
     backward = [entry for operator in reversed(operators) for entry in _make_backward_entries(operator)]
     graphs = {"maingraph": [*operators, *backward, *_make_update_entries(graph, update_types)]}
@@ -237,7 +237,7 @@ def _make_backward_entries(operator: Entry) -> Iterator[Entry]:
 
 
 def _make_update_entries(graph: StepGraph, update_types: Sequence[str]) -> Iterator[Entry]:
-    trained = set(trained_parameters(graph))
+    trained = set(list_trained_parameters(graph))
     for info, node in zip(graph.parameters, graph.placeholders):
         if info.name not in trained:
             continue

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from ...engines.calls.device_state import DeviceState
-from ...engines.update.updates import GroupSettings, ensure_slots, slot_names
+from ...engines.calls.executable import GroupSettings
+from ...engines.update.updates import ensure_slots, list_slots
 from ...host_tensors import host_tensors
 from .. import optim
 from .._graph.anchors import OptimizerNames
@@ -179,7 +180,7 @@ class DeviceOptimizer:
         for index, group in enumerate(self._taken_groups):
             stems = list(list_parameters(group, self._list_variable(index)))
             for name in _find_names([parameter for parameter in group.params if _is_trained(parameter)], names):
-                slots[name] = slot_names(group)
+                slots[name] = list_slots(group)
                 hyper_parameters.extend(f"{stem}___specific___{name}" for stem in stems)
         return OptimizerNames(slots, [*hyper_parameters, "lossScaling_FLOAT"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -25,4 +26,4 @@ def test_a_label_says_what_differs_from_plain_replay(variant, label):
 def test_a_variant_travels_as_text():
     variant = Variant("aot", channels_last=True, micro_batches_at_once=2)
 
-    assert Variant.from_dict(json.loads(json.dumps(variant.to_dict()))) == variant
+    assert Variant(**json.loads(json.dumps(dataclasses.asdict(variant)))) == variant

@@ -88,4 +88,4 @@ def test_accumulators_are_empty_when_a_step_begins(graph, groups, layout):
 
     bound.empty_accumulators()
 
-    assert bound.list_accumulators() == {}
+    assert bound.accumulators == {}

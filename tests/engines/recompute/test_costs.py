@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from porting.capture import capture_step
-from porting.engines.recompute.costs import cost_of, costs_of_orders, format_costs
+from porting.engines.recompute.costs import format_costs, predict_cost, predict_costs
 
 WIDTH, ROWS, LAYERS = 16, 32, 8
 
@@ -23,7 +23,7 @@ def graph():
 @pytest.fixture(scope="module")
 def costs(graph):
     orders = ["none", "dummy2", "chen", "gttime", "gtmem"]
-    return dict(zip(orders, costs_of_orders(graph, orders)))
+    return dict(zip(orders, predict_costs(graph, orders)))
 
 
 def test_forward_operations_are_counted_by_the_formula_of_a_product(costs):
@@ -55,7 +55,7 @@ def test_the_policy_that_saves_time_computes_no_more_than_the_one_that_saves_mem
 
 
 def test_a_larger_budget_computes_less_again(graph):
-    small, large = costs_of_orders(graph, ["gttime", "gttime:1"])
+    small, large = predict_costs(graph, ["gttime", "gttime:1"])
 
     assert large.recomputed_flops <= small.recomputed_flops
     assert large.recomputed_flops == 0
@@ -64,7 +64,7 @@ def test_a_larger_budget_computes_less_again(graph):
 def test_a_step_without_a_backward_pass_keeps_nothing():
     inference = capture_step(nn.Linear(4, 2), [torch.ones(2, 4)], mode="inference")
 
-    assert cost_of(inference, "none", plain=inference).kept_bytes == 0
+    assert predict_cost(inference, "none", plain=inference).kept_bytes == 0
 
 
 def test_the_table_has_a_line_for_each_order(costs):

@@ -8,7 +8,7 @@ from torch import nn
 
 import porting.simulator as poptorch
 from porting.capture import capture_step
-from porting.engines.recompute.flop_counts import count_flops, node_flops
+from porting.engines.recompute.flop_counts import count_flops, count_node_flops
 
 
 class Function(nn.Module):
@@ -24,7 +24,7 @@ class Function(nn.Module):
 
 def flops_of(function, x):
     graph = capture_step(Function(function), [x], mode="inference")
-    return sum(node_flops(node) for node in graph.graph.nodes if node.op == "call_function")
+    return sum(count_node_flops(node) for node in graph.graph.nodes if node.op == "call_function")
 
 
 def test_a_product_makes_two_operations_for_each_of_its_terms():

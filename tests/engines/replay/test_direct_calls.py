@@ -9,7 +9,7 @@ from torch import nn
 
 from porting.capture import capture_step
 from porting.engines.replay import direct_calls
-from porting.engines.replay.direct_calls import direct_call
+from porting.engines.replay.direct_calls import find_direct_call
 
 
 class Body(nn.Module):
@@ -24,7 +24,7 @@ class Body(nn.Module):
 def calls_of(function, *example):
     """Map the name of each operator of `function` to the call that stands for it."""
     graph = capture_step(Body(function), example, mode="inference")
-    return {operator.operator: direct_call(operator.node) for operator in graph.operators}
+    return {operator.operator: find_direct_call(operator.node) for operator in graph.operators}
 
 
 def test_an_operator_with_a_binding_is_called_by_it():
@@ -67,7 +67,7 @@ def test_functions_that_are_no_operators_stay_as_they_are():
     graph = capture_step(Body(lambda x: x.max(0)), [torch.ones(3, 2)], mode="inference")
     unpacking = [node for node in graph.graph.nodes if node.name.startswith("getitem")]
 
-    assert [direct_call(node).function for node in unpacking] == [node.target for node in unpacking]
+    assert [find_direct_call(node).function for node in unpacking] == [node.target for node in unpacking]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_call_gives_what_its_operator_gives(function):
 
     for node in graph.graph.nodes:
         if node.op == "call_function":
-            call = direct_call(node)
+            call = find_direct_call(node)
             args, kwargs = torch.fx.node.map_arg((call.args, call.kwargs), values.get)
             values[node] = call.function(*args, **kwargs)
 

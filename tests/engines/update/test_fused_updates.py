@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.engines.update.fused_updates import find_fused_arithmetic
-from porting.engines.update.updates import apply_update, ensure_slots, find_optimizer_family
+from porting.engines.update.updates import apply_update, ensure_slots, find_fused_arithmetic, find_optimizer_family
 
 SHAPES = [(3, 4), (4,), (2, 4, 3, 3)]
 

@@ -12,8 +12,8 @@ from porting.engines.update.traced_updates import (
     compute_group_hyper_parameters,
     compute_step_hyper_parameters,
     compute_update,
+    describe_update,
     list_hyper_parameters,
-    update_structure,
 )
 from porting.engines.update.updates import apply_update, compute_clip_factor, ensure_slots
 
@@ -54,7 +54,7 @@ class Parameter:
         gradient = torch.randn(4, 3, generator=self.generator).to(self.weight.dtype)
         self.reference["w"].grad = gradient * settings.loss_scaling
         apply_update([settings], [["w"]], self.reference, self.reference_slots)
-        structure = update_structure(settings)
+        structure = describe_update(settings)
         self.count += 1
         numbers = torch.tensor(compute_group_hyper_parameters(settings, structure, count=self.count))
         _seed, scale, max_norm = torch.tensor(
@@ -114,7 +114,7 @@ def test_half_precision_is_rounded_when_it_is_stored(settings, kind, values):
 @each_optimizer
 def test_there_is_a_number_for_each_name(settings, kind, values):
     group = settings(kind, **values)
-    structure = update_structure(group)
+    structure = describe_update(group)
 
     assert len(compute_group_hyper_parameters(group, structure, count=1)) == len(list_hyper_parameters(structure))
 
@@ -122,7 +122,7 @@ def test_there_is_a_number_for_each_name(settings, kind, values):
 @each_optimizer
 def test_numbers_that_say_they_stay_do_not_depend_on_the_count(settings, kind, values):
     group = settings(kind, **values)
-    structure = update_structure(group)
+    structure = describe_update(group)
 
     same = compute_group_hyper_parameters(group, structure, count=1) == compute_group_hyper_parameters(
         group, structure, count=2
@@ -132,8 +132,8 @@ def test_numbers_that_say_they_stay_do_not_depend_on_the_count(settings, kind, v
 
 
 def test_numbers_are_no_part_of_the_structure(settings):
-    one = update_structure(settings("ADAM", learning_rate=0.1, weight_decay=0.1, beta1=0.9))
-    other = update_structure(settings("ADAM", learning_rate=0.2, weight_decay=0.3, beta1=0.8))
+    one = describe_update(settings("ADAM", learning_rate=0.1, weight_decay=0.1, beta1=0.9))
+    other = describe_update(settings("ADAM", learning_rate=0.2, weight_decay=0.3, beta1=0.8))
 
     assert one == other
 
@@ -150,7 +150,7 @@ def test_numbers_are_no_part_of_the_structure(settings):
     ],
 )
 def test_what_needs_other_operators_is_part_of_the_structure(settings, values):
-    assert update_structure(settings("SGD2", **values)) != update_structure(settings("SGD2"))
+    assert describe_update(settings("SGD2", **values)) != describe_update(settings("SGD2"))
 
 
 def test_a_loss_scaling_is_undone_in_the_gradient(settings):

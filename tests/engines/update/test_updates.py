@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from porting.engines.update.updates import GroupSettings, OptimizerKind, apply_update, ensure_slots, slot_names
+from porting.engines.calls.executable import GroupSettings, OptimizerKind
+from porting.engines.update.updates import apply_update, ensure_slots, list_slots
 
 RATE = 0.05
 STEPS = 12
@@ -369,7 +370,7 @@ def test_the_norm_is_that_of_the_unscaled_gradient(settings):
     ],
 )
 def test_each_kind_keeps_the_state_it_needs(settings, kind, values, names):
-    assert slot_names(settings(kind, **values)) == names
+    assert list_slots(settings(kind, **values)) == names
 
 
 def test_state_that_is_there_is_kept(settings):
@@ -384,7 +385,7 @@ def test_state_that_is_there_is_kept(settings):
 
 def test_an_unknown_kind_is_a_value_error(settings):
     with pytest.raises(ValueError, match="unknown optimizer kind ADAGRAD"):
-        slot_names(settings("ADAGRAD"))
+        list_slots(settings("ADAGRAD"))
 
 
 # -- on the way from the backward pass to the arithmetic

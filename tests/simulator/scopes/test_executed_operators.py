@@ -7,7 +7,7 @@ from torch import nn
 
 import porting.simulator as simulator
 from porting.capture import capture_step
-from porting.engines.recompute.values_for_backward import nodes_with_gradient, trained_parameters
+from porting.engines.recompute.values_for_backward import find_nodes_with_gradient, list_trained_parameters
 from porting.simulator._scopes.executed_operators import (
     is_convolution,
     label_operator,
@@ -38,7 +38,7 @@ def executed(body):
 
 
 def trained(body):
-    return trained_parameters(captured(body, mode="training"))
+    return list_trained_parameters(captured(body, mode="training"))
 
 
 def loss_of(x):
@@ -124,4 +124,4 @@ def test_gradients_pass_memory_that_is_written_to():
 
 
 def test_inference_has_no_gradients():
-    assert nodes_with_gradient(captured(lambda self, x: loss_of(self.a(x)))) == set()
+    assert find_nodes_with_gradient(captured(lambda self, x: loss_of(self.a(x)))) == set()

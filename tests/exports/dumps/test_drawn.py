@@ -1,10 +1,14 @@
-"""Drawings of a graph can be parsed, and their arrows lead from node to node."""
+"""The dump as text says what is true of each operator; drawings can be parsed, and their arrows lead somewhere."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 
+import torch
+from torch import nn
+
+from porting.exports import capture
 from porting.exports.dumps import dump_graph
 
 STATEMENT = re.compile(
@@ -44,3 +48,15 @@ def test_the_drawing_quotes_what_would_end_a_string(linear):
 
 def test_a_drawing_of_segments_can_be_parsed(step):
     assert statements(dump_graph(dataclasses.replace(step, computation_order="dummy2"), "dot"))
+
+
+def test_the_text_tells_shapes_bytes_operations_modules_and_places():
+    batch = torch.ones(8, 4), torch.ones(8, 2)
+    linear = capture(nn.Linear(4, 2), nn.MSELoss(), batch, target="a.py:make")
+
+    lines = dump_graph(linear, "text").decode().splitlines()
+
+    line = next(line for line in lines if "aten.linear" in line)
+    assert re.match(r"\w+ = aten.linear.default\(input_0, weight, bias\) -> float32\[8, 2\]  64 B  128 FLOP", line)
+    assert f"{__file__}:" in line
+    assert lines[0] == "# training step of a.py:make, batch 8"

@@ -1,17 +1,39 @@
-"""The graph in Graphviz's language: tensors that enter are ellipses, operators boxes, arrows carry types and shapes."""
+"""The graph for people: a line for each operator, and a drawing in Graphviz's language.
+
+In the drawing tensors that enter are ellipses, operators boxes, and arrows carry types and shapes.
+"""
 
 from __future__ import annotations
 
-from typing import Iterator, Sequence
+from typing import Iterator, Optional, Sequence
 
 from ...diagnostics import Place
 from ..exported_step import ExportedStep
 from .facts import Facts, describe_step, format_tensor
-from .listing import format_count
 
-__all__ = ["as_dot"]
+__all__ = ["as_dot", "as_text"]
 
 _COLOURS = {"parameter": "#cfe2f3", "buffer": "#d9ead3", "input": "#fff2cc", "constant": "#eeeeee"}
+
+
+def as_text(step: ExportedStep) -> bytes:
+    """List the graph of `step`, and sums over it."""
+    facts = describe_step(step)
+    sums, entering = facts["sums"], facts["entering"]
+    lines = [f"# {facts['title']}"]
+    lines += [f"{t['kind']:10} {t['name']}: {format_tensor(t)}  {_format_count(t['bytes'], 'B')}" for t in entering]
+    lines += _list_operators(facts["operators"], indent="")
+    kept, again = _format_count(sums["kept_bytes"], "B"), _format_count(sums["recomputed_flops"], "FLOP")
+    lines += [
+        f"return     {', '.join(facts['returned'])}",
+        f"# {len(facts['operators'])} operators, {_format_count(sums['forward_flops'], 'FLOP')} forward",
+        f"# parameters and buffers {_format_count(sums['state_bytes'], 'B')}",
+        f"# peak of the forward pass alone {_format_count(sums['forward_peak_bytes'], 'B')}",
+        f"# kept for the backward pass {kept}, computed again for it {again}",
+    ]
+    if sums["kept_bytes"] is None:
+        lines.append("# incomplete: what waits for the backward pass depends on values")
+    return ("\n".join(lines) + "\n").encode()
 
 
 def as_dot(step: ExportedStep) -> bytes:
@@ -46,7 +68,7 @@ def as_dot(step: ExportedStep) -> bytes:
 
 def _draw_operators(operators: Sequence[Facts], *, indent: str, prefix: str = "") -> Iterator[str]:
     for item in operators:
-        sums = f"{format_count(item['new_bytes'], 'B')}, {format_count(item['flops'], 'FLOP')}"
+        sums = f"{_format_count(item['new_bytes'], 'B')}, {_format_count(item['flops'], 'FLOP')}"
         place = [str(Place(**item["place"]))] if item["place"] else []
         label = _make_label([item["operator"], item["module"] or "forward", sums, *place])
         name = f"{prefix}{item['name']}"
@@ -72,3 +94,32 @@ def _quote_text(text: str) -> str:
 
 def _make_label(lines: Sequence[str]) -> str:
     return '"' + "\\n".join(_quote_text(line)[1:-1] for line in lines) + '"'
+
+
+def _format_count(number: Optional[int], unit: str) -> str:
+    """Write a count in the decimal multiple that keeps it short.
+
+    >>> _format_count(1536, "B"), _format_count(2_000_000, "FLOP"), _format_count(7, "B"), _format_count(None, "B")
+    ('1.5 kB', '2.0 MFLOP', '7 B', 'unknown')
+    """
+    if number is None:
+        return "unknown"
+    value, prefix = float(number), ""
+    for following in ("k", "M", "G", "T"):
+        if value < 1000:
+            break
+        value, prefix = value / 1000, following
+    return f"{value:.1f} {prefix}{unit}" if prefix else f"{number} {unit}"
+
+
+def _list_operators(operators: Sequence[Facts], *, indent: str) -> Iterator[str]:
+    for item in operators:
+        results = ", ".join(map(format_tensor, item["outputs"])) or "nothing"
+        place = Place(**item["place"]) if item["place"] else ""
+        yield (
+            f"{indent}{item['name']} = {item['operator']}({', '.join(item['inputs'])}) -> {results}  "
+            f"{_format_count(item['new_bytes'], 'B')}  {_format_count(item['flops'], 'FLOP')}  "
+            f"[{item['module'] or 'forward'}]  {place}"
+        ).rstrip()
+        for body in item["bodies"]:
+            yield from _list_operators(body, indent=indent + "    ")

@@ -1,0 +1,43 @@
+"""Wording that messages and reports share: names in a row, numbers of things, tables of text."""
+
+from __future__ import annotations
+
+from typing import Container, Iterable, List, Optional, Sequence
+
+__all__ = ["align_columns", "list_names", "say_number"]
+
+
+def list_names(names: Iterable[object], *, most: Optional[int] = None, quote: str = "`") -> str:
+    """Write names one after the other, at most so many of them, and how many more there are.
+
+    >>> list_names(["a", "b"]), list_names("abcd", most=3, quote="")
+    ('`a`, `b`', 'a, b, c and 1 more')
+    """
+    listed = [f"{quote}{name}{quote}" for name in names]
+    shown = listed[:most]
+    return ", ".join(shown) + (f" and {len(listed) - len(shown)} more" if len(shown) < len(listed) else "")
+
+
+def say_number(number: int, noun: str) -> str:
+    """Write a number of things.
+
+    >>> say_number(1, "check"), say_number(2, "check")
+    ('1 check', '2 checks')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def align_columns(rows: Sequence[Sequence[str]], *, right: Container[int] = ()) -> List[str]:
+    """Lay out a table, a line for each row; the columns with the numbers `right` are aligned at their ends.
+
+    >>> align_columns([("step", "bytes"), ("forward", "8")], right={1})
+    ['step     bytes', 'forward      8']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join(
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]
