@@ -49,12 +49,12 @@ class BoundArguments:
     positional: List[Any]
     named: Dict[str, Any] = field(default_factory=dict)
 
-    def tensors(self, like: Optional[BoundArguments] = None) -> List[torch.Tensor]:
+    def list_tensors(self, like: Optional[BoundArguments] = None) -> List[torch.Tensor]:
         """List all tensors, dictionaries in the key order of the arguments `like`."""
         pattern = (like.positional, like.named) if like is not None else None
         return flatten_tensors((self.positional, self.named), like=pattern)
 
-    def with_tensors(self, tensors: Sequence[Any]) -> BoundArguments:
+    def replace_tensors(self, tensors: Sequence[Any]) -> BoundArguments:
         """Return the same arguments with other values in the places of the tensors."""
         positional, named = rebuild((self.positional, self.named), tensors)
         return BoundArguments(list(self.names), positional, named)
@@ -148,13 +148,13 @@ class CompiledSignature:
 
     def __init__(self, bound: BoundArguments) -> None:
         """Remember the arguments of the first call."""
-        tensors = bound.tensors()
+        tensors = bound.list_tensors()
         self._specs = [TensorSpec(type(tensor), tensor.dtype, tensor.shape) for tensor in tensors]
         # On the meta device: an executor that kept a batch alive would double the memory of a program.
         positional, named = outline((bound.positional, bound.named), without_memory)
         self.arguments = BoundArguments(list(bound.names), positional, named)
 
-    def example(self) -> BoundArguments:
+    def make_example(self) -> BoundArguments:
         """Return arguments that fit: zeros in the place of the tensors."""
         tensors = []
         for spec in self._specs:
@@ -164,7 +164,7 @@ class CompiledSignature:
             tensors.append(
                 torch.nn.Parameter(zeros, requires_grad=False) if is_parameter else zeros.as_subclass(spec.cls)
             )
-        return self.arguments.with_tensors(tensors)
+        return self.arguments.replace_tensors(tensors)
 
     def check(self, actual: BoundArguments) -> None:
         """Raise `poptorch.Error` for the first difference of `actual`, with its name and what was expected."""

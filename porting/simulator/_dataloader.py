@@ -150,7 +150,7 @@ class DataLoader(torch.utils.data.DataLoader):
     def __iter__(self) -> Any:
         """Start an epoch: yield combined batches."""
         if self._accessor is not None:
-            return BatchIterator(iter(self._accessor), self._waiting.next_of)
+            return BatchIterator(iter(self._accessor), self._waiting.fetch_next)
         if self._shuffles_globally:
             share: Any = self.dataset
             # at each epoch, in all processes alike
@@ -162,7 +162,7 @@ class DataLoader(torch.utils.data.DataLoader):
         count = self._num_batches_to_combine
         if self._is_user_batch_sampler_set and not self._is_rebatched and count is not None and count != 1:
             batches = combine_batches(batches, count, drop_last=bool(self.batch_sampler_drop_last))
-        return BatchIterator(batches, self._waiting.next_of)
+        return BatchIterator(batches, self._waiting.fetch_next)
 
     def _get_iterator(self) -> Any:
         iterator: Any = super()._get_iterator()
@@ -241,7 +241,7 @@ class WaitingTime:
     def __init__(self) -> None:
         self.seconds = 0.0
 
-    def next_of(self, batches: Iterator[Any]) -> Any:
+    def fetch_next(self, batches: Iterator[Any]) -> Any:
         """Return the next of `batches` and count what that takes, also where it is an exception."""
         start = time.perf_counter()
         try:

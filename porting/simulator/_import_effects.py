@@ -27,7 +27,6 @@ from ._logging import logger, poptorchAtExit
 
 __all__ = ["apply_import_effects", "has_descriptor", "registerGeometricCustomArgParsers"]
 
-_DEVICE = "ipu"
 _Hook = Callable[[Type[BaseException], BaseException, Optional[TracebackType]], Any]
 
 _are_applied = False
@@ -131,6 +130,6 @@ def _hide_values_on_the_device() -> None:
     to_text = torch._tensor_str._tensor_str
 
     def tensor_str(tensor: torch.Tensor, indent: int) -> str:
-        return "<unavailable>" if tensor.device.type == _DEVICE else to_text(tensor, indent)
+        return "<unavailable>" if tensor.device.type == "ipu" else to_text(tensor, indent)
 
     torch._tensor_str._tensor_str = tensor_str

@@ -30,25 +30,22 @@ from ._device.perf_counters import (
 from ._device.session import DeviceSession
 from ._executables.saved_executables import FileName, load_executable, save_executable
 from ._graph.anchors import list_tensor_names
-from ._graph.compiler_names import update_types
-from ._graph.graph_files import graph_ir
+from ._graph.compiler_names import find_update_types
+from ._graph.graph_files import render_ir
 from ._logging import logger
 from ._options.executor_options import make_executor_options
 from ._options_impl import require
 from ._printing import module_repr
 from ._weights.replica_parameters import ParameterProxy, PerReplicaParams
-from ._weights.weight_owners import Owner, owned_class
+from ._weights.weight_owners import Owner, make_owned_class
 from .errors import createPoptorchError
 from .options import Options
 from .tracing_state import _OverwriteContextManager
 
 __all__ = ["PoplarExecutor", "_OverwriteContextManager"]
 
-
 # methods of `nn.Module` that return the module: what is chained to them runs on the host
 _MOVES = frozenset(["to", "cpu", "cuda", "half", "float", "double", "bfloat16", "type", "xpu", "to_empty"])
-_PROFILED = ("copyWeightsToHost", "copyWeightsToDevice", "setOptimizer", "compile", "destroy")
-
 
 _executors: weakref.WeakSet[PoplarExecutor] = weakref.WeakSet()
 
@@ -95,7 +92,8 @@ class PoplarExecutor:
         self.options._freeze()
         self._session.wrap_user_model()
         self._profiling = profiling.Channel("poptorch.trainingModel" if training else "poptorch.inferenceModel")
-        self._profiling.instrument(self, *_PROFILED)
+        profiled = ("copyWeightsToHost", "copyWeightsToDevice", "setOptimizer", "compile", "destroy")
+        self._profiling.instrument(self, *profiled)
 
     @classmethod
     def _renew_locks(cls) -> None:
@@ -135,14 +133,14 @@ class PoplarExecutor:
         return self._anchor_memory[short_name]
 
     def _debugGetPopartIR(self) -> str:
-        """Return the compiled graph as JSON: the simulator's own rendering, see `graph_ir`."""
+        """Return the compiled graph as JSON: the simulator's own rendering, see `render_ir`."""
         session = self._session
         compiled = session.require_compiled()
         if not session.is_training:
-            return graph_ir(compiled.graph, update_types=())
+            return render_ir(compiled.graph, update_types=())
         kind = session.optimizer.settings["optimizer_type"].name
         has_momentum = any("Accl1" in slots for slots in compiled.state.slots.values())
-        return graph_ir(compiled.graph, update_types=update_types(kind, has_momentum=has_momentum))
+        return render_ir(compiled.graph, update_types=find_update_types(kind, has_momentum=has_momentum))
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these arguments and run nothing; no weight changes."""
@@ -327,13 +325,13 @@ class PoplarExecutor:
     def PoptorchParameter(self) -> Any:
         """The class of the model's parameters while a training executor owns them; None for inference."""
         owner = self._session.owner
-        return owned_class(nn.Parameter, (owner,)) if owner is not None else None
+        return make_owned_class(nn.Parameter, (owner,)) if owner is not None else None
 
     @property
     def PoptorchBuffer(self) -> Any:
         """The class of the model's buffers while a training executor owns them; None for inference."""
         owner = self._session.owner
-        return owned_class(torch.Tensor, (owner,)) if owner is not None else None
+        return make_owned_class(torch.Tensor, (owner,)) if owner is not None else None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_session" not in self.__dict__:

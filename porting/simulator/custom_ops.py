@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch.nn.functional import leaky_relu
 
-__all__ = ["CustomOp", "find_custom_op", "listed", "register_custom_op"]
+__all__ = ["CustomOp", "find_custom_op", "make_list", "register_custom_op"]
 
 Tensors = Sequence[torch.Tensor]
 Inputs = List[torch.Tensor]
@@ -61,7 +61,7 @@ class CustomOp:
         """Run the operator on tensors with values."""
         # autograd knows the operators that `forward` is made of, and needs no help where nothing is differentiated
         if self.backward is None or not any(tensor.requires_grad for tensor in inputs):
-            return listed(self.forward(list(inputs), attributes))
+            return make_list(self.forward(list(inputs), attributes))
         return list(_WithOwnBackward.apply(self, attributes, *inputs))
 
 
@@ -72,7 +72,7 @@ class _WithOwnBackward(torch.autograd.Function):
     def forward(
         context: Any, operator: CustomOp, attributes: Attributes, *inputs: torch.Tensor
     ) -> Tuple[torch.Tensor, ...]:
-        outputs = listed(operator.forward(list(inputs), attributes))
+        outputs = make_list(operator.forward(list(inputs), attributes))
         context.operator, context.attributes, context.num_inputs = operator, attributes, len(inputs)
         context.save_for_backward(*inputs, *outputs)
         return tuple(outputs)
@@ -87,10 +87,10 @@ class _WithOwnBackward(torch.autograd.Function):
         return (None, None, *by_input)
 
 
-def listed(result: Any) -> List[Any]:
+def make_list(result: Any) -> List[Any]:
     """Return the values of `result` as a list, also if it is one alone.
 
-    >>> listed(1), listed((1, 2))
+    >>> make_list(1), make_list((1, 2))
     ([1], [1, 2])
     """
     return list(result) if isinstance(result, (list, tuple)) else [result]

@@ -27,8 +27,6 @@ _DEVICE_DEFAULTS = {
     "use_combined_accum": False,
     "use_tf_variant": False,
 }
-# Only this variant has it in its groups: PopTorch refuses to mark it as variable otherwise.
-_COMBINED_DEFAULTS = {"velocity_scaling": 1.0}
 _LAMB_DEFAULTS = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2, "max_weight_norm": 65500.0}
 
 
@@ -191,7 +189,8 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: Optional[torch.dtype] = None,
         max_grad_norm: Optional[float] = None,
     ) -> None:
-        self._start(torch.optim.SGD, locals(), **(_COMBINED_DEFAULTS if use_combined_accum else {}))
+        # only this variant has it in its groups: PopTorch refuses to mark it as variable otherwise
+        self._start(torch.optim.SGD, locals(), **({"velocity_scaling": 1.0} if use_combined_accum else {}))
         if velocity_scaling is not None and not use_combined_accum:
             logger.warning(
                 "velocity_scaling value ignored when using the separate variant (use_combined_accum=False) of the SGD "

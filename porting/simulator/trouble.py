@@ -18,7 +18,7 @@ import torch
 from ..diagnostics import OptionError
 from ..support.process import this_instance
 from ..targets import DEFAULT, TARGETS
-from ._device.device_target import refusal, waits_for_ipus
+from ._device.device_target import waits_for_ipus, write_refusal
 from ._logging import cpp_log, logger
 from .errors import native_error
 
@@ -38,7 +38,6 @@ __all__ = [
 ENVIRONMENT_VARIABLE = "PORTING_INJECT"
 
 _TARGET = TARGETS[DEFAULT]
-_WAIT_SECONDS = 0.05
 # Defaults; a tuple lists all values that a setting may have, the default first.
 _COMMON_SETTINGS: Dict[str, Any] = {
     "at_call": 1,
@@ -221,16 +220,13 @@ class Moment(enum.Enum):
     BATCH = "batch"
 
 
-# With the settings, the device session and its call's results; True asks for the same moment to be tried once more.
-_Effect = Callable[[Mapping[str, Any], Any, Sequence[torch.Tensor]], Optional[bool]]
-
-
 class Kind(NamedTuple):
     """A kind of trouble: its moment, what happens, and its own settings as those in `_COMMON_SETTINGS`."""
 
     moment: Moment
     summary: str
-    effect: _Effect
+    # gets the settings, the device session and its call's results; True asks for the same moment to be tried once more
+    effect: Callable[[Mapping[str, Any], Any, Sequence[torch.Tensor]], Optional[bool]]
     settings: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -275,7 +271,7 @@ _LOSSES = {
 
 
 def _break_host_stream(settings: Mapping[str, Any], session: Any, _results: Any) -> None:
-    num_streams = len(session.signature.arguments.tensors())
+    num_streams = len(session.signature.arguments.list_tensors())
     if settings["stream"] >= num_streams:
         raise ValueError(
             f"failure lab: there is no stream {settings['stream']}: the model has {num_streams} inputs, counted from 0"
@@ -310,10 +306,10 @@ def _fill_floats(tensor: torch.Tensor, value: float) -> None:
 def _refuse_device(_settings: Mapping[str, Any], _session: Any, _results: Any) -> bool:
     if waits_for_ipus():
         cpp_log("info", "No IPU available, sleeping...")
-        time.sleep(_WAIT_SECONDS)
+        time.sleep(0.05)
         return True
     raise native_error(
-        refusal("1 IPU(s)", "all devices are in use. Set POPTORCH_WAIT_FOR_IPU=1 to wait for one"),
+        write_refusal("1 IPU(s)", "all devices are in use. Set POPTORCH_WAIT_FOR_IPU=1 to wait for one"),
         context=["PoplarExecutable::attachToDevice"],
     )
 

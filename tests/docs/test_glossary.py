@@ -38,23 +38,18 @@ CLEANED = (
     "planning",
     "recipe_chain",
     "run",
-    "simulator/_compile",
-    "simulator/_executables",
-    "simulator/_graph",
-    "simulator/_loading",
-    "simulator/_operators",
-    "simulator/_options",
-    "simulator/_scopes",
-    "simulator/_weights",
-    "simulator/companions",
+    "simulator",
     "support",
     "targets",
     "verify",
 )
 SOURCES = sorted(path for package in CLEANED for path in (PACKAGE / package).rglob("*.py"))
 
+# spelled by the vendor
+VENDORS = {"OverlapDeviceIterationLoop"}
+
 # the one-word private functions that are verbs; all others say as well what they act on
-VERBS = {"_fail", "_fits", "_start"}
+VERBS = {"_fail", "_fits", "_freeze", "_start", "_unfreeze"}
 
 each_source = pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 
@@ -99,7 +94,10 @@ def test_no_word_is_both_explained_and_unwanted():
 @each_source
 def test_names_have_the_words_of_the_glossary(path):
     found: List[Tuple[str, str]] = [
-        (name, word) for name in names_in(path) for word in UNWANTED if f"_{word}_" in f"_{snake_case(name)}_"
+        (name, word)
+        for name in names_in(path)
+        for word in UNWANTED
+        if f"_{word}_" in f"_{snake_case(name)}_" and name not in VENDORS
     ]
 
     assert found == []

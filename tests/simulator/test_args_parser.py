@@ -124,7 +124,7 @@ def test_tensor_defaults_are_ordinary_inputs():
 
     bound = bind(lambda x, scale=default: None, torch.zeros(2))
 
-    assert bound.tensors()[1] is default
+    assert bound.list_tensors()[1] is default
 
 
 # -- later calls
@@ -234,7 +234,7 @@ def test_tensors_come_in_the_order_of_the_first_dictionary():
 
     second = bind(one, {"b": torch.ones(2), "a": torch.ones(1)})
 
-    assert [len(tensor) for tensor in second.tensors(like=first)] == [1, 2]
+    assert [len(tensor) for tensor in second.list_tensors(like=first)] == [1, 2]
 
 
 def test_arrays_are_compared_by_all_elements():
@@ -251,7 +251,7 @@ def test_an_object_is_equal_to_itself_even_if_it_says_otherwise():
 def test_the_memory_of_the_first_batch_is_not_kept():
     signature = CompiledSignature(bind(one, torch.zeros(1000)))
 
-    assert signature.arguments.tensors()[0].device.type == "meta"
+    assert signature.arguments.list_tensors()[0].device.type == "meta"
 
 
 def test_a_model_stands_for_its_forward():

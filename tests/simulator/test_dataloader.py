@@ -328,7 +328,7 @@ def test_an_iterator_stays_what_it_was():
     def elements():
         yield from range(2)
 
-    iterator = BatchIterator(elements(), WaitingTime().next_of)
+    iterator = BatchIterator(elements(), WaitingTime().fetch_next)
 
     assert iter(iterator) is iterator
     assert list(iterator) == [0, 1]

@@ -75,14 +75,14 @@ class Trained(nn.Module):
 
     def forward(self, *others: torch.Tensor) -> torch.Tensor:
         total = 0.0
-        for result in tensors_of(self.model(*others)):
+        for result in take_tensors(self.model(*others)):
             if result.dtype.is_floating_point:
                 weights = torch.linspace(0.5, 1.5, result.numel(), device=result.device).reshape(result.shape)
                 total = total + (result.float() * weights).sum()
         return self.poptorch.identity_loss(total, "none")
 
 
-def tensors_of(results: Any) -> List[torch.Tensor]:
+def take_tensors(results: Any) -> List[torch.Tensor]:
     return [results] if isinstance(results, torch.Tensor) else list(results)
 
 
@@ -92,7 +92,7 @@ def others_of(case: Case, dtype: torch.dtype = torch.float32) -> Tuple[torch.Ten
 
 def plain(case: Case, dtype: torch.dtype = torch.float32) -> List[torch.Tensor]:
     with torch.no_grad():
-        return tensors_of(Model(case, dtype)(*others_of(case, dtype)))
+        return take_tensors(Model(case, dtype)(*others_of(case, dtype)))
 
 
 class OfIntegers(nn.Module):
@@ -111,7 +111,7 @@ class OfIntegers(nn.Module):
 def test_results_are_those_of_plain_pytorch(poptorch, name):
     case = CASES[name]
 
-    results = tensors_of(poptorch.inferenceModel(Model(case))(*others_of(case)))
+    results = take_tensors(poptorch.inferenceModel(Model(case))(*others_of(case)))
 
     for result, expected in zip(results, plain(case)):
         assert result.dtype == device_dtype(expected.dtype)
@@ -146,9 +146,9 @@ def test_results_in_half_precision_are_those_of_single_precision_rounded(poptorc
     with torch.no_grad():
         model = Model(case)
         model.weight.copy_(rounded_floats[0])
-        expected = tensors_of(model.half().float()(*rounded_floats[1:], *case.integers))
+        expected = take_tensors(model.half().float()(*rounded_floats[1:], *case.integers))
 
-    results = tensors_of(poptorch.inferenceModel(Model(case, torch.float16))(*others_of(case, torch.float16)))
+    results = take_tensors(poptorch.inferenceModel(Model(case, torch.float16))(*others_of(case, torch.float16)))
 
     for result, wanted in zip(results, expected):
         if wanted.dtype == torch.float32:
@@ -165,9 +165,9 @@ def test_results_of_integers_are_those_of_plain_pytorch_in_at_most_32_bits(popto
     inputs = [(4 * tensor + 3).to(dtype) for tensor in case.floats()]
     model = OfIntegers(case)
 
-    results = tensors_of(poptorch.inferenceModel(model)(*inputs, *case.integers))
+    results = take_tensors(poptorch.inferenceModel(model)(*inputs, *case.integers))
 
-    for result, expected in zip(results, tensors_of(model(*inputs, *case.integers))):
+    for result, expected in zip(results, take_tensors(model(*inputs, *case.integers))):
         assert result.dtype == device_dtype(expected.dtype)
         torch.testing.assert_close(result, expected.to(result.dtype), rtol=1e-5, atol=1e-6)
 

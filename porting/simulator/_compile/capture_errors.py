@@ -25,7 +25,8 @@ class CaptureRefusal(Error):
     """What a capture refused: `message` is PopTorch's text, `finding` the same as data, `str` has both."""
 
     def __init__(self, message: str, finding: Finding) -> None:
-        is_python = finding.code in _RAISED_BY_PYTHON
+        # the one that PopTorch finds in its Python part
+        is_python = finding.code == "C006"
         prefix = "'poptorch_py_error': " if is_python else ""
         super().__init__(f"{prefix}{message}\n\n{render(finding)}")
         self.message = message
@@ -49,9 +50,6 @@ class DynamicShapeRefusal(CaptureRefusal, DynamicOutputShapeException):
     __hash__ = Exception.__hash__
     __repr__ = Exception.__repr__
 
-
-# PopTorch finds these in its Python part, the others in its compiled part.
-_RAISED_BY_PYTHON = frozenset(["C006"])
 
 # Operators that have a static form, which PopTorch asks for.
 _VALUE_SIZED = {

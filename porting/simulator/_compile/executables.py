@@ -27,7 +27,7 @@ from ..errors import not_simulated
 from ..options import Options
 from .process_group import ProcessExchange, require_reachable
 
-__all__ = ["HostSide", "call_plan", "gradient_exchange", "make_executable", "with_mean_of"]
+__all__ = ["HostSide", "make_call_plan", "make_exchange", "make_executable", "place_mean"]
 
 OptimizerGroups = Tuple[Sequence[GroupSettings], Sequence[Sequence[str]]]
 
@@ -37,8 +37,8 @@ _OUTPUT_MODES = {OutputMode.Final: "final", OutputMode.EveryN: "every_n", Output
 _SYNTHETIC_DATA = ("", "zeros", "normal", "uniform")
 
 
-def call_plan(options: Options, *, training: bool, exchange: Optional[GradientExchange] = None) -> CallPlan:
-    """Return how a call under these options is made of micro-batches; `exchange` as from `gradient_exchange`."""
+def make_call_plan(options: Options, *, training: bool, exchange: Optional[GradientExchange] = None) -> CallPlan:
+    """Return how a call under these options is made of micro-batches; `exchange` as from `make_exchange`."""
     popart = options._Popart.options
     return CallPlan(
         iterations=options.device_iterations,
@@ -61,14 +61,14 @@ def call_plan(options: Options, *, training: bool, exchange: Optional[GradientEx
     )
 
 
-def with_mean_of(graph: StepGraph, plan: CallPlan, options: Options) -> CallPlan:
+def place_mean(graph: StepGraph, plan: CallPlan, options: Options) -> CallPlan:
     """Return `plan` with the mean over micro-batches taken where the options want it; it matters for halves only."""
     strategy = options.Training.meanAccumulationAndReplicationReductionStrategy
     divides_last = strategy != MeanReductionStrategy.Running and any(map(is_half, graph.graph.nodes))
     return replace(plan, divides_last=True) if divides_last else plan
 
 
-def gradient_exchange(options: Options, *, grouped: Collection[str] = ()) -> Optional[ProcessExchange]:
+def make_exchange(options: Options, *, grouped: Collection[str] = ()) -> Optional[ProcessExchange]:
     """Return what adds up gradients over the processes of the options; None for a single one.
 
     The processes meet at the first exchange: while one compiles the others may have to wait for it. Raises
@@ -117,10 +117,7 @@ def make_executable(
     observer: Optional[StepObserver],
     model: str,
 ) -> Tuple[Obtained, DeviceState]:
-    """Return the executable of `graph` that `options` ask for, and the empty state that it runs on.
-
-    `inputs` are those of a whole call; they and the host's weights are what candidates are measured with.
-    """
+    """Return the executable of `graph` that `options` ask for, to be measured with `inputs`, and its empty state."""
     request = BuildRequest(plan, replica_groups=groups, observer=observer)
     # The settings of the optimizer are told by the parts of parameters, which only a state has.
     state = make_empty_state(graph, request)

@@ -10,9 +10,9 @@ from ...capture import StepGraph
 from ...capture.graph_flow import output_nodes, tensor_memories
 from ...capture.operator_schema import declared_written_arguments
 from ...diagnostics import list_names
-from .._device.device_target import counts_as_hardware, reserved_ipus
+from .._device.device_target import count_reserved_ipus, counts_as_hardware
 from .._options.executor_options import uses_pipeline
-from .._scopes.executed_operators import executed_operators, is_convolution, operator_label
+from .._scopes.executed_operators import is_convolution, label_operator, list_executed_operators
 from .._scopes.execution_strategies import ParallelPhasedExecution
 from .._scopes.graph_scopes import GraphScopes
 from ..enums import OutputMode, OverlapMode
@@ -30,10 +30,10 @@ def check_overlap(graph: StepGraph, options: Options) -> None:
     marks = [node for node in graph.graph.nodes if _requests_overlap(node)]
     # PopTorch looks at the graph before the options, so a program with several faults gets the same message first
     for mark in marks:
-        if operator_label(mark) == "set_overlap_for_input":
+        if label_operator(mark) == "set_overlap_for_input":
             _check_overlapped_input(mark)
     for mark in marks:
-        if operator_label(mark) == "set_overlap_for_output":
+        if label_operator(mark) == "set_overlap_for_output":
             _check_overlapped_output(mark)
     if not marks:
         return
@@ -55,7 +55,7 @@ def check_overlap(graph: StepGraph, options: Options) -> None:
 
 
 def _requests_overlap(node: torch.fx.Node) -> bool:
-    if node.op != "call_function" or not operator_label(node).startswith("set_overlap_for_"):
+    if node.op != "call_function" or not label_operator(node).startswith("set_overlap_for_"):
         return False
     mode = node.args[1] if len(node.args) > 1 else node.kwargs.get("mode")
     return mode != OverlapMode.NoOverlap.value
@@ -88,12 +88,12 @@ def _check_overlapped_output(mark: torch.fx.Node) -> None:
 
 
 def check_pipeline(graph: StepGraph, scopes: GraphScopes, options: Options) -> int:
-    """Return how many IPUs one replica needs: all up to the one with the largest number.
+    """Return how many IPUs the model needs.
 
     Raises `poptorch.Error` for the first thing about blocks, `MultiConv`s and IPUs that a device would refuse. Whether
     so many IPUs are free is found out when a device is taken.
     """
-    operators = executed_operators(graph.graph, with_bodies=True)
+    operators = list_executed_operators(graph.graph, with_bodies=True)
     if scopes.has_nested_multi_conv:
         raise native_error("Nested poptorch.MultiConv is not supported.")
     filled = {
@@ -115,18 +115,18 @@ def check_pipeline(graph: StepGraph, scopes: GraphScopes, options: Options) -> i
                 "When phases are executed in parallel: even phases must run on even IPUs and odd phases on odd IPUs"
             )
     ipus = [node.meta["ipu"] for node in placed]
-    ipus_per_replica: int = 1 + max(ipus, default=0)
-    num_ipus = ipus_per_replica * options.replication_factor
+    # a replica has all up to the one with the largest number
+    num_ipus: int = (1 + max(ipus, default=0)) * options.replication_factor
     if num_ipus > _MAX_IPUS:
         raise native_error(
             f"Too many IPUs requested ({num_ipus}). Experiments that need more than {_MAX_IPUS} IPUs require "
             "distributed execution."
         )
     if counts_as_hardware(options):
-        reserved_ipus(num_ipus, may_round=options.auto_round_num_ipus)
+        count_reserved_ipus(num_ipus, may_round=options.auto_round_num_ipus)
     if uses_pipeline(options):
         _check_pipeline_size(ipus, options, is_training=graph.mode == "training")
-    return ipus_per_replica
+    return num_ipus
 
 
 def _check_pipeline_size(ipus: List[int], options: Options, *, is_training: bool) -> None:

@@ -140,7 +140,7 @@ def _find_lacking(call: OperatorCall) -> Optional[str]:
     if name == "pad" and call.arguments["mode"] == "reflect" and len(call.arguments["pad"]) > 4:
         return "reflection_pad3d"
     is_xor = name in ("bitwise_xor", "__xor__", "__ixor__")
-    return "bitwise_xor" if is_xor and all(tensor.dtype == torch.bool for tensor in call.tensors()) else None
+    return "bitwise_xor" if is_xor and all(tensor.dtype == torch.bool for tensor in call.list_tensors()) else None
 
 
 def _refuse_call(message: str, node: torch.fx.Node) -> NoReturn:

@@ -17,8 +17,6 @@ from ..errors import createPoptorchError, native_error
 __all__ = ["ProcessExchange", "connect", "require_reachable"]
 
 _RENDEZVOUS = "PORTING_RENDEZVOUS"
-_TIMEOUT = "PORTING_EXCHANGE_TIMEOUT"
-_DEFAULT_TIMEOUT_SECONDS = 1800.0
 _KIND = "popdist_error"
 # gloo's words for a process that is gone
 _CLOSED = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused")
@@ -65,7 +63,7 @@ def require_reachable(index: int, size: int) -> Optional[str]:
 
 
 def _read_timeout_seconds() -> float:
-    return float(os.environ.get(_TIMEOUT, _DEFAULT_TIMEOUT_SECONDS))
+    return float(os.environ.get("PORTING_EXCHANGE_TIMEOUT", 1800.0))
 
 
 class ProcessExchange:
@@ -106,8 +104,15 @@ class ProcessExchange:
         weights = self._weights
         if not weights:
             return
+        rows = []
+        for weight in weights.values():
+            # two numbers that differ, in all likelihood, where tensors differ: the second is weighted by place, because
+            # weights in another order have the same sum
+            values = weight.detach().double().flatten()
+            ramp = torch.linspace(1.0, 2.0, values.numel(), dtype=values.dtype)
+            rows.append(torch.stack([values.sum(), ramp.dot(values)]))
         # NaN is unequal to itself, and would make all processes differ from all others
-        lowest = torch.stack([_compute_fingerprint(weight) for weight in weights.values()]).nan_to_num(0.0)
+        lowest = torch.stack(rows).nan_to_num(0.0)
         highest = lowest.clone()
         distributed.all_reduce(lowest, op=distributed.ReduceOp.MIN)
         distributed.all_reduce(highest, op=distributed.ReduceOp.MAX)
@@ -123,10 +128,3 @@ class ProcessExchange:
                 len(unequal),
                 different[0],
             )
-
-
-def _compute_fingerprint(weight: torch.Tensor) -> torch.Tensor:
-    """Return two numbers that differ, in all likelihood, where tensors differ."""
-    # The second is weighted by place: weights in another order have the same sum.
-    values = weight.detach().double().flatten()
-    return torch.stack([values.sum(), torch.linspace(1.0, 2.0, values.numel(), dtype=values.dtype).dot(values)])

@@ -34,12 +34,12 @@ from .._graph.graph_files import export_graph, trace_graph
 from .._logging import cpp_log, logger, set_max_repeat_logs
 from .._options.simulator_options import read_extras
 from .._options.validation import validate_options
-from .._scopes.graph_scopes import GraphScopes, scoped_tracing
+from .._scopes.graph_scopes import GraphScopes, trace_in_scopes
 from .._weights.replica_parameters import find_replica_groups, put_one_group_in_place
 from ..errors import createPoptorchError, native_error
 from ..options import Options
 from .capture_errors import log_coercions, make_vendor_error
-from .executables import HostSide, call_plan, gradient_exchange, make_executable, with_mean_of
+from .executables import HostSide, make_call_plan, make_exchange, make_executable, place_mean
 from .graph_checks import check_overlap, check_pipeline, refuse_written_buffers
 from .operator_checks import check_operators
 
@@ -65,15 +65,10 @@ class CompiledModel:
     obtained: Obtained
     state: DeviceState
     plan: CallPlan
-    ipus_per_replica: int = 1
+    num_ipus: int = 1
     anchors: Optional[Anchors] = None
     capture_again: Optional[Callable[[], StepGraph]] = None
     capture_seconds: float = 0.0
-
-    @property
-    def num_ipus(self) -> int:
-        """How many IPUs the model needs."""
-        return self.plan.replicas * self.ipus_per_replica
 
 
 def announce_compilation(bound: BoundArguments, options: Options) -> None:
@@ -118,11 +113,13 @@ def _trace_and_build(model: nn.Module, bound: BoundArguments, options: Options, 
         set_max_repeat_logs(options.max_repeat_logs)
         _check_settings(model, options)
         groups = find_replica_groups(model, host.per_replica, options.replication_factor)
-        exchange = gradient_exchange(options, grouped=groups) if host.is_training else None
-        plan = call_plan(options, training=host.is_training, exchange=exchange)
+        exchange = make_exchange(options, grouped=groups) if host.is_training else None
+        plan = make_call_plan(options, training=host.is_training, exchange=exchange)
         report(0, 100)
         # A step is traced on one micro-batch: the plan of a call repeats it for the others.
-        micro = bound.with_tensors([_take_first_rows(tensor, plan.num_slices, options) for tensor in bound.tensors()])
+        micro = bound.replace_tensors(
+            [_take_first_rows(tensor, plan.num_slices, options) for tensor in bound.list_tensors()]
+        )
         capture = partial(_capture_step, model, options, training=host.is_training, groups=groups)
         scopes = GraphScopes(source_excludes=options._source_location_excludes)
         started = perf_counter()
@@ -132,8 +129,8 @@ def _trace_and_build(model: nn.Module, bound: BoundArguments, options: Options, 
             raise make_vendor_error(error) from None
         capture_seconds = perf_counter() - started
         report(60, 100)
-        ipus_per_replica = _check_graph(graph, model, scopes, options)
-        plan = with_mean_of(graph, plan, options)
+        num_ipus = _check_graph(graph, model, scopes, options)
+        plan = place_mean(graph, plan, options)
         anchors = find_anchors(graph, options, plan, host.optimizer_names) if options.anchored_tensors else None
         # The graph that runs may differ from the one that is shown and saved: anchors are further outputs of it, and
         # the computation order may repeat operators.
@@ -144,7 +141,7 @@ def _trace_and_build(model: nn.Module, bound: BoundArguments, options: Options, 
             plan,
             options,
             host,
-            inputs=bound.tensors(),
+            inputs=bound.list_tensors(),
             groups=groups,
             observer=None if anchors is None else anchors.observer,
             model=getattr(model, "_porting_model_name", type(model).__name__),
@@ -161,15 +158,15 @@ def _trace_and_build(model: nn.Module, bound: BoundArguments, options: Options, 
             is_trained = any(info.requires_grad for info in graph.parameters)
             if graph.has_loss and is_trained and not graph.loss_has_gradient:
                 logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")
-            log_coercions(graph, model, bound.tensors())
+            log_coercions(graph, model, bound.list_tensors())
         # without its memory: a later capture needs only shapes, and the batch may be large
-        outline = micro.with_tensors([without_memory(tensor) for tensor in micro.tensors()])
+        outline = micro.replace_tensors([without_memory(tensor) for tensor in micro.list_tensors()])
         return CompiledModel(
             graph,
             obtained,
             state,
             plan,
-            ipus_per_replica,
+            num_ipus,
             anchors,
             capture_again=lambda: capture(outline, GraphScopes(source_excludes=options._source_location_excludes)),
             capture_seconds=capture_seconds,
@@ -237,26 +234,26 @@ def _capture_step(
             prints="unavailable",
             host_features="ignored" if allowed is None else "computed",
             allowed=allowed or (),
-            around_forward=lambda: scoped_tracing(
+            around_forward=lambda: trace_in_scopes(
                 scopes, model, options._execution_strategy, names_modules=options._module_namescope_enabled
             ),
-            node_facts=scopes.node_facts,
+            node_facts=scopes.read_node_facts,
             listener=listener,
             autocast=read_extras(options).autocast,
         )
 
 
 def _check_graph(graph: StepGraph, model: nn.Module, scopes: GraphScopes, options: Options) -> int:
-    """Refuse what the device cannot do, in PopTorch's order; return how many IPUs a replica needs."""
+    """Refuse what the device cannot do, in PopTorch's order; return how many IPUs the model needs."""
     check_operators(graph, model)
     check_overlap(graph, options)
-    ipus_per_replica = check_pipeline(graph, scopes, options)
+    num_ipus = check_pipeline(graph, scopes, options)
     refuse_written_buffers(graph, options)
     if trouble.injections:
         trouble.strike(trouble.Moment.COMPILE, training=graph.mode == "training")
     if options._Popart.options.get("groupNormStridedChannelGrouping"):
         stride_group_norms(graph)
-    return ipus_per_replica
+    return num_ipus
 
 
 def _write_profile(options: Options, *, training: bool) -> None:

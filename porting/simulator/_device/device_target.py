@@ -29,28 +29,27 @@ __all__ = [
     "Claim",
     "check_target",
     "claim_device",
+    "count_reserved_ipus",
+    "count_simulated_ipus",
     "counts_as_hardware",
-    "device_table",
     "find_hardware_version",
     "is_offline",
-    "num_simulated_ipus",
+    "list_devices",
     "read_simulated_version",
-    "refusal",
     "refuse_to_run",
-    "reserved_ipus",
     "uses_ipu_model",
     "waits_for_ipus",
+    "write_refusal",
 ]
 
 # The clock of the IPUs by architecture, from the vendor's data sheets: GC200 and Bow.
 CLOCK_HERTZ = {2: 1.33e9, 21: 1.85e9}
 # A Pod64: as many as one process can use.
 _DEFAULT_NUM_IPUS = 64
-_GC200, _BOW = 2, 21
 _VERSIONS = {
     **dict.fromkeys(["", "0"], 0),
-    **dict.fromkeys(["1", "bow", "21", "ipu21"], _BOW),
-    **dict.fromkeys(["2", "gc200", "ipu2", "mk2"], _GC200),
+    **dict.fromkeys(["1", "bow", "21", "ipu21"], 21),
+    **dict.fromkeys(["2", "gc200", "ipu2", "mk2"], 2),
 }
 # The generations that the IPU model can be asked to imitate.
 _MODEL_VERSIONS = ("ipu1", "ipu2", "ipu21")
@@ -91,7 +90,7 @@ def refuse_to_run(options: Options) -> None:
 
 def find_hardware_version(num_ipus: int = 1) -> int:
     """Return the architecture of the hardware, 21 for Bow and 2 for GC200; 0 without so many IPUs or with a model."""
-    if _find_model_variable() or num_ipus > num_simulated_ipus():
+    if _find_model_variable() or num_ipus > count_simulated_ipus():
         return 0
     return read_simulated_version()
 
@@ -108,7 +107,7 @@ def read_simulated_version() -> int:
     return _VERSIONS[name]
 
 
-def num_simulated_ipus() -> int:
+def count_simulated_ipus() -> int:
     """Return how many simulated IPUs the machine has."""
     text = os.environ.get("PORTING_SIM_IPUS", "")
     if not text:
@@ -178,9 +177,9 @@ def claim_device(options: Options, num_ipus: int) -> Optional[Claim]:
     """
     if not counts_as_hardware(options):
         return None
-    wanted = reserved_ipus(num_ipus, may_round=options.auto_round_num_ipus)
+    wanted = count_reserved_ipus(num_ipus, may_round=options.auto_round_num_ipus)
     device_id = options.ipu_id if options.exists("ipu_id") else None
-    table = device_table(num_simulated_ipus())
+    table = list_devices(count_simulated_ipus())
     # a device of the table that has another size than the model needs cannot be had by its number either
     chosen = table if device_id is None else table[device_id : device_id + 1] if device_id >= 0 else []
     candidates = [ipus for ipus in chosen if len(ipus) == wanted]
@@ -195,12 +194,12 @@ def claim_device(options: Options, num_ipus: int) -> Optional[Claim]:
                 _taken.update(ipus)
                 return Claim(ipus)
             if not candidates or not waits_for_ipus():
-                total = num_simulated_ipus()
+                total = count_simulated_ipus()
                 reason = f"the simulated machine has {total} (PORTING_SIM_IPUS), {len(_taken)} of them attached"
                 if device_id is None:
-                    raise native_error(refusal(f"{wanted} IPU(s)", reason))
+                    raise native_error(write_refusal(f"{wanted} IPU(s)", reason))
                 what = f"device Id {device_id} with {wanted} IPU(s)"
-                raise native_error(refusal(what, f"maybe the device is already attached? {reason}"))
+                raise native_error(write_refusal(what, f"maybe the device is already attached? {reason}"))
             if not has_warned:
                 cpp_log("warning", "No IPU available, sleeping until one is free (POPTORCH_WAIT_FOR_IPU is set)")
                 has_warned = True
@@ -216,17 +215,17 @@ def waits_for_ipus() -> bool:
     return _is_switched_on("POPTORCH_WAIT_FOR_IPU")
 
 
-def refusal(what: str, reason: str) -> str:
+def write_refusal(what: str, reason: str) -> str:
     """Return the message for a device that cannot be had."""
     return f"Failed to acquire {what}: {reason}"
 
 
-def reserved_ipus(num_ipus: int, *, may_round: bool) -> int:
+def count_reserved_ipus(num_ipus: int, *, may_round: bool) -> int:
     """Return how many IPUs are reserved for a model on `num_ipus`: a power of two.
 
     Raises `poptorch.Error` if that is another number and the options do not allow to round.
 
-    >>> reserved_ipus(3, may_round=True)
+    >>> count_reserved_ipus(3, may_round=True)
     4
     """
     # The vendor's machines hand out IPUs in powers of two.
@@ -243,10 +242,10 @@ def reserved_ipus(num_ipus: int, *, may_round: bool) -> int:
     return reserved
 
 
-def device_table(num_ipus: int) -> List[Tuple[int, ...]]:
+def list_devices(num_ipus: int) -> List[Tuple[int, ...]]:
     """Return the IPUs behind each device number: first every single one, then the pairs, the fours and so on.
 
-    >>> device_table(4)
+    >>> list_devices(4)
     [(0,), (1,), (2,), (3,), (0, 1), (2, 3), (0, 1, 2, 3)]
     """
     table: List[Tuple[int, ...]] = []

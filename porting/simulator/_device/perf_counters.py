@@ -27,8 +27,6 @@ __all__ = [
     "measure_latency",
 ]
 
-_LEAST_COMPILATION_TIME = datetime.timedelta(seconds=1)
-
 EVENTS = ("input", "input_complete", "output", "output_complete")
 
 # Input handed over, run started, run ended, outputs handed back.
@@ -94,7 +92,7 @@ def measure_compilation(options: Options) -> datetime.timedelta:
     if not options._show_compilation_progress_bar:
         raise createPoptorchError("Please set showCompilationProgressBar option to obtain compilation time.")
     measured = read_extras(options).progress_bar.compilation_time or datetime.timedelta(0)
-    return measured + _LEAST_COMPILATION_TIME
+    return measured + datetime.timedelta(seconds=1)
 
 
 def _time_steps(plan: CallPlan, times: CallTimes) -> Tuple[List[Tuple[float, float]], List[Tuple[float, float]]]:

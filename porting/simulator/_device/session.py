@@ -21,12 +21,12 @@ from .._args_parser import ArgsParser, BoundArguments, CompiledSignature
 from .._compile.executables import HostSide
 from .._compile.program import CompiledModel, announce_compilation, compile_model
 from .._logging import cpp_log, logger
-from .._optimizer.device_optimizer import DeviceOptimizer, parameter_names
+from .._optimizer.device_optimizer import DeviceOptimizer, name_parameters
 from .._weights.host_weights import (
     download_weights,
     fetch_other_owners,
     find_owner,
-    plain_views,
+    read_plain_views,
     unwrap_model,
     upload_weights,
     wrap_model,
@@ -92,16 +92,12 @@ class DeviceSession:
     # -- compiling -----------------------------------------------------------------------------------------------------
 
     def compile(self, bound: BoundArguments, *, check_graph: Callable[[StepGraph], None] = lambda _graph: None) -> None:
-        """Compile for the arguments `bound`, and attach unless the device is offline.
-
-        `check_graph` may refuse what was traced. If that fails the session stays as it is; else what it was compiled to
-        before is destroyed.
-        """
+        """Compile for `bound`, and attach unless the device is offline; if `check_graph` refuses, nothing changes."""
         options = self.options
         announce_compilation(bound, options)
         self.wrap_user_model()
         if self.is_training:
-            self.optimizer.require_own(parameter_names(self.user_model))
+            self.optimizer.require_own(name_parameters(self.user_model))
         compiled = compile_model(self.model, bound, options, self._describe_host(), check_graph)
         # not before: while the compilation could fail, the executable of before was still needed
         self.destroy()
@@ -111,7 +107,7 @@ class DeviceSession:
         self.compiled, self.signature = compiled, CompiledSignature(bound)
         self.random.is_behind = False
         if not is_offline(options):
-            self._attach()
+            self._take_device()
 
     def wrap_user_model(self) -> None:
         """Let the host's tensors fetch what the device has trained when somebody looks at them; only in training."""
@@ -119,17 +115,19 @@ class DeviceSession:
             wrap_model(self.user_model, self.owner)
 
     def _describe_host(self) -> HostSide:
-        def weights() -> Mapping[str, torch.Tensor]:
+        def read_weights() -> Mapping[str, torch.Tensor]:
             fetch_other_owners(self.user_model, self.owner)  # only if somebody asks for the weights
-            return plain_views(self.user_model)
+            return read_plain_views(self.user_model)
 
-        optimizer, model, trains = self.optimizer, self.user_model, self.is_training
+        def list_groups(state: DeviceState) -> Any:
+            return self.optimizer.list_groups(state, name_parameters(self.user_model))
+
         return HostSide(
-            is_training=trains,
-            optimizer_type=optimizer.settings.get("optimizer_type"),
-            optimizer_groups=lambda state: optimizer.groups_on(state, parameter_names(model)) if trains else ((), ()),
-            optimizer_names=lambda: optimizer.list_names(model),
-            weights=weights,
+            is_training=self.is_training,
+            optimizer_type=self.optimizer.settings.get("optimizer_type"),
+            optimizer_groups=list_groups if self.is_training else lambda _state: ((), ()),
+            optimizer_names=lambda: self.optimizer.list_names(self.user_model),
+            weights=read_weights,
             per_replica=self.per_replica,
         )
 
@@ -145,7 +143,7 @@ class DeviceSession:
         self.compiled = None
         self.signature = None
         self.call_times = None
-        self._release()
+        self._release_device()
 
     # -- the device ----------------------------------------------------------------------------------------------------
 
@@ -156,9 +154,9 @@ class DeviceSession:
             raise AssertionError("Trying to attach to an offline device (ConnectionType.Never)")
         if self.is_attached:
             raise createPoptorchError("Device is already attached")
-        self._attach()
+        self._take_device()
 
-    def _attach(self) -> None:
+    def _take_device(self) -> None:
         """Take the device, and send it the weights, the optimizer and the random state."""
         compiled = self.require_compiled()
         if trouble.injections:
@@ -169,11 +167,11 @@ class DeviceSession:
             self._note_that_host_is_current()
             self.send_weights()
             if self.is_training:
-                self.optimizer.attach(parameter_names(self.user_model), compiled.state)
+                self.optimizer.attach(name_parameters(self.user_model), compiled.state)
             self.is_attached = True
             self.random.send(compiled.state)
         except BaseException:
-            self._release()
+            self._release_device()
             raise
 
     def detach(self) -> None:
@@ -183,19 +181,20 @@ class DeviceSession:
         if self.owner is not None:
             fetch((self.owner,))
             self.optimizer.detach()
-        self._release()
+        self._release_device()
 
     def lose_device(self) -> None:
         """Be as after the loss of the device: detached, with the weights and the state of the last copies."""
         state = self.require_compiled().state
         self._note_that_host_is_current()
         self.random.is_behind = False
-        self._release()
+        self._release_device()
         upload_weights(self.user_model, state)
         state.slots.clear()
-        self.optimizer.forget_device_state()
+        if self.optimizer.synced is not None:
+            self.optimizer.synced.host_state_is_dirty = False
 
-    def _release(self) -> None:
+    def _release_device(self) -> None:
         """Give the IPUs back; nothing is fetched."""
         self.is_attached = False
         claim, self._claim = self._claim, None
@@ -210,7 +209,7 @@ class DeviceSession:
         assert signature is not None
         entered = perf_counter()
         signature.check(bound)
-        hosts = bound.tensors(like=signature.arguments)
+        hosts = bound.list_tensors(like=signature.arguments)
         inputs = [self._convert_input(tensor) for tensor in hosts]
         synced = self.optimizer.synced
         if synced is not None and synced.ipu_state_is_dirty:
@@ -218,13 +217,13 @@ class DeviceSession:
         if trouble.injections:
             trouble.strike(trouble.Moment.CALL, training=self.is_training, subject=self)
         anchors = compiled.anchors
-        if anchors is not None:
-            anchors.begin(compiled.plan)
+        if anchors is not None and anchors.observer is not None:
+            anchors.observer.begin(compiled.plan)
         started = perf_counter()
-        results = self._execute(compiled, inputs)
+        results = self._run_program(compiled, inputs)
         ended = perf_counter()
         if anchors is not None:
-            self.anchor_memory = anchors.take(results, self.optimizer.hyper_parameters(), compiled.plan)
+            self.anchor_memory = anchors.take(results, self.optimizer.read_hyper_parameters(), compiled.plan)
         if trouble.injections:
             trouble.strike(trouble.Moment.RESULT, training=self.is_training, subject=self, results=results)
         outputs = _hand_back(compiled.graph, hosts, results)
@@ -233,7 +232,7 @@ class DeviceSession:
             cpp_log("info", f"Total number of IPU cycles: {count_cycles(self.call_times, self.options)}")
         return outputs
 
-    def _execute(self, compiled: CompiledModel, inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+    def _run_program(self, compiled: CompiledModel, inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
         """Run the program, and note what is newer on the device then."""
         optimizer, owner = self.optimizer, self.owner
         try:
@@ -330,7 +329,7 @@ class DeviceSession:
         self.optimizer.leave_device()
         if self.compiled is not None and self.owner.is_ahead:
             tensors = {host.name: host.tensor for host in host_tensors(self.user_model)}
-            self.owner.leave_behind(self.compiled.state, tensors)
+            self.owner.left_behind = (self.compiled.state, tensors)
 
     # -- optimizer and random stream -----------------------------------------------------------------------------------
 
@@ -338,7 +337,7 @@ class DeviceSession:
         """Hand the optimizer's settings, and a state that was loaded into it, to the device if it is attached."""
         self.optimizer.take(optimizer)
         if self.compiled is not None and self.is_attached:
-            self.optimizer.upload_settings(parameter_names(self.user_model))
+            self.optimizer.upload_settings(name_parameters(self.user_model))
             self._upload_optimizer_state()
 
     def _upload_optimizer_state(self) -> None:

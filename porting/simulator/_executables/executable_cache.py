@@ -54,9 +54,8 @@ def keep_executable(graph: StepGraph, options: Options, *, settings: Any) -> Non
 def lock_compilation(model: nn.Module, options: Options) -> Iterator[bool]:
     """Let one process of a distributed run after the other compile `model`; yields whether this one is the first.
 
-    The compiler does not ask that: programs do that take the lock themselves, as `distributedCacheLock`.
-    The lock is a file in the cache folder, named after the model; each process adds a character, and the last one
-    removes the file. A single process needs no lock, nor do processes without a cache: they get a warning instead.
+    The lock, `distributedCacheLock` for programs, is a file in the cache folder, named after the model; each process
+    adds a character, and the last one removes it. A single process needs none; without a cache there is a warning.
     """
     num_processes = options.Distributed.numProcesses
     folder = find_cache_folder(options)

@@ -85,7 +85,7 @@ def load_executable(session: DeviceSession, filename: FileName, data: Optional[P
             )
 
     try:
-        session.compile(signature.example(), check_graph=check)
+        session.compile(signature.make_example(), check_graph=check)
     except Error as error:
         if data.options is not None:
             # counts of micro-batches decide the shapes of a graph

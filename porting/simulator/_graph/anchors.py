@@ -48,11 +48,6 @@ class Anchors:
     observer: Optional[StepObserver]
     hyper_parameters: Mapping[str, str]
 
-    def begin(self, plan: CallPlan) -> None:
-        """Expect a call of `plan`."""
-        if self.observer is not None:
-            self.observer.begin(plan)
-
     def take(
         self, results: List[torch.Tensor], values: Mapping[str, torch.Tensor], plan: CallPlan
     ) -> Dict[str, torch.Tensor]:

@@ -9,9 +9,9 @@ import torch
 from ...capture import StepGraph, find_losses
 from ...engines.calls.step_anchors import StepValue
 from ...engines.recompute.values_for_backward import list_trained_parameters
-from .._scopes.executed_operators import executed_operators, is_convolution, operator_label, result_nodes
+from .._scopes.executed_operators import is_convolution, label_operator, list_executed_operators, list_results
 
-__all__ = ["find_gradient_types", "find_operator_types", "name_step_values", "name_tensors", "update_types"]
+__all__ = ["find_gradient_types", "find_operator_types", "find_update_types", "name_step_values", "name_tensors"]
 
 # Types that differ from the ATen name in camel case, with the names of the operators that become them.
 _NAMES_BY_TYPE: Dict[str, str] = {
@@ -60,11 +60,8 @@ _TYPES = {name: kind for kind, names in _NAMES_BY_TYPE.items() for name in names
 
 
 def find_operator_types(node: torch.fx.Node) -> Tuple[str, ...]:
-    """Return the types of the compiler's operators that `node` becomes, in order; the last one has its result.
-
-    A linear layer is a product and, with a bias, a sum; in-place operators have the type of the others.
-    """
-    label = operator_label(node)
+    """Return the types of the compiler's operators that `node` becomes, in order; the last one has its result."""
+    label = label_operator(node)
     name = label[:-1] if label.endswith("_") and not label.endswith("__") else label
     if name == "linear":
         has_bias = len(node.args) > 2 and node.args[2] is not None
@@ -90,10 +87,10 @@ def find_gradient_types(operator_type: str) -> Tuple[str, ...]:
     return (f"{operator_type}Grad",)
 
 
-def update_types(optimizer: str, *, has_momentum: bool) -> Tuple[str, ...]:
+def find_update_types(optimizer: str, *, has_momentum: bool) -> Tuple[str, ...]:
     """Return the types of the operators that update one parameter, for the name of an optimizer on the device.
 
-    >>> update_types("SGD1", has_momentum=False)
+    >>> find_update_types("SGD1", has_momentum=False)
     ('SGD0VarUpdate',)
     """
     # without momentum PopART has one form of SGD, whatever the optimizer was asked for
@@ -117,10 +114,10 @@ def name_tensors(graph: StepGraph) -> Dict[str, torch.fx.Node]:
         for info, node in zip(graph.entering, graph.placeholders)
     ]
     named += [("loss", loss) for loss in losses]
-    for node in executed_operators(graph.graph):
+    for node in list_executed_operators(graph.graph):
         if node not in losses:
             kind = f"{node.meta.get('name_scope', '')}{find_operator_types(node)[-1]}"
-            named += [(f"{kind}:{number}", result) for number, result in enumerate(result_nodes(node))]
+            named += [(f"{kind}:{number}", result) for number, result in enumerate(list_results(node))]
     found: Dict[str, torch.fx.Node] = {}
     counts: Counter[str] = Counter()
     for name, node in named:

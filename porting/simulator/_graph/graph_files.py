@@ -27,24 +27,20 @@ from ...engines.recompute.values_for_backward import find_nodes_with_gradient, l
 from ...support.atomic_files import write_atomically
 from .._logging import cpp_log, cpp_log_enabled
 from .._scopes.executed_operators import (
-    executed_operators,
     is_convolution,
     is_mark,
-    operand_nodes,
-    operator_label,
-    result_nodes,
+    label_operator,
+    list_executed_operators,
+    list_operands,
+    list_results,
 )
 from .compiler_names import find_gradient_types, find_operator_types, name_tensors
 
-__all__ = ["GRAPH_FORMAT", "export_graph", "graph_ir", "hash_record", "make_graph_record", "trace_graph"]
+__all__ = ["GRAPH_FORMAT", "export_graph", "hash_record", "make_graph_record", "render_ir", "trace_graph"]
 
 # raised with each change of what the record holds: executables of another format are refused, not misread
 GRAPH_FORMAT = 3
 
-_PROTO_FILE = "POPTORCH_EXPORT_PROTO_FILE"
-_MAX_LINES = "POPTORCH_MAX_GRAPH_LEN"
-_DEFAULT_MAX_LINES = 10
-_AS_COMPRESSED = "POPTORCH_EXPORT_PROTO_AS_BINARY"
 _TYPES = {torch.float16: "FLOAT16", torch.float32: "FLOAT", torch.int32: "INT32", torch.bool: "BOOL"}
 
 
@@ -65,10 +61,10 @@ def hash_record(record: Mapping[str, Any], *, settings: Any = None) -> str:
 
 def export_graph(graph: StepGraph) -> None:
     """Write `graph` to the file that ``POPTORCH_EXPORT_PROTO_FILE`` names, as text or as its compressed record."""
-    name = os.environ.get(_PROTO_FILE)
+    name = os.environ.get("POPTORCH_EXPORT_PROTO_FILE")
     if not name:
         return
-    if _AS_COMPRESSED in os.environ:
+    if "POPTORCH_EXPORT_PROTO_AS_BINARY" in os.environ:
         content = zlib.compress(json.dumps(make_graph_record(graph)).encode())
     else:
         content = f"# {graph.mode} graph of the simulator, format {GRAPH_FORMAT}\n{graph}\n".encode()
@@ -80,14 +76,14 @@ def trace_graph(graph: StepGraph) -> None:
     # asked first: the text of a large graph is costly
     if not cpp_log_enabled("trace"):
         return
-    text = os.environ.get(_MAX_LINES, "")
-    most = int(text) if text.lstrip("-").isdigit() else _DEFAULT_MAX_LINES
+    text = os.environ.get("POPTORCH_MAX_GRAPH_LEN", "")
+    most = int(text) if text.lstrip("-").isdigit() else 10
     lines = str(graph).splitlines()
     for line in lines[-most:] if most > 0 else lines:
         cpp_log("trace", line)
 
 
-def graph_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
+def render_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
     """Return the JSON text of `graph`; `update_types` are the operators that update one parameter in training."""
     names = {node: name for name, node in name_tensors(graph).items()}
     operators = list(_make_forward_entries(graph.graph, names, find_nodes_with_gradient(graph)))
@@ -116,7 +112,7 @@ def _list_body_graphs(graph: torch.fx.Graph, names: Dict[torch.fx.Node, str]) ->
     found: Dict[str, List[Entry]] = {}
     for node in graph.nodes:
         for number, body in enumerate(bodies_of(node)):
-            key = f"{names.get(result_nodes(node)[0], node.name)}_body_{number}"
+            key = f"{names.get(list_results(node)[0], node.name)}_body_{number}"
             found[key] = list(_make_forward_entries(body.graph, {}, set()))
             found.update({f"{key}/{inner}": entries for inner, entries in _list_body_graphs(body.graph, {}).items()})
     return found
@@ -126,7 +122,7 @@ def _make_forward_entries(
     graph: torch.fx.Graph, names: Dict[torch.fx.Node, str], with_gradient: Set[torch.fx.Node]
 ) -> Iterator[Entry]:
     names = dict(names)
-    operators = executed_operators(graph)
+    operators = list_executed_operators(graph)
     multi_convs: Dict[int, List[torch.fx.Node]] = {}
     for node in operators:
         if is_convolution(node) and "multi_conv" in node.meta:
@@ -144,8 +140,8 @@ def _make_forward_entries(
 
 
 def _make_operator_entries(node: torch.fx.Node, names: Dict[torch.fx.Node, str], has_gradient: bool) -> Iterator[Entry]:
-    inputs = [_describe_tensor(item, names) for item in operand_nodes(node)]
-    outputs = [_describe_tensor(result, names) for result in result_nodes(node)]
+    inputs = [_describe_tensor(item, names) for item in list_operands(node)]
+    outputs = [_describe_tensor(result, names) for result in list_results(node)]
     *first, last = find_operator_types(node)
     for kind in first:  # a product before a sum, which takes the last operand
         product = [{"name": f"{node.meta.get('name_scope', '')}{kind}:0/{node.name}"}]
@@ -156,7 +152,7 @@ def _make_operator_entries(node: torch.fx.Node, names: Dict[torch.fx.Node, str],
 
 def _make_multi_entry(members: Sequence[torch.fx.Node], names: Dict[torch.fx.Node, str], has_gradient: bool) -> Entry:
     first = members[0]
-    inputs = [_describe_tensor(item, names) for node in members for item in operand_nodes(node)]
+    inputs = [_describe_tensor(item, names) for node in members for item in list_operands(node)]
     outputs = [_describe_tensor(node, names) for node in members]
     settings = {name: _to_text(value) for name, value in first.meta["multi_conv"].items() if name != "number"}
     return _make_entry("MultiConv", first, inputs, outputs, {**_list_attributes(first), **settings}, has_gradient)
@@ -206,7 +202,7 @@ def _list_attributes(node: torch.fx.Node) -> Dict[str, Any]:
         attributes["__ipu_number"] = _to_text(node.meta["ipu"])
         attributes["__pipeline_stage"] = _to_text(node.meta["stage"])
         attributes["__execution_phase"] = _to_text(node.meta["phase"])
-    for result in result_nodes(node):
+    for result in list_results(node):
         attributes.update(_read_marks(result))
     for name, entries in node.meta.get("attributes", {}).items():
         attributes[name] = {key: _to_text(value) for key, value in entries.items()}
@@ -218,7 +214,7 @@ def _read_marks(tensor: torch.fx.Node) -> Dict[str, str]:
     found: Dict[str, str] = {}
     for user in tensor.users:
         if is_mark(user):
-            names = _MARKED.get(operator_label(user), ())
+            names = _MARKED.get(label_operator(user), ())
             found.update(zip(names, map(_to_text, user.args[1:])))
             found.update(_read_marks(user))
     return found

@@ -102,7 +102,7 @@ class AsynchronousDataAccessor:
 
     def __iter__(self) -> AsynchronousDataAccessor:
         """Begin an epoch, with the first element again if the current one was not iterated to its end."""
-        worker = self._running_worker()
+        worker = self._require_worker()
         # until the epoch ends: an iterator over this accessor may be all that is left of a loader
         self._epoch_owner = self._find_dataset()
         if self._is_idle:
@@ -124,10 +124,10 @@ class AsynchronousDataAccessor:
             iter(self)
         # only now: the program works on the tensors of an element until it asks for the next one
         self._release_held_slot()
-        worker = self._running_worker()
+        worker = self._require_worker()
         # before the wait: an interrupted one is followed by a restart
         self._is_used = True
-        event = worker.next_event_of(self._generation)
+        event = worker.wait_for_event(self._generation)
         slot = self._held_slot = self._next_slot
         self._next_slot = (slot + 1) % self._settings.buffer_size
         if event.kind == MessageKind.END_OF_EPOCH:
@@ -140,10 +140,10 @@ class AsynchronousDataAccessor:
 
     def _release_held_slot(self) -> None:
         if self._held_slot is not None:
-            self._running_worker().release(self._held_slot)
+            self._require_worker().release(self._held_slot)
             self._held_slot = None
 
-    def _running_worker(self) -> LoadingProcess:
+    def _require_worker(self) -> LoadingProcess:
         if self._worker is None or not self._finalizer.still_active():
             raise createPoptorchError("The AsynchronousDataAccessor was terminated.")
         return self._worker

@@ -31,10 +31,7 @@ _storage_use_count: Any = getattr(torch._C, "_storage_Use_Count", None)
 
 
 class BatchReader:
-    """Reads batches from `source` in the place of torch's fetcher `ordinary`, which gets what is no list of its rows.
-
-    Once `list_rows` was called, it gets what that listed.
-    """
+    """Reads batches from `source` in the place of torch's fetcher `ordinary`, which gets what is no list of rows."""
 
     def __init__(self, source: RowSource, ordinary: Any, memory: BatchMemory, *, is_one_tensor: bool) -> None:
         self._source, self._ordinary, self._memory = source, ordinary, memory

@@ -100,7 +100,7 @@ class DataProducer:
         if element is nothing:
             raise createPoptorchError("The Dataset is empty")
         self._structure = ElementStructure(element)
-        tensors = self._structure.tensors_of(element)
+        tensors = self._structure.take_tensors(element)
         self._ring = DataRing(tensors, self._settings.buffer_size, self._settings.rebatched_size)
         if self._settings.rebatched_size is None:
             # in its slot before the program can look at the ring
@@ -126,7 +126,7 @@ class DataProducer:
         for element in self._epochs.elements:
             # before anything is written: what was loaded for an epoch that is given up must not reach the ring
             self._obey_commands()
-            tensors = self._structure.tensors_of(element)
+            tensors = self._structure.take_tensors(element)
             if self._settings.rebatched_size is None:
                 self._wait_for_free_slot()
                 is_short = self._ring.write(self._slot, tensors)
@@ -248,5 +248,5 @@ def _remember_order(dataset: Any) -> List[Callable[[], Any]]:
         if isinstance(dataset.generator, torch.Generator):
             restores.append(partial(dataset.generator.set_state, dataset.generator.get_state()))
         if isinstance(dataset.dataset, _SubDataset):
-            restores.append(partial(dataset.dataset.restore_order_state, dataset.dataset.order_state()))
+            restores.append(partial(dataset.dataset.restore_order_state, dataset.dataset.read_order_state()))
     return restores

@@ -72,7 +72,7 @@ class ElementStructure:
         self._example = first_element if is_adapted else None
         self._keys = list(first_element) if isinstance(first_element, Mapping) and not is_adapted else None
 
-    def tensors_of(self, element: Any) -> List[torch.Tensor]:
+    def take_tensors(self, element: Any) -> List[torch.Tensor]:
         """Take the tensors out of an element; AssertionError if it holds anything else."""
         if self._is_tensor:
             values: Iterable[Any] = [element]
@@ -89,7 +89,7 @@ class ElementStructure:
                 )
         return tensors
 
-    def element_of(self, tensors: List[torch.Tensor]) -> Any:
+    def make_element(self, tensors: List[torch.Tensor]) -> Any:
         """Make an element of `tensors`; a list takes over the one given."""
         if self._is_tensor:
             return tensors[0]
@@ -108,8 +108,11 @@ class DataRing:
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], num_slots: int, num_rows: Optional[int] = None) -> None:
+        plain = [tensor.detach() for tensor in tensors]
+        if num_rows is not None:
+            plain = [tensor.new_empty((num_rows, *tensor.shape[1:])) for tensor in plain]
         self.slots: List[List[torch.Tensor]] = [
-            [_make_shared(tensor.detach(), num_rows) for tensor in tensors] for _ in range(num_slots)
+            [torch.empty_like(tensor, device="cpu").share_memory_() for tensor in plain] for _ in range(num_slots)
         ]
         self.indices_mem = torch.zeros(num_slots, dtype=torch.bool).share_memory_()
         self.num_rows_mem = torch.zeros((num_slots, len(tensors)), dtype=torch.int64).share_memory_()
@@ -147,12 +150,6 @@ class DataRing:
             tensor.narrow(0, 0, num_rows) if tensor.dim() else tensor.detach()
             for tensor, num_rows in zip(self.slots[slot], self.num_rows_mem[slot].tolist())
         ]
-
-
-def _make_shared(plain: torch.Tensor, num_rows: Optional[int]) -> torch.Tensor:
-    if num_rows is None:
-        return torch.empty_like(plain, device="cpu").share_memory_()
-    return torch.empty((num_rows, *plain.shape[1:]), dtype=plain.dtype).share_memory_()
 
 
 def _check_fits(index: int, target: torch.Tensor, tensor: torch.Tensor, *, rebatched: bool = False) -> None:

@@ -124,7 +124,7 @@ class LoadingProcess:
             + ("" if self._process._start_method == "fork" else _GUARD_ADVICE)
         )
 
-    def next_event_of(self, generation: int) -> Message:
+    def wait_for_event(self, generation: int) -> Message:
         """Wait for a slot that is filled after this restart; AssertionError if the process ended and left none."""
         is_alive = True
         while True:
@@ -148,7 +148,7 @@ class LoadingProcess:
 
     def read(self, slot: int, *, is_short: bool) -> Any:
         """Return the element in a slot, in its memory."""
-        return self.structure.element_of(self._data_buffers.read(slot, is_short=is_short))
+        return self.structure.make_element(self._data_buffers.read(slot, is_short=is_short))
 
     def release(self, slot: int) -> None:
         """Let the process fill a slot anew."""
@@ -156,7 +156,7 @@ class LoadingProcess:
         self.command(MessageKind.RELEASE)
 
     def command(self, kind: MessageKind, *, generation: int = 0, epoch: int = 0) -> None:
-        """Ask for something; a process that ended cannot be asked, and `next_event_of` says so."""
+        """Ask for something; a process that ended cannot be asked, and `wait_for_event` says so."""
         try:
             send(self._commands, Message(kind, generation, epoch))
         except (BrokenPipeError, OSError):

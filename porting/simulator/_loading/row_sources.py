@@ -50,7 +50,7 @@ def find_row_source(dataset: Any) -> Optional[RowSource]:
     if type(dataset) is _SubDataset:
         inner = find_row_source(dataset.dataset)
         # translated at each batch, because the order changes from epoch to epoch
-        return None if inner is None else _translate_rows(inner, len(dataset), dataset.global_rows_of)
+        return None if inner is None else _translate_rows(inner, len(dataset), dataset.find_global_rows)
     if type(dataset) is ConcatDataset:
         return _join_sources([find_row_source(part) for part in dataset.datasets])
     if "as_padded_rows" in vars(type(dataset)):
@@ -206,16 +206,16 @@ class _SubDataset(torch.utils.data.Dataset):
         is_at_base = int(self._shared_offset) == self._base_offset
         self._shared_offset.fill_(self._base_offset + (self._leftovers if is_at_base else 0))
 
-    def order_state(self) -> Tuple[Optional[torch.Tensor], int]:
+    def read_order_state(self) -> Tuple[Optional[torch.Tensor], int]:
         """Return what decides the next order: the generator's state, and where the range begins."""
         return self._generator_state, int(self._shared_offset)
 
     def restore_order_state(self, state: Tuple[Optional[torch.Tensor], int]) -> None:
-        """Go back to an earlier `order_state`: the next order is the one that followed it."""
+        """Go back to an earlier `read_order_state`: the next order is the one that followed it."""
         self._generator_state, offset = state
         self._shared_offset.fill_(offset)
 
-    def global_rows_of(self, rows: Rows) -> Rows:
+    def find_global_rows(self, rows: Rows) -> Rows:
         """Translate positions in this share, all of them inside it, to positions in the dataset."""
         offset = int(self._shared_offset)
         if isinstance(rows, range):
@@ -229,15 +229,15 @@ class _SubDataset(torch.utils.data.Dataset):
 
     def __getitem__(self, index: int) -> Any:
         """Return a sample of this process's range; outside of it an IndexError."""
-        return self.dataset[self._global_index(index)]
+        return self.dataset[self._find_global_index(index)]
 
     def __getitems__(self, indices: Sequence[int]) -> List[Any]:
         """Return several samples, read at once where the dataset can."""
-        translated = [self._global_index(index) for index in indices]
+        translated = [self._find_global_index(index) for index in indices]
         read_at_once = getattr(self.dataset, "__getitems__", None)
         return read_at_once(translated) if read_at_once else [self.dataset[index] for index in translated]
 
-    def _global_index(self, index: int) -> int:
+    def _find_global_index(self, index: int) -> int:
         if not 0 <= index < self._length:
             raise IndexError(f"index {index} is out of range for the {self._length} samples of this process")
         position = int(self._shared_offset) + index

@@ -109,7 +109,7 @@ def _choose_reduction(_x: Any, reduction: int) -> Callable[[torch.Tensor], torch
     return found
 
 
-def _reduced_form(x: torch.Tensor, reduction: int) -> Any:
+def _infer_reduced(x: torch.Tensor, reduction: int) -> Any:
     expect(are_plain(x))
     return new_tensor(x.shape if reduction == _REDUCTIONS["none"] else (), x)
 
@@ -128,7 +128,7 @@ define_operator(
     _reduce_loss,
     run=_reduce_loss,
     is_pure=True,
-    rule=_reduced_form,
+    rule=_infer_reduced,
     choose=_choose_reduction,
 )
 define_operator("internal_cast(Tensor x, str dtype) -> Tensor", _cast_tensor, run=_cast_tensor, is_pure=True)

@@ -12,7 +12,7 @@ from ...capture.device_tensor import DeviceTensor
 from ...capture.errors import host_tensor_error
 from ...capture.plain_values import dtype_name
 from ...capture.subgraphs import run_cond, run_for_loop
-from ..custom_ops import listed
+from ..custom_ops import make_list
 from ..errors import compile_error
 from .op_library import copy_list, define_operator, do_nothing
 
@@ -44,7 +44,7 @@ def for_loop(count: int, body: Callable[..., Any], inputs: List[torch.Tensor]) -
     # The body may write to its inputs, and each run finds them as the one before has left them: they must not share
     # memory with what `forward` goes on with.
     cloned = [tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs]
-    with _whole_or_not_at_all(cloned):
+    with _abandon_on_error(cloned):
         _library.start_for_loop(cloned)
         outputs = _list_tensors(body(*cloned), "the body of poptorch.for_loop")
         return list(_library.end_for_loop(outputs, cloned, int(count)))
@@ -76,7 +76,7 @@ def cond(
         return _list_tensors(result, "the body of poptorch.cond")
     # A trace goes through both bodies: which of them runs is known at each execution only. The operators in between
     # tell the recorder where one ends and the other begins.
-    with _whole_or_not_at_all([condition]):
+    with _abandon_on_error([condition]):
         _library.start_if_block(condition)
         then_outputs = _list_tensors(then_body(*(tensor.clone() for tensor in then_inps)), "then_body of poptorch.cond")
         _library.start_else_block(then_outputs)
@@ -93,7 +93,7 @@ def _check_list(inputs: Any, message: str) -> None:
 
 
 @contextmanager
-def _whole_or_not_at_all(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+def _abandon_on_error(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
     """Leave nothing in the graph of a loop or branch that an exception ends; `forward` may catch it and go on."""
     recorder: Any = next((tensor.recorder for tensor in tensors if isinstance(tensor, DeviceTensor)), None)
     depth = len(recorder.bodies.kinds) if recorder is not None else 0
@@ -106,7 +106,7 @@ def _whole_or_not_at_all(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
 
 
 def _list_tensors(result: Any, what: str) -> List[torch.Tensor]:
-    outputs = listed(result)
+    outputs = make_list(result)
     for output in outputs:
         if not isinstance(output, torch.Tensor):
             raise compile_error(f"{what} must return tensors, got {type(output).__name__}.")

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ...capture.device_tensor import DeviceTensor
 from ...structure import flatten_tensors, rebuild
 from .._logging import logger
-from ..custom_ops import listed
+from ..custom_ops import make_list
 from ..errors import createPoptorchError, native_error
 from .op_library import copy_list, define_operator, do_nothing
 
@@ -69,17 +69,17 @@ class CPU:
     def execute(self) -> None:
         """Call the layer on `inputs` and copy what it returns into `outputs`."""
         args, kwargs = (self.inputs, {}) if self._arguments is None else self._arguments
-        for buffer, value in zip(self.outputs, listed(self._layer_to_call(*args, **kwargs))):
+        for buffer, value in zip(self.outputs, make_list(self._layer_to_call(*args, **kwargs))):
             buffer.copy_(value)
 
     def _learn_outputs(self, arguments: _Arguments, tensors: Sequence[torch.Tensor]) -> Any:
         """Call the layer on zeros, and prepare the tensors for the real calls."""
         recorder: Any = next(tensor.recorder for tensor in tensors if isinstance(tensor, DeviceTensor))
-        with _on_host(recorder, self._layer_to_call):
+        with _run_on_host(recorder, self._layer_to_call):
             zeros = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
             args, kwargs = rebuild(arguments, zeros)
             result = self._layer_to_call(*args, **kwargs)
-            values = listed(result)
+            values = make_list(result)
             for value in values:
                 if not isinstance(value, torch.Tensor) or isinstance(value, DeviceTensor):
                     raise createPoptorchError(f"A CPU op must return tensors of the CPU, got {type(value).__name__}.")
@@ -94,7 +94,7 @@ class CPU:
 
 
 @contextmanager
-def _on_host(recorder: Any, layer: Any) -> Iterator[None]:
+def _run_on_host(recorder: Any, layer: Any) -> Iterator[None]:
     """Let Python code run as if no model were traced: modules have their own weights, factories make CPU tensors."""
     roots = [module for _path, module in recorder.module_stack[:1]]
     roots += [layer] if isinstance(layer, nn.Module) else []

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 import torch
 
 from ...capture.device_tensor import IPU, DeviceTensor
-from ..custom_ops import CustomOp, find_custom_op, listed
+from ..custom_ops import CustomOp, find_custom_op, make_list
 from ..errors import compile_error
 from .op_library import define_operator
 
@@ -85,7 +85,7 @@ def _keep_attributes(attributes: Dict[str, Any]) -> Dict[str, Any]:
     for key, value in attributes.items():
         if not isinstance(key, str):
             raise ValueError("All attribute keys must be strings.")
-        elements = listed(value)
+        elements = make_list(value)
         for element in elements:
             if not isinstance(element, (float, int, str)):
                 raise ValueError(
@@ -106,7 +106,7 @@ def _keep_attributes(attributes: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _list_types(value: Any) -> List[type]:
-    return [type(element) for element in listed(value)]
+    return [type(element) for element in make_list(value)]
 
 
 def _make_zeros(inputs: Sequence[torch.Tensor], *rest: Any) -> List[torch.Tensor]:
@@ -123,7 +123,7 @@ def _check_operation(
     """Refuse what PopART's compiler would, and an operator without an implementation; return the outputs' form."""
     example_outputs, attributes = rest
     for value in accessAttributes(attributes).values():
-        for element in listed(value):
+        for element in make_list(value):
             if isinstance(element, float) and abs(element) > _FLOAT_MAX:
                 extreme = "low" if element < 0 else "high"
                 raise compile_error(f"{element:g} is too {extreme} for a Popart float attribute.")

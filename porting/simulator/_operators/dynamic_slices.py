@@ -83,7 +83,7 @@ def _update_on_cpu(x: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Te
 # -- on the device -----------------------------------------------------------------------------------------------------
 
 
-def _slice_form(x: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:
+def _infer_slice(x: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:
     dim = _find_dimension(x, dim, start, size)
     if step < 1:
         raise compile_error("Slicing step must be at least 1")
@@ -96,7 +96,7 @@ def _slice_form(x: torch.Tensor, dim: int, start: torch.Tensor, size: int, step:
     return x.new_empty(shape)
 
 
-def _update_form(x: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
+def _infer_update(x: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
     dim = _find_dimension(x, dim, start, size)
     window = [*x.shape]
     window[dim] = size
@@ -139,14 +139,14 @@ def _run_update(x: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tenso
 define_operator(
     "dynamic_slice(Tensor x, int dim, Tensor start, int size, int step) -> Tensor",
     _slice_on_cpu,
-    shape=_slice_form,
+    shape=_infer_slice,
     run=_run_slice,
     is_pure=True,
 )
 define_operator(
     "dynamic_update(Tensor x, Tensor src, int dim, Tensor start, int size) -> Tensor",
     _update_on_cpu,
-    shape=_update_form,
+    shape=_infer_update,
     run=_run_update,
     is_pure=True,
 )

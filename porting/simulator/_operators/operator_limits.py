@@ -9,7 +9,7 @@ import torch
 
 from ...capture.graph_flow import tensor_memory
 from ...capture.operator_schema import operator_name
-from ..custom_ops import listed
+from ..custom_ops import make_list
 
 __all__ = ["LIMITS", "OperatorCall", "check_write"]
 
@@ -24,14 +24,14 @@ class OperatorCall:
     is_constant: Callable[[torch.fx.Node], bool]
     needs_gradient: bool
 
-    def tensors(self) -> Iterator[torch.Tensor]:
+    def list_tensors(self) -> Iterator[torch.Tensor]:
         """Give the tensors among the arguments, as their shape rules see them."""
         for node in self.node.all_input_nodes:
             value = node.meta.get("val")
             if isinstance(value, torch.Tensor):
                 yield value
 
-    def value(self, name: str) -> Optional[torch.Tensor]:
+    def find_value(self, name: str) -> Optional[torch.Tensor]:
         """Return the tensor argument called `name`, or None."""
         argument = self.arguments.get(name)
         return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
@@ -65,7 +65,7 @@ def _check_recurrent(call: OperatorCall) -> Optional[str]:
 def _check_ctc(call: OperatorCall) -> Optional[str]:
     if call.arguments["reduction"] == 0:
         return 'CTCLoss with reduction="none" is currently not supported'
-    targets = call.value("targets")
+    targets = call.find_value("targets")
     return "CTCLoss only supports 2-D targets" if targets is not None and targets.dim() != 2 else None
 
 
@@ -97,7 +97,7 @@ def _check_bilinear(call: OperatorCall) -> Optional[str]:
 
 
 def _check_matrix_norm(call: OperatorCall) -> Optional[str]:
-    order, tensor, dims = call.arguments["ord"], call.value("self"), call.arguments["dim"]
+    order, tensor, dims = call.arguments["ord"], call.find_value("self"), call.arguments["dim"]
     num_dims = len(dims) if isinstance(dims, (list, tuple)) else 1 if dims is not None else tensor.dim()  # type: ignore[union-attr]
     if num_dims != 2:
         return None
@@ -107,9 +107,9 @@ def _check_matrix_norm(call: OperatorCall) -> Optional[str]:
 
 
 def _check_bitwise(call: OperatorCall) -> Optional[str]:
-    if any(tensor.dtype in (torch.int8, torch.uint8) for tensor in call.tensors()):
+    if any(tensor.dtype in (torch.int8, torch.uint8) for tensor in call.list_tensors()):
         return f"aten::{call.name}: Poplar does not support binary operations on 8-bit integral types."
-    if any(tensor.dtype.is_floating_point for tensor in call.tensors()):
+    if any(tensor.dtype.is_floating_point for tensor in call.list_tensors()):
         name = next(word for word in ("xor", "and", "or", "not") if word in call.name)
         return f"Bitwise-{name} operator supports only bool and integer types"
     return None
@@ -168,7 +168,7 @@ _RULES: Tuple[Tuple[str, _Rule], ...] = (
         "conv_transpose1d conv_transpose2d conv_transpose3d",
         _refuse_if(
             "aten::{}: dilation is not supported for transposed convolutions",
-            lambda call: set(listed(call.arguments["dilation"])) != {1},
+            lambda call: set(make_list(call.arguments["dilation"])) != {1},
         ),
     ),
     ("pad", _check_padding),

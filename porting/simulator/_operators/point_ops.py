@@ -83,16 +83,16 @@ def _sample_points(src: torch.Tensor, ptr: Sequence[int], ratio: float, random_s
         if count:
             # indices stay tensors: an `int` of them would wait for each point in turn
             latest = torch.randint(end - start, (1,)) if random_start else torch.zeros(1, dtype=torch.int64)
-            distances = _square_distances(points, latest)
+            distances = _compute_distances(points, latest)
             chosen.append(latest + start)
         for _ in range(count - 1):
             latest = distances.argmax().reshape(1)
-            distances = torch.minimum(distances, _square_distances(points, latest))
+            distances = torch.minimum(distances, _compute_distances(points, latest))
             chosen.append(latest + start)
     return torch.cat(chosen)
 
 
-def _square_distances(points: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+def _compute_distances(points: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return (points - points.index_select(0, index)).square().sum(dim=1)
 
 
@@ -114,11 +114,11 @@ def _read_batch(batch: _Batch, rows: torch.Tensor) -> torch.Tensor:
 # -- on the device -----------------------------------------------------------------------------------------------------
 
 
-def _sampled_form(src: torch.Tensor, ptr: Sequence[int], ratio: float, _random_start: bool) -> torch.Tensor:
+def _infer_sampled(src: torch.Tensor, ptr: Sequence[int], ratio: float, _random_start: bool) -> torch.Tensor:
     return src.new_empty(sum(_count_sampled(ptr, ratio)), dtype=torch.int64)
 
 
-def _nearest_form(x: torch.Tensor, _y: torch.Tensor, *_batches: Any) -> torch.Tensor:
+def _infer_nearest(x: torch.Tensor, _y: torch.Tensor, *_batches: Any) -> torch.Tensor:
     return x.new_empty(x.shape[0], dtype=torch.int64)
 
 
@@ -126,13 +126,15 @@ define_operator(
     "fps(Tensor src, int[] ptr, float ratio, bool random_start) -> Tensor",
     _sample_points,
     is_random=True,
-    shape=_sampled_form,
+    shape=_infer_sampled,
 )
 define_operator(
     "nearest(Tensor x, Tensor y, Tensor? batch_x=None, Tensor? batch_y=None) -> Tensor",
     _find_nearest,
-    shape=_nearest_form,
+    shape=_infer_nearest,
 )
 define_operator(
-    "nearest_batch_list(Tensor x, Tensor y, int[] batch_x, int[] batch_y) -> Tensor", _find_nearest, shape=_nearest_form
+    "nearest_batch_list(Tensor x, Tensor y, int[] batch_x, int[] batch_y) -> Tensor",
+    _find_nearest,
+    shape=_infer_nearest,
 )

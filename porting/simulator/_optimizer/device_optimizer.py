@@ -21,7 +21,7 @@ from ..errors import native_error
 from ..options import Options
 from .device_names import apply_loaded, list_parameters, read_entries, write_entries
 
-__all__ = ["DeviceOptimizer", "parameter_names"]
+__all__ = ["DeviceOptimizer", "name_parameters"]
 
 # The hyper-parameters that each PopTorch optimizer last got from a device, or that newer settings replaced: sending
 # those back changes nothing, while others were loaded by the user and take the place of the present settings.
@@ -71,7 +71,7 @@ class DeviceOptimizer:
         is_other = optimizer is not self.host
         if is_other:
             self.read_state()
-            self._release()
+            self._restore_state_dict()
         if isinstance(optimizer, optim.Optimizer):
             if is_other and self._device is not None:
                 optimizer.ipu_state_is_dirty, optimizer.host_state_is_dirty = True, False
@@ -89,7 +89,7 @@ class DeviceOptimizer:
         if num_foreign:
             raise KeyError(f"{num_foreign} parameters of the optimizer do not belong to the model")
 
-    def _release(self) -> None:
+    def _restore_state_dict(self) -> None:
         """Give the host's optimizer its own `state_dict` back."""
         own = self.host.__dict__.get("state_dict") if self.host is not None else None
         if isinstance(own, _SyncedStateDict) and own.device_optimizer is self:
@@ -130,7 +130,7 @@ class DeviceOptimizer:
         host = self.synced
         if host is not None and host.has_state() and not (host.ipu_state_is_dirty or host.host_state_is_dirty):
             # the state that was read from the device before gets the settings of now: a checkpoint may follow
-            parameters = self.hyper_parameters()
+            parameters = self.read_hyper_parameters()
             host._state_dict = {**host._state_dict, "ipu_param": parameters}
             _parameters_read[host] = parameters
 
@@ -142,7 +142,7 @@ class DeviceOptimizer:
             for group in self._taken_groups
         ]
 
-    def groups_on(self, device: DeviceState, names: Mapping[int, str]) -> Tuple[List[GroupSettings], List[List[str]]]:
+    def list_groups(self, device: DeviceState, names: Mapping[int, str]) -> Tuple[List[GroupSettings], List[List[str]]]:
         """Return the groups that `attach` will bring to a device like `device`, and the parts that each updates."""
         return list(self._taken_groups), _list_parts(self._find_members(device, names), device)
 
@@ -174,7 +174,7 @@ class DeviceOptimizer:
         """Return the names of the tensors with the state of `model`'s parameters and with the hyper-parameters."""
         if self.host is None:
             return OptimizerNames()
-        names = parameter_names(model)
+        names = name_parameters(model)
         slots: Dict[str, Tuple[str, ...]] = {}
         hyper_parameters: List[str] = []
         for index, group in enumerate(self._taken_groups):
@@ -190,7 +190,7 @@ class DeviceOptimizer:
         if self._device is None or host is None or not host.host_state_is_dirty:
             return
         cpp_log("debug", "Writing optimiser state tensors from IPU to host.")
-        parameters = self.hyper_parameters()
+        parameters = self.read_hyper_parameters()
         host._state_dict = {"ipu_state": read_entries(self._device), "ipu_param": parameters}
         host.host_state_is_dirty = False
         if not self._holds_loaded:
@@ -225,17 +225,12 @@ class DeviceOptimizer:
             loss_scale_factor=device.loss_scale_factor,
         )
 
-    def forget_device_state(self) -> None:
-        """Let the state that the host's optimizer has be the newest: that of the device is lost."""
-        if self.synced is not None:
-            self.synced.host_state_is_dirty = False
-
     def _let_go(self) -> None:
-        self._release()
+        self._restore_state_dict()
         self._device = None
         self._compiled_settings = {}
 
-    def hyper_parameters(self) -> Dict[str, torch.Tensor]:
+    def read_hyper_parameters(self) -> Dict[str, torch.Tensor]:
         """Return the values of the hyper-parameters on the device by their names there."""
         found: Dict[str, float] = {}
         for index, (settings, members) in enumerate(zip(self.groups, self._members)):
@@ -297,14 +292,14 @@ def _count_foreign(groups: Sequence[GroupSettings], names: Mapping[int, str]) ->
 
 
 def _find_names(parameters: Sequence[torch.Tensor], names: Mapping[int, str]) -> List[str]:
-    found = (names.get(id(p)) or names.get(_memory_address(p)) for p in parameters)
+    found = (names.get(id(p)) or names.get(_find_address(p)) for p in parameters)
     return [name for name in found if name is not None]
 
 
-def parameter_names(model: nn.Module) -> Dict[int, str]:
+def name_parameters(model: nn.Module) -> Dict[int, str]:
     """Return the names of `model`'s parameters by the identity of the tensor and by the address of its memory."""
     parameters = [host for host in host_tensors(model) if host.kind == "parameter"]
-    names = {_memory_address(host.tensor): host.name for host in parameters}
+    names = {_find_address(host.tensor): host.name for host in parameters}
     names.pop(0, None)
     names.update({id(host.tensor): host.name for host in parameters})
     return names
@@ -316,7 +311,7 @@ def _is_trained(parameter: torch.Tensor) -> bool:
         return torch.Tensor.requires_grad.__get__(parameter)  # type: ignore[attr-defined]
 
 
-def _memory_address(tensor: torch.Tensor) -> int:
+def _find_address(tensor: torch.Tensor) -> int:
     """Return the address of a tensor's memory; a wrapped parameter is not brought up to date by the question."""
     with torch._C.DisableTorchFunctionSubclass():
         return torch.Tensor.data_ptr(tensor)

@@ -12,7 +12,7 @@ from ...capture.dtypes import NARROWED
 from ...capture.graph_flow import ValueFlow
 from ...capture.subgraphs import bodies_of
 
-__all__ = ["executed_operators", "is_convolution", "is_mark", "operand_nodes", "operator_label", "result_nodes"]
+__all__ = ["is_convolution", "is_mark", "label_operator", "list_executed_operators", "list_operands", "list_results"]
 
 # Marks on tensors that the compiler takes away: what they say becomes settings of other operators.
 _MARKS = frozenset(
@@ -23,7 +23,7 @@ _CONVOLUTIONS = frozenset(
 )
 
 
-def executed_operators(graph: torch.fx.Graph, *, with_bodies: bool = False) -> List[torch.fx.Node]:
+def list_executed_operators(graph: torch.fx.Graph, *, with_bodies: bool = False) -> List[torch.fx.Node]:
     """Return the nodes of the operators that the device executes, in order; `with_bodies` also those inside loops."""
     flow = ValueFlow()
     executed = []
@@ -35,11 +35,11 @@ def executed_operators(graph: torch.fx.Graph, *, with_bodies: bool = False) -> L
             continue
         executed.append(node)
         for body in bodies_of(node) if with_bodies else ():
-            executed.extend(executed_operators(body.graph, with_bodies=True))
+            executed.extend(list_executed_operators(body.graph, with_bodies=True))
     return executed
 
 
-def operator_label(node: torch.fx.Node) -> str:
+def label_operator(node: torch.fx.Node) -> str:
     """Return the name of the operator of `node` without namespace and overload."""
     if isinstance(node.target, torch._ops.OpOverload):
         return str(node.target.overloadpacket.__name__)
@@ -48,10 +48,10 @@ def operator_label(node: torch.fx.Node) -> str:
 
 def is_convolution(node: torch.fx.Node) -> bool:
     """Tell whether `node` is a convolution."""
-    return operator_label(node) in _CONVOLUTIONS
+    return label_operator(node) in _CONVOLUTIONS
 
 
-def operand_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
+def list_operands(node: torch.fx.Node) -> List[torch.fx.Node]:
     """Return the nodes whose tensors `node` works on, as the device has them; one given twice is there twice."""
     operands: List[torch.fx.Node] = []
     # `all_input_nodes` has each node once
@@ -65,10 +65,10 @@ def operand_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
 
 def is_mark(node: torch.fx.Node) -> bool:
     """Tell whether `node` only says how others are to be compiled."""
-    return node.op == "call_function" and operator_label(node) in _MARKS
+    return node.op == "call_function" and label_operator(node) in _MARKS
 
 
-def result_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
+def list_results(node: torch.fx.Node) -> List[torch.fx.Node]:
     """Return the nodes that stand for the tensors which `node` results in, as the device has them."""
     # several results are taken apart first, and each of them may be cast to the device's type then
     parts = [user for user in node.users if user.target is operator.getitem] or [node]

@@ -21,7 +21,7 @@ from .._operators.op_library import define_operator, do_nothing
 from .._options_impl import require
 from ..tracing_state import tracing
 
-__all__ = ["Attribute", "GraphScopes", "NameScope", "change_scopes", "find_source_location", "scoped_tracing"]
+__all__ = ["Attribute", "GraphScopes", "NameScope", "change_scopes", "find_source_location", "trace_in_scopes"]
 
 
 class GraphScopes:
@@ -89,7 +89,7 @@ class GraphScopes:
         if left:
             self._attributes[attribute] = left
 
-    def node_facts(self) -> Dict[str, Any]:
+    def read_node_facts(self) -> Dict[str, Any]:
         """Return what to write to the node of the operator that is being recorded."""
         facts = {
             **self._place,
@@ -184,7 +184,7 @@ class TracedStrategy(Protocol):
 
 
 @contextmanager
-def scoped_tracing(
+def trace_in_scopes(
     scopes: GraphScopes, model: nn.Module, strategy: TracedStrategy, *, names_modules: bool
 ) -> Iterator[None]:
     """Trace the `forward` of `model` with `scopes` as those that it changes; whatever happens, none are open after it.
@@ -234,10 +234,7 @@ _DISPATCH = tuple(
 
 
 def find_source_location(excludes: Sequence[str]) -> Optional[str]:
-    """Return `file:line` of the innermost frame that calls an operator and whose path contains none of `excludes`.
-
-    Frames of the recording machinery never count; None when all frames of `forward` are excluded.
-    """
+    """Return `file:line` of the innermost frame, none of `excludes` in its path, that calls an operator, if any."""
     frame = sys._getframe(1)
     is_machinery = True
     while frame is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Type, Union
 
 import torch
 
@@ -25,18 +25,14 @@ class MultiConv:
     """
 
     def __init__(self) -> None:
-        self._available_memory_proportions: Optional[List[float]] = None
-        self._partials_types: Optional[List[int]] = None
-        self._enable_conv_dithering: Optional[List[bool]] = None
-        self._plan_type: Optional[MultiConvPlanType] = None
-        self._per_conv_reserved_tiles: Optional[int] = None
-        self._cycle_back_off: Optional[float] = None
+        # arguments of the operator that ends it
+        self._settings: Dict[str, Any] = {}
 
     def availableMemoryProportions(self, value: Optional[Union[float, Sequence[float]]]) -> MultiConv:
         """Set the share of memory for temporary data; AssertionError for anything but floats."""
         values = _list_values(value, float)
         require(value is None or values is not None, "Invalid available memory proportion!")
-        self._available_memory_proportions = values
+        self._settings["available_memory_proportions"] = values
         return self
 
     def partialsTypes(self, value: Union[torch.dtype, Sequence[torch.dtype]]) -> MultiConv:
@@ -44,7 +40,7 @@ class MultiConv:
         types: List[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
         if not all(isinstance(dtype, torch.dtype) and dtype in _PARTIALS_TYPES for dtype in types):
             raise ValueError("Invalid partials types. Expecting torch.float or torch.half")
-        self._partials_types = [_PARTIALS_TYPES[dtype] for dtype in types]
+        self._settings["partials_types"] = [_PARTIALS_TYPES[dtype] for dtype in types]
         return self
 
     def enableConvDithering(self, value: Optional[Union[bool, Sequence[bool]]]) -> MultiConv:
@@ -52,35 +48,33 @@ class MultiConv:
         values = _list_values(value, bool)
         if value is not None and values is None:
             raise ValueError("value must be bool or list of bools")
-        self._enable_conv_dithering = values
+        self._settings["enable_conv_dithering"] = values
         return self
 
     def planType(self, value: Optional[MultiConvPlanType]) -> MultiConv:
         """Choose whether the convolutions run in parallel; AssertionError for another type."""
         require(value is None or isinstance(value, MultiConvPlanType), "Invalid plan type!")
-        self._plan_type = value
+        # a plain number, because what is noted with operators goes into files
+        self._settings["plan_type"] = None if value is None else int(value)
         return self
 
     def perConvReservedTiles(self, value: int) -> MultiConv:
         """Set how many tiles each convolution gets at least; AssertionError for another type."""
         require(isinstance(value, int), "Invalid number of reserved tiles per convolution!")
-        self._per_conv_reserved_tiles = value
+        self._settings["per_conv_reserved_tiles"] = value
         return self
 
     def cycleBackOff(self, value: float) -> MultiConv:
         """Set how much slower than alone a convolution may be, as a share; AssertionError for another type."""
         require(isinstance(value, float), "Invalid cycle back off!")
-        self._cycle_back_off = value
+        self._settings["cycle_back_off"] = value
         return self
 
     def __enter__(self) -> None:
         change_scopes(GraphScopes.begin_multi_conv)
 
     def __exit__(self, *_exception: Any) -> None:
-        settings = {name[1:]: value for name, value in vars(self).items()}
-        # a plain number, because what is noted with operators goes into files
-        plan_type = None if self._plan_type is None else int(self._plan_type)
-        change_scopes(GraphScopes.end_multi_conv, **{**settings, "plan_type": plan_type})
+        change_scopes(GraphScopes.end_multi_conv, **self._settings)
 
 
 def _list_values(value: Any, kind: Type[Any]) -> Optional[List[Any]]:

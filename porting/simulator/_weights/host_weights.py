@@ -20,13 +20,13 @@ from ...engines.calls.device_state import DeviceState
 from ...host_tensors import host_tensors
 from .._logging import cpp_log
 from ..errors import createPoptorchError
-from .weight_owners import ORIGINAL, OWNER, Owner, fetch, owned_class, owners_of, plain_class, plain_tensor
+from .weight_owners import ORIGINAL, OWNER, Owner, fetch, find_owners, find_plain_class, make_owned_class, make_plain
 
 __all__ = [
     "download_weights",
     "fetch_other_owners",
     "find_owner",
-    "plain_views",
+    "read_plain_views",
     "refuse_wrapped",
     "unwrap_model",
     "upload_weights",
@@ -63,12 +63,12 @@ def wrap_model(model: nn.Module, owner: Owner) -> None:
     refuse_wrapped(model, owner())
     hosts = [host for host in host_tensors(model) if not is_lazy(host.tensor)]
     for host in hosts:
-        if host.kind == "buffer" and plain_class(host.tensor) is not torch.Tensor:
+        if host.kind == "buffer" and find_plain_class(host.tensor) is not torch.Tensor:
             raise createPoptorchError(f"All buffers must be an instance of torch.Tensor (Got {type(host.tensor)})")
     for host in hosts:
-        owners = owners_of(host.tensor)
+        owners = find_owners(host.tensor)
         if owner not in owners:
-            host.tensor.__class__ = owned_class(plain_class(host.tensor), (*owners, owner))
+            host.tensor.__class__ = make_owned_class(find_plain_class(host.tensor), (*owners, owner))
     if find_owner(model) is None:
         original = type(model)
         members = {
@@ -91,12 +91,12 @@ def unwrap_model(model: Any) -> Optional[Owner]:
     object.__setattr__(model, "__class__", getattr(type(model), ORIGINAL))
     for host in host_tensors(model):
         if find_owner(host.tensor) is not None:
-            left = tuple(other for other in owners_of(host.tensor) if other is not owner)
-            host.tensor.__class__ = owned_class(plain_class(host.tensor), left)
+            left = tuple(other for other in find_owners(host.tensor) if other is not owner)
+            host.tensor.__class__ = make_owned_class(find_plain_class(host.tensor), left)
     return owner
 
 
-def plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
+def read_plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
     """Return parameters and buffers by first name, as plain tensors in the same memory; nothing is fetched."""
     with torch._C.DisableTorchFunctionSubclass():
         return {host.name: torch.Tensor.detach(host.tensor) for host in host_tensors(model)}
@@ -104,7 +104,7 @@ def plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
 
 def upload_weights(model: nn.Module, device: DeviceState, *, names: Optional[Iterable[str]] = None) -> None:
     """Copy parameters and buffers, or only `names`, to `device`; `poptorch.Error`, before anything, for a lost one."""
-    views = plain_views(model)
+    views = read_plain_views(model)
     wanted = set(device.names if names is None else names)
     if wanted - views.keys():
         lost = ", ".join(sorted(wanted - views.keys()))
@@ -123,16 +123,16 @@ def download_weights(model: nn.Module, device: DeviceState) -> None:
             with torch._C.DisableTorchFunctionSubclass():
                 if host.tensor.shape != value.shape:
                     host.tensor.data = torch.empty_like(value, dtype=host.tensor.dtype)
-    views = plain_views(model)
+    views = read_plain_views(model)
     device.download(views)
-    shared = {host.name for host in host_tensors(model) if len(owners_of(host.tensor)) > 1}
+    shared = {host.name for host in host_tensors(model) if len(find_owners(host.tensor)) > 1}
     # Another executor may have trained what is constant here.
     device.restore({name: view for name, view in views.items() if name not in shared})
 
 
 def fetch_other_owners(model: nn.Module, owner: Optional[Owner]) -> None:
     """Let the executors that own tensors of `model` fetch what they trained, all but that of `owner`."""
-    for other in OrderedDict.fromkeys(other for host in host_tensors(model) for other in owners_of(host.tensor)):
+    for other in OrderedDict.fromkeys(other for host in host_tensors(model) for other in find_owners(host.tensor)):
         if other is not owner:
             fetch((other,))
 
@@ -169,7 +169,7 @@ class _WrappedModel(nn.Module):
         plain: Dict[int, Any] = {}
         for name, value in list(state.items()):
             if find_owner(value) is not None:
-                state[name] = plain.setdefault(id(value), plain_tensor(value, copy_data=False))
+                state[name] = plain.setdefault(id(value), make_plain(value, copy_data=False))
             elif isinstance(value, torch.Tensor) and type(value) is not torch.Tensor:
                 state[name] = value.as_subclass(torch.Tensor)
         return state

@@ -15,7 +15,7 @@ from ...host_tensors import host_tensors
 from .._options_impl import require
 from ..enums import CommGroupType, VariableRetrievalMode
 from ..errors import createPoptorchError, native_error
-from .weight_owners import plain_tensor
+from .weight_owners import make_plain
 
 __all__ = ["ParameterProxy", "PerReplicaParams", "find_replica_groups", "put_one_group_in_place"]
 
@@ -93,7 +93,7 @@ def put_one_group_in_place(model: nn.Module, names: Collection[str]) -> Iterator
     slices: Dict[int, nn.Parameter] = {}
     for host in host_tensors(model):
         if host.name in names:
-            whole = plain_tensor(host.tensor, copy_data=False)
+            whole = make_plain(host.tensor, copy_data=False)
             # by identity: a parameter that is shared has several places, and one slice for all of them
             slices[id(host.tensor)] = nn.Parameter(whole.detach()[0].clone(), requires_grad=whole.requires_grad)
     try:

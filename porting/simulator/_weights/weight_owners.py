@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import copy
 import weakref
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Optional, Tuple, Type
 
 import torch
 from torch import nn
 
 from ...engines.calls.device_state import DeviceState
 
-__all__ = ["ORIGINAL", "OWNER", "Owner", "fetch", "owned_class", "owners_of", "plain_class", "plain_tensor"]
+__all__ = ["ORIGINAL", "OWNER", "Owner", "fetch", "find_owners", "find_plain_class", "make_owned_class", "make_plain"]
 
 # Attributes of the classes made here and of wrapped models' classes.
 OWNER = "_poptorch_executor"
@@ -27,7 +27,8 @@ class Owner(weakref.ref):
     """A weak reference to a training executor, and what it trained if nobody had fetched it before it went.
 
     `classes` are those of the tensors that it owns, by their own class and all owners; `version` counts how often the
-    host got weights from it; `is_ahead` says that it has trained since.
+    host got weights from it; `is_ahead` says that it has trained since. `left_behind` are the state of the device of an
+    executor that is gone and the host's tensors for it; they are copied when somebody looks.
     """
 
     def __init__(self, executor: Any) -> None:
@@ -36,23 +37,14 @@ class Owner(weakref.ref):
         self.classes: Dict[Any, Any] = {}
         self.version = 0
         self.is_ahead = False
-        self._left_behind: Optional[Tuple[DeviceState, Dict[str, torch.Tensor]]] = None
-
-    @property
-    def has_left_weights(self) -> bool:
-        """Whether the executor is gone and its trained weights are not on the host yet."""
-        return self._left_behind is not None
-
-    def leave_behind(self, device: DeviceState, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Keep the state of a device for the host's `tensors`; nothing is copied now."""
-        self._left_behind = (device, dict(tensors))
+        self.left_behind: Optional[Tuple[DeviceState, Dict[str, torch.Tensor]]] = None
 
     def take_left_weights(self) -> bool:
         """Copy the weights that the executor left behind into the host's tensors; tell whether there were any."""
-        if self._left_behind is None:
+        if self.left_behind is None:
             return False
         # taken away first: copying looks at the tensors, which would come here again
-        (device, tensors), self._left_behind = self._left_behind, None
+        (device, tensors), self.left_behind = self.left_behind, None
         with torch._C.DisableTorchFunctionSubclass():
             views = {name: torch.Tensor.detach(tensor) for name, tensor in tensors.items()}
         device.download(views)
@@ -70,20 +62,20 @@ def fetch(owners: Tuple[Owner, ...]) -> None:
             executor.copyWeightsToHostIfNeeded()
 
 
-def owners_of(tensor: torch.Tensor) -> Tuple[Owner, ...]:
+def find_owners(tensor: torch.Tensor) -> Tuple[Owner, ...]:
     """Return the owners of `tensor` that are alive or left weights behind, in the order in which they took it."""
     owners: Tuple[Owner, ...] = getattr(type(tensor), _OWNERS, ())
-    return tuple(owner for owner in owners if owner() is not None or owner.has_left_weights)
+    return tuple(owner for owner in owners if owner() is not None or owner.left_behind is not None)
 
 
-def plain_class(tensor: torch.Tensor) -> Type[torch.Tensor]:
+def find_plain_class(tensor: torch.Tensor) -> Type[torch.Tensor]:
     """Return the class that `tensor` has without its owners."""
     return getattr(type(tensor), ORIGINAL, type(tensor))
 
 
-def plain_tensor(tensor: torch.Tensor, *, copy_data: bool) -> torch.Tensor:
+def make_plain(tensor: torch.Tensor, *, copy_data: bool) -> torch.Tensor:
     """Return a tensor of the plain class with the same memory and attributes, or with a copy of the memory alone."""
-    original = plain_class(tensor)
+    original = find_plain_class(tensor)
     with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
         data = tensor.detach().clone() if copy_data else tensor.detach()
         if not issubclass(original, nn.Parameter):
@@ -98,28 +90,28 @@ def plain_tensor(tensor: torch.Tensor, *, copy_data: bool) -> torch.Tensor:
     return plain
 
 
-def owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Type[torch.Tensor]:
+def make_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Type[torch.Tensor]:
     """Return the class for tensors of the class `plain` that `owners` own; `plain` itself if there are none."""
     if not owners:
         return plain
     # One class for all tensors of the same owners: `type(a) is type(b)` must hold for tensors of one model.
     classes = owners[-1].classes
     if (plain, owners) not in classes:
-        classes[plain, owners] = _make_owned_class(plain, owners)
+        classes[plain, owners] = _define_owned_class(plain, owners)
     return classes[plain, owners]
 
 
 def _deep_copy(tensor: torch.Tensor, memo: Dict[int, Any]) -> Any:
     """Copy a tensor with owners, once for each `memo`; the copy has them too."""
     if id(tensor) not in memo:
-        copied = memo[id(tensor)] = plain_tensor(tensor, copy_data=True)
+        copied = memo[id(tensor)] = make_plain(tensor, copy_data=True)
         if not isinstance(copied, nn.Parameter):  # as torch does: copies of parameters lose their attributes
             copied.__dict__.update(copy.deepcopy(tensor.__dict__, memo))
         copied.__class__ = type(tensor)
     return memo[id(tensor)]
 
 
-def _make_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
+def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
     class Kind(type(plain)):  # type: ignore[misc]
         # tensors of any owners are as related as their plain classes, as `assert_close` needs them
         def __instancecheck__(cls, instance: Any) -> bool:
@@ -148,13 +140,13 @@ def _make_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> A
             return _deep_copy(self, memo)
 
         def __reduce_ex__(self, protocol: Any) -> Any:
-            return plain_tensor(self, copy_data=False).__reduce_ex__(protocol)
+            return make_plain(self, copy_data=False).__reduce_ex__(protocol)
 
         def __repr__(self, *, tensor_contents: Any = None) -> str:
-            return repr(plain_tensor(self, copy_data=False))
+            return repr(make_plain(self, copy_data=False))
 
         def __format__(self, format_spec: str) -> str:
-            return format(plain_tensor(self, copy_data=False), format_spec)
+            return format(make_plain(self, copy_data=False), format_spec)
 
     name = "PoptorchParameter" if issubclass(plain, nn.Parameter) else "PoptorchBuffer"
     Owned.__name__ = Owned.__qualname__ = name

@@ -6,14 +6,14 @@ import pytest
 
 from porting.engines.calls.call_plan import ReplicaGroups
 from porting.simulator import enums
-from porting.simulator._compile.executables import call_plan, gradient_exchange
+from porting.simulator._compile.executables import make_call_plan, make_exchange
 from porting.simulator.options import Options
 
 
 def plan_of(change, *, training=True):
     options = Options().outputMode(enums.OutputMode.Final)
     change(options)
-    return call_plan(options, training=training)
+    return make_call_plan(options, training=training)
 
 
 def test_sizes_are_those_of_the_options():
@@ -70,12 +70,12 @@ def test_loss_scaling_adapts_in_training_only():
 
 
 def test_a_single_process_exchanges_nothing():
-    assert gradient_exchange(Options()) is None
+    assert make_exchange(Options()) is None
 
 
 def test_several_processes_share_the_mean():
     options = Options().outputMode(enums.OutputMode.Final)
     options.Distributed.configureProcessId(0, 4)
 
-    assert call_plan(options, training=True, exchange=lambda gradients: None).gradient_scale == 1 / 4
-    assert call_plan(options, training=False).gradient_scale == 1.0
+    assert make_call_plan(options, training=True, exchange=lambda gradients: None).gradient_scale == 1 / 4
+    assert make_call_plan(options, training=False).gradient_scale == 1.0

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import porting.simulator as simulator
-from porting.simulator._device.device_target import Claim, claim_device, device_table, reserved_ipus
+from porting.simulator._device.device_target import Claim, claim_device, count_reserved_ipus, list_devices
 
 
 @pytest.fixture(autouse=True)
@@ -173,13 +173,13 @@ def test_a_number_of_another_size_or_of_nothing_is_refused(number):
 
 
 def test_devices_are_numbered_by_size():
-    assert device_table(4) == [(0,), (1,), (2,), (3,), (0, 1), (2, 3), (0, 1, 2, 3)]
+    assert list_devices(4) == [(0,), (1,), (2,), (3,), (0, 1), (2, 3), (0, 1, 2, 3)]
 
 
 def test_a_power_of_two_is_reserved():
-    assert [reserved_ipus(number, may_round=True) for number in (1, 2, 3, 5, 8)] == [1, 2, 4, 8, 8]
+    assert [count_reserved_ipus(number, may_round=True) for number in (1, 2, 3, 5, 8)] == [1, 2, 4, 8, 8]
     with pytest.raises(simulator.Error, match="The model specifies the use of 3 IPUs, however .* a minimum of 4"):
-        reserved_ipus(3, may_round=False)
+        count_reserved_ipus(3, may_round=False)
 
 
 # -- claims

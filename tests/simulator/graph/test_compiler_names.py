@@ -12,9 +12,9 @@ from porting.engines.calls.step_anchors import StepValue
 from porting.simulator._graph.compiler_names import (
     find_gradient_types,
     find_operator_types,
+    find_update_types,
     name_step_values,
     name_tensors,
-    update_types,
 )
 
 
@@ -64,8 +64,8 @@ def test_products_and_convolutions_have_a_gradient_for_each_operand():
 
 @pytest.mark.parametrize("optimizer", ["SGD1", "SGD2"])
 def test_momentum_adds_an_operator_to_an_update(optimizer):
-    assert update_types(optimizer, has_momentum=True) == (f"{optimizer}AcclUpdate", f"{optimizer}VarUpdate")
-    assert update_types(optimizer, has_momentum=False) == ("SGD0VarUpdate",)
+    assert find_update_types(optimizer, has_momentum=True) == (f"{optimizer}AcclUpdate", f"{optimizer}VarUpdate")
+    assert find_update_types(optimizer, has_momentum=False) == ("SGD0VarUpdate",)
 
 
 def capture_training():

@@ -441,14 +441,14 @@ def test_an_interruption_of_the_process_alone_changes_nothing(accessor_for, capf
 def test_an_epoch_interrupted_in_the_program_is_begun_anew(accessor_for, monkeypatch):
     accessor = accessor_for(Numbers(5))
     list(accessor)
-    next_event_of = accessor._worker.next_event_of
+    wait_for_event = accessor._worker.wait_for_event
 
     def interrupted(generation):
-        next_event_of(generation)
+        wait_for_event(generation)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(accessor._worker, "next_event_of", interrupted)
+        patch.setattr(accessor._worker, "wait_for_event", interrupted)
         with pytest.raises(KeyboardInterrupt):
             next(iter(accessor))
 

@@ -49,10 +49,10 @@ def test_rows_of_another_shape_are_refused():
 def test_the_structure_of_the_first_element_decides():
     structure = ElementStructure({"b": torch.tensor(1), "a": torch.tensor(2)})
 
-    tensors = structure.tensors_of({"a": torch.tensor(4), "b": torch.tensor(3)})
+    tensors = structure.take_tensors({"a": torch.tensor(4), "b": torch.tensor(3)})
 
     assert [int(tensor) for tensor in tensors] == [3, 4]
-    assert list(structure.element_of(tensors)) == ["b", "a"]
+    assert list(structure.make_element(tensors)) == ["b", "a"]
 
 
 # messages

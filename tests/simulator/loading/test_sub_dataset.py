@@ -117,7 +117,7 @@ def test_indices_outside_of_the_share_are_refused(index):
 def test_an_order_can_be_gone_back_to():
     part = share(9)
     part.shuffle_global_indices()
-    state = part.order_state()
+    state = part.read_order_state()
     part.shuffle_global_indices()
     part.swap_range()
     first = samples(part)
@@ -174,5 +174,5 @@ def test_positions_are_translated_all_at_once():
     part = share(20, process=1)
     part.shuffle_global_indices()
 
-    assert part.global_rows_of(torch.arange(len(part))).tolist() == samples(part)
-    assert list(part.global_rows_of(range(len(part)))) == samples(part)
+    assert part.find_global_rows(torch.arange(len(part))).tolist() == samples(part)
+    assert list(part.find_global_rows(range(len(part)))) == samples(part)

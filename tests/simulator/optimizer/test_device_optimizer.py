@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 import porting.simulator as simulator
-from porting.simulator._optimizer.device_optimizer import DeviceOptimizer, parameter_names
+from porting.simulator._optimizer.device_optimizer import DeviceOptimizer, name_parameters
 
 
 def test_parameters_have_the_names_of_the_model_by_identity_and_by_memory():
     model = nn.Linear(2, 1)
 
-    names = parameter_names(model)
+    names = name_parameters(model)
 
     assert [names[id(parameter)] for parameter in (model.weight, model.bias)] == ["weight", "bias"]
     assert names[model.weight.data_ptr()] == "weight"

@@ -9,10 +9,10 @@ import porting.simulator as simulator
 from porting.capture import capture_step
 from porting.engines.recompute.values_for_backward import find_nodes_with_gradient, list_trained_parameters
 from porting.simulator._scopes.executed_operators import (
-    executed_operators,
     is_convolution,
-    operator_label,
-    result_nodes,
+    label_operator,
+    list_executed_operators,
+    list_results,
 )
 
 
@@ -34,7 +34,7 @@ def captured(body, mode="inference"):
 
 
 def executed(body):
-    return [operator_label(node) for node in executed_operators(captured(body).graph)]
+    return [label_operator(node) for node in list_executed_operators(captured(body).graph)]
 
 
 def trained(body):
@@ -75,16 +75,16 @@ def test_marks_and_the_unpacking_of_tuples_are_no_operators():
 
 
 def test_an_operator_of_several_results_has_a_node_for_each():
-    (node,) = executed_operators(captured(lambda self, x: x.max(0)).graph)
+    (node,) = list_executed_operators(captured(lambda self, x: x.max(0)).graph)
 
-    assert [tuple(result.meta["val"].shape) for result in result_nodes(node)] == [(2,), (2,)]
+    assert [tuple(result.meta["val"].shape) for result in list_results(node)] == [(2,), (2,)]
 
 
 def test_bodies_of_loops_are_executed_if_asked_for():
     graph = captured(lambda self, x: simulator.for_loop(2, lambda y: y.sin(), [x])[0]).graph
 
-    assert "sin" not in [operator_label(node) for node in executed_operators(graph)]
-    assert "sin" in [operator_label(node) for node in executed_operators(graph, with_bodies=True)]
+    assert "sin" not in [label_operator(node) for node in list_executed_operators(graph)]
+    assert "sin" in [label_operator(node) for node in list_executed_operators(graph, with_bodies=True)]
 
 
 def test_convolutions_are_told_from_other_operators():
@@ -93,7 +93,7 @@ def test_convolutions_are_told_from_other_operators():
 
     graph = captured(body).graph
 
-    assert [operator_label(node) for node in executed_operators(graph) if is_convolution(node)] == ["conv1d"]
+    assert [label_operator(node) for node in list_executed_operators(graph) if is_convolution(node)] == ["conv1d"]
 
 
 def test_parameters_on_the_way_to_the_loss_are_trained():

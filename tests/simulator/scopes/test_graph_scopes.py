@@ -13,7 +13,7 @@ library = torch.ops.poptorch
 
 
 def test_a_trace_begins_in_the_first_block_without_scopes():
-    facts = GraphScopes().node_facts()
+    facts = GraphScopes().read_node_facts()
 
     assert {key: facts[key] for key in ("block", "stage", "phase", "ipu", "name_scope")} == {
         "block": "",
@@ -28,12 +28,12 @@ def test_a_trace_begins_in_the_first_block_without_scopes():
 def test_outside_all_blocks_there_is_no_place():
     scopes = GraphScopes()
     scopes.begin_block(2, 1, 3, "A")
-    inside = scopes.node_facts()
+    inside = scopes.read_node_facts()
     scopes.end_block()
 
     assert (inside["block"], inside["stage"], inside["phase"], inside["ipu"]) == ("A", 2, 1, 3)
-    assert scopes.node_facts()["block"] is None
-    assert scopes.node_facts()["ipu"] is None
+    assert scopes.read_node_facts()["block"] is None
+    assert scopes.read_node_facts()["ipu"] is None
 
 
 def test_scopes_that_an_error_left_open_end_with_those_around_them():
@@ -42,34 +42,34 @@ def test_scopes_that_an_error_left_open_end_with_those_around_them():
     scopes.push_name_scope("a")
     scopes.push_name_scope("lost", nn.ReLU())
     scopes.pop_name_scope()
-    after = scopes.node_facts()["name_scope"]
+    after = scopes.read_node_facts()["name_scope"]
     scopes.pop_name_scope(module)
 
     assert after == "outer/"
-    assert scopes.node_facts()["name_scope"] == ""
+    assert scopes.read_node_facts()["name_scope"] == ""
 
 
 def test_nodes_keep_the_attributes_they_were_recorded_with():
     scopes = GraphScopes()
     scopes.set_attribute("a", "k", "1")
-    before = scopes.node_facts()["attributes"]
+    before = scopes.read_node_facts()["attributes"]
     scopes.set_attribute("a", "k", "2")
     scopes.clear_attribute("b", "k")
 
     assert before == {"a": {"k": "1"}}
-    assert scopes.node_facts()["attributes"] == {"a": {"k": "2"}}
+    assert scopes.read_node_facts()["attributes"] == {"a": {"k": "2"}}
     scopes.clear_attribute("a", "k")
-    assert "attributes" not in scopes.node_facts()
+    assert "attributes" not in scopes.read_node_facts()
 
 
 def test_the_settings_of_a_multi_conv_reach_the_nodes_inside():
     scopes = GraphScopes()
     scopes.begin_multi_conv()
-    inside = scopes.node_facts()["multi_conv"]
+    inside = scopes.read_node_facts()["multi_conv"]
     scopes.end_multi_conv(plan_type=1)
 
     assert inside == {"number": 0, "planType": 1}
-    assert "multi_conv" not in scopes.node_facts()
+    assert "multi_conv" not in scopes.read_node_facts()
     assert not scopes.has_nested_multi_conv
 
 
@@ -121,7 +121,7 @@ def facts():
 
         def forward(x):
             function()
-            change_scopes(lambda scopes: found.append(scopes.node_facts()))
+            change_scopes(lambda scopes: found.append(scopes.read_node_facts()))
             return x + 1
 
         options = simulator.Options().setExecutionStrategy(simulator.ShardedExecution())

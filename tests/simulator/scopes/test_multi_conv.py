@@ -150,7 +150,7 @@ def test_other_memory_proportions_are_refused(value):
     [(torch.float, [0]), (torch.float16, [1]), ([torch.float, torch.half], [0, 1]), ((torch.half,), [1]), ([], [])],
 )
 def test_partials_types_become_numbers(value, codes):
-    assert MultiConv().partialsTypes(value)._partials_types == codes
+    assert MultiConv().partialsTypes(value)._settings["partials_types"] == codes
 
 
 @pytest.mark.parametrize("value", [torch.int, "half", None, [torch.float, torch.float64], [0]])

@@ -35,14 +35,14 @@ class Outer(nn.Module):
         return x - 1 if self.body is None else self.body(x)
 
 
-def listed(model, options=None):
+def make_list(model, options=None):
     executor = simulator.inferenceModel(model, options)
     executor.compile(torch.ones(2))
     return json.loads(executor._debugGetPopartIR())["maingraph"]
 
 
 def named(model, options=None):
-    return [op["name"] for op in listed(model, options)]
+    return [op["name"] for op in make_list(model, options)]
 
 
 def test_names_begin_with_the_modules_that_are_called():
@@ -114,7 +114,7 @@ def test_attributes_are_those_of_the_operators_inside():
             x = x + 1
         return x * 2
 
-    *_first, inside, outside = listed(Outer(body))
+    *_first, inside, outside = make_list(Outer(body))
 
     assert inside["attributes"]["__outline"] == {"layer": "embedding"}
     assert "__outline" not in outside["attributes"]
@@ -127,7 +127,7 @@ def test_attributes_of_nested_contexts_add_up_and_come_back():
                 x = x + 1
             return x * 2
 
-    *_first, inner, outer = listed(Outer(body))
+    *_first, inner, outer = make_list(Outer(body))
 
     assert inner["attributes"]["__a"] == {"k": "2", "l": "1"}
     assert inner["attributes"]["__b"] == {"m": "3"}
@@ -150,7 +150,7 @@ def test_attributes_are_found_where_programs_look_for_them():
 
 
 def test_operators_know_the_users_line():
-    *_first, last = listed(Outer())
+    *_first, last = make_list(Outer())
 
     file, _, line = last["location"].rpartition(":")
     assert file == __file__
@@ -160,7 +160,7 @@ def test_operators_know_the_users_line():
 def test_excluded_files_are_not_the_users():
     excluding = simulator.Options().appendToLocationExcludes("test_name_scopes")
 
-    assert {op["location"] for op in listed(Outer(), excluding)} == {None}
+    assert {op["location"] for op in make_list(Outer(), excluding)} == {None}
 
 
 def test_without_exclusions_torchs_own_lines_count():
@@ -174,8 +174,8 @@ def test_without_exclusions_torchs_own_lines_count():
 
     everything = simulator.Options().sourceLocationExcludes([])
 
-    assert __file__ in listed(Linear())[0]["location"]
-    assert "linear.py" in listed(Linear(), everything)[0]["location"]
+    assert __file__ in make_list(Linear())[0]["location"]
+    assert "linear.py" in make_list(Linear(), everything)[0]["location"]
 
 
 def test_a_location_is_the_innermost_line_outside_the_package():

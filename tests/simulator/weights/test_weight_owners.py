@@ -10,7 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from porting.simulator._weights.weight_owners import Owner, fetch, owned_class, owners_of, plain_class, plain_tensor
+from porting.simulator._weights.weight_owners import (
+    Owner,
+    fetch,
+    find_owners,
+    find_plain_class,
+    make_owned_class,
+    make_plain,
+)
 
 
 class Executor:
@@ -36,7 +43,7 @@ def owner(executor):
 
 
 def make_owned(plain, *owners):
-    plain.__class__ = owned_class(type(plain), owners)
+    plain.__class__ = make_owned_class(type(plain), owners)
     return plain
 
 
@@ -59,30 +66,30 @@ def test_asking_for_the_class_fetches_nothing(executor, owner):
     tensor = make_owned(nn.Parameter(torch.ones(2)), owner)
 
     assert isinstance(tensor, nn.Parameter)
-    assert plain_class(tensor) is nn.Parameter
+    assert find_plain_class(tensor) is nn.Parameter
     assert executor.fetches == 0
 
 
 def test_a_class_is_made_once_for_the_same_owners(owner):
-    assert owned_class(nn.Parameter, (owner,)) is owned_class(nn.Parameter, (owner,))
-    assert owned_class(nn.Parameter, ()) is nn.Parameter
+    assert make_owned_class(nn.Parameter, (owner,)) is make_owned_class(nn.Parameter, (owner,))
+    assert make_owned_class(nn.Parameter, ()) is nn.Parameter
 
 
 def test_an_executor_that_is_gone_owns_nothing():
     executor = Executor()
     tensor = make_owned(torch.ones(2), Owner(executor))
-    assert len(owners_of(tensor)) == 1
+    assert len(find_owners(tensor)) == 1
 
     del executor
     gc.collect()
 
-    assert owners_of(tensor) == ()
+    assert find_owners(tensor) == ()
 
 
 def test_the_plain_tensor_has_the_same_memory_unless_a_copy_is_wanted(owner):
     tensor = make_owned(nn.Parameter(torch.ones(2)), owner)
 
-    same, copied = (plain_tensor(tensor, copy_data=wanted) for wanted in (False, True))
+    same, copied = (make_plain(tensor, copy_data=wanted) for wanted in (False, True))
 
     assert type(same) is type(copied) is nn.Parameter
     assert same.data_ptr() == tensor.data_ptr() != copied.data_ptr()

@@ -51,15 +51,6 @@ class ReduceOp(enum.Enum):
 
 Average, Sum, Min, Max, Product = ReduceOp
 Compression = SimpleNamespace(none=None)
-
-_TORCH_OPERATIONS = {
-    # divided afterwards: gloo, which joins processes on CPUs, has no average
-    ReduceOp.Average: distributed.ReduceOp.SUM,
-    ReduceOp.Sum: distributed.ReduceOp.SUM,
-    ReduceOp.Min: distributed.ReduceOp.MIN,
-    ReduceOp.Max: distributed.ReduceOp.MAX,
-    ReduceOp.Product: distributed.ReduceOp.PRODUCT,
-}
 _state = SimpleNamespace(is_initialized=False)
 
 
@@ -118,7 +109,9 @@ def allreduce(
     if prescale_factor != 1.0:
         result = result * prescale_factor
     if size() > 1:
-        distributed.all_reduce(result, op=_TORCH_OPERATIONS[chosen])
+        # an average is divided afterwards: gloo, which joins processes on CPUs, has none
+        operation = "SUM" if chosen is Average else chosen.name.upper()
+        distributed.all_reduce(result, op=getattr(distributed.ReduceOp, operation))
         if chosen is Average:
             result = (result / size()).to(result.dtype)
     return result * postscale_factor if postscale_factor != 1.0 else result

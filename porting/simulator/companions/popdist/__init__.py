@@ -13,7 +13,7 @@ import torch
 
 from ....support.process import this_instance
 from ..._compile import process_group
-from ..._device.device_target import device_table, num_simulated_ipus, reserved_ipus
+from ..._device.device_target import count_reserved_ipus, count_simulated_ipus, list_devices
 from .. import refuse_unknown_names
 
 __all__ = [
@@ -104,15 +104,15 @@ def getDeviceId(num_ipus_per_replica: Optional[int] = None) -> int:
     """
     per_replica = getNumIpusPerReplica() if num_ipus_per_replica is None else num_ipus_per_replica
     checkNumIpusPerReplica(per_replica)
-    wanted = reserved_ipus(per_replica * getNumLocalReplicas(), may_round=True)
-    table = device_table(num_simulated_ipus())
+    wanted = count_reserved_ipus(per_replica * getNumLocalReplicas(), may_round=True)
+    table = list_devices(count_simulated_ipus())
     # devices of as many IPUs do not overlap, so that each instance of a machine has one of its own
     devices = [number for number, ipus in enumerate(table) if len(ipus) == wanted]
     index = getLocalInstanceIndex()
     if index >= len(devices):
         raise RuntimeError(
             f"Instance {index} of this machine needs {wanted} IPUs beside those of the instances before it; the "
-            f"simulated machine has {num_simulated_ipus()} (PORTING_SIM_IPUS)"
+            f"simulated machine has {count_simulated_ipus()} (PORTING_SIM_IPUS)"
         )
     return devices[index]
 
