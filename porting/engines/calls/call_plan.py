@@ -39,10 +39,10 @@ class ReplicaGroups:
     `returns_all` says that the host gets the value of every replica, not only of each group's first one.
 
     >>> groups = ReplicaGroups(replicas=4, size=2)
-    >>> [groups.group_of(replica) for replica in range(4)]
+    >>> [groups.find_group(replica) for replica in range(4)]
     [0, 0, 1, 1]
     >>> groups = ReplicaGroups(replicas=4, size=2, strided=True)
-    >>> [groups.group_of(replica) for replica in range(4)]
+    >>> [groups.find_group(replica) for replica in range(4)]
     [0, 1, 0, 1]
     """
 
@@ -56,11 +56,11 @@ class ReplicaGroups:
         """How many groups there are."""
         return self.replicas // self.size
 
-    def group_of(self, replica: int) -> int:
+    def find_group(self, replica: int) -> int:
         """Return the group that a replica belongs to."""
         return replica % self.num_groups if self.strided else replica // self.size
 
-    def first_replica(self, group: int) -> int:
+    def find_first_replica(self, group: int) -> int:
         """Return the replica whose value stands for its group's."""
         return group if self.strided else group * self.size
 
@@ -168,7 +168,7 @@ class CallPlan:
         # same ones. Then each group has a block of its own.
         if self.input_groups is None or self._num_sharing == 1:
             return number * self.replicas + replica
-        return self.input_groups.group_of(replica) * self.iterations * self.accumulation + number
+        return self.input_groups.find_group(replica) * self.iterations * self.accumulation + number
 
     def keeps(self, micro_batch: MicroBatch) -> bool:
         """Tell whether the results of `micro_batch` come back to the host."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from functools import partial
 from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
 
 import torch
@@ -154,7 +155,7 @@ def _insert_copies(
             # everything else works on a copy of the result, which stays as it is
             with copied.inserting_after(image):
                 copy = _insert_clone(image, image)
-            image.replace_all_uses_with(copy, delete_user_cb=copy.__ne__)
+            image.replace_all_uses_with(copy, delete_user_cb=partial(operator.is_not, copy))
     for node in views:
         _take_views_singly(images[node])
     first = next(node for node in copied.nodes if node.op != "placeholder")

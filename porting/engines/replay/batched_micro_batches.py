@@ -24,9 +24,9 @@ from ..calls.device_state import DeviceState
 
 __all__ = [
     "BatchedMicroBatches",
+    "choose_number_at_once",
     "count_value_bytes",
     "may_run_at_once",
-    "micro_batches_at_once",
     "only_mapped_operators",
 ]
 
@@ -37,16 +37,16 @@ _MAX_BYTES = 4 << 20
 _MAX_MICRO_BATCHES = 256
 
 
-def micro_batches_at_once(graph: StepGraph) -> int:
+def choose_number_at_once(graph: StepGraph) -> int:
     """Return how many micro-batches of `graph` are worth running at once; 1 where that would change results.
 
     The more a single micro-batch computes, the less is to be gained: as many run at once as keep their intermediate
     results within 4 MiB.
 
     >>> from porting.capture import capture_step
-    >>> micro_batches_at_once(capture_step(torch.nn.Linear(4, 2), [torch.ones(8, 4)], mode="inference"))
+    >>> choose_number_at_once(capture_step(torch.nn.Linear(4, 2), [torch.ones(8, 4)], mode="inference"))
     256
-    >>> micro_batches_at_once(capture_step(torch.nn.Dropout(), [torch.ones(8, 4)], mode="inference"))
+    >>> choose_number_at_once(capture_step(torch.nn.Dropout(), [torch.ones(8, 4)], mode="inference"))
     1
     """
     if not may_run_at_once(graph):
@@ -88,7 +88,7 @@ class BatchedMicroBatches:
         """
         self.most = 1
         if not is_watched:
-            self.most = micro_batches_at_once(graph) if at_most is None else at_most if may_run_at_once(graph) else 1
+            self.most = choose_number_at_once(graph) if at_most is None else at_most if may_run_at_once(graph) else 1
         self._trains = graph.has_loss and graph.loss_has_gradient
         self._function = function
         # made in the first run that succeeds, and kept: mapping a function anew in each call costs more than small

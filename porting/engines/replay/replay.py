@@ -126,7 +126,7 @@ class ReplayExecutable:
             with guards, torch.set_grad_enabled(self._trains), torch._C.DisableTorchFunction(), stream:
                 # One pass for each optimizer step: all of its micro-batches, then the update, in place on the device's
                 # tensors.
-                for runs in self._schedule(plan, state):
+                for runs in self._cut_into_runs(plan, state):
                     scaling = _read_loss_scaling(state, groups)
                     wide: Dict[str, torch.Tensor] = {}
                     for micro_batches in runs:
@@ -141,13 +141,13 @@ class ReplayExecutable:
                         self._update_weights(state, plan, scaling, groups, group_names, wide)
         # KeyboardInterrupt as well: gradients of half a step must not be added to the next one's.
         except BaseException as error:
-            _note_place(error, self._function.place_of(error.__traceback__))
+            _note_place(error, self._function.find_place(error.__traceback__))
             for parameter in state.parameters.values():
                 parameter.grad = None
             raise
         return collector.combine()
 
-    def _schedule(self, plan: CallPlan, state: DeviceState) -> Runs:
+    def _cut_into_runs(self, plan: CallPlan, state: DeviceState) -> Runs:
         """Return the runs of each optimizer step of a call, or of the whole call in inference."""
         # A check has to name the micro-batch that failed. And replicas with weights of their own have no weight in
         # common that the others could be mapped beside.
