@@ -79,16 +79,13 @@ class BatchedMicroBatches:
         graph: StepGraph,
         function: Callable[..., Tuple[torch.Tensor, ...]],
         *,
-        is_watched: bool,
         at_most: Optional[int] = None,
     ) -> None:
-        """Look at the operators of `graph`; `is_watched` says that somebody looks at single micro-batches.
+        """Look at the operators of `graph`.
 
         `at_most` is how many run at once where they may, instead of as many as are worth it in general.
         """
-        self.most = 1
-        if not is_watched:
-            self.most = choose_number_at_once(graph) if at_most is None else at_most if may_run_at_once(graph) else 1
+        self.most = choose_number_at_once(graph) if at_most is None else at_most if may_run_at_once(graph) else 1
         self._trains = graph.has_loss and graph.loss_has_gradient
         self._function = function
         # made in the first run that succeeds, and kept: mapping a function anew in each call costs more than small

@@ -212,4 +212,4 @@ def test_a_kept_result_does_not_keep_the_memory_of_the_others(device, mode):
 def test_somebody_who_watches_each_micro_batch_sees_each(device):
     graph = capture_step(nn.ReLU(), [torch.ones(ROWS, 4)], mode="inference")
 
-    assert BatchedMicroBatches(graph, lambda *tensors: tensors, is_watched=True).most == 1
+    assert BatchedMicroBatches(graph, lambda *tensors: tensors, at_most=1).most == 1
