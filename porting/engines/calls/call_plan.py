@@ -111,11 +111,7 @@ class CallPlan:
     @cached_property
     def num_slices(self) -> int:
         """Into how many micro-batches the rows of an input are cut: those of one replica of each input group."""
-        return self.num_micro_batches // self._num_sharing
-
-    @property
-    def _num_sharing(self) -> int:
-        return self.input_groups.size if self.input_groups is not None else 1
+        return self.num_micro_batches // (1 if self.input_groups is None else self.input_groups.size)
 
     @property
     def gradient_scale(self) -> float:
@@ -166,7 +162,7 @@ class CallPlan:
     def _find_position(self, number: int, replica: int) -> int:
         # The vendor's layout of a batch: replicas are the innermost part of its rows, unless several of them get the
         # same ones. Then each group has a block of its own.
-        if self.input_groups is None or self._num_sharing == 1:
+        if self.input_groups is None or self.input_groups.size == 1:
             return number * self.replicas + replica
         return self.input_groups.find_group(replica) * self.iterations * self.accumulation + number
 

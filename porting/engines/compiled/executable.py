@@ -15,11 +15,7 @@ from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector, make_synthe
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable, GroupSettings
 from ..calls.guards import draw_from_stream_of, shut_out_host_modes
-from ..update.traced_updates import (
-    compute_group_hyper_parameters,
-    compute_step_hyper_parameters,
-    describe_update,
-)
+from ..update.traced_updates import compute_group_hyper_parameters, compute_step_hyper_parameters, describe_update
 from ..update.updates import apply_update
 from .bound_state import Arguments, BoundState, Mismatch
 from .call_layout import CallLayout, ResultsOfRuns, describe_plan, find_num_blocks

@@ -66,10 +66,10 @@ class ComputationOrder:
             name = "none"
         if name not in POLICIES or name == "custom_":
             raise _refuse_order(f"there is no computation order called `{text}`")
-        if colon and name not in _BUDGETED:
-            raise _refuse_order(f"`{name}` takes no budget")
         if not colon:
             return cls(name)
+        if name not in _BUDGETED:
+            raise _refuse_order(f"`{name}` takes no budget")
         try:
             megabytes = float(number)
         except ValueError:

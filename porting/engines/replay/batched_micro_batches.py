@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import operator
 from contextlib import contextmanager
-from typing import AbstractSet, Any, Callable, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -62,8 +62,11 @@ def may_run_at_once(graph: StepGraph) -> bool:
     if any(not graph.inputs[index].shape for index in graph.mutated_inputs):
         return False  # an input without rows keeps what is written to it from one micro-batch to the next
     nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
-    inputs = {node for node in graph.placeholders if node.meta["kind"] == "input"}
-    varying = _find_dependent(inputs, nodes)
+    # the inputs, and all that is made of them
+    varying = {node for node in graph.placeholders if node.meta["kind"] == "input"}
+    for node in nodes:
+        if not varying.isdisjoint(node.all_input_nodes):
+            varying.add(node)
     # half precision is coarse enough for the order of summation to show
     return all(_keeps_to_itself(node, varying) and not is_half(node) for node in nodes)
 
@@ -75,11 +78,7 @@ class BatchedMicroBatches:
     """
 
     def __init__(
-        self,
-        graph: StepGraph,
-        function: Callable[..., Tuple[torch.Tensor, ...]],
-        *,
-        at_most: Optional[int] = None,
+        self, graph: StepGraph, function: Callable[..., Tuple[torch.Tensor, ...]], *, at_most: Optional[int] = None
     ) -> None:
         """Look at the operators of `graph`.
 
@@ -187,15 +186,6 @@ def _keeps_to_itself(node: torch.fx.Node, varying: AbstractSet[torch.fx.Node]) -
     if name == "aten::embedding":
         return node.args[0] not in varying
     return name.startswith("aten::") and name not in _UNCHECKED
-
-
-def _find_dependent(inputs: AbstractSet[torch.fx.Node], nodes: Sequence[torch.fx.Node]) -> Set[torch.fx.Node]:
-    """Return `inputs` and all of `nodes` that are made of them."""
-    found = set(inputs)
-    for node in nodes:
-        if any(used in found for used in node.all_input_nodes):
-            found.add(node)
-    return found
 
 
 def count_value_bytes(nodes: Sequence[torch.fx.Node]) -> int:

@@ -55,17 +55,12 @@ class GraphFunction:
         """Return the user's line of the operator that an error's traceback went through, or None."""
         while traceback is not None:
             if traceback.tb_frame.f_code.co_filename == self._file:
+                node = self._lines[traceback.tb_lineno - 1][1]
+                own = None if node is None else node.meta.get("place")
                 inner = (body.find_place(traceback.tb_next) for body in self._bodies)
-                return next(
-                    (place for place in inner if place is not None), self._find_place_of_line(traceback.tb_lineno)
-                )
+                return next((place for place in inner if place is not None), own)
             traceback = traceback.tb_next
         return None
-
-    def _find_place_of_line(self, number: int) -> Optional[Place]:
-        node = self._lines[number - 1][1]
-        place = node.meta.get("place") if node is not None else None
-        return place if isinstance(place, Place) else None
 
     def _write_graph(self, graph: torch.fx.Graph) -> None:
         released = _find_last_uses(graph)

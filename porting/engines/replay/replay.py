@@ -109,8 +109,8 @@ class ReplayExecutable:
         draws = self._is_random or plan.rounds_at_random
         # The device adds up half-precision gradients of several micro-batches in single precision if told so. Autograd
         # would add them in half, into `.grad`.
-        widens = self._trains_halves and len(plan.steps[0]) > 1 and bool(groups)
-        widens = widens and groups[0].accum_type == torch.float32
+        adds_up = self._trains_halves and len(plan.steps[0]) > 1 and bool(groups)
+        widens = adds_up and groups[0].accum_type == torch.float32
         try:
             stream = draw_from_stream_of(state) if draws else nullcontext()
             guards = shut_out_host_modes(self._num_threads)
