@@ -303,16 +303,6 @@ def sum_over_processes(gradients: Sequence[torch.Tensor]) -> None:
 
     They travel in messages of about 32 MiB, so that many small ones cost one exchange.
     """
-    for bucket in _fill_buckets(gradients):
-        # A copy there and back is cheap beside one exchange for each of many small gradients.
-        message = torch.cat([gradient.reshape(-1) for gradient in bucket])
-        torch.distributed.all_reduce(message)
-        parts = message.split([gradient.numel() for gradient in bucket])
-        for gradient, part in zip(bucket, parts):
-            gradient.copy_(part.view(gradient.shape))
-
-
-def _fill_buckets(gradients: Sequence[torch.Tensor]) -> List[List[torch.Tensor]]:
     buckets: List[List[torch.Tensor]] = []
     num_bytes = _MESSAGE_BYTES
     for gradient in gradients:
@@ -321,4 +311,10 @@ def _fill_buckets(gradients: Sequence[torch.Tensor]) -> List[List[torch.Tensor]]
             num_bytes = 0
         buckets[-1].append(gradient)
         num_bytes += gradient.numel() * gradient.element_size()
-    return buckets
+    for bucket in buckets:
+        # A copy there and back is cheap beside one exchange for each of many small gradients.
+        message = torch.cat([gradient.reshape(-1) for gradient in bucket])
+        torch.distributed.all_reduce(message)
+        parts = message.split([gradient.numel() for gradient in bucket])
+        for gradient, part in zip(bucket, parts):
+            gradient.copy_(part.view(gradient.shape))
