@@ -67,9 +67,7 @@ class InterpretedEngine:
         layout = CallLayout.from_dict(json.loads((folder / "call.json").read_text()))
         by_role = {role: read_program(folder / f"{role}.program") for role in layout.arguments}
         runners = interpret_programs(Programs(by_role, layout))
-        return CompiledExecutable(
-            graph, request, layout, runners, lambda: ReplayExecutable(graph), name="interpreted", report=request.report
-        )
+        return CompiledExecutable(graph, request, layout, runners, lambda: ReplayExecutable(graph), name="interpreted")
 
 
 @pytest.fixture

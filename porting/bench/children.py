@@ -117,12 +117,7 @@ def _find_median(runs: List[Dict[str, Any]], figure: str) -> Optional[float]:
 
 
 def run_job(
-    job: str,
-    side: str,
-    source: Source,
-    settings: BenchSettings,
-    *,
-    environment: Optional[Mapping[str, str]] = None,
+    job: str, side: str, source: Source, settings: BenchSettings, *, environment: Optional[Mapping[str, str]] = None
 ) -> Dict[str, Any]:
     """Run a job of `porting.bench.child` and return its result; raises ChildError with the reason if there is none."""
     with Child(job, _make_task(side, source, settings), environment=environment) as child:

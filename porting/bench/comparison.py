@@ -84,9 +84,7 @@ def _compare_cells(earlier: Optional[Plain], later: Plain) -> Change:
     above, below = (np.median(random.choice(rounds, size=(_NUM_RESAMPLES, len(rounds))), axis=1) for rounds in both)
     low, high = np.quantile(above / below, [0.025, 0.975]).tolist()
     quotient = Interval(float(np.median(both[0]) / np.median(both[1])), low, high)
-    verdict = "same within noise"
-    if quotient.low > 1 and quotient.median > 1 + _NOISE:
-        verdict = "faster"
-    elif quotient.high < 1 and quotient.median < 1 - _NOISE:
-        verdict = "slower"
+    is_faster = quotient.low > 1 and quotient.median > 1 + _NOISE
+    is_slower = quotient.high < 1 and quotient.median < 1 - _NOISE
+    verdict = "faster" if is_faster else "slower" if is_slower else "same within noise"
     return Change(title, verdict, quotient, times)

@@ -84,12 +84,7 @@ def make_plain_batches(workload: Workload, source: Any) -> Callable[[], Iterator
 
 
 def measure_data_path(
-    train: Callable[[Batch], Any],
-    epochs: Callable[[], Iterable[Batch]],
-    *,
-    source: str,
-    batch: Batch,
-    seconds: float,
+    train: Callable[[Batch], Any], epochs: Callable[[], Iterable[Batch]], *, source: str, batch: Batch, seconds: float
 ) -> Optional[DataPath]:
     """Measure training on one `batch` again and again, the loader alone, and the training on what it loads.
 

@@ -262,12 +262,7 @@ def _time_steady_state(
 
 
 def _measure_data_paths(
-    workload: Workload,
-    eager: EagerSide,
-    ported: PortedSide,
-    settings: BenchSettings,
-    dataset: Any,
-    progress: Progress,
+    workload: Workload, eager: EagerSide, ported: PortedSide, settings: BenchSettings, dataset: Any, progress: Progress
 ) -> Dict[str, Optional[DataPath]]:
     """Measure the data path of both sides; nothing where there are no data that a loader could load."""
     source = "the given data" if dataset is not None else "the batch, repeated in a tensor dataset"

@@ -180,18 +180,8 @@ def _write_failures(result: Plain) -> List[str]:
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
-_HEADER = (
-    "workload",
-    "eager",
-    "ported",
-    "speed-up (95 %)",
-    "CPU",
-    "asked",
-    "compile",
-    "pays after",
-    "memory",
-    "losses",
-)
+_FIGURES = ("eager", "ported", "speed-up (95 %)", "CPU", "asked", "compile", "pays after", "memory", "losses")
+_HEADER = ("workload", *_FIGURES)
 
 
 def lay_out_table(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:

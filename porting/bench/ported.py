@@ -68,12 +68,7 @@ class PortedSide:
         self.model, optimizer, loss = copy_parts(workload)
         self.options: PortOptions = workload.options if workload.options is not None else PortOptions()
         self.ported = to_ipu(
-            self.model.train(),
-            loss,
-            optimizer=optimizer,
-            options=self.options,
-            device=device,
-            **workload.loss_settings,
+            self.model.train(), loss, optimizer=optimizer, options=self.options, device=device, **workload.loss_settings
         )
         self._running: Any = self.ported if workload.trains else self.ported.inference()
         self._args, self._kwargs = make_call_arguments(workload.batch)

@@ -151,8 +151,8 @@ class Child:
         if path.exists():
             left = json.loads(path.read_text(encoding="utf-8"))
             return left["status"], left["reason"], left["result"]
-        status = self.process.wait()
-        return "out_of_memory" if status == -9 else "failed", f"the process {self._describe_end()}", None
+        status = "out_of_memory" if self.process.wait() == -9 else "failed"
+        return status, f"the process {self._describe_end()}", None
 
     def ask(self, question: str = "") -> str:
         """Write a line to the process, if any, and return the next one that it says.

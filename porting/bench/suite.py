@@ -168,11 +168,7 @@ OVERHEAD: Mapping[str, SuiteEntry] = MappingProxyType(
         },
         **{
             f"overhead_{name}_inference": replace(
-                entry,
-                title=f"inference of {entry.title}",
-                trains=False,
-                matrix=_REPLAYED,
-                settings=_OVERHEAD_SETTINGS,
+                entry, title=f"inference of {entry.title}", trains=False, matrix=_REPLAYED, settings=_OVERHEAD_SETTINGS
             )
             for name, entry in _INFERRED.items()
         },

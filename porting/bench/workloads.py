@@ -13,15 +13,7 @@ import torch
 
 from porting.structure import flatten_tensors, make_call_arguments, map_tensors
 
-__all__ = [
-    "Batch",
-    "MicroBatch",
-    "Source",
-    "Workload",
-    "load_by_name",
-    "load_pickled",
-    "pickle_workload",
-]
+__all__ = ["Batch", "MicroBatch", "Source", "Workload", "load_by_name", "load_pickled", "pickle_workload"]
 
 Batch = Any
 """A combined batch: a tensor, a tuple or list of positional arguments, or a mapping of named ones."""

@@ -128,6 +128,6 @@ def _take_step(session: Any, options: PortOptions, signature: BatchSignature, **
         options.computation_order,
         options.precision,
         model=type(session.model).__name__,
-        values={name: state.value(name).detach().clone() for name in state.names},
+        values={name: state.read_value(name).detach().clone() for name in state.names},
         **facts,
     )

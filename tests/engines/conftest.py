@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
@@ -128,11 +129,10 @@ class Twins:
         self.replay = ReplayExecutable(self.graph)
         self.compiled = CompiledExecutable(
             self.graph,
-            request,
+            dataclasses.replace(request, report=self.findings.append),
             self.programs.layout,
             interpret_programs(self.programs),
             lambda: ReplayExecutable(self.graph),
-            report=self.findings.append,
         )
         self.states = [self._state(model, groups or {}, host) for _ in range(2)]
 

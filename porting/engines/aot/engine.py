@@ -96,9 +96,7 @@ class AotEngine:
         """Make the executable of the programs in `folder`; nothing is traced, and no compiler is imported for aot."""
         layout = CallLayout.from_dict(json.loads((folder / _LAYOUT).read_bytes()))
         runners = {role: load_program(folder / role) for role in layout.arguments}
-        return CompiledExecutable(
-            graph, request, layout, runners, lambda: build_replay(graph, request), name=self.name, report=request.report
-        )
+        return CompiledExecutable(graph, request, layout, runners, lambda: build_replay(graph, request), name=self.name)
 
 
 AOT = AotEngine()

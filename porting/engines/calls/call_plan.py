@@ -39,10 +39,10 @@ class ReplicaGroups:
     `returns_all` says that the host gets the value of every replica, not only of each group's first one.
 
     >>> groups = ReplicaGroups(replicas=4, size=2)
-    >>> [groups.group_of(replica) for replica in range(4)]
+    >>> [groups.find_group(replica) for replica in range(4)]
     [0, 0, 1, 1]
     >>> groups = ReplicaGroups(replicas=4, size=2, strided=True)
-    >>> [groups.group_of(replica) for replica in range(4)]
+    >>> [groups.find_group(replica) for replica in range(4)]
     [0, 1, 0, 1]
     """
 
@@ -56,11 +56,11 @@ class ReplicaGroups:
         """How many groups there are."""
         return self.replicas // self.size
 
-    def group_of(self, replica: int) -> int:
+    def find_group(self, replica: int) -> int:
         """Return the group that a replica belongs to."""
         return replica % self.num_groups if self.strided else replica // self.size
 
-    def first_replica(self, group: int) -> int:
+    def find_first_replica(self, group: int) -> int:
         """Return the replica whose value stands for its group's."""
         return group if self.strided else group * self.size
 
@@ -111,11 +111,7 @@ class CallPlan:
     @cached_property
     def num_slices(self) -> int:
         """Into how many micro-batches the rows of an input are cut: those of one replica of each input group."""
-        return self.num_micro_batches // self._num_sharing
-
-    @property
-    def _num_sharing(self) -> int:
-        return self.input_groups.size if self.input_groups is not None else 1
+        return self.num_micro_batches // (1 if self.input_groups is None else self.input_groups.size)
 
     @property
     def gradient_scale(self) -> float:
@@ -166,9 +162,9 @@ class CallPlan:
     def _find_position(self, number: int, replica: int) -> int:
         # The vendor's layout of a batch: replicas are the innermost part of its rows, unless several of them get the
         # same ones. Then each group has a block of its own.
-        if self.input_groups is None or self._num_sharing == 1:
+        if self.input_groups is None or self.input_groups.size == 1:
             return number * self.replicas + replica
-        return self.input_groups.group_of(replica) * self.iterations * self.accumulation + number
+        return self.input_groups.find_group(replica) * self.iterations * self.accumulation + number
 
     def keeps(self, micro_batch: MicroBatch) -> bool:
         """Tell whether the results of `micro_batch` come back to the host."""
@@ -307,16 +303,6 @@ def sum_over_processes(gradients: Sequence[torch.Tensor]) -> None:
 
     They travel in messages of about 32 MiB, so that many small ones cost one exchange.
     """
-    for bucket in _fill_buckets(gradients):
-        # A copy there and back is cheap beside one exchange for each of many small gradients.
-        message = torch.cat([gradient.reshape(-1) for gradient in bucket])
-        torch.distributed.all_reduce(message)
-        parts = message.split([gradient.numel() for gradient in bucket])
-        for gradient, part in zip(bucket, parts):
-            gradient.copy_(part.view(gradient.shape))
-
-
-def _fill_buckets(gradients: Sequence[torch.Tensor]) -> List[List[torch.Tensor]]:
     buckets: List[List[torch.Tensor]] = []
     num_bytes = _MESSAGE_BYTES
     for gradient in gradients:
@@ -325,4 +311,10 @@ def _fill_buckets(gradients: Sequence[torch.Tensor]) -> List[List[torch.Tensor]]
             num_bytes = 0
         buckets[-1].append(gradient)
         num_bytes += gradient.numel() * gradient.element_size()
-    return buckets
+    for bucket in buckets:
+        # A copy there and back is cheap beside one exchange for each of many small gradients.
+        message = torch.cat([gradient.reshape(-1) for gradient in bucket])
+        torch.distributed.all_reduce(message)
+        parts = message.split([gradient.numel() for gradient in bucket])
+        for gradient, part in zip(bucket, parts):
+            gradient.copy_(part.view(gradient.shape))

@@ -89,14 +89,14 @@ class DeviceState:
         """Return the parameters and buffers that a replica's graph works on; a state's tensors are never exchanged."""
         found = self._arguments.get(replica)
         if found is None:
-            own = (self.parameters[self.part(name, replica)] for name in self.parts)
+            own = (self.parameters[self.find_part(name, replica)] for name in self.parts)
             found = (*own, *self.buffers[replica].values())
             self._arguments[replica] = found
         return found
 
-    def part(self, name: str, replica: int) -> str:
+    def find_part(self, name: str, replica: int) -> str:
         """Return the name of the part of a parameter that a replica has."""
-        return self.parts[name][self.groups[name].group_of(replica) if name in self.groups else 0]
+        return self.parts[name][self.groups[name].find_group(replica) if name in self.groups else 0]
 
     def upload(self, host: Mapping[str, torch.Tensor], *, names: Optional[Iterable[str]] = None) -> None:
         """Copy host tensors into the device's, converting types; only `names` when given."""
@@ -120,7 +120,7 @@ class DeviceState:
         if len(value) == groups.num_groups:
             return value.unbind()
         # it came from the device with a value for each replica
-        return [value[groups.first_replica(group)] for group in range(groups.num_groups)]
+        return [value[groups.find_first_replica(group)] for group in range(groups.num_groups)]
 
     def download(self, host: Mapping[str, torch.Tensor]) -> None:
         """Copy what a call may have changed into the host's tensors, in place; buffers come from the first replica.
@@ -132,7 +132,7 @@ class DeviceState:
             for name in self.names:
                 # What no call writes to may be more precise on the host, where narrowing has not touched it.
                 if name in self.written and name in host:
-                    host[name].copy_(self.value(name))
+                    host[name].copy_(self.read_value(name))
 
     def restore(self, host: Mapping[str, torch.Tensor]) -> None:
         """Copy what no call changes into the host's tensors too, in place, where the host has another value by now.
@@ -142,12 +142,12 @@ class DeviceState:
         with torch.no_grad():
             for name in self.names:
                 if name not in self.written and name in host:
-                    value = self.value(name)
+                    value = self.read_value(name)
                     # Compared in the device's type: a float64 buffer that was only narrowed is still the same.
                     if not torch.equal(host[name].to(value.dtype), value):
                         host[name].copy_(value)
 
-    def value(self, name: str) -> torch.Tensor:
+    def read_value(self, name: str) -> torch.Tensor:
         """Return a parameter or buffer in the form in which the host gets it, not to be written to."""
         if name not in self.parts:
             return self.buffers[0][name]
@@ -157,7 +157,7 @@ class DeviceState:
         # one value for each group, or for each replica if the user asked for all of them
         order = range(groups.num_groups)
         if groups.returns_all:
-            order = [groups.group_of(replica) for replica in range(groups.replicas)]  # type: ignore[assignment]
+            order = [groups.find_group(replica) for replica in range(groups.replicas)]  # type: ignore[assignment]
         return torch.stack([self.parameters[parts[group]].detach() for group in order])
 
     def find_storages(self) -> FrozenSet[int]:

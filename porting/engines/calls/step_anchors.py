@@ -48,7 +48,7 @@ class StepObserver:
         They are taken as the loss alone makes them: the engine's have a factor for the mean over micro-batches too.
         """
         names = {value.parameter for value in self.wanted if value.kind == "gradient"}
-        parameters = {name: state.parameters[state.part(name, micro_batch.replica)] for name in names}
+        parameters = {name: state.parameters[state.find_part(name, micro_batch.replica)] for name in names}
         # Autograd adds to `.grad`. Taken away for this pass, it shows the gradient of this micro-batch alone.
         accumulated = {name: parameter.grad for name, parameter in parameters.items()}
         for name in accumulated:
@@ -74,7 +74,7 @@ class StepObserver:
                 self._collector.add(micro_batch, values)
         self._micro_batches = []
 
-    def results(self) -> List[torch.Tensor]:
+    def collect_results(self) -> List[torch.Tensor]:
         """Return a tensor for each of `wanted`, combined from micro-batches like the outputs of the call."""
         return self._collector.combine()
 
@@ -88,7 +88,7 @@ def _read_value(
     if value.kind == "loss_scaling_factor":
         assert state.loss_scale_factor is not None
         return state.loss_scale_factor.clone()
-    part = state.part(value.parameter, micro_batch.replica)
+    part = state.find_part(value.parameter, micro_batch.replica)
     weight = state.parameters[part].detach()
     if value.kind == "weight":
         return weight.clone()

@@ -138,7 +138,7 @@ class BoundState:
         state, (kind, detail, name) = self.state, read_argument_name(spec.name)
         if kind in ("hyper_parameters", "input"):
             return None
-        part = state.part(name, replica) if detail == "own" and kind != "buffer" else name
+        part = state.find_part(name, replica) if detail == "own" and kind != "buffer" else name
         if kind == "constant":
             found = state.constants[int(detail)]
         elif kind == "buffer":

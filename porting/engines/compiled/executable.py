@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from contextlib import nullcontext
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
 
@@ -13,13 +13,9 @@ from ...capture import StepGraph
 from ...diagnostics import Finding, log_finding
 from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector, make_synthetic_inputs
 from ..calls.device_state import DeviceState
-from ..calls.executable import BuildRequest, Executable
+from ..calls.executable import BuildRequest, Executable, GroupSettings
 from ..calls.guards import draw_from_stream_of, shut_out_host_modes
-from ..update.traced_updates import (
-    compute_group_hyper_parameters,
-    compute_step_hyper_parameters,
-    describe_update,
-)
+from ..update.traced_updates import compute_group_hyper_parameters, compute_step_hyper_parameters, describe_update
 from ..update.updates import apply_update
 from .bound_state import Arguments, BoundState, Mismatch
 from .call_layout import CallLayout, ResultsOfRuns, describe_plan, find_num_blocks
@@ -37,9 +33,9 @@ Results = List[torch.Tensor]
 class CompiledExecutable:
     """Programs compiled for the calls that `layout` describes, by their roles in `runners`.
 
-    A call that differs is done by the executable that `fallback` makes, and `report` gets a finding E008 of why, once;
-    it goes to the log without one. What a program cannot do with the values that it gets raises the error of replay,
-    which names the operator.
+    A call that differs is done by the executable that `fallback` makes, and the `report` of the request gets a finding
+    E008 of why, once; it goes to the log without one. What a program cannot do with the values that it gets raises the
+    error of replay, which names the operator.
     """
 
     def __init__(
@@ -51,7 +47,6 @@ class CompiledExecutable:
         fallback: Callable[[], Executable],
         *,
         name: str = "compiled",
-        report: Optional[Callable[[Finding], None]] = None,
     ) -> None:
         """Take loaded programs; the graph is kept for who asks, and may be None."""
         self.name = name
@@ -61,11 +56,11 @@ class CompiledExecutable:
         self._runners = runners
         self._make_fallback = fallback
         self._fallback: Optional[Executable] = None
-        self._report = report or log_finding
+        self._report = request.report or log_finding
         self._is_reported = False
         self._bound: Optional[BoundState] = None
         self._plan: Optional[CallPlan] = None
-        self._groups: List[Any] = []
+        self._groups: List[GroupSettings] = []
         self._group_names: Optional[List[List[str]]] = None
         self._hyper_parameters: Optional[torch.Tensor] = None
         self._synthetic: Optional[Inputs] = None
@@ -86,7 +81,7 @@ class CompiledExecutable:
         inputs: Sequence[torch.Tensor],
         plan: CallPlan,
         *,
-        groups: Sequence[Any] = (),
+        groups: Sequence[GroupSettings] = (),
         group_names: Sequence[Sequence[str]] = (),
     ) -> List[torch.Tensor]:
         """Run one device call on a full batch and update `state`, as `ReplayExecutable.run` does."""
@@ -127,7 +122,7 @@ class CompiledExecutable:
     # -- does the call fit? --------------------------------------------------------------------------------------------
 
     def _bind_state(
-        self, state: DeviceState, plan: CallPlan, groups: Sequence[Any], group_names: Sequence[Sequence[str]]
+        self, state: DeviceState, plan: CallPlan, groups: Sequence[GroupSettings], group_names: Sequence[Sequence[str]]
     ) -> BoundState:
         """Return the tensors of `state` as arguments; raise Mismatch if the call is not what was compiled."""
         # By identity: a call passes the plan that the last one did, and comparing plans would take longer than small
@@ -158,7 +153,7 @@ class CompiledExecutable:
             raise Mismatch("a call consists of other micro-batches, or returns others")
         self._plan = plan
 
-    def _adopt_groups(self, groups: Sequence[Any]) -> None:
+    def _adopt_groups(self, groups: Sequence[GroupSettings]) -> None:
         self._hyper_parameters, self._groups = None, []
         structures = [describe_update(settings) for settings in groups]
         if structures != [dict(group.structure) for group in self.layout.groups]:
@@ -183,7 +178,7 @@ class CompiledExecutable:
         return fitting
 
     def _compute_hyper_parameters(
-        self, bound: BoundState, plan: CallPlan, groups: Sequence[Any]
+        self, bound: BoundState, plan: CallPlan, groups: Sequence[GroupSettings]
     ) -> Optional[torch.Tensor]:
         """Return the hyper-parameters of all steps of a call, [step, field]."""
         if not self.layout.trains:

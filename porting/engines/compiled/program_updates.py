@@ -42,8 +42,10 @@ class UpdateWriter:
     @property
     def num_operators(self) -> int:
         """How many operators an update has, about."""
-        parts = [(layout, part) for layout in self._layouts for part in layout.trained]
-        return sum(count_operators(self._get_template(layout, part)) + 1 + len(layout.slots) for layout, part in parts)
+        return sum(
+            count_operators(self._get_template(layout, part)) + 1 + len(layout.slots)
+            for layout, part in self._list_parts()
+        )
 
     def select_hyper_parameters(self, program: ProgramGraph, step: int) -> Dict[Tuple[int, str], torch.fx.Node]:
         """Select the hyper-parameters of a step, by group and name; those of no group are of group -1."""
@@ -61,11 +63,14 @@ class UpdateWriter:
 
         New values are computed before any is stored, so that no gradient changes that is a view of a weight.
         """
-        single = {
-            part: self._convert_to_single(program, gradients[part], types[part], layout)
-            for layout in self._layouts
-            for part in layout.trained
-        }
+        single: Dict[str, torch.fx.Node] = {}
+        for layout, part in self._list_parts():
+            # as its accumulator holds it, and then in single precision
+            accumulator, gradient, dtype = getattr(torch, layout.structure["accum_type"]), gradients[part], types[part]
+            for wanted in (torch.float32, accumulator, torch.float32):
+                if dtype != wanted:
+                    gradient, dtype = program.call(aten._to_copy.default, gradient, dtype=wanted), wanted
+            single[part] = gradient
         scale = hyper_parameters[-1, "gradient_scale"]
         single = {part: program.call(aten.mul.Tensor, gradient, scale) for part, gradient in single.items()}
         if single and self._layouts[0].structure["clips"]:
@@ -82,17 +87,8 @@ class UpdateWriter:
         for target, value in stores:
             program.call(aten.copy_.default, target, value)
 
-    def _convert_to_single(
-        self, program: ProgramGraph, gradient: torch.fx.Node, dtype: torch.dtype, layout: GroupLayout
-    ) -> torch.fx.Node:
-        """Write a gradient as its accumulator holds it, in single precision."""
-        if dtype != torch.float32:
-            gradient = program.call(aten._to_copy.default, gradient, dtype=torch.float32)
-        accumulator = getattr(torch, layout.structure["accum_type"])
-        if accumulator != torch.float32:
-            gradient = program.call(aten._to_copy.default, gradient, dtype=accumulator)
-            gradient = program.call(aten._to_copy.default, gradient, dtype=torch.float32)
-        return gradient
+    def _list_parts(self) -> List[Tuple[GroupLayout, str]]:
+        return [(layout, part) for layout in self._layouts for part in layout.trained]
 
     def _get_template(self, layout: GroupLayout, part: str) -> torch.fx.Graph:
         """Return the graph of a parameter's update; it has no shape in it, and serves all of the same types."""

@@ -50,7 +50,7 @@ def write_steps(step: TracedStep, num_steps: int) -> Program:
             replica, run = micro_batches[0].replica, step.run(len(micro_batches))
             copy = str(replica if step.has_own_buffers else 0)
             state = [
-                *(name_argument("parameter", name=step.state.part(name, replica)) for name in step.state.parts),
+                *(name_argument("parameter", name=step.state.find_part(name, replica)) for name in step.state.parts),
                 *(name_argument("buffer", detail=copy, name=name) for name in step.state.buffers[0]),
             ]
             rows = [

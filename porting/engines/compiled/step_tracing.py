@@ -208,10 +208,8 @@ class _Run:
             first = len(self.graph.parameters) + len(self.graph.buffers)
             inputs = range(first, first + len(self.graph.inputs))
             in_dims = tuple(0 if index in inputs and value.dim() else None for index, value in enumerate(values))
-            function, micro_batches = (
-                torch.func.vmap(self.function, in_dims=in_dims),
-                torch.Size([self.num_micro_batches]),
-            )
+            function = torch.func.vmap(self.function, in_dims=in_dims)
+            micro_batches = torch.Size([self.num_micro_batches])
         # A program that loops over micro-batches inside would be larger and no faster than several runs.
         with only_mapped_operators() if micro_batches else nullcontext():
             outputs = function(*values)

@@ -10,7 +10,7 @@ from ...capture import StepGraph
 from ...capture.graph_flow import constant_outputs
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, GroupSettings
-from ..replay.batched_micro_batches import may_run_at_once, micro_batches_at_once
+from ..replay.batched_micro_batches import choose_number_at_once, may_run_at_once
 from ..replay.graph_function import GraphFunction
 from ..update.traced_updates import describe_update
 from ..update.updates import ensure_slots, find_optimizer_family, has_fused_arithmetic, list_slots
@@ -53,7 +53,7 @@ class TracedStep:
         self.constants = [torch.empty_strided(v.shape, v.stride(), dtype=v.dtype) for v in graph.constant_values]
         self.rows = [torch.empty(info.shape, dtype=info.dtype) for info in graph.inputs]
         wanted = request.variant.micro_batches_at_once
-        self.most_at_once = micro_batches_at_once(graph) if wanted is None else max(1, wanted)
+        self.most_at_once = choose_number_at_once(graph) if wanted is None else max(1, wanted)
         if request.replica_groups or plan.num_slices == 1 or not may_run_at_once(graph):
             self.most_at_once = 1
         first = self._trace_first_run()
@@ -106,7 +106,7 @@ class TracedStep:
     ) -> Dict[str, torch.fx.Node]:
         """Return the gradients among the outputs of a run, by the parts that the replica has of the parameters."""
         names = (self.graph.parameters[index].name for index in run.with_gradient)
-        found = dict(zip((self.state.part(name, replica) for name in names), outputs[run.num_results :]))
+        found = dict(zip((self.state.find_part(name, replica) for name in names), outputs[run.num_results :]))
         return {part: gradient for part, gradient in found.items() if part in self.gradient_types}
 
     def _trace_first_run(self) -> TracedRun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import AbstractSet, Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import AbstractSet, Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple, Union
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -46,19 +46,15 @@ class OrderCost:
 def predict_costs(graph: StepGraph, orders: Iterable[str]) -> List[OrderCost]:
     """Predict the costs of several computation orders of a step, none of which it has yet."""
     trial = _run_trial(graph)
-    return [_compare_with_plain(order_computation(graph, ComputationOrder.of(text)), text, trial) for text in orders]
+    return [predict_cost(order_computation(graph, ComputationOrder.of(text)), text, plain=trial) for text in orders]
 
 
-def predict_cost(graph: StepGraph, order: str, *, plain: StepGraph) -> OrderCost:
-    """Predict what `graph` costs, which has the order already; `plain` is the step without one."""
-    return _compare_with_plain(graph, order, _run_trial(plain))
-
-
-def _compare_with_plain(graph: StepGraph, order: str, plain: _Trial) -> OrderCost:
-    trial = _run_trial(graph)
+def predict_cost(graph: StepGraph, order: str, *, plain: Union[StepGraph, _Trial]) -> OrderCost:
+    """Predict what `graph` costs, which has the order already; `plain` is the step without one, or its trial."""
+    trial, without = _run_trial(graph), _run_trial(plain) if isinstance(plain, StepGraph) else plain
     num_segments = sum(node.target is run_segment for node in graph.graph.nodes)
-    recomputed = trial.flops - plain.flops
-    return OrderCost(order, num_segments, trial.kept_bytes, trial.peak_bytes, plain.forward_flops, recomputed)
+    recomputed = trial.flops - without.flops
+    return OrderCost(order, num_segments, trial.kept_bytes, trial.peak_bytes, without.forward_flops, recomputed)
 
 
 def format_costs(costs: Sequence[OrderCost]) -> str:

@@ -66,10 +66,10 @@ class ComputationOrder:
             name = "none"
         if name not in POLICIES or name == "custom_":
             raise _refuse_order(f"there is no computation order called `{text}`")
-        if colon and name not in _BUDGETED:
-            raise _refuse_order(f"`{name}` takes no budget")
         if not colon:
             return cls(name)
+        if name not in _BUDGETED:
+            raise _refuse_order(f"`{name}` takes no budget")
         try:
             megabytes = float(number)
         except ValueError:
@@ -93,7 +93,15 @@ def order_computation(graph: StepGraph, order: ComputationOrder) -> StepGraph:
     if not order.recomputes or not (graph.has_loss and graph.loss_has_gradient):
         return graph
     units = UnitGraph.of(graph)
-    return _insert_segments(graph, units, _make_plan(units, order))
+    if order.policy == "dummy2":
+        plan = plan_everything(units)
+    elif order.policy == "chen":
+        plan = plan_chen(units, budget_bytes=order.budget_bytes)
+    elif order.policy == "custom":
+        plan = _plan_custom(units, order.commands)
+    else:
+        plan = plan_lower_sets(units, budget_bytes=order.budget_bytes, saves_time=order.policy == "gttime")
+    return _insert_segments(graph, units, plan)
 
 
 def recomputes(graph: StepGraph) -> bool:
@@ -131,16 +139,6 @@ def run_segment(body: Callable[..., Sequence[Any]], statistics: Sequence[int], *
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------
-
-
-def _make_plan(units: UnitGraph, order: ComputationOrder) -> Plan:
-    if order.policy == "dummy2":
-        return plan_everything(units)
-    if order.policy == "chen":
-        return plan_chen(units, budget_bytes=order.budget_bytes)
-    if order.policy == "custom":
-        return _plan_custom(units, order.commands)
-    return plan_lower_sets(units, budget_bytes=order.budget_bytes, saves_time=order.policy == "gttime")
 
 
 def _plan_custom(units: UnitGraph, commands: Sequence[Tuple[str, int]]) -> Plan:

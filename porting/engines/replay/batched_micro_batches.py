@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import operator
 from contextlib import contextmanager
-from typing import AbstractSet, Any, Callable, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -24,9 +24,9 @@ from ..calls.device_state import DeviceState
 
 __all__ = [
     "BatchedMicroBatches",
+    "choose_number_at_once",
     "count_value_bytes",
     "may_run_at_once",
-    "micro_batches_at_once",
     "only_mapped_operators",
 ]
 
@@ -37,16 +37,16 @@ _MAX_BYTES = 4 << 20
 _MAX_MICRO_BATCHES = 256
 
 
-def micro_batches_at_once(graph: StepGraph) -> int:
+def choose_number_at_once(graph: StepGraph) -> int:
     """Return how many micro-batches of `graph` are worth running at once; 1 where that would change results.
 
     The more a single micro-batch computes, the less is to be gained: as many run at once as keep their intermediate
     results within 4 MiB.
 
     >>> from porting.capture import capture_step
-    >>> micro_batches_at_once(capture_step(torch.nn.Linear(4, 2), [torch.ones(8, 4)], mode="inference"))
+    >>> choose_number_at_once(capture_step(torch.nn.Linear(4, 2), [torch.ones(8, 4)], mode="inference"))
     256
-    >>> micro_batches_at_once(capture_step(torch.nn.Dropout(), [torch.ones(8, 4)], mode="inference"))
+    >>> choose_number_at_once(capture_step(torch.nn.Dropout(), [torch.ones(8, 4)], mode="inference"))
     1
     """
     if not may_run_at_once(graph):
@@ -62,8 +62,11 @@ def may_run_at_once(graph: StepGraph) -> bool:
     if any(not graph.inputs[index].shape for index in graph.mutated_inputs):
         return False  # an input without rows keeps what is written to it from one micro-batch to the next
     nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
-    inputs = {node for node in graph.placeholders if node.meta["kind"] == "input"}
-    varying = _find_dependent(inputs, nodes)
+    # the inputs, and all that is made of them
+    varying = {node for node in graph.placeholders if node.meta["kind"] == "input"}
+    for node in nodes:
+        if not varying.isdisjoint(node.all_input_nodes):
+            varying.add(node)
     # half precision is coarse enough for the order of summation to show
     return all(_keeps_to_itself(node, varying) and not is_half(node) for node in nodes)
 
@@ -75,20 +78,13 @@ class BatchedMicroBatches:
     """
 
     def __init__(
-        self,
-        graph: StepGraph,
-        function: Callable[..., Tuple[torch.Tensor, ...]],
-        *,
-        is_watched: bool,
-        at_most: Optional[int] = None,
+        self, graph: StepGraph, function: Callable[..., Tuple[torch.Tensor, ...]], *, at_most: Optional[int] = None
     ) -> None:
-        """Look at the operators of `graph`; `is_watched` says that somebody looks at single micro-batches.
+        """Look at the operators of `graph`.
 
         `at_most` is how many run at once where they may, instead of as many as are worth it in general.
         """
-        self.most = 1
-        if not is_watched:
-            self.most = micro_batches_at_once(graph) if at_most is None else at_most if may_run_at_once(graph) else 1
+        self.most = choose_number_at_once(graph) if at_most is None else at_most if may_run_at_once(graph) else 1
         self._trains = graph.has_loss and graph.loss_has_gradient
         self._function = function
         # made in the first run that succeeds, and kept: mapping a function anew in each call costs more than small
@@ -190,15 +186,6 @@ def _keeps_to_itself(node: torch.fx.Node, varying: AbstractSet[torch.fx.Node]) -
     if name == "aten::embedding":
         return node.args[0] not in varying
     return name.startswith("aten::") and name not in _UNCHECKED
-
-
-def _find_dependent(inputs: AbstractSet[torch.fx.Node], nodes: Sequence[torch.fx.Node]) -> Set[torch.fx.Node]:
-    """Return `inputs` and all of `nodes` that are made of them."""
-    found = set(inputs)
-    for node in nodes:
-        if any(used in found for used in node.all_input_nodes):
-            found.add(node)
-    return found
 
 
 def count_value_bytes(nodes: Sequence[torch.fx.Node]) -> int:

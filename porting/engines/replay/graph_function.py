@@ -35,7 +35,7 @@ class GraphFunction:
         self._counter = itertools.count()
         self._bodies: List[GraphFunction] = []
         self._lines: List[Tuple[str, Optional[torch.fx.Node]]] = []
-        self._write(graph)
+        self._write_graph(graph)
         self._file = f"<porting graph {next(_numbers)}>"
         source = "\n".join(text for text, _node in self._lines) + "\n"
         linecache.cache[self._file] = (len(source), None, source.splitlines(True), self._file)  # for tracebacks
@@ -51,23 +51,18 @@ class GraphFunction:
         """The text of the function."""
         return "\n".join(text for text, _node in self._lines)
 
-    def place_of(self, traceback: Optional[TracebackType]) -> Optional[Place]:
+    def find_place(self, traceback: Optional[TracebackType]) -> Optional[Place]:
         """Return the user's line of the operator that an error's traceback went through, or None."""
         while traceback is not None:
             if traceback.tb_frame.f_code.co_filename == self._file:
-                inner = (body.place_of(traceback.tb_next) for body in self._bodies)
-                return next(
-                    (place for place in inner if place is not None), self._find_place_of_line(traceback.tb_lineno)
-                )
+                node = self._lines[traceback.tb_lineno - 1][1]
+                own = None if node is None else node.meta.get("place")
+                inner = (body.find_place(traceback.tb_next) for body in self._bodies)
+                return next((place for place in inner if place is not None), own)
             traceback = traceback.tb_next
         return None
 
-    def _find_place_of_line(self, number: int) -> Optional[Place]:
-        node = self._lines[number - 1][1]
-        place = node.meta.get("place") if node is not None else None
-        return place if isinstance(place, Place) else None
-
-    def _write(self, graph: torch.fx.Graph) -> None:
+    def _write_graph(self, graph: torch.fx.Graph) -> None:
         released = _find_last_uses(graph)
         parameters = [node.name for node in graph.nodes if node.op == "placeholder"]
         self._lines.append((f"def forward({', '.join(parameters)}):", None))

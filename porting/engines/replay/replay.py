@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ...capture import StepGraph
 from ...capture.graph_flow import constant_outputs, is_half
@@ -22,27 +25,19 @@ from ..calls.call_plan import (
     prepare_rows,
 )
 from ..calls.device_state import DeviceState
-from ..calls.executable import BuildRequest
+from ..calls.executable import BuildRequest, GroupSettings, Variant
 from ..calls.guards import draw_from_stream_of, shut_out_host_modes
 from ..calls.step_anchors import StepObserver
 from ..update.updates import adapt_loss_scaling, apply_update
 from .batched_micro_batches import BatchedMicroBatches
-from .floating_point_checks import FloatingPointChecks
 from .graph_function import GraphFunction
 
-__all__ = ["ReplayExecutable", "build_replay"]
+__all__ = ["FloatingPointChecks", "ReplayExecutable", "build_replay"]
 
 
 def build_replay(graph: StepGraph, request: BuildRequest) -> ReplayExecutable:
     """Return the executable that replays `graph`, which has the memory format of the request's variant."""
-    variant = request.variant
-    return ReplayExecutable(
-        graph,
-        observer=request.observer,
-        fused_update=variant.fused_update,
-        micro_batches_at_once=variant.micro_batches_at_once,
-        num_threads=variant.num_threads,
-    )
+    return ReplayExecutable(graph, request.variant, observer=request.observer)
 
 
 class ReplayExecutable:
@@ -58,17 +53,13 @@ class ReplayExecutable:
     def __init__(
         self,
         graph: StepGraph,
+        variant: Variant = Variant(),  # noqa: B008 - frozen
         *,
         observer: Optional[StepObserver] = None,
-        fused_update: bool = False,
-        micro_batches_at_once: Optional[int] = None,
-        num_threads: Optional[int] = None,
     ) -> None:
         """Generate the function of `graph`; no value is computed. `observer` is told of each training step.
 
-        With `fused_update` torch's fused optimizer kernels are used, and weights differ from eager's in the last bits.
-        At most `micro_batches_at_once` run at once, where they may at all. `num_threads` are the threads that operators
-        use, torch's number if it is None.
+        With the variant's `fused_update` weights differ from eager's in the last bits.
         """
         self.graph = graph
         self._function = GraphFunction(graph.graph)
@@ -83,12 +74,12 @@ class ReplayExecutable:
         self._written_inputs = tuple(sorted(graph.mutated_inputs))
         self._constant_outputs = constant_outputs(graph)
         self._observer = observer
-        self._fused_update = fused_update
-        self._num_threads = num_threads
+        self._fused_update = variant.fused_update
+        self._num_threads = variant.num_threads
         self._scheduled: Optional[Tuple[CallPlan, int, Runs]] = None
-        self._batched = BatchedMicroBatches(
-            graph, self._function.call, is_watched=observer is not None, at_most=micro_batches_at_once
-        )
+        # somebody who watches looks at single micro-batches
+        at_most = variant.micro_batches_at_once if observer is None else 1
+        self._batched = BatchedMicroBatches(graph, self._function.call, at_most=at_most)
 
     def run(
         self,
@@ -96,7 +87,7 @@ class ReplayExecutable:
         inputs: Sequence[torch.Tensor],
         plan: CallPlan,
         *,
-        groups: Sequence[Any] = (),
+        groups: Sequence[GroupSettings] = (),
         group_names: Sequence[Sequence[str]] = (),
     ) -> List[torch.Tensor]:
         """Run one device call on a full batch and update `state`.
@@ -118,15 +109,15 @@ class ReplayExecutable:
         draws = self._is_random or plan.rounds_at_random
         # The device adds up half-precision gradients of several micro-batches in single precision if told so. Autograd
         # would add them in half, into `.grad`.
-        widens = self._trains_halves and len(plan.steps[0]) > 1 and bool(groups)
-        widens = widens and groups[0].accum_type == torch.float32
+        adds_up = self._trains_halves and len(plan.steps[0]) > 1 and bool(groups)
+        widens = adds_up and groups[0].accum_type == torch.float32
         try:
             stream = draw_from_stream_of(state) if draws else nullcontext()
             guards = shut_out_host_modes(self._num_threads)
             with guards, torch.set_grad_enabled(self._trains), torch._C.DisableTorchFunction(), stream:
                 # One pass for each optimizer step: all of its micro-batches, then the update, in place on the device's
                 # tensors.
-                for runs in self._schedule(plan, state):
+                for runs in self._cut_into_runs(plan, state):
                     scaling = _read_loss_scaling(state, groups)
                     wide: Dict[str, torch.Tensor] = {}
                     for micro_batches in runs:
@@ -141,13 +132,13 @@ class ReplayExecutable:
                         self._update_weights(state, plan, scaling, groups, group_names, wide)
         # KeyboardInterrupt as well: gradients of half a step must not be added to the next one's.
         except BaseException as error:
-            _note_place(error, self._function.place_of(error.__traceback__))
+            _note_place(error, self._function.find_place(error.__traceback__))
             for parameter in state.parameters.values():
                 parameter.grad = None
             raise
         return collector.combine()
 
-    def _schedule(self, plan: CallPlan, state: DeviceState) -> Runs:
+    def _cut_into_runs(self, plan: CallPlan, state: DeviceState) -> Runs:
         """Return the runs of each optimizer step of a call, or of the whole call in inference."""
         # A check has to name the micro-batch that failed. And replicas with weights of their own have no weight in
         # common that the others could be mapped beside.
@@ -161,7 +152,7 @@ class ReplayExecutable:
         state: DeviceState,
         plan: CallPlan,
         scaling: float,
-        groups: Sequence[Any],
+        groups: Sequence[GroupSettings],
         group_names: Sequence[Sequence[str]],
         accumulated: Mapping[str, torch.Tensor],
     ) -> None:
@@ -260,7 +251,7 @@ _NOTHING: ContextManager[Any] = nullcontext()
 _ENGINE: Any = torch.autograd.Variable._execution_engine
 
 
-def _read_loss_scaling(state: DeviceState, groups: Sequence[Any]) -> float:
+def _read_loss_scaling(state: DeviceState, groups: Sequence[GroupSettings]) -> float:
     """Return what the next step's loss is multiplied by."""
     scaling: float = groups[0].loss_scaling if groups else 1.0
     return scaling if state.loss_scale_factor is None else scaling * float(state.loss_scale_factor)
@@ -280,3 +271,43 @@ def _note_place(error: BaseException, place: Optional[Place]) -> None:
     """Say in `error` which of the user's lines it is about; Python can add notes since 3.11."""
     if place is not None and hasattr(error, "add_note"):
         error.add_note(f"  --> {place}: the operator that failed was captured here")
+
+
+# -- floating-point exceptions -----------------------------------------------------------------------------------------
+
+_COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
+_UNINITIALISED = frozenset(["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"])
+
+
+class FloatingPointChecks(TorchDispatchMode):
+    """Raises FloatingPointError at the first operator, forward or backward, that a device would stop at.
+
+    These are invalid operations (a NaN that no operand had, a comparison with NaN) and overflow or division by zero
+    (an infinity that no operand had). Numbers that are not finite because the program says so, such as a mask filled
+    with minus infinity, are no exception.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operator and look at its result."""
+        # Operands are looked at before the operator runs, which may overwrite them in place.
+        name = func.overloadpacket.__name__
+        leaves = tree_leaves((args, kwargs or {}))
+        operands = list(_find_floats(leaves))
+        has_nan = any(bool(operand.isnan().any()) for operand in operands)
+        has_infinity = any(bool(operand.isinf().any()) for operand in operands)
+        if has_nan and name in _COMPARISONS:
+            raise FloatingPointError(f"invalid operation: aten::{name} compares with NaN")
+        result = func(*args, **(kwargs or {}))
+        # Memory that nobody has written yet holds anything. And a program that names infinity means it.
+        names_infinity = any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves)
+        if operands and name not in _UNINITIALISED and not names_infinity:
+            for value in _find_floats(tree_leaves(result)):
+                if not has_nan and bool(value.isnan().any()):
+                    raise FloatingPointError(f"invalid operation: the result of aten::{name} is NaN")
+                if not has_infinity and bool(value.isinf().any()):
+                    raise FloatingPointError(f"overflow or division by zero: the result of aten::{name} is infinite")
+        return result
+
+
+def _find_floats(leaves: List[Any]) -> Iterator[torch.Tensor]:
+    return (leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() > 0)

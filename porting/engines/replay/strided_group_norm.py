@@ -6,23 +6,18 @@ from typing import Optional
 
 import torch
 
-from ...capture import StepGraph
 from ...capture.subgraphs import bodies_of
 
 __all__ = ["stride_group_norms", "strided_group_norm"]
 
 
-def stride_group_norms(graph: StepGraph) -> None:
+def stride_group_norms(graph: torch.fx.Graph) -> None:
     """Exchange every group normalisation of `graph` for the strided one, also in its loops and branches."""
-    _exchange_norms(graph.graph)
-
-
-def _exchange_norms(graph: torch.fx.Graph) -> None:
     for node in graph.nodes:
         if node.target is torch.ops.aten.group_norm.default:
             node.target = strided_group_norm
         for body in bodies_of(node):
-            _exchange_norms(body.graph)
+            stride_group_norms(body.graph)
 
 
 def strided_group_norm(

@@ -16,7 +16,7 @@ from ...capture import StepGraph
 from ...support.interleaved import Interval, Timing, ratio
 from .. import ENGINES, engine_names
 from ..calls.executable import BuildRequest, Variant
-from ..replay.batched_micro_batches import count_value_bytes, may_run_at_once, micro_batches_at_once
+from ..replay.batched_micro_batches import choose_number_at_once, count_value_bytes, may_run_at_once
 from ..update.updates import has_fused_arithmetic, list_slots
 from .memory_format import LayoutError, put_channels_last
 
@@ -83,7 +83,7 @@ def _choose_numbers_at_once(graph: StepGraph, request: BuildRequest) -> List[int
     # replicas with weights of their own run one by one
     if of_run == 1 or request.replica_groups or not may_run_at_once(graph):
         return []
-    usual = min(micro_batches_at_once(graph), of_run)
+    usual = min(choose_number_at_once(graph), of_run)
     return [number for number in (1, of_run) if number != usual]
 
 

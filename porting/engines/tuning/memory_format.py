@@ -63,7 +63,8 @@ def put_channels_last(graph: StepGraph) -> StepGraph:
         is_plain = isinstance(node.target, torch._ops.OpOverload) or node.target in _PLAIN
         if node.op == "call_function" and not is_plain:
             raise LayoutError("a loop, a branch or a call of the host may look at the memory of its tensors")
-    ordinary = {node for node in copied.nodes if _is_ordinary(node)}
+    values = ((node, node.meta.get("val")) for node in copied.nodes)
+    ordinary = {node for node, value in values if isinstance(value, torch.Tensor) and value.is_contiguous()}
     weights = _move_weights(copied, graph)
     if not weights:
         raise LayoutError("no convolution works on a weight of its own")
@@ -132,11 +133,6 @@ def _insert_copy(node: torch.fx.Node, *, before: torch.fx.Node, memory_format: t
         )
     copy.meta.update({key: value for key, value in node.meta.items() if key in ("val", "module_path", "place")})
     return copy
-
-
-def _is_ordinary(node: torch.fx.Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.is_contiguous()
 
 
 class _Adaptation:

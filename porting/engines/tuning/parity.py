@@ -138,9 +138,8 @@ def compare_with_replay(
         scales = _measure_scales(expected)
         for key, wanted in expected.items():
             value = found[key]
-            if key.name:
-                undecided = _find_undecided(key.name, reference, other)
-                value = _take_noise_out(value, wanted, undecided, trial.weights[key.name])
+            if key.name and value.shape == wanted.shape and value.dtype == wanted.dtype:
+                value = _take_noise_out(value, wanted, _find_noise(key.name, reference, other), trial.weights[key.name])
             allowed = tolerances.results if key.kind.startswith("result") else tolerances.state
             relative, note = _compare_tensors(
                 key, value, wanted, rounded[key], allowed=allowed, nothing=_NOTHING * scales[key.kind]
@@ -217,26 +216,25 @@ def _compare_tensors(
     return relative, "" if is_allowed else f"by {relative:.1e} relative, where {allowed:.0e} is allowed"
 
 
-def _find_undecided(name: str, reference: DeviceState, rounded: DeviceState) -> Optional[torch.Tensor]:
-    """Find the elements of a weight whose optimizer state rounding alone changes much; None where there is no state."""
+def _find_noise(name: str, reference: DeviceState, rounded: DeviceState) -> torch.Tensor:
+    """Find the elements of a weight whose optimizer state rounding alone changes much."""
     # Adam and its kin divide a gradient by its own size: one that is nothing but rounding moves its weight as far as
     # any other does, to one side or the other.
-    found = None
+    found = torch.zeros(reference.parameters[name].shape, dtype=torch.bool)
     for slot, value in reference.slots.get(name, {}).items():
         if value.shape == reference.parameters[name].shape and value.is_floating_point():
-            is_noise = (rounded.slots[name][slot] - value).abs() > _UNDECIDED * value.abs()
-            found = is_noise if found is None else found | is_noise
+            found |= (rounded.slots[name][slot] - value).abs() > _UNDECIDED * value.abs()
     return found
 
 
 def _take_noise_out(
-    value: torch.Tensor, wanted: torch.Tensor, undecided: Optional[torch.Tensor], start: torch.Tensor
+    value: torch.Tensor, wanted: torch.Tensor, is_noise: torch.Tensor, start: torch.Tensor
 ) -> torch.Tensor:
-    """Give the undecided elements of a weight their wanted values, unless they moved further than a step can."""
-    if undecided is None or value.shape != wanted.shape or value.dtype != wanted.dtype:
+    """Give the elements of a weight that are noise their wanted values, unless they moved further than a step can."""
+    if not bool(is_noise.any()):
         return value
     furthest = _FURTHEST * (wanted - start.to(wanted)).abs().max()
-    return torch.where(undecided & ((value - wanted).abs() <= furthest), wanted, value)
+    return torch.where(is_noise & ((value - wanted).abs() <= furthest), wanted, value)
 
 
 def make_empty_state(graph: StepGraph, request: BuildRequest) -> DeviceState:

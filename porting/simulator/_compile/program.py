@@ -252,7 +252,7 @@ def _check_graph(graph: StepGraph, model: nn.Module, scopes: GraphScopes, option
     if trouble.injections:
         trouble.strike(trouble.Moment.COMPILE, training=graph.mode == "training")
     if options._Popart.options.get("groupNormStridedChannelGrouping"):
-        stride_group_norms(graph)
+        stride_group_norms(graph.graph)
     return num_ipus
 
 

@@ -57,7 +57,7 @@ class Anchors:
         found = dict(zip(self.forward, results[self.num_outputs : last]))
         del results[self.num_outputs : last]
         if self.observer is not None:
-            found.update(zip(self.of_step, self.observer.results()))
+            found.update(zip(self.of_step, self.observer.collect_results()))
         for short_name, long_name in self.hyper_parameters.items():
             if long_name in values:  # other settings may have made it a constant of the executable
                 # It is the same for all micro-batches: one value for each that the output mode keeps, or their sum.

@@ -119,7 +119,7 @@ def download_weights(model: nn.Module, device: DeviceState) -> None:
     for host in host_tensors(model) if device.groups else ():
         if host.name in device.groups:
             # the shape in which replicas return theirs: one row for each, or for each group
-            value = device.value(host.name)
+            value = device.read_value(host.name)
             with torch._C.DisableTorchFunctionSubclass():
                 if host.tensor.shape != value.shape:
                     host.tensor.data = torch.empty_like(value, dtype=host.tensor.dtype)

@@ -246,7 +246,7 @@ def test_the_rows_of_the_host_are_dealt_out_to_the_parts():
     state.upload({"weight": ROWS, "bias": torch.ones(3)})
 
     assert torch.equal(state.parameters["weight[1]"], ROWS[1])
-    assert torch.equal(state.value("weight"), ROWS)
+    assert torch.equal(state.read_value("weight"), ROWS)
 
 
 def test_a_row_for_each_replica_is_taken_from_the_first_of_each_group():
@@ -254,7 +254,7 @@ def test_a_row_for_each_replica_is_taken_from_the_first_of_each_group():
 
     state.upload({"weight": torch.stack([ROWS[0], ROWS[1], ROWS[0] + 100, ROWS[1] + 100]), "bias": torch.ones(3)})
 
-    assert torch.equal(state.value("weight"), ROWS[[0, 1, 0, 1]])
+    assert torch.equal(state.read_value("weight"), ROWS[[0, 1, 0, 1]])
 
 
 def test_download_joins_the_parts():

@@ -29,7 +29,7 @@ def run(observer, plan, gradients):
         weight += weight.grad
     accumulated = weight.grad
     observer.after_update(state)
-    return observer.results(), accumulated
+    return observer.collect_results(), accumulated
 
 
 def test_each_micro_batch_has_its_gradient_without_the_mean():
@@ -74,7 +74,7 @@ def test_a_parameter_without_a_gradient_has_zeros():
     observer.during_backward(lambda: None, state, plan.steps[0][0])
     observer.after_update(state)
 
-    assert observer.results()[0].tolist() == [0.0]
+    assert observer.collect_results()[0].tolist() == [0.0]
     assert weight.grad is None
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting.capture import capture_step
-from porting.engines.replay.batched_micro_batches import BatchedMicroBatches, micro_batches_at_once
+from porting.engines.replay.batched_micro_batches import BatchedMicroBatches, choose_number_at_once
 
 ROWS = 3
 PLANS = [
@@ -112,17 +112,17 @@ def test_micro_batches_at_once_give_what_they_give_one_by_one(device, settings, 
 def test_micro_batches_that_meet_run_by_themselves(model):
     graph = capture_step(model, [torch.ones(ROWS, 4)], mode="inference")
 
-    assert micro_batches_at_once(graph) == 1
+    assert choose_number_at_once(graph) == 1
 
 
 def test_half_precision_shows_the_order_of_summation():
     graph = capture_step(Function(lambda layer, x: layer(x.half())), [torch.ones(ROWS, 4)], mode="inference")
 
-    assert micro_batches_at_once(graph) == 1
+    assert choose_number_at_once(graph) == 1
 
 
 def test_large_micro_batches_gain_nothing_from_company():
-    assert micro_batches_at_once(capture_step(nn.ReLU(), [torch.ones(1 << 20)], mode="inference")) == 1
+    assert choose_number_at_once(capture_step(nn.ReLU(), [torch.ones(1 << 20)], mode="inference")) == 1
 
 
 def test_an_operator_without_a_rule_is_found_out_and_runs_alone(device, capfd):
@@ -212,4 +212,4 @@ def test_a_kept_result_does_not_keep_the_memory_of_the_others(device, mode):
 def test_somebody_who_watches_each_micro_batch_sees_each(device):
     graph = capture_step(nn.ReLU(), [torch.ones(ROWS, 4)], mode="inference")
 
-    assert BatchedMicroBatches(graph, lambda *tensors: tensors, is_watched=True).most == 1
+    assert BatchedMicroBatches(graph, lambda *tensors: tensors, at_most=1).most == 1

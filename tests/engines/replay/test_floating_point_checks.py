@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.engines.replay.floating_point_checks import FloatingPointChecks
+from porting.engines.replay.replay import FloatingPointChecks
 
 INFINITY, NAN = torch.tensor([float("inf")]), torch.tensor([float("nan")])
 

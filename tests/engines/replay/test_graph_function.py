@@ -126,7 +126,7 @@ def test_an_error_of_an_operator_leads_to_the_users_line():
     with pytest.raises(IndexError) as caught:
         function.call(torch.ones(3, 2), torch.tensor([0, 7], dtype=torch.int32))
 
-    place = function.place_of(caught.value.__traceback__)
+    place = function.find_place(caught.value.__traceback__)
     assert linecache.getline(place.file, place.line).strip() == "chosen = F.embedding(indices, table)"
 
 
@@ -136,7 +136,7 @@ def test_an_error_elsewhere_has_no_place():
     with pytest.raises(ZeroDivisionError) as caught:
         _ = 1 / 0
 
-    assert function.place_of(caught.value.__traceback__) is None
+    assert function.find_place(caught.value.__traceback__) is None
 
 
 def test_a_traceback_shows_the_line_of_the_function():

@@ -23,7 +23,7 @@ def test_channels_belong_to_the_group_of_their_number_modulo_the_groups(num_grou
     graph = capture_step(norm, [x], mode="inference")
     expected = norm(x).detach().clone()
 
-    stride_group_norms(graph)
+    stride_group_norms(graph.graph)
 
     result = GraphFunction(graph.graph).call(*(p.detach() for p in norm.parameters()), x)[0]
     for group in range(num_groups):

@@ -10,7 +10,7 @@ from torch import nn
 
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
-from porting.engines.calls.executable import BuildRequest
+from porting.engines.calls.executable import BuildRequest, Variant
 from porting.engines.replay.replay import ReplayExecutable
 from porting.engines.tuning.memory_format import put_channels_last
 from porting.engines.tuning.parity import RandomRounding, Trial, compare_with_replay, find_working_type
@@ -77,7 +77,7 @@ def test_replay_agrees_with_itself(compare):
 @pytest.mark.parametrize("kind", ["SGD2", "ADAM", "ADAMW", "LAMB"])
 def test_rounding_in_another_order_is_no_difference(compare, kind):
     parity = compare(
-        lambda graph: ReplayExecutable(graph, fused_update=True),
+        lambda graph: ReplayExecutable(graph, Variant(fused_update=True)),
         change_graph=put_channels_last,
         kind=kind,
         momentum=0.9 if kind == "SGD2" else 0.0,
