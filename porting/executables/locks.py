@@ -13,7 +13,7 @@ from typing import Callable, Iterator, Optional, Union
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["LockUnsupportedError", "is_free", "lock_file", "try_lock", "unlock"]
+__all__ = ["LockUnsupportedError", "is_free", "lock_file", "try_lock"]
 
 _POLL_SECONDS = (0.01, 0.5)
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -39,12 +39,6 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
             raise LockUnsupportedError(error.errno, f"no locks here: {error.strerror}") from error
         raise
     return True
-
-
-def unlock(descriptor: int) -> None:
-    """Give a lock back, for forked processes that share it as well."""
-    if sys.platform != "win32":
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def is_free(path: Union[str, os.PathLike[str]]) -> bool:
@@ -92,7 +86,9 @@ def lock_file(
         # removed before it is free: who waits finds out that the file it has locked is no longer there
         with suppress(OSError):
             path.unlink()
-        unlock(descriptor)
+        # closing it would not do: forked processes share the lock
+        if sys.platform != "win32":
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 

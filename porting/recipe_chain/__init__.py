@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.recipe_chain.checks import demand as demand
     from porting.recipe_chain.checks import equal_losses as equal_losses
     from porting.recipe_chain.checks import holds as holds
+    from porting.recipe_chain.checks import measured as measured
     from porting.recipe_chain.checks import reaches as reaches
     from porting.recipe_chain.checks import run_program as run_program
     from porting.recipe_chain.programs import Losses as Losses

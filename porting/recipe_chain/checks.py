@@ -20,6 +20,7 @@ __all__ = [
     "demand",
     "equal_losses",
     "holds",
+    "measured",
     "reaches",
     "run_program",
 ]
@@ -114,6 +115,14 @@ def reaches(
         return demand(low <= value <= high, f"{value:.4g}")
 
     return Check(step, f"{what} {' and '.join(bounds)}", look, slow)
+
+
+def measured(name: str, *num_steps: int) -> Callable[[Any], float]:
+    """Make a measure for `reaches`: train a step's program, and take what it has measured under this name.
+
+    Without `num_steps` it trains as long as it does by itself.
+    """
+    return lambda step: float(getattr(step.train(*num_steps).measured, name))
 
 
 def holds(step: int, text: str, look: Callable[[Any], str], *, slow: bool = False) -> Check:

@@ -121,14 +121,13 @@ def _wait_for_instances(processes: Sequence[subprocess.Popen[bytes]]) -> int:
 
 
 def _stop_instances(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    # a process that has ended gets no signal
     for process in processes:
-        if process.poll() is None:
-            process.terminate()
+        process.terminate()
     _wait_until_ended(processes, _SECONDS_TO_STOP)
     for process in processes:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
 
 
 def _wait_until_ended(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:

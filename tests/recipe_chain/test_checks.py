@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
-from porting.recipe_chain import CheckFailed, close_losses, demand, equal_losses, holds, reaches, run_program
+from porting.recipe_chain import (
+    CheckFailed,
+    Losses,
+    close_losses,
+    demand,
+    equal_losses,
+    holds,
+    measured,
+    reaches,
+    run_program,
+)
 
 
 class Steps:
@@ -99,3 +110,10 @@ def test_a_program_runs_in_its_folder_with_one_thread_and_its_failure_fails_the_
     assert told.split() == [str(tmp_path.resolve()), "1"]
     with pytest.raises(CheckFailed, match="no such thing"):
         run_program("-c", "raise SystemExit('no such thing')")
+
+
+@pytest.mark.parametrize(("num_steps", "found"), [((), 9.0), ((3,), 3.0)])
+def test_what_a_program_measures_can_be_demanded(num_steps, found):
+    step = SimpleNamespace(train=lambda num_steps=9: Losses([0.5], accuracy=num_steps))
+
+    assert measured("accuracy", *num_steps)(step) == found

@@ -108,13 +108,9 @@ def instances_train_as_one(step: Any) -> str:
     # statistics of BatchNorm are each instance's own, and a bias before it has a gradient of rounding noise
     names = [name for name in first if name.endswith(("weight", "norm.bias"))]
     demand(all(torch.equal(first[name], second[name]) for name in names), "the instances have different weights")
-    worst = max(_distance(first[name], alone[name]) for name in names)
+    worst = max(float((first[name] - alone[name]).norm() / alone[name].norm().clamp_min(1e-6)) for name in names)
     demand(worst < 1e-3, f"one process has other weights: {worst:.1e}")
     return f"2 instances have equal weights, {worst:.0e} from those of 2 replicas; one of them tells"
-
-
-def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    return float((one - other).norm() / other.norm().clamp_min(1e-6))
 
 
 def _large(step: Any) -> Any:

@@ -10,16 +10,11 @@ import torch
 import porting
 from porting.adapters import load_chainer_npz
 from porting.data.digits import make_digits
-from porting.recipe_chain import demand, equal_losses, holds, reaches
+from porting.recipe_chain import demand, equal_losses, holds, measured, reaches
 from porting.recipes.from_chainer.chainer_model import PREFIX, compute_logits, make_snapshot, provide_snapshot
 
 NUM_STEPS = 20
 MAX_DIFFERENCE = 1e-4
-
-
-def accuracy(step: Any) -> float:
-    """Train for 60 steps and return the share of other digits that are recognised."""
-    return float(step.train(60).measured.test_accuracy)
 
 
 def features_have_chainers_size(step: Any) -> str:
@@ -49,13 +44,13 @@ def logits_are_equal(step: Any, *, on_device: bool = False) -> str:
 
 
 CHECKS = (
-    reaches(0, "test accuracy from random weights", at_least=0.5, measure=accuracy),
+    reaches(0, "test accuracy from random weights", at_least=0.5, measure=measured("test_accuracy", 60)),
     holds(1, "pooling leaves as many features as Chainer's", features_have_chainers_size),
     holds(2, "every entry of the model arrives", every_entry_arrives),
-    reaches(2, "test accuracy after as many steps", at_least=0.9, measure=accuracy),
+    reaches(2, "test accuracy after as many steps", at_least=0.9, measure=measured("test_accuracy", 60)),
     equal_losses(3, like=2),
     holds(3, "logits equal those of Chainer's definitions", logits_are_equal),
     equal_losses(4, like=3),
     holds(4, "so do those of the device", partial(logits_are_equal, on_device=True)),
-    reaches(4, "test accuracy after as many steps", at_least=0.9, measure=accuracy),
+    reaches(4, "test accuracy after as many steps", at_least=0.9, measure=measured("test_accuracy", 60)),
 )

@@ -18,9 +18,7 @@ IGNORED = -1  # a label that is none; the data set and the loss have to agree
 
 def train(num_steps: int = 0, words: Optional[Sequence[str]] = SMALL) -> Losses:
     """Train as a command line says, or for `num_steps`; return the losses, and how many digits are recognised."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--no_use_fixed_batch_dataset", action="store_true", help="drop the rest instead of padding")
-    arguments = parser.parse_args(words)
+    arguments = make_parser(__doc__, "no_use_fixed_batch_dataset").parse_args(words)
     torch.manual_seed(0)
     train_set, test_set = load_data(arguments)
     padded = porting.FixedBatchDataset(train_set, arguments.batchsize, ignore_label=IGNORED)

@@ -13,7 +13,7 @@ import porting
 from porting.adapters import masked_accuracy
 from porting.models import mlp
 from porting.recipe_chain import Losses
-from porting.recipes.mnist_export_compile.workload import SMALL, load_data, make_model, make_parser, save
+from porting.recipes.mnist_export_compile.workload import FLAGS, SMALL, load_data, make_model, make_parser, save
 
 IGNORED = -1  # a label that is none; the data set and the loss have to agree
 
@@ -50,14 +50,7 @@ def export_or_compile(arguments: argparse.Namespace) -> Losses:
 
 def train(num_steps: int = 0, words: Optional[Sequence[str]] = SMALL) -> Losses:
     """Train as a command line says, or for `num_steps`; return the losses, and how many digits are recognised."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--computation_order", default="none", help="what is computed twice: chen, gttime, gtmem")
-    parser.add_argument("--export", metavar="PATH", help="write the training step to a file, and end")
-    parser.add_argument("--compile", metavar="PATH", help="compile such a file into the folder of the results, and end")
-    parser.add_argument("--translator", default="capture", help="what --export writes: capture, onnx")
-    parser.add_argument("--dump-graph", action="store_true", help="print the graph of --export or --compile")
-    parser.add_argument("--no_use_fixed_batch_dataset", action="store_true", help="drop the rest instead of padding")
-    arguments = parser.parse_args(words)
+    arguments = make_parser(__doc__, *FLAGS).parse_args(words)
     if arguments.export or arguments.compile:
         return export_or_compile(arguments)
     torch.manual_seed(0)

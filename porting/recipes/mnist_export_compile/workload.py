@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Any, Mapping, Optional, Tuple
 
 import torch
 from torch import nn
@@ -19,8 +19,19 @@ SMALL = ("--unit", "100")
 """The command line of a smaller network."""
 
 
-def make_parser(description: Optional[str]) -> argparse.ArgumentParser:
-    """Make the parser of the flags that all steps have."""
+FLAGS: Mapping[str, Mapping[str, Any]] = {
+    "no_use_fixed_batch_dataset": {"action": "store_true", "help": "drop the rest instead of padding"},
+    "computation_order": {"default": "none", "help": "what is computed twice: chen, gttime, gtmem"},
+    "export": {"metavar": "PATH", "help": "write the training step to a file, and end"},
+    "compile": {"metavar": "PATH", "help": "compile such a file into the folder of the results, and end"},
+    "translator": {"default": "capture", "help": "what --export writes: capture, onnx"},
+    "dump-graph": {"action": "store_true", "help": "print the graph of --export or --compile"},
+}
+"""Flags that some steps have, by name."""
+
+
+def make_parser(description: Optional[str], *flags: str) -> argparse.ArgumentParser:
+    """Make the parser of the flags that all steps have, and of these others."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--batchsize", "-b", type=int, default=100, help="samples of a step")
     parser.add_argument("--epoch", "-e", type=int, default=20, help="sweeps over the data")
@@ -30,6 +41,8 @@ def make_parser(description: Optional[str]) -> argparse.ArgumentParser:
     parser.add_argument("--resume", "-r", type=Path, help="weights to begin with, as in result/model.pt")
     parser.add_argument("--noplot", action="store_true", help="draw no picture of the losses")
     parser.add_argument("--use-fake-data", action="store_true", help="150 random samples to train, 100 to test")
+    for name in flags:
+        parser.add_argument(f"--{name}", **FLAGS[name])
     return parser
 
 

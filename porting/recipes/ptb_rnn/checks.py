@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import importlib
 from typing import Any, List
+from unittest import mock
 
-from porting.recipe_chain import close_losses, demand, equal_losses, holds, reaches
+from porting.recipe_chain import close_losses, demand, equal_losses, holds, measured, reaches
 from porting.recipes.ptb_rnn import workload
 
 # beyond the first epoch, so that a new learning rate and a new first state are compared as well
 NUM_STEPS = 60
 
 
-def test_loss(step: Any) -> float:
-    """Train for four epochs and return the mean loss on the text to test with."""
-    return float(step.train(200).measured.test_loss)
-
-
 def losses_without_dropout(step: Any) -> List[float]:
     """Train for a moment without Dropout."""
-    before, workload.DROPOUT = workload.DROPOUT, 0.0
-    try:
+    with mock.patch.object(workload, "DROPOUT", 0.0):
         return [float(loss) for loss in step.train(10)]
-    finally:
-        workload.DROPOUT = before
 
 
 def accumulation_alone_changes_nothing(step: Any) -> str:
@@ -36,12 +29,12 @@ def accumulation_alone_changes_nothing(step: Any) -> str:
 
 # the source's entropy is 0.7245 nats, without context the loss is 2.0
 CHECKS = (
-    reaches(0, "mean test loss", at_least=0.71, at_most=1.0, measure=test_loss),
+    reaches(0, "mean test loss", at_least=0.71, at_most=1.0, measure=measured("test_loss", 200)),
     equal_losses(1, like=0),
     equal_losses(2, like=1),
     equal_losses(3, like=2),
-    reaches(3, "mean test loss", at_least=0.71, at_most=1.0, measure=test_loss, slow=True),
+    reaches(3, "mean test loss", at_least=0.71, at_most=1.0, measure=measured("test_loss", 200), slow=True),
     close_losses(4, like=3, relative=0.2, num_steps=20, because="Dropout draws for five texts at a time"),
     holds(4, "losses equal step 3's without Dropout", accumulation_alone_changes_nothing),
-    reaches(4, "mean test loss", at_least=0.71, at_most=1.0, measure=test_loss, slow=True),
+    reaches(4, "mean test loss", at_least=0.71, at_most=1.0, measure=measured("test_loss", 200), slow=True),
 )

@@ -7,7 +7,7 @@ from typing import Any, List
 from torch import nn
 
 from porting.models import resnet
-from porting.recipe_chain import close_losses, demand, equal_losses, holds, reaches
+from porting.recipe_chain import close_losses, demand, equal_losses, holds, measured, reaches
 from porting.recipes.resnet50 import workload
 
 # 50 layers take their time
@@ -20,11 +20,6 @@ SMALL = {"width": 2, "num_images": 64, "batch_size": 16}
 def last_losses(step: Any) -> float:
     """Train for an epoch and a half and return the mean of the last eight losses."""
     return float(sum(step.train(48)[-8:])) / 8
-
-
-def accuracy(step: Any, num_steps: int) -> float:
-    """Train and return the share of test images recognised."""
-    return float(step.train(num_steps).measured.accuracy)
 
 
 def groups_are_right(_step: Any) -> str:
@@ -80,8 +75,8 @@ CHECKS = (
     holds(1, "the device's learning rate follows the plan", the_device_has_the_planned_rates),
     equal_losses(2, like=1),
     equal_losses(3, like=2),
-    reaches(3, "test accuracy", at_least=0.9, measure=lambda step: accuracy(step, 288), slow=True),
+    reaches(3, "test accuracy", at_least=0.9, measure=measured("accuracy", 288), slow=True),
     close_losses(4, like=3, relative=0.2, because="BatchNorm normalises micro-batches of 16"),
     holds(5, "the learning rate grows with the batch", the_rate_is_scaled),
-    reaches(5, "test accuracy", at_least=0.8, measure=lambda step: accuracy(step, 144), slow=True),
+    reaches(5, "test accuracy", at_least=0.8, measure=measured("accuracy", 144), slow=True),
 )

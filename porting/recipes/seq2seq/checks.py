@@ -5,20 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from porting.data.buckets import choose_buckets
-from porting.recipe_chain import demand, equal_losses, holds, reaches
+from porting.recipe_chain import demand, equal_losses, holds, measured, reaches
 from porting.recipes.seq2seq import workload
 
 NUM_STEPS = 24
-
-
-def score_at_once(step: Any) -> float:
-    """Train for a moment and return BLEU."""
-    return float(step.train(120).measured.BLEU)
-
-
-def score(step: Any) -> float:
-    """Train as the script does and return BLEU."""
-    return float(step.train(400).measured.BLEU)
 
 
 def half_is_padding_with_one_length(_step: Any) -> str:
@@ -39,13 +29,13 @@ def few_changes_of_program(step: Any) -> str:
 
 
 CHECKS = (
-    reaches(0, "BLEU soon", at_least=0.2, measure=score_at_once),
-    reaches(0, "BLEU", at_least=0.65, measure=score, slow=True),
+    reaches(0, "BLEU soon", at_least=0.2, measure=measured("BLEU", 120)),
+    reaches(0, "BLEU", at_least=0.65, measure=measured("BLEU", 400), slow=True),
     equal_losses(1, like=0),
     holds(1, "two lengths save most of the padding", half_is_padding_with_one_length),
     equal_losses(2, like=1),
     holds(3, "the program seldom changes", few_changes_of_program),
     reaches(3, "last loss of 60", at_most=2.0, measure=lambda step: step.train(60)[-1], slow=True),
     equal_losses(4, like=3),
-    reaches(4, "BLEU", at_least=0.55, measure=score, slow=True),
+    reaches(4, "BLEU", at_least=0.55, measure=measured("BLEU", 400), slow=True),
 )
