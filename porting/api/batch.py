@@ -11,6 +11,7 @@ from ..adapters.fixed_batch import FixedBatchDataset, find_dataset
 from ..adapters.labels import NO_LABELS, split_labels
 from ..diagnostics import BatchError, DeviceError, Finding, caller_place, notify
 from ..options import PortOptions
+from ..structure import are_equal
 from .port import Port
 
 __all__ = [
@@ -265,23 +266,13 @@ def _compare_leaves(name: str, expected: Optional[_Leaf], actual: Optional[_Leaf
         code, fault, advice = "B002", "has another type than", [f"convert it: `.to({expected.dtype})`"]
     elif expected.shape != actual.shape:
         code, fault, advice = "B001", "has another shape than", [_KEEP_SHAPES]
-    elif expected.shape is None and not _is_same_value(expected, actual):
+    elif expected.shape is None and (expected.dtype is not actual.dtype or not are_equal(expected.value, actual.value)):
         fault = "has another value than"
         advice = ["what is no tensor is compiled in: make it a tensor to vary it from call to call"]
     if not fault:
         return None
     fault = f"{name} {fault} in the batch that was compiled for"
     return _make_finding(code, fault, _describe_leaf(expected), _describe_leaf(actual), *advice, remedy)
-
-
-def _is_same_value(expected: _Leaf, actual: _Leaf) -> bool:
-    if expected.dtype is not actual.dtype:
-        return False
-    try:
-        return expected.value is actual.value or bool(expected.value == actual.value)
-    except (RuntimeError, TypeError, ValueError):
-        # arrays compare element by element and have no truth value: then they are not known to be the same
-        return False
 
 
 def _make_finding(code: str, fault: str, expected: str, actual: str, *remedies: str) -> Finding:

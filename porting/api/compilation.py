@@ -45,15 +45,9 @@ def make_executor(
     """
     with use_eval_modes(port):
         materialise_lazy_modules(port.wrapped, args, kwargs)
-    if optimizer is not None:
-        return _make_training_executor(port, findings, optimizer, args, kwargs)
-    options = _options_that_report(port.inference_options, findings)
-    return port.backend.module.inferenceModel(port.wrapped.for_inference(), options)
-
-
-def _make_training_executor(
-    port: Port, findings: PortFindings, optimizer: PortOptimizer, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+    if optimizer is None:
+        options = _make_reporting_options(port.inference_options, findings)
+        return port.backend.module.inferenceModel(port.wrapped.for_inference(), options)
     if not any(parameter.requires_grad for parameter in port.wrapped.parameters()):
         raise PortingError.at_caller(
             "L003",
@@ -62,13 +56,13 @@ def _make_training_executor(
         )
     require_filled_pipeline(port.options)
     on_device = optimizer.match_before_compilation()
-    options = _options_that_report(port.training_options, findings)
+    options = _make_reporting_options(port.training_options, findings)
     if port.options.keep_gradients:
         anchor_gradients(port, options, on_device, args, kwargs)
     return port.backend.module.trainingModel(port.wrapped, options, optimizer=on_device)
 
 
-def _options_that_report(options: Any, findings: PortFindings) -> Any:
+def _make_reporting_options(options: Any, findings: PortFindings) -> Any:
     """Return a copy of the backend's options; a backend with findings of its own hands them over by it."""
     options = options.clone()
     if hasattr(options, "reportTo"):

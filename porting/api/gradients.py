@@ -92,7 +92,7 @@ def _list_trainable(port: Port) -> List[str]:
 def refuse_hooks(port: Port) -> None:
     """Raise CaptureError C007 for a backward hook of a parameter, of a module, of the loss or of all modules."""
     hosts = [host for host in host_tensors(port.wrapped) if host.kind == "parameter"]
-    refuse_gradient_hooks(hosts, _raise)
+    refuse_gradient_hooks(hosts, _raise_error)
     for name, module in name_modules(port):
         if not isinstance(module, torch.jit.ScriptModule) and (module._backward_hooks or module._backward_pre_hooks):
             raise _make_hook_error(f"the module `{name}` ({type(module).__name__}) has a backward hook")
@@ -111,7 +111,7 @@ def _make_hook_error(message: str) -> CaptureError:
     )
 
 
-def _raise(error: Exception) -> NoReturn:
+def _raise_error(error: Exception) -> NoReturn:
     raise error
 
 

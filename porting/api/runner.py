@@ -158,7 +158,7 @@ class Runner:
         self._host_writes = HostWrites(self._port.wrapped)
         self._host_writes.ignore_fetches(executor)
         self._host_writes.notice()
-        for other in self._sharing():
+        for other in self._list_sharing():
             other._others.append(weakref.ref(self))
         _COMPILED.add(self)
         if self.record.name in self._random_states:
@@ -213,10 +213,10 @@ class Runner:
         record.call_seconds += time.perf_counter() - start
         record.num_calls += 1
         record.num_samples += record.samples_per_call or 0
-        self._finish(executor, result)
+        self._finish_call(executor, result)
         return result
 
-    def _finish(self, executor: Any, result: Any) -> None:
+    def _finish_call(self, executor: Any, result: Any) -> None:
         """End a call: what it trained and wrote is no news from the host."""
         if self._has_let_go:
             # looking at the host's tensors would not fetch what it has trained
@@ -289,7 +289,7 @@ class Runner:
                 # PopTorch takes the model's wrapper off last, and one that has let go of the model has none
                 if not (self._has_let_go and "model was never wrapped" in str(error)):
                     raise
-            for other in self._sharing():
+            for other in self._list_sharing():
                 other._others = [reference for reference in other._others if reference() is not self]
             self._others, self._has_let_go = [], False
             _COMPILED.discard(self)
@@ -307,7 +307,7 @@ class Runner:
 
     def send_weights(self) -> None:
         """Send the host's weights to the executor that holds the device; the others get them on their turn."""
-        for runner in (self, *self._sharing()):
+        for runner in (self, *self._list_sharing()):
             if runner.is_attached:
                 runner.executor.copyWeightsToDevice()
 
@@ -337,7 +337,7 @@ class Runner:
         ]
         self._take_device()
         if self.trains:
-            for other in self._sharing():
+            for other in self._list_sharing():
                 if other.trains:
                     other._has_let_go = True
                     other._unwrap_model()
@@ -345,10 +345,10 @@ class Runner:
     def _take_device(self) -> None:
         """Let the others release the device; what they have trained is on the host then."""
         if self._others:
-            for other in self._sharing():
+            for other in self._list_sharing():
                 other.detach()
 
-    def _sharing(self) -> Iterator[Runner]:
+    def _list_sharing(self) -> Iterator[Runner]:
         for reference in self._others:
             other = reference()
             if other is not None:

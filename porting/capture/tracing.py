@@ -90,13 +90,13 @@ def capture_step(
     # whatever the caller switched off: what the graph holds depends on `mode` alone
     with _ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):
         try:
-            return _capture(recorder, model, list(args), dict(kwargs or {}), loss=loss, around=around_forward)
+            return _capture_forward(recorder, model, list(args), dict(kwargs or {}), loss=loss, around=around_forward)
         except CaptureError as error:
             add_context(error, module=recorder.module, traceback=error.__traceback__)
             raise
 
 
-def _capture(
+def _capture_forward(
     recorder: Recorder,
     model: nn.Module,
     args: List[Any],
@@ -139,7 +139,7 @@ def _capture(
         state, lambda host: _is_written(recorder, host) or (recorder.is_training and host.tensor.requires_grad)
     )
     report_lost_writes(recorder, model, state)
-    return _finish(recorder, state, list(zip(tensors, as_placed)), output, loss_tensor)
+    return _make_step_graph(recorder, state, list(zip(tensors, as_placed)), output, loss_tensor)
 
 
 def _refuse_hidden_tensors(value: Any, *, where: str, place: Optional[Place] = None) -> None:
@@ -204,7 +204,7 @@ def _record_operators(recorder: Recorder, model: nn.Module) -> Iterator[None]:
             handle.remove()
 
 
-def _finish(
+def _make_step_graph(
     recorder: Recorder,
     state: Sequence[HostTensor],
     inputs: Sequence[Tuple[torch.Tensor, DeviceTensor]],
