@@ -163,9 +163,13 @@ def _refuse_if_lost(tensor: torch.Tensor, prefix: str, name: Any) -> None:
     # comparisons with a missing value are false
     if least.item() >= low and most.item() <= high:
         return
-    position = _find_first_lost(tensor.detach(), low, high)
-    if position is None:
+    values = tensor.detach()
+    lost = (values < low) | (values > high)
+    if values.dtype.is_floating_point:
+        lost &= values.isfinite() & values.to(torch.float32).isinf()
+    if not lost.any():
         return
+    position = lost.nonzero()[0].tolist()
     where = f" at [{', '.join(map(str, position))}]" if position else ""
     wide = str(tensor.dtype).replace("torch.", "")
     raise BatchError.at_caller(
@@ -180,14 +184,6 @@ def _refuse_if_lost(tensor: torch.Tensor, prefix: str, name: Any) -> None:
             else "scale the data before the call"
         ),
     )
-
-
-def _find_first_lost(tensor: torch.Tensor, low: float, high: float) -> Optional[Sequence[int]]:
-    lost = (tensor < low) | (tensor > high)
-    if tensor.dtype.is_floating_point:
-        lost &= tensor.isfinite() & tensor.to(torch.float32).isinf()
-    found = lost.nonzero()
-    return [int(index) for index in found[0]] if len(found) else None
 
 
 # -- batches that differ from the first one ----------------------------------------------------------------------------

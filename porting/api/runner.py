@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 import weakref
-from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -23,7 +23,7 @@ from .moves import make_wrapper_error
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_by_prefix
 from .run_report import ExecutorRecord
-from .watches import AttributeReads, AttributeWatch, HostWrites, LateChanges, note_outputs, reads_noted
+from .watches import AttributeReads, AttributeWatch, HostWrites, LateChanges, note_outputs, note_reads
 
 __all__ = ["Runner"]
 
@@ -101,7 +101,11 @@ class Runner:
         plain as before.
         """
         if self.executor is not None:
-            self._refuse_other_batch(args, kwargs)
+            assert self._signature is not None
+            finding = find_foreign_device(args, kwargs)
+            finding = finding or self._signature.difference(BatchSignature(args, kwargs), remedy=self._remedy)
+            if finding is not None:
+                raise BatchError(finding)
             return 0.0
         destroy_left()
         if self.trains:
@@ -114,7 +118,10 @@ class Runner:
         executor, reads = self._make_compiled(modules, args, kwargs)
         seconds = time.perf_counter() - start
         self._signature = BatchSignature(args, kwargs)
-        self.record.note_compilation(seconds, samples_per_call=self._signature.rows, cache=self._cache_result(files))
+        # the files of the cache tell what the vendor's compiler did
+        cache = "hit" if files and list_cache_files(self._port.options) == files else "miss"
+        cache = "off" if self._port.options.cache_dir is None else cache
+        self.record.note_compilation(seconds, samples_per_call=self._signature.rows, cache=cache)
         self._take_over(executor)
         self._findings.say_deferred()
         self._watch = watch_attributes(self._port, modules, reads)
@@ -130,7 +137,7 @@ class Runner:
         port, findings = self._port, self._findings
         executor: Any = None
         try:
-            with compilation(port, findings, keeps_modes=self._keeps_modes) as begun, reads_noted(modules) as reads:
+            with compilation(port, findings, keeps_modes=self._keeps_modes) as begun, note_reads(modules) as reads:
                 executor = make_executor(port, findings, self._optimizer, args, kwargs)
                 executor.compile(*args, **kwargs)
                 check_placement(port, executor, begun)
@@ -166,13 +173,6 @@ class Runner:
             executor.rng_state = self._random_states.pop(self.record.name)
         step = self._port.backend.compiled_step(executor)
         self.record.note_engine(None if step is None else step.obtained)
-
-    def _cache_result(self, before: Set[str]) -> str:
-        """Tell from the files of the cache `before` the compilation what the vendor's compiler did."""
-        options = self._port.options
-        if options.cache_dir is None:
-            return "off"
-        return "hit" if before and list_cache_files(options) == before else "miss"
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -240,13 +240,6 @@ class Runner:
         """Say (D005) what has changed since the step was compiled, if it is."""
         if self._late_changes is not None and self.executor is not None:
             self._late_changes.say()
-
-    def _refuse_other_batch(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        assert self._signature is not None
-        finding = find_foreign_device(args, kwargs)
-        finding = finding or self._signature.difference(BatchSignature(args, kwargs), remedy=self._remedy)
-        if finding is not None:
-            raise BatchError(finding)
 
     def _raise_explained(self, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NoReturn:
         explained = explain_failure(error, self._signature, args, kwargs, remedy=self._remedy, model=self._port.model)

@@ -25,7 +25,7 @@ __all__ = [
     "LateChanges",
     "note_loss",
     "note_outputs",
-    "reads_noted",
+    "note_reads",
 ]
 
 _PLAIN = (bool, int, float, complex, str, type(None))
@@ -59,7 +59,7 @@ _AttributeShare = Tuple[List[Tuple[Callable[[str], Any], Tuple[str, ...]]], List
 
 
 @contextmanager
-def reads_noted(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[AttributeReads]:
+def note_reads(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[AttributeReads]:
     """Note which plain attributes of `modules` are read while the context lasts, be it of the instance or its class."""
     noted: AttributeReads = {id(module): {} for _prefix, module in modules}
     of_torch = {*dir(nn.Module), *vars(nn.Module())}

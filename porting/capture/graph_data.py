@@ -15,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..diagnostics import ExecutableError, Finding
+from .graph_flow import identify_memory
 from .plain_values import UndescribableError, dtype_name, dtype_named, place_from_data, value_from_data, value_to_data
 from .step_graph import MUTATED, StepGraph, TensorInfo
 from .subgraphs import Body, run_cond, run_custom_gradient, run_for_loop
@@ -186,10 +187,9 @@ class _Writer:
         if not isinstance(value, torch.Tensor):
             return {"meta": meta}
         # views are known by the memory that they share, and sizes of memory are all that is kept of it
-        storage = value.untyped_storage()
-        number = self._numbers.setdefault(storage._cdata, len(self.memories))
+        number = self._numbers.setdefault(identify_memory(value), len(self.memories))
         if number == len(self.memories):
-            self.memories.append(int(storage.nbytes()))
+            self.memories.append(int(value.untyped_storage().nbytes()))
         layout = [list(value.shape), list(value.stride()), value.storage_offset()]
         return {"val": [*layout, dtype_name(value.dtype), number], "meta": meta}
 

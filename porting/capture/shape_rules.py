@@ -62,7 +62,7 @@ def _infer_broadcast(one: Tensor, other: Any) -> Tuple[int, ...]:
     return tuple(one.shape if fits(other.shape, one.shape) else other.shape)
 
 
-def _infer_binary(one: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def _infer_arithmetic(one: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     expect(are_numbers(alpha))
     # a scalar changes no type of its kind, and an integer none at all
     if isinstance(other, Tensor) and one.dtype != other.dtype and 0 not in (one.dim(), other.dim()):
@@ -76,7 +76,7 @@ def _infer_binary(one: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
 def _infer_quotient(one: Tensor, other: Any) -> Tensor:
     # integers divided by each other become floats
     expect(one.dtype.is_floating_point)
-    return _infer_binary(one, other)
+    return _infer_arithmetic(one, other)
 
 
 def _infer_comparison(one: Tensor, other: Any) -> Tensor:
@@ -212,8 +212,8 @@ _RULES: Dict[Any, Callable[..., Any]] = {
     **{operator: operator for operator in _DONE_BY_TORCH},
     **dict.fromkeys(_UNARY, _infer_same),
     **dict.fromkeys(_list_overloads("elu_ hardtanh_ leaky_relu_ sigmoid_ silu_ tanh_"), _infer_same_in_place),
-    **dict.fromkeys(_list_overloads("add mul sub", "Tensor"), _infer_binary),
-    **dict.fromkeys(_list_overloads("add mul rsub sub", "Scalar"), _infer_binary),
+    **dict.fromkeys(_list_overloads("add mul sub", "Tensor"), _infer_arithmetic),
+    **dict.fromkeys(_list_overloads("add mul rsub sub", "Scalar"), _infer_arithmetic),
     aten.div.Tensor: _infer_quotient,
     aten.div.Scalar: _infer_quotient,
     **dict.fromkeys(_list_overloads("eq ge gt le lt ne", "Tensor"), _infer_comparison),
