@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any, Callable, Dict, List, MutableMapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, MutableMapping, NamedTuple, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -13,9 +13,9 @@ from .diagnostics import CaptureError
 __all__ = [
     "TENSOR_BASE",
     "HostTensor",
+    "find_gradient_hooks",
     "host_tensors",
     "read_registry",
-    "refuse_gradient_hooks",
     "refuse_shared_memory",
     "walk_modules",
 ]
@@ -48,17 +48,16 @@ def host_tensors(model: nn.Module) -> List[HostTensor]:
     return [e for e in entries if e.kind == "parameter"] + [e for e in entries if e.kind == "buffer"]
 
 
-def refuse_gradient_hooks(hosts: Sequence[HostTensor], refuse: Callable[[CaptureError], None]) -> None:
-    """Let `refuse` have C007 for each parameter with a gradient hook, which the device would not call."""
+def find_gradient_hooks(hosts: Sequence[HostTensor]) -> Iterator[CaptureError]:
+    """Yield C007 for each parameter with a gradient hook, which the device would not call."""
     for host in hosts:
-        if host.tensor._backward_hooks or getattr(host.tensor, "_post_accumulate_grad_hooks", None):
-            refuse(
-                CaptureError.of(
-                    "C007",
-                    message=f"the parameter `{host.name}` has a gradient hook",
-                    notes=("the device differentiates and updates without Python code on the way; no hook would run",),
-                    help="remove the hook, and do what it does in `forward`: multiply by a mask, or detach a part",
-                )
+        has_hooks = host.tensor._backward_hooks or getattr(host.tensor, "_post_accumulate_grad_hooks", None)
+        if host.kind == "parameter" and has_hooks:
+            yield CaptureError.of(
+                "C007",
+                message=f"the parameter `{host.name}` has a gradient hook",
+                notes="the device differentiates and updates without Python code on the way; no hook would run",
+                help="remove the hook, and do what it does in `forward`: multiply by a mask, or detach a part",
             )
 
 

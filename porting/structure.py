@@ -11,6 +11,7 @@ import torch
 
 __all__ = [
     "StructureAdapter",
+    "are_equal",
     "find_opaque_holder",
     "flatten_tensors",
     "make_call_arguments",
@@ -34,32 +35,39 @@ class StructureAdapter:
         raise NotImplementedError
 
 
-_ADAPTERS: List[Tuple[type, Any]] = []
+_ADAPTERS: Dict[type, Any] = {}
 
 
 def register_structure_adapter(kind: type, adapter: Optional[Any]) -> None:
     """Register `adapter` for values of type `kind`; None removes an earlier one."""
-    _ADAPTERS[:] = [(known, other) for known, other in _ADAPTERS if known is not kind]
+    _ADAPTERS.pop(kind, None)
     if adapter is not None:
-        _ADAPTERS.append((kind, adapter))
+        _ADAPTERS[kind] = adapter
 
 
 def registered_adapters() -> List[Tuple[type, Any]]:
     """List the registered types with their adapters, the first registered first."""
-    return list(_ADAPTERS)
+    return list(_ADAPTERS.items())
 
 
 def adapter_for(value: Any) -> Optional[Any]:
     """Return the adapter registered for `value`: its exact type first, then the first base class."""
-    if not _ADAPTERS:
-        return None
-    for kind, adapter in _ADAPTERS:
-        if type(value) is kind:
-            return adapter
-    for kind, adapter in _ADAPTERS:
-        if isinstance(value, kind):
-            return adapter
-    return None
+    # asked for every value of a call, most often without any adapter
+    if not _ADAPTERS or type(value) in _ADAPTERS:
+        return _ADAPTERS.get(type(value))
+    return next((adapter for kind, adapter in _ADAPTERS.items() if isinstance(value, kind)), None)
+
+
+def are_equal(one: Any, other: Any) -> bool:
+    """Tell whether two values are equal; arrays and tensors, whose comparison has no truth value, are not.
+
+    >>> are_equal((1, "a"), (1, "a")), are_equal(torch.ones(2), torch.ones(2))
+    (True, False)
+    """
+    try:
+        return one is other or bool(one == other)
+    except (RuntimeError, TypeError, ValueError):
+        return False
 
 
 def flatten_tensors(value: Any, *, like: Any = None) -> List[torch.Tensor]:

@@ -11,6 +11,7 @@ from ..adapters.fixed_batch import FixedBatchDataset, find_dataset
 from ..adapters.labels import NO_LABELS, split_labels
 from ..diagnostics import BatchError, DeviceError, Finding, caller_place, notify
 from ..options import PortOptions
+from ..structure import are_equal
 from .port import Port
 
 __all__ = [
@@ -162,9 +163,13 @@ def _refuse_if_lost(tensor: torch.Tensor, prefix: str, name: Any) -> None:
     # comparisons with a missing value are false
     if least.item() >= low and most.item() <= high:
         return
-    position = _find_first_lost(tensor.detach(), low, high)
-    if position is None:
+    values = tensor.detach()
+    lost = (values < low) | (values > high)
+    if values.dtype.is_floating_point:
+        lost &= values.isfinite() & values.to(torch.float32).isinf()
+    if not lost.any():
         return
+    position = lost.nonzero()[0].tolist()
     where = f" at [{', '.join(map(str, position))}]" if position else ""
     wide = str(tensor.dtype).replace("torch.", "")
     raise BatchError.at_caller(
@@ -179,14 +184,6 @@ def _refuse_if_lost(tensor: torch.Tensor, prefix: str, name: Any) -> None:
             else "scale the data before the call"
         ),
     )
-
-
-def _find_first_lost(tensor: torch.Tensor, low: float, high: float) -> Optional[Sequence[int]]:
-    lost = (tensor < low) | (tensor > high)
-    if tensor.dtype.is_floating_point:
-        lost &= tensor.isfinite() & tensor.to(torch.float32).isinf()
-    found = lost.nonzero()
-    return [int(index) for index in found[0]] if len(found) else None
 
 
 # -- batches that differ from the first one ----------------------------------------------------------------------------
@@ -265,23 +262,13 @@ def _compare_leaves(name: str, expected: Optional[_Leaf], actual: Optional[_Leaf
         code, fault, advice = "B002", "has another type than", [f"convert it: `.to({expected.dtype})`"]
     elif expected.shape != actual.shape:
         code, fault, advice = "B001", "has another shape than", [_KEEP_SHAPES]
-    elif expected.shape is None and not _is_same_value(expected, actual):
+    elif expected.shape is None and (expected.dtype is not actual.dtype or not are_equal(expected.value, actual.value)):
         fault = "has another value than"
         advice = ["what is no tensor is compiled in: make it a tensor to vary it from call to call"]
     if not fault:
         return None
     fault = f"{name} {fault} in the batch that was compiled for"
     return _make_finding(code, fault, _describe_leaf(expected), _describe_leaf(actual), *advice, remedy)
-
-
-def _is_same_value(expected: _Leaf, actual: _Leaf) -> bool:
-    if expected.dtype is not actual.dtype:
-        return False
-    try:
-        return expected.value is actual.value or bool(expected.value == actual.value)
-    except (RuntimeError, TypeError, ValueError):
-        # arrays compare element by element and have no truth value: then they are not known to be the same
-        return False
 
 
 def _make_finding(code: str, fault: str, expected: str, actual: str, *remedies: str) -> Finding:

@@ -15,11 +15,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..adapters.stages import check_order, mark_stages, require_filled_pipeline
 from ..diagnostics import OptionError, PortingError, Severity, caller_place, find_assignment
-from ..module_attributes import keep_attributes, materialise_lazy_modules
+from ..module_attributes import keep_attributes, keep_train_modes, materialise_lazy_modules, switch_to_eval
 from ..options import PortOptions
 from .gradients import anchor_gradients
 from .optimizer import PortOptimizer
-from .port import Port, PortFindings, keep_modes, use_eval_modes
+from .port import Port, PortFindings, list_modules_with_modes
 
 __all__ = [
     "check_memory",
@@ -43,17 +43,11 @@ def make_executor(
 
     Executors for inference share the model's weights.
     """
-    with use_eval_modes(port):
+    with switch_to_eval(list_modules_with_modes(port)):
         materialise_lazy_modules(port.wrapped, args, kwargs)
-    if optimizer is not None:
-        return _make_training_executor(port, findings, optimizer, args, kwargs)
-    options = _options_that_report(port.inference_options, findings)
-    return port.backend.module.inferenceModel(port.wrapped.for_inference(), options)
-
-
-def _make_training_executor(
-    port: Port, findings: PortFindings, optimizer: PortOptimizer, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+    if optimizer is None:
+        options = _make_reporting_options(port.inference_options, findings)
+        return port.backend.module.inferenceModel(port.wrapped.for_inference(), options)
     if not any(parameter.requires_grad for parameter in port.wrapped.parameters()):
         raise PortingError.at_caller(
             "L003",
@@ -62,13 +56,13 @@ def _make_training_executor(
         )
     require_filled_pipeline(port.options)
     on_device = optimizer.match_before_compilation()
-    options = _options_that_report(port.training_options, findings)
+    options = _make_reporting_options(port.training_options, findings)
     if port.options.keep_gradients:
         anchor_gradients(port, options, on_device, args, kwargs)
     return port.backend.module.trainingModel(port.wrapped, options, optimizer=on_device)
 
 
-def _options_that_report(options: Any, findings: PortFindings) -> Any:
+def _make_reporting_options(options: Any, findings: PortFindings) -> Any:
     """Return a copy of the backend's options; a backend with findings of its own hands them over by it."""
     options = options.clone()
     if hasattr(options, "reportTo"):
@@ -83,7 +77,7 @@ def compilation(port: Port, findings: PortFindings, *, keeps_modes: bool) -> Ite
 
     The modules are in eval mode unless it `keeps_modes`.
     """
-    modes = keep_modes if keeps_modes else use_eval_modes
+    modes = keep_train_modes if keeps_modes else switch_to_eval
     # a device's tensors stay out of the modules' attributes; the simulator sees to that where it captures
     attributes: ContextManager[None] = nullcontext()
     if not port.backend.is_simulator:
@@ -93,7 +87,7 @@ def compilation(port: Port, findings: PortFindings, *, keeps_modes: bool) -> Ite
             place_of=lambda module, name, _tensor: find_assignment(type(module), name),
             report=findings.defer,
         )
-    with torch.inference_mode(False), modes(port), attributes:
+    with torch.inference_mode(False), modes(list_modules_with_modes(port)), attributes:
         with mark_stages(port.model, port.options, backend=port.backend.module) as begun:
             yield begun
 

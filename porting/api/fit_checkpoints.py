@@ -142,14 +142,14 @@ class FitCheckpoints:
         if self._every is not None and self._ported.port_optimizer.num_steps // self._every > (
             self._num_steps_written // self._every
         ):
-            self._write()
+            self._write_checkpoint()
 
     def note_epoch(self) -> None:
         """Write a checkpoint behind an epoch."""
         self._epoch_start = None
-        self._write()
+        self._write_checkpoint()
 
-    def _write(self) -> None:
+    def _write_checkpoint(self) -> None:
         self._num_steps_written = self._ported.port_optimizer.num_steps
         if this_instance().index != 0:
             return

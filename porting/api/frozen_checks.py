@@ -55,13 +55,13 @@ def say_frozen_values(port: Port, findings: PortFindings, executor: Any, *, comp
         return
     # on a machine with IPUs there is no capture, nor the torch that it wants
     second_run = importlib.import_module("porting.capture.second_run")
-    frozen_values = importlib.import_module("porting.capture.frozen_values").frozen_values
+    find_frozen_values = importlib.import_module("porting.capture.frozen_values").find_frozen_values
     modules = list_modules_by_prefix(port)
     failure: Optional[Exception] = None
     found: List[Any] = []
     with second_run.without_trace(modules) as changes:
         try:
-            found = frozen_values(compiled.graph, compiled.capture_again())
+            found = find_frozen_values(compiled.graph, compiled.capture_again())
         except Exception as error:  # said below: `forward` ran well once, so it depends on that run
             failure = error
     allowed = () if isinstance(port.options.frozen, str) else port.options.frozen

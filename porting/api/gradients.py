@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
-from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 from torch.nn.modules import module as module_hooks
 
 from ..diagnostics import CaptureError, DeviceError, Finding, OptionError, caller_place, notify
 from ..diagnostics.places import is_user_file
-from ..host_tensors import TENSOR_BASE, host_tensors, refuse_gradient_hooks
+from ..host_tensors import TENSOR_BASE, find_gradient_hooks, host_tensors
 from .port import Port, name_modules
 
 __all__ = ["anchor_gradients", "read_gradients", "refuse_hooks", "watch_gradient_reads"]
@@ -91,8 +91,8 @@ def _list_trainable(port: Port) -> List[str]:
 
 def refuse_hooks(port: Port) -> None:
     """Raise CaptureError C007 for a backward hook of a parameter, of a module, of the loss or of all modules."""
-    hosts = [host for host in host_tensors(port.wrapped) if host.kind == "parameter"]
-    refuse_gradient_hooks(hosts, _raise)
+    for error in find_gradient_hooks(host_tensors(port.wrapped)):
+        raise error
     for name, module in name_modules(port):
         if not isinstance(module, torch.jit.ScriptModule) and (module._backward_hooks or module._backward_pre_hooks):
             raise _make_hook_error(f"the module `{name}` ({type(module).__name__}) has a backward hook")
@@ -111,10 +111,6 @@ def _make_hook_error(message: str) -> CaptureError:
     )
 
 
-def _raise(error: Exception) -> NoReturn:
-    raise error
-
-
 # -- reads of `.grad`, which see None ----------------------------------------------------------------------------------
 
 
@@ -125,14 +121,8 @@ def watch_gradient_reads(port: Port) -> None:
     that no other model's tensors are slower, and it goes with the executor. torch's optimizers read `.grad` too, which
     says nothing: their steps are watched themselves.
     """
-    hosts = [host for host in host_tensors(port.wrapped) if host.kind == "parameter"]
     said: List[str] = []
-    for kind in {type(host.tensor) for host in hosts}:
-        if kind.__name__ == "PoptorchParameter":
-            kind.grad = _make_watched_gradient(said)  # type: ignore[assignment]
 
-
-def _make_watched_gradient(said: List[str]) -> property:
     def read(tensor: Any) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
             gradient = _grad.__get__(tensor)
@@ -148,7 +138,9 @@ def _make_watched_gradient(said: List[str]) -> property:
         with torch._C.DisableTorchFunctionSubclass():
             _grad.__delete__(tensor)
 
-    return property(read, write, delete)
+    for kind in {type(host.tensor) for host in host_tensors(port.wrapped) if host.kind == "parameter"}:
+        if kind.__name__ == "PoptorchParameter":
+            kind.grad = property(read, write, delete)  # type: ignore[assignment]
 
 
 def _say_reader(said: List[str], gradient: Any) -> None:

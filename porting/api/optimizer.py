@@ -201,7 +201,7 @@ class PortOptimizer:
 
 
 def stop_watching(optimizer: Any) -> None:
-    """Remove what `watch_optimizer` added."""
+    """Remove the hooks that `PortOptimizer.watch` has added."""
     if isinstance(optimizer, torch.optim.Optimizer):
         for hook in _HOOKS.pop(optimizer, []):
             hook.remove()

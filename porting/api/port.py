@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from torch import nn
 
 from ..adapters import Backend, LossInForward
 from ..diagnostics import Finding, Severity, caller_place, notify
 from ..host_tensors import walk_modules
-from ..module_attributes import keep_train_modes, list_plain_modules, switch_to_eval
+from ..module_attributes import list_plain_modules
 from ..options import PortOptions, to_poptorch
 
 __all__ = [
     "Port",
     "PortFindings",
-    "keep_modes",
     "list_modules_by_prefix",
+    "list_modules_with_modes",
     "name_modules",
     "read_modes",
     "say_it_is_compiled_in",
-    "use_eval_modes",
 ]
 
 
@@ -134,17 +133,7 @@ def read_modes(port: Port) -> List[bool]:
     return [module.training for module in port.model.modules()]
 
 
-def keep_modes(port: Port) -> ContextManager[None]:
-    """Give every module the mode back that it has now."""
-    return keep_train_modes(_list_modules_with_modes(port))
-
-
-def use_eval_modes(port: Port) -> ContextManager[None]:
-    """Put all modules into eval mode for the duration of the context."""
-    return switch_to_eval(_list_modules_with_modes(port))
-
-
-def _list_modules_with_modes(port: Port) -> List[nn.Module]:
+def list_modules_with_modes(port: Port) -> List[nn.Module]:
     """List the model, the module around it and the losses, which may have modules in common."""
     roots = [port.model, port.wrapped, *(function for _name, function in _list_losses(port, ""))]
     found: Dict[int, nn.Module] = {}

@@ -80,7 +80,7 @@ class PortedModel(FixedModule):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Do what a call does, without its hooks; the plain forward on the host is `ported.model.forward`."""
         if not self.training:
-            return self._evaluator(args, kwargs).run(args, kwargs)
+            return self._find_evaluator(args, kwargs).run(args, kwargs)
         runner = self._runners.training
         if runner.has_executable():
             self._optimizer.sync(self._send_settings)
@@ -89,7 +89,7 @@ class PortedModel(FixedModule):
         if self._port.options.max_executables > 1:
             runner = self._runners.select_training(args, kwargs)
         if not runner.has_executable():
-            self._prepare(args, kwargs)
+            self._prepare_compilation(args, kwargs)
         try:
             returned = runner.run(args, kwargs)
         except BatchError as error:
@@ -110,10 +110,10 @@ class PortedModel(FixedModule):
         is compiled.
         """
         if not self.training:
-            return self._evaluator(args, kwargs).compile(args, kwargs)
+            return self._find_evaluator(args, kwargs).compile(args, kwargs)
         runner = self._runners.select_training(args, kwargs)
         if not runner.has_executable():
-            self._prepare(args, kwargs)
+            self._prepare_compilation(args, kwargs)
         return runner.compile(args, kwargs)
 
     def inference(self) -> PortedInference:
@@ -141,13 +141,13 @@ class PortedModel(FixedModule):
         """Return the loss inside what a training call returned."""
         return self._find_loss(returned)
 
-    def _prepare(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+    def _prepare_compilation(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         """Check what only the first batch can tell, and note what will be compiled in."""
         check_first_batch(self._port, args, kwargs)
         self._compiled_modes, self._warned_of_modes = read_modes(self._port), False
         self._optimizer.prepare()
 
-    def _evaluator(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Runner:
+    def _find_evaluator(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Runner:
         key = (len(args), tuple(kwargs))
         if key not in self._brings_labels:
             self._brings_labels[key] = self._port.loss is None or has_labels(self._port, args, kwargs)

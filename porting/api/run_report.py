@@ -73,7 +73,7 @@ class ExecutorRecord:
     def to_dict(self) -> Dict[str, Any]:
         """Return the record as plain values; `compiled_at` in ISO 8601 with the local offset from UTC."""
         record = dict(self.__dict__)
-        record["compiled_at"] = None if self.compiled_at is None else _clock(self.compiled_at)
+        record["compiled_at"] = None if self.compiled_at is None else _format_time(self.compiled_at)
         record["tuning"] = None if self.tuning is None else self.tuning.to_dict()
         return record
 
@@ -149,7 +149,7 @@ class RunReport:
             "",
         ]
         header = ("executor", "compiled at", "compile s", "engine", "cache", "calls", "samples", "samples/s")
-        lines += align_columns([header, *map(_row, self.executors)])
+        lines += align_columns([header, *map(_make_row, self.executors)])
         lines.extend(f"{finding.to_dict()['severity']}[{finding.code}]: {finding.message}" for finding in self.findings)
         return "\n".join(lines)
 
@@ -196,11 +196,11 @@ def make_report(
     )
 
 
-def _row(record: ExecutorRecord) -> Tuple[str, ...]:
+def _make_row(record: ExecutorRecord) -> Tuple[str, ...]:
     rate = f"{record.num_samples / record.call_seconds:,.0f}" if record.call_seconds and record.num_calls else "-"
     return (
         record.name,
-        "not compiled" if record.compiled_at is None else _clock(record.compiled_at)[:16].replace("T", " "),
+        "not compiled" if record.compiled_at is None else _format_time(record.compiled_at)[:16].replace("T", " "),
         "-" if record.compile_seconds is None else f"{record.compile_seconds:.2f}",
         record.engine or "-",
         record.cache,
@@ -210,5 +210,5 @@ def _row(record: ExecutorRecord) -> Tuple[str, ...]:
     )
 
 
-def _clock(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds))

@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 import weakref
-from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -25,7 +25,7 @@ from .moves import make_wrapper_error
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_by_prefix
 from .run_report import ExecutorRecord
-from .watches import AttributeReads, AttributeWatch, HostWrites, LateChanges, note_outputs, reads_noted
+from .watches import AttributeReads, AttributeWatch, HostWrites, LateChanges, note_outputs, note_reads
 
 __all__ = ["Runner"]
 
@@ -113,7 +113,9 @@ class Runner:
         plain as before.
         """
         if self.executor is not None:
-            self._refuse_other_batch(args, kwargs)
+            finding = find_foreign_device(args, kwargs) or self.describe_difference(args, kwargs)
+            if finding is not None:
+                raise BatchError(finding)
             return 0.0
         destroy_left()
         if self.trains:
@@ -127,7 +129,10 @@ class Runner:
         seconds = time.perf_counter() - start
         self.signature = BatchSignature(args, kwargs)
         self._batch_bytes = _count_bytes(flatten_tensors((args, kwargs)))
-        self.record.note_compilation(seconds, samples_per_call=self.signature.rows, cache=self._cache_result(files))
+        # the files of the cache tell what the vendor's compiler did
+        cache = "hit" if files and list_cache_files(self._port.options) == files else "miss"
+        cache = "off" if self._port.options.cache_dir is None else cache
+        self.record.note_compilation(seconds, samples_per_call=self.signature.rows, cache=cache)
         self._take_over(executor)
         self._findings.say_deferred()
         self._watch = watch_attributes(self._port, modules, reads)
@@ -143,7 +148,7 @@ class Runner:
         port, findings = self._port, self._findings
         executor: Any = None
         try:
-            with compilation(port, findings, keeps_modes=self._keeps_modes) as begun, reads_noted(modules) as reads:
+            with compilation(port, findings, keeps_modes=self._keeps_modes) as begun, note_reads(modules) as reads:
                 executor = make_executor(port, findings, self._optimizer, args, kwargs)
                 executor.compile(*args, **kwargs)
                 check_placement(port, executor, begun)
@@ -172,7 +177,7 @@ class Runner:
         self._host_writes = HostWrites(self._port.wrapped)
         self._host_writes.ignore_fetches(executor)
         self._host_writes.notice()
-        for other in self._sharing():
+        for other in self._list_sharing():
             other._others.append(weakref.ref(self))
         _COMPILED.add(self)
         if self.record.name in self._random_states:
@@ -180,13 +185,6 @@ class Runner:
             executor.rng_state = self._random_states.pop(self.record.name)
         step = self._port.backend.compiled_step(executor)
         self.record.note_engine(None if step is None else step.obtained)
-
-    def _cache_result(self, before: Set[str]) -> str:
-        """Tell from the files of the cache `before` the compilation what the vendor's compiler did."""
-        options = self._port.options
-        if options.cache_dir is None:
-            return "off"
-        return "hit" if before and list_cache_files(options) == before else "miss"
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -224,10 +222,10 @@ class Runner:
                 # a batch that the device cannot run must not be the one that all others have to be like
                 self.destroy()
             self._raise_explained(error, args, kwargs)
-        self._finish(executor, result, time.perf_counter() - start)
+        self._finish_call(executor, result, time.perf_counter() - start)
         return result
 
-    def _finish(self, executor: Any, result: Any, seconds: float) -> None:
+    def _finish_call(self, executor: Any, result: Any, seconds: float) -> None:
         """End a call: count it; what it trained and wrote is no news from the host."""
         if not self._has_run:
             self._has_run, self._result_bytes = True, _count_bytes(flatten_tensors(result))
@@ -259,11 +257,6 @@ class Runner:
         """Say (D005) what has changed since the step was compiled, if it is."""
         if self._late_changes is not None and self.executor is not None:
             self._late_changes.say()
-
-    def _refuse_other_batch(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        finding = find_foreign_device(args, kwargs) or self.describe_difference(args, kwargs)
-        if finding is not None:
-            raise BatchError(finding)
 
     def _raise_explained(self, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NoReturn:
         explained = explain_failure(error, self.signature, args, kwargs, remedy=self._remedy, model=self._port.model)
@@ -306,7 +299,7 @@ class Runner:
                 # PopTorch takes the model's wrapper off last, and one that has let go of the model has none
                 if not (self._has_let_go and "model was never wrapped" in str(error)):
                     raise
-            for other in self._sharing():
+            for other in self._list_sharing():
                 other._others = [reference for reference in other._others if reference() is not self]
             self._others, self._has_let_go = [], False
             _COMPILED.discard(self)
@@ -325,7 +318,7 @@ class Runner:
 
     def send_weights(self) -> None:
         """Send the host's weights to the executor that holds the device; the others get them on their turn."""
-        for runner in (self, *self._sharing()):
+        for runner in (self, *self._list_sharing()):
             if runner.is_attached:
                 runner.executor.copyWeightsToDevice()
                 runner.record.bytes_to_device += runner._weight_bytes
@@ -356,7 +349,7 @@ class Runner:
         ]
         self._take_device()
         if self.trains:
-            for other in self._sharing():
+            for other in self._list_sharing():
                 if other.trains:
                     other._has_let_go = True
                     other._unwrap_model()
@@ -364,10 +357,10 @@ class Runner:
     def _take_device(self) -> None:
         """Let the others release the device; what they have trained is on the host then."""
         if self._others:
-            for other in self._sharing():
+            for other in self._list_sharing():
                 other.detach()
 
-    def _sharing(self) -> Iterator[Runner]:
+    def _list_sharing(self) -> Iterator[Runner]:
         for reference in self._others:
             other = reference()
             if other is not None:

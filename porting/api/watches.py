@@ -13,7 +13,7 @@ from torch import nn
 
 from ..diagnostics import Finding, caller_place, list_names
 from ..host_tensors import TENSOR_BASE, host_tensors
-from ..structure import flatten_tensors
+from ..structure import are_equal, flatten_tensors
 from .port import Port, PortFindings, name_modules, say_it_is_compiled_in
 from .run_report import ExecutorRecord
 
@@ -25,7 +25,7 @@ __all__ = [
     "LateChanges",
     "note_loss",
     "note_outputs",
-    "reads_noted",
+    "note_reads",
 ]
 
 _PLAIN = (bool, int, float, complex, str, type(None))
@@ -59,7 +59,7 @@ _AttributeShare = Tuple[List[Tuple[Callable[[str], Any], Tuple[str, ...]]], List
 
 
 @contextmanager
-def reads_noted(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[AttributeReads]:
+def note_reads(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[AttributeReads]:
     """Note which plain attributes of `modules` are read while the context lasts, be it of the instance or its class."""
     noted: AttributeReads = {id(module): {} for _prefix, module in modules}
     of_torch = {*dir(nn.Module), *vars(nn.Module())}
@@ -134,7 +134,7 @@ class AttributeWatch:
     def _take_changes(self, number: int) -> List[ChangedAttribute]:
         """Return the changed attributes of an entry, and watch only the others from now on."""
         prefix, get, names, values, compiled = self._entries[number]
-        changed = [name for name, value in zip(names, values) if not _are_same(get(name), value)]
+        changed = [name for name, value in zip(names, values) if not are_equal(get(name), value)]
         left = {name: compiled[name] for name in names if name not in changed}
         self._entries[number] = _Entry.of(prefix, get, left)
         return [ChangedAttribute(prefix + name, compiled[name], get(name)) for name in changed]
@@ -164,17 +164,9 @@ def _is_plain(value: Any) -> bool:
 def _is_unchanged(module: nn.Module, name: str, value: Any) -> bool:
     """Tell whether an attribute that was read is a plain one, no property, and `forward` has left it alone."""
     if name in vars(module):
-        return _are_same(vars(module)[name], value)
+        return are_equal(vars(module)[name], value)
     found = next((vars(kind)[name] for kind in type(module).__mro__ if name in vars(kind)), _PLAIN)
-    return _is_plain(found) and _are_same(found, value)
-
-
-def _are_same(one: Any, other: Any) -> bool:
-    try:
-        return bool(one == other)
-    except (RuntimeError, TypeError, ValueError):
-        # a tensor or array in the place of a number: another value
-        return False
+    return _is_plain(found) and are_equal(found, value)
 
 
 # -- parameters and hooks ----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from .operator_schema import list_leaves
 from .step_graph import StepGraph
 from .subgraphs import Body
 
-__all__ = ["FrozenValue", "frozen_values"]
+__all__ = ["FrozenValue", "find_frozen_values"]
 
 _PLAIN = (bool, int, float, complex, str, torch.dtype)
 
@@ -33,7 +33,7 @@ class FrozenValue:
     changes_operators: bool = False
 
 
-def frozen_values(first: StepGraph, second: StepGraph) -> List[FrozenValue]:
+def find_frozen_values(first: StepGraph, second: StepGraph) -> List[FrozenValue]:
     """List what is different about two captures of one step, in the order of the graph."""
     found = []
     constants = [node for node in first.placeholders if node.meta.get("kind") == "constant"]

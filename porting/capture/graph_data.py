@@ -15,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..diagnostics import ExecutableError, Finding
+from .graph_flow import identify_memory
 from .plain_values import UndescribableError, dtype_name, dtype_named, place_from_data, value_from_data, value_to_data
 from .step_graph import MUTATED, StepGraph, TensorInfo
 from .subgraphs import Body, run_cond, run_custom_gradient, run_for_loop
@@ -115,10 +116,10 @@ def graph_from_data(
         **{name: data[name] for name in _PLAIN_FIELDS},
         **infos,
     )
-    _require(len(step.entering) == len(step.placeholders), "the placeholders are not those that are described")
+    _require_fact(len(step.entering) == len(step.placeholders), "the placeholders are not those that are described")
     # both are believed later: the shapes by programs, the nodes by replay
     for info, node in zip(step.entering, step.placeholders):
-        _require(tuple(node.meta["val"].shape) == info.shape, f"{info.name} has two shapes")
+        _require_fact(tuple(node.meta["val"].shape) == info.shape, f"{info.name} has two shapes")
     return step
 
 
@@ -186,10 +187,9 @@ class _Writer:
         if not isinstance(value, torch.Tensor):
             return {"meta": meta}
         # views are known by the memory that they share, and sizes of memory are all that is kept of it
-        storage = value.untyped_storage()
-        number = self._numbers.setdefault(storage._cdata, len(self.memories))
+        number = self._numbers.setdefault(identify_memory(value), len(self.memories))
         if number == len(self.memories):
-            self.memories.append(int(storage.nbytes()))
+            self.memories.append(int(value.untyped_storage().nbytes()))
         layout = [list(value.shape), list(value.stride()), value.storage_offset()]
         return {"val": [*layout, dtype_name(value.dtype), number], "meta": meta}
 
@@ -201,7 +201,7 @@ class _Reader:
     """Makes nodes of descriptions; values without data share memory as those described did."""
 
     def __init__(self, functions: Functions, *, memories: Sequence[int] = (), constants: Collection[str] = ()) -> None:
-        _require(all(type(size) is int and size >= 0 for size in memories), "a memory has no size")
+        _require_fact(all(type(size) is int and size >= 0 for size in memories), "a memory has no size")
         self._functions = functions
         self._constants = frozenset(constants)
         self._mode = FakeTensorMode(allow_non_fake_inputs=False)
@@ -214,12 +214,12 @@ class _Reader:
         for described in nodes:
             node = self._make_node(graph, described, known)
             # fx gives a name that is taken, or that Python reserves, another form
-            _require(node.name == described["name"], f"{described['name']!r} is no name of a node")
+            _require_fact(node.name == described["name"], f"{described['name']!r} is no name of a node")
             known[node.name] = node
         # replay takes the last node's arguments for the results without looking
         ends = [node for node in graph.nodes if node.op == "output"]
-        _require(len(ends) == 1 and ends[0] is next(iter(reversed(graph.nodes))), "the graph has no end")
-        _require(isinstance(ends[0].args[0], (list, tuple)), "the graph returns no list")
+        _require_fact(len(ends) == 1 and ends[0] is next(iter(reversed(graph.nodes))), "the graph has no end")
+        _require_fact(isinstance(ends[0].args[0], (list, tuple)), "the graph returns no list")
         return graph
 
     def _make_node(
@@ -230,21 +230,23 @@ class _Reader:
         args = tuple(self.make_value(value, known) for value in described["args"])
         kwargs = {key: self.make_value(value, known) for key, value in described["kwargs"].items()}
         if text in ("placeholder", "output"):
-            _require(len(args) == (text == "output") and not kwargs, f"{name!r} has arguments of another kind of node")
+            _require_fact(
+                len(args) == (text == "output") and not kwargs, f"{name!r} has arguments of another kind of node"
+            )
             node = graph.create_node(text, name if text == "placeholder" else "output", args, kwargs, name=name)
         elif str(text).startswith("constant:"):
             constant = text.partition(":")[2]
             _require_name(constant)
-            _require(constant in self._constants and not args and not kwargs, f"there is no constant {constant!r}")
+            _require_fact(constant in self._constants and not args and not kwargs, f"there is no constant {constant!r}")
             node = graph.create_node("get_attr", constant, name=name)
         else:
             target = self._find_target(text, described)
             # keywords become part of a program, so that the target must have them
             if isinstance(target, torch._ops.OpOverload):
                 allowed = {argument.name for argument in target._schema.arguments}
-                _require(set(kwargs) <= allowed, f"{target} has other arguments")
+                _require_fact(set(kwargs) <= allowed, f"{target} has other arguments")
             else:
-                _require(not kwargs, f"{target} takes no arguments by name")
+                _require_fact(not kwargs, f"{target} takes no arguments by name")
             node = graph.create_node("call_function", target, args, kwargs, name=name)
         for key, value in described.get("meta", {}).items():
             node.meta[key] = self.make_value(value["is"], known)
@@ -254,9 +256,9 @@ class _Reader:
 
     def _make_tensor(self, described: Sequence[Any]) -> torch.Tensor:
         shape, stride, offset, dtype, number = described
-        _require(type(number) is int and number >= 0, "a tensor has no memory")
+        _require_fact(type(number) is int and number >= 0, "a tensor has no memory")
         for sizes in (shape, stride, [offset]):
-            _require(all(type(size) is int and size >= 0 for size in sizes), "a tensor has no shape")
+            _require_fact(all(type(size) is int and size >= 0 for size in sizes), "a tensor has no shape")
         with self._mode:
             return torch.empty(0, dtype=dtype_named(dtype)).set_(self._storages[number], offset, shape, stride)
 
@@ -265,7 +267,7 @@ class _Reader:
         def read_other(kind: str, content: Any) -> Any:
             if kind == "body":
                 return Body(self.make_graph(content))
-            _require(kind == "node", f"{kind!r} is no kind of value")
+            _require_fact(kind == "node", f"{kind!r} is no kind of value")
             return known[content]
 
         return value_from_data(described, read_other)
@@ -276,7 +278,7 @@ class _Reader:
             return self._functions[name]
         parts = name.split(".")
         is_name = len(parts) == 3 and all(part.isidentifier() for part in parts)
-        _require(kind == "op" and is_name, f"{text!r} is no operator")
+        _require_fact(kind == "op" and is_name, f"{text!r} is no operator")
         try:
             found = getattr(getattr(getattr(torch.ops, parts[0]), parts[1]), parts[2])
         except AttributeError:
@@ -290,14 +292,14 @@ class _Reader:
                 notes="the step was captured where a library had registered it",
                 help="load that library in this process too, or compile where the model is",
             )
-        _require(found._schema.name not in _REFUSED, f"{text!r} is no operator of a graph")
+        _require_fact(found._schema.name not in _REFUSED, f"{text!r} is no operator of a graph")
         return found
 
 
 def _require_name(name: Any) -> None:
     """Refuse what may not become part of a program: fx writes graphs as Python source."""
     is_name = isinstance(name, str) and name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
-    _require(is_name, f"{name!r} is no name of a node")
+    _require_fact(is_name, f"{name!r} is no name of a node")
 
 
 def _info_from_data(data: Mapping[str, Any]) -> TensorInfo:
@@ -311,6 +313,6 @@ def _finding_from_data(data: Mapping[str, Any]) -> Finding:
     return Finding(**texts, place=place_from_data(place.values()) if place is not None else None)
 
 
-def _require(is_so: bool, fault: str) -> None:
+def _require_fact(is_so: bool, fault: str) -> None:
     if not is_so:
         raise ValueError(fault)

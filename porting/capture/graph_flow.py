@@ -100,7 +100,7 @@ class ValueFlow:
         """Take in the next node."""
         if node.op == "placeholder":
             if node.meta.get("kind") != "constant":
-                _mark(node, self._varying, self._varying_memory)
+                _mark_node(node, self._varying, self._varying_memory)
             if node.meta.get("state_name") in self._trainable:
                 self._tracked.add(node)
         elif node.target is torch._C._set_grad_enabled:
@@ -114,13 +114,13 @@ class ValueFlow:
         is_plain = isinstance(node.target, torch._ops.OpOverload) or node.target is operator.getitem
         if not is_plain or is_random(node) or not all(map(self.is_constant, used)):
             for item in (node, *written):
-                _mark(item, self._varying, self._varying_memory)
+                _mark_node(item, self._varying, self._varying_memory)
         # `detach` ends a gradient path without a region of its own
         is_detached = isinstance(node.target, torch._ops.OpOverload) and operator_name(node.target) == "detach"
         if self._is_grad_enabled and not is_detached and any(map(self.has_gradient, used)):
             self._tracked.add(node)
             for item in written:
-                _mark(item, self._tracked, self._tracked_memory)
+                _mark_node(item, self._tracked, self._tracked_memory)
 
     def is_constant(self, node: torch.fx.Node) -> bool:
         """Tell whether the value of `node` is known when the graph is compiled."""
@@ -143,6 +143,6 @@ def constant_outputs(graph: StepGraph) -> FrozenSet[int]:
     return frozenset(index for index, node in enumerate(returned) if flow.is_constant(node))
 
 
-def _mark(node: torch.fx.Node, nodes: Set[torch.fx.Node], memory: Set[int]) -> None:
+def _mark_node(node: torch.fx.Node, nodes: Set[torch.fx.Node], memory: Set[int]) -> None:
     nodes.add(node)
     memory.update(tensor_memories([node]))

@@ -67,7 +67,9 @@ def identify_graph(graph: StepGraph, *, opaque_mark: str = "") -> GraphIdentity:
     return GraphIdentity(
         graph={**facts, "operators": operators, "results": results, **mutated},
         tensors=_describe_tensors(graph),
-        constants=[[_hash(value), list(value.shape), dtype_name(value.dtype)] for value in graph.constant_values],
+        constants=[
+            [_hash_values(value), list(value.shape), dtype_name(value.dtype)] for value in graph.constant_values
+        ],
         places=writer.places,
         modules=writer.modules,
         defaults=writer.defaults,
@@ -135,7 +137,7 @@ class _Writer:
                 inputs = [_describe_layout(node.meta["val"]) for node in other.graph.nodes if node.op == "placeholder"]
                 return {"inputs": inputs, "operators": operators, "results": results}
             if isinstance(other, torch.Tensor):
-                return {"value": [*_describe_layout(other), _hash(other)]}
+                return {"value": [*_describe_layout(other), _hash_values(other)]}
             return other if isinstance(other, _PLAIN) else self._mark_opaque(other)
 
         return value_to_data(value, describe_other, tells_sequences_apart=False)
@@ -179,7 +181,7 @@ def _describe_layout(value: torch.Tensor) -> List[Any]:
     return [list(value.shape), strides, dtype_name(value.dtype)]
 
 
-def _hash(value: torch.Tensor) -> str:
+def _hash_values(value: torch.Tensor) -> str:
     # the bytes, so that zeros of both signs and all kinds of NaN are told apart
     flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     content: Any = flat.view(torch.uint8).numpy()

@@ -27,7 +27,7 @@ def _have_shape(shape: Tuple[int, ...], *tensors: Optional[Tensor]) -> bool:
     return all(tensor is None or tuple(tensor.shape) == shape for tensor in tensors)
 
 
-def _linear(x_BF: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+def _infer_linear(x_BF: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     # the kernel copies a matrix that has gaps; with more dimensions it makes views, whose strides torch works out
     layout = is_in_order if x_BF.dim() == 2 else is_contiguous
     expect(are_plain(x_BF, layout=layout) and are_plain(weight, bias) and weight.dtype == x_BF.dtype)
@@ -36,12 +36,12 @@ def _linear(x_BF: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tens
     return new_tensor((*x_BF.shape[:-1], weight.shape[0]), x_BF)
 
 
-def _embedding(weight: Tensor, indices: Tensor, *_others: Any) -> Tensor:
+def _infer_embedding(weight: Tensor, indices: Tensor, *_others: Any) -> Tensor:
     expect(weight.dim() == 2 and is_contiguous(weight) and indices.dtype in _INTEGERS and is_contiguous(indices))
     return new_tensor((*indices.shape, weight.shape[1]), weight)
 
 
-def _batch_norm(x_BCS: Tensor, *settings: Any) -> Tensor:
+def _infer_batch_norm(x_BCS: Tensor, *settings: Any) -> Tensor:
     weight, bias, mean, var, training = settings[:5]
     per_channel = [tensor for tensor in (weight, bias, mean, var) if tensor is not None]
     # images in half precision may have statistics and weights in float32
@@ -54,7 +54,7 @@ def _batch_norm(x_BCS: Tensor, *settings: Any) -> Tensor:
     return new_tensor(x_BCS.shape, x_BCS)
 
 
-def _layer_norm(
+def _infer_layer_norm(
     tensor: Tensor,
     normalized_shape: Sequence[int],
     weight: Optional[Tensor] = None,
@@ -67,7 +67,7 @@ def _layer_norm(
     return new_tensor(tensor.shape, tensor)
 
 
-def _group_norm(
+def _infer_group_norm(
     x_BCS: Tensor, num_groups: int, weight: Optional[Tensor] = None, bias: Optional[Tensor] = None, *_numbers: Any
 ) -> Tensor:
     expect(x_BCS.dim() >= 2 and are_plain(x_BCS, weight, bias) and num_groups >= 1)
@@ -75,13 +75,13 @@ def _group_norm(
     return new_tensor(x_BCS.shape, x_BCS)
 
 
-def _spread(value: Any, count: int) -> List[int]:
+def _spread_number(value: Any, count: int) -> List[int]:
     """Return one number for each of `count` dimensions."""
     values = [value] if isinstance(value, int) else list(value)
     return values * count if len(values) == 1 else values
 
 
-def _convolution(
+def _infer_convolution(
     num_dims: int,
     x_BCS: Tensor,
     weight: Tensor,
@@ -91,17 +91,19 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    settings = [_spread(value, num_dims) for value in (stride, padding, dilation)]
+    settings = [_spread_number(value, num_dims) for value in (stride, padding, dilation)]
     expect(x_BCS.dim() == weight.dim() == num_dims + 2 and are_plain(x_BCS, weight, bias) and groups >= 1)
     outputs, inputs = weight.shape[:2]
     expect(x_BCS.shape[1] == inputs * groups and outputs % groups == 0 and _have_shape((outputs,), bias))
     return new_tensor((x_BCS.shape[0], outputs, *_count_windows(x_BCS, weight.shape[2:], *settings)), x_BCS)
 
 
-def _pool(
+def _infer_pool(
     num_dims: int, x_BCS: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
 ) -> Tensor:
-    kernels, strides, paddings, gaps = (_spread(value, num_dims) for value in (kernel, stride, padding, dilation))
+    kernels, strides, paddings, gaps = (
+        _spread_number(value, num_dims) for value in (kernel, stride, padding, dilation)
+    )
     expect(x_BCS.dim() == num_dims + 2 and are_plain(x_BCS))
     expect(all(2 * pad <= size for size, pad in zip(kernels, paddings)))
     windows = _count_windows(x_BCS, kernels, strides or kernels, paddings, gaps, ceil=ceil)
@@ -123,20 +125,20 @@ def _count_windows(x_BCS: Tensor, kernels: Sequence[int], *settings: Sequence[in
     return counts
 
 
-def _average_pool(
+def _infer_average_pool(
     x_BCS: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, ceil: bool = False, *divisors: Any
 ) -> Tensor:
     # whether padding counts changes no shape, and a divisor of the user's own may be 0, which torch refuses
     expect(all(divisor is None for divisor in divisors[1:]))
-    return _pool(2, x_BCS, kernel, stride, padding, 1, ceil)
+    return _infer_pool(2, x_BCS, kernel, stride, padding, 1, ceil)
 
 
-def _adaptive_average_pool(x_BCS: Tensor, output_size: Sequence[int]) -> Tensor:
+def _infer_adaptive_average_pool(x_BCS: Tensor, output_size: Sequence[int]) -> Tensor:
     expect(x_BCS.dim() == 4 and len(output_size) == 2 and min(output_size) >= 1 and are_plain(x_BCS))
     return new_tensor((*x_BCS.shape[:2], *output_size), x_BCS)
 
 
-def _attention(
+def _infer_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Any = None, p: float = 0.0, causal: bool = False
 ) -> Tensor:
     """Attend from each query to all keys; (samples, heads, length, features) are often views of another order."""
@@ -156,7 +158,9 @@ def _attention(
     return torch.empty_strided(query.shape, strides, dtype=query.dtype, device="meta")
 
 
-def _lstm(x_TBF: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], *settings: Any) -> Tuple[Tensor, ...]:
+def _infer_lstm(
+    x_TBF: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], *settings: Any
+) -> Tuple[Tensor, ...]:
     has_biases, num_layers, p, _train, is_bidirectional, batch_first = settings
     num_cells = num_layers * (2 if is_bidirectional else 1)
     expect(x_TBF.dim() == 3 and are_plain(x_TBF, *states, *weights) and len(states) == 2 and 0 <= p <= 1)
@@ -172,7 +176,7 @@ def _lstm(x_TBF: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], *s
     return (output.transpose(0, 1) if batch_first else output, *(new_tensor(state_shape, x_TBF) for _ in states))
 
 
-def _upsample(num_settings: int, x_BCS: Tensor, output_size: Any, *settings: Any) -> Tensor:
+def _infer_upsample(num_settings: int, x_BCS: Tensor, output_size: Any, *settings: Any) -> Tensor:
     """Interpolate images; there are `num_settings` arguments between output size and scales."""
     scales: Any = settings[num_settings] if len(settings) > num_settings else None
     expect(x_BCS.dim() == 4 and are_plain(x_BCS) and (output_size is None) != (scales is None))
@@ -182,20 +186,20 @@ def _upsample(num_settings: int, x_BCS: Tensor, output_size: Any, *settings: Any
 
 
 LAYERS: Dict[Any, Callable[..., Any]] = {
-    aten.adaptive_avg_pool2d.default: _adaptive_average_pool,
-    aten.avg_pool2d.default: _average_pool,
-    aten.batch_norm.default: _batch_norm,
-    aten.conv1d.default: partial(_convolution, 1),
-    aten.conv2d.default: partial(_convolution, 2),
-    aten.conv3d.default: partial(_convolution, 3),
-    aten.embedding.default: _embedding,
-    aten.group_norm.default: _group_norm,
-    aten.layer_norm.default: _layer_norm,
-    aten.linear.default: _linear,
-    aten.lstm.input: _lstm,
-    aten.max_pool1d.default: partial(_pool, 1),
-    aten.max_pool2d.default: partial(_pool, 2),
-    aten.scaled_dot_product_attention.default: _attention,
-    aten.upsample_bilinear2d.vec: partial(_upsample, 1),
-    aten.upsample_nearest2d.vec: partial(_upsample, 0),
+    aten.adaptive_avg_pool2d.default: _infer_adaptive_average_pool,
+    aten.avg_pool2d.default: _infer_average_pool,
+    aten.batch_norm.default: _infer_batch_norm,
+    aten.conv1d.default: partial(_infer_convolution, 1),
+    aten.conv2d.default: partial(_infer_convolution, 2),
+    aten.conv3d.default: partial(_infer_convolution, 3),
+    aten.embedding.default: _infer_embedding,
+    aten.group_norm.default: _infer_group_norm,
+    aten.layer_norm.default: _infer_layer_norm,
+    aten.linear.default: _infer_linear,
+    aten.lstm.input: _infer_lstm,
+    aten.max_pool1d.default: partial(_infer_pool, 1),
+    aten.max_pool2d.default: partial(_infer_pool, 2),
+    aten.scaled_dot_product_attention.default: _infer_attention,
+    aten.upsample_bilinear2d.vec: partial(_infer_upsample, 1),
+    aten.upsample_nearest2d.vec: partial(_infer_upsample, 0),
 }

@@ -38,12 +38,12 @@ class UndescribableError(Exception):
         self.node = node
 
 
-def _refuse(value: Any) -> Any:
+def _refuse_value(value: Any) -> Any:
     raise UndescribableError(value)
 
 
 def value_to_data(
-    value: Any, describe_other: Callable[[Any], Any] = _refuse, *, tells_sequences_apart: bool = True
+    value: Any, describe_other: Callable[[Any], Any] = _refuse_value, *, tells_sequences_apart: bool = True
 ) -> Any:
     """Describe `value` in values that JSON can hold.
 

@@ -82,13 +82,13 @@ class _Namespace:
 
     def __init__(self, prefix: str, owner: Any) -> None:
         self._prefix, self._owner = prefix, owner
-        self._before = self._read()
+        self._before = self._read_names()
         self._contents: List[Tuple[str, Any, Any]] = []
         self._generators: List[Callable[[], Any]] = []
         for name, value in self._before.items():
-            self._keep(name, value, _DEPTH)
+            self._keep_value(name, value, _DEPTH)
 
-    def _read(self) -> Dict[str, Any]:
+    def _read_names(self) -> Dict[str, Any]:
         if isinstance(self._owner, dict):
             return {name: value for name, value in self._owner.items() if name not in NOT_THE_USERS}
         # what a `forward` may assign to beside functions, classes and modules, which stay what they are
@@ -99,18 +99,18 @@ class _Namespace:
             if not name.startswith("__") and (isinstance(value, kinds) or _find_restorer(value) is not None)
         }
 
-    def _keep(self, name: str, value: Any, depth: int) -> None:
+    def _keep_value(self, name: str, value: Any, depth: int) -> None:
         restore = _find_restorer(value)
         if restore is not None:
             self._generators.append(restore)
         if type(value) in _CONTAINERS and depth and len(value) <= _MOST_ITEMS:
             self._contents.append((name, value, value.copy()))
             for item in list(value.values() if isinstance(value, dict) else value):
-                self._keep("", item, depth - 1)
+                self._keep_value("", item, depth - 1)
 
     def restore(self, changes: Changes) -> None:
         """Put everything back, and add to `changes` what has become another plain value."""
-        now = self._read()
+        now = self._read_names()
         owner: Any = self._owner
         # the attributes of an object are put into its dictionary, past any `__setattr__` of the user's
         is_plain = isinstance(owner, dict)
@@ -130,7 +130,7 @@ class _Namespace:
             # inner containers have no name of their own
             if len(container) != len(content) and name:
                 changes[self._prefix + name] = (f"{len(content)} items", f"{len(container)} items")
-            _refill(container, content)
+            _refill_container(container, content)
         for restore in self._generators:
             restore()
 
@@ -164,7 +164,7 @@ def _find_users_file(kind: type) -> Any:
     return file if file is not None and is_user_file(getattr(file, "__file__", None) or "<typed in>") else None
 
 
-def _refill(container: Any, content: Any) -> None:
+def _refill_container(container: Any, content: Any) -> None:
     """Give a container its content back, touching what differs alone: it may be what this function's names live in."""
     if isinstance(container, dict):
         for key in [key for key in container if key not in content]:

@@ -95,7 +95,7 @@ class ShapeMode(FakeTensorMode):
     def _find_plain(self, value: Any, faces: Dict[int, torch.Tensor]) -> Any:
         """Return an argument with torch's meta tensors in it, and note in `faces` what they stand behind."""
         if isinstance(value, FakeTensor) and value.fake_mode is self:
-            plain = _plain_of(value)
+            plain = _read_plain(value)
             faces[id(plain)] = value
             return plain
         # a tensor with values may be looked at, and one of another mode has its own rules
@@ -123,12 +123,12 @@ def in_order_of(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
     """Return a view of all of a tensor without values, the elements of which lie in memory as `strides` say."""
     if not isinstance(tensor, FakeTensor) or not isinstance(tensor.fake_mode, ShapeMode):
         return tensor.as_strided(tensor.shape, tuple(strides))
-    plain = _plain_of(tensor)
+    plain = _read_plain(tensor)
     with torch._C._DisablePythonDispatcher():
         return tensor.fake_mode.make_face(plain.as_strided(plain.shape, tuple(strides)))
 
 
-def _plain_of(face: FakeTensor) -> torch.Tensor:
+def _read_plain(face: FakeTensor) -> torch.Tensor:
     """Return the meta tensor behind `face`, which operators may have given another shape since."""
     plain: Optional[torch.Tensor] = face.__dict__.get(_PLAIN)
     if plain is None or plain.shape != face.shape or plain.stride() != face.stride():

@@ -91,7 +91,7 @@ class StepGraph:
         """
         # loops, branches and calls of the host are functions, and bear a name of their own
         kind, nodes = torch._ops.OpOverload, self.graph.nodes
-        return [_describe(node) for node in nodes if isinstance(node.target, kind) or "operator" in node.meta]
+        return [_describe_operator(node) for node in nodes if isinstance(node.target, kind) or "operator" in node.meta]
 
     @property
     def is_random(self) -> bool:
@@ -107,7 +107,7 @@ class StepGraph:
         return "\n".join(lines)
 
 
-def _describe(node: torch.fx.Node) -> OperatorNode:
+def _describe_operator(node: torch.fx.Node) -> OperatorNode:
     # an operator with several results has no value of its own: its users unpack them
     values = [node.meta["val"]] if "val" in node.meta else [user.meta.get("val") for user in node.users]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]

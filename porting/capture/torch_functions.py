@@ -67,23 +67,23 @@ class DeviceFunctions(TorchFunctionMode):
         super().__init__()
         self.recorder = recorder
         self._handlers: Dict[Any, Callable[..., Any]] = {
-            torch.Tensor.to: self._to,
-            torch.Tensor.cpu: lambda tensor, *_args, **_kw: self._to(tensor, "cpu"),
-            torch.Tensor.cuda: lambda tensor, *_args, **_kw: self._to(tensor, "cuda"),
-            torch.Tensor.type: self._type,
-            torch.Tensor.type_as: self._to,
+            torch.Tensor.to: self._move_or_cast,
+            torch.Tensor.cpu: lambda tensor, *_args, **_kw: self._move_or_cast(tensor, "cpu"),
+            torch.Tensor.cuda: lambda tensor, *_args, **_kw: self._move_or_cast(tensor, "cuda"),
+            torch.Tensor.type: self._read_or_change_type,
+            torch.Tensor.type_as: self._move_or_cast,
             torch.Tensor.get_device: lambda tensor: IPU.index or 0,
-            torch.Tensor.norm: _norm,
-            torch.norm: _norm,
-            F.gelu: _gelu,
-            torch.bincount: _bincount,
-            torch.Tensor.bincount: _bincount,
-            torch.Tensor.new: self._new,
-            torch.Tensor.new_tensor: self._new_tensor,
+            torch.Tensor.norm: _compute_norm,
+            torch.norm: _compute_norm,
+            F.gelu: _compute_gelu,
+            torch.bincount: _count_classes,
+            torch.Tensor.bincount: _count_classes,
+            torch.Tensor.new: self._make_new,
+            torch.Tensor.new_tensor: self._make_new_tensor,
             torch.Tensor.data.__get__: lambda tensor: tensor.detach(),  # type: ignore[attr-defined]
             torch.Tensor.__deepcopy__: lambda tensor, _memo: tensor.clone(),
-            torch.Tensor.__repr__: self._print,
-            torch.Tensor.__format__: self._format,
+            torch.Tensor.__repr__: self._print_tensor,
+            torch.Tensor.__format__: self._format_tensor,
             torch.Tensor.__getitem__: partial(_read_or_write, torch.Tensor.__getitem__, read_dynamic),
             torch.Tensor.__setitem__: partial(_read_or_write, torch.Tensor.__setitem__, write_dynamic),
             **{hook: partial(self._pass_over_hook, hook) for hook in _HOOKS},
@@ -99,7 +99,7 @@ class DeviceFunctions(TorchFunctionMode):
             if func in self._handlers:
                 return self._handlers[func](*args, **kwargs)
         elif func in _MOVES and isinstance(subject, torch.Tensor):
-            return self._to(subject, *args[1:], **kwargs)
+            return self._move_or_cast(subject, *args[1:], **kwargs)
         # `torch.func` differentiates operators that are recorded one by one, which leaves nothing to the device
         if func in _AUTOGRAD_CALLS and torch._C._functorch.maybe_current_level() is None:
             raise errors.autograd_error(func)
@@ -108,7 +108,7 @@ class DeviceFunctions(TorchFunctionMode):
         # `normal` of numbers makes a tensor anew, of tensors it is an operator on them
         is_factory = func in _FACTORIES or (func is torch.normal and not flatten_tensors((args, kwargs)))
         if is_factory or is_device(kwargs.get("device")):
-            return self._make(func, args, kwargs)
+            return self._make_on_device(func, args, kwargs)
         return self._compute_loss(func, args, kwargs) if func in _PYTHON_LOSSES else func(*args, **kwargs)
 
     def _pass_over_hook(self, hook: Any, *_args: Any, **_kwargs: Any) -> Optional[RemovableHandle]:
@@ -126,7 +126,7 @@ class DeviceFunctions(TorchFunctionMode):
                 node.meta["is_loss"] = node is result.node
         return result
 
-    def _make(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def _make_on_device(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Run a factory: on the device when it is named there or nowhere."""
         # where there is an `out`, the device is its
         if ("device" in kwargs and not is_device(kwargs["device"])) or kwargs.get("out") is not None:
@@ -141,18 +141,18 @@ class DeviceFunctions(TorchFunctionMode):
             args = (torch.empty(args[0].shape, dtype=device_dtype(args[0].dtype), device=IPU), *args[1:])
         return func(*args, **{**kwargs, "device": IPU})
 
-    def _new_tensor(self, tensor: DeviceTensor, data: Any, **kwargs: Any) -> DeviceTensor:
+    def _make_new_tensor(self, tensor: DeviceTensor, data: Any, **kwargs: Any) -> DeviceTensor:
         if "device" in kwargs and not is_device(kwargs["device"]):
             raise errors.Refusal.MOVE.error(device=kwargs["device"])
         return constant_from_data(self.recorder, torch.tensor, (data,), {"dtype": tensor.dtype, **kwargs})
 
-    def _new(self, tensor: DeviceTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def _make_new(self, tensor: DeviceTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Make a tensor the old way: of a size, or from data."""
         if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
-            return self._new_tensor(tensor, args[0], **kwargs)
+            return self._make_new_tensor(tensor, args[0], **kwargs)
         return tensor.new_empty(*(args or (0,)), **kwargs)
 
-    def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def _move_or_cast(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Move and cast: to the device makes a constant of a host tensor, back to the host cannot be captured."""
         other = kwargs.get("other", args[0] if args else None)
         copy = kwargs.pop("copy", False)
@@ -178,7 +178,7 @@ class DeviceFunctions(TorchFunctionMode):
         memory = memory_format if memory_format is not None else torch.preserve_format
         return torch.Tensor.to(tensor, dtype, copy=copy, memory_format=memory)
 
-    def _type(self, tensor: DeviceTensor, dtype: Any = None, **_kwargs: Any) -> Any:
+    def _read_or_change_type(self, tensor: DeviceTensor, dtype: Any = None, **_kwargs: Any) -> Any:
         if dtype is None:
             # torch calls the class of dense tensors of a type `torch.FloatTensor`, and so on
             return str(_host_type(torch.empty(0, dtype=tensor.dtype, device="cpu"))).replace("torch.", "torch.ipu.")
@@ -188,12 +188,12 @@ class DeviceFunctions(TorchFunctionMode):
             dtype = torch.tensor([], device="cpu").type(name).dtype
         return tensor.to(dtype)
 
-    def _print(self, tensor: DeviceTensor, **_kwargs: Any) -> str:
+    def _print_tensor(self, tensor: DeviceTensor, **_kwargs: Any) -> str:
         self.recorder.on_print(tensor)
         return tensor.describe()
 
-    def _format(self, tensor: DeviceTensor, form: str) -> str:
-        text = self._print(tensor)
+    def _format_tensor(self, tensor: DeviceTensor, form: str) -> str:
+        text = self._print_tensor(tensor)
         if tensor.dim() == 0 and form:
             raise errors.host_read_error("formatting a tensor as a number")
         return text
@@ -213,13 +213,15 @@ def _read_or_write(
     return (dynamic if is_dynamic(index) else plain)(tensor, index, *value)
 
 
-def _gelu(tensor: DeviceTensor, approximate: str = "none") -> torch.Tensor:
+def _compute_gelu(tensor: DeviceTensor, approximate: str = "none") -> torch.Tensor:
     if approximate not in ("none", "tanh"):
         raise errors.Refusal.UNKNOWN_GELU.error()
     return F.gelu(tensor, approximate=approximate)
 
 
-def _norm(tensor: DeviceTensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, **kwargs: Any) -> torch.Tensor:
+def _compute_norm(
+    tensor: DeviceTensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, **kwargs: Any
+) -> torch.Tensor:
     """Take the norm as torch does on the CPU; for devices it does not know it goes a deprecated way."""
     if p == "fro" and (dim is None or isinstance(dim, int) or len(dim) <= 2):
         p = 2
@@ -229,7 +231,7 @@ def _norm(tensor: DeviceTensor, p: Any = "fro", dim: Any = None, keepdim: bool =
     return torch.linalg.vector_norm(tensor, 2.0 if p is None else p, dim, keepdim, **kwargs)
 
 
-def _bincount(tensor: DeviceTensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
+def _count_classes(tensor: DeviceTensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
     """Count into `minlength` classes, which is the most as well as the least; other values are not counted."""
     if minlength < 1:
         raise errors.data_dependent_error("bincount")

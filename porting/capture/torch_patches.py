@@ -33,9 +33,9 @@ def patch_torch(recorder: Recorder) -> Iterator[None]:
     patches = [(owner, name, make) for owner, name, make in _PATCHES if name in owner.__dict__]
     originals = [(owner, name, owner.__dict__[name]) for owner, name, _make in patches]
     replacements = [(owner, name, make(owner.__dict__[name], recorder)) for owner, name, make in patches]
-    with _exchanged(replacements, originals):
+    with _exchange_attributes(replacements, originals):
         # what is imported while torch is patched would keep the replacements
-        recorder.fake_mode.around_loading = partial(_exchanged, originals, replacements)
+        recorder.fake_mode.around_loading = partial(_exchange_attributes, originals, replacements)
         try:
             yield
         finally:
@@ -43,7 +43,7 @@ def patch_torch(recorder: Recorder) -> Iterator[None]:
 
 
 @contextmanager
-def _exchanged(attributes: Sequence[_Attribute], former: Sequence[_Attribute]) -> Iterator[None]:
+def _exchange_attributes(attributes: Sequence[_Attribute], former: Sequence[_Attribute]) -> Iterator[None]:
     for owner, name, value in attributes:
         setattr(owner, name, value)
     try:

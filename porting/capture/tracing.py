@@ -14,7 +14,7 @@ from torch.jit._fuser import optimized_execution
 from torch.nn.modules import module as module_hooks
 
 from ..diagnostics import CaptureError, Finding, Place, caller_place
-from ..host_tensors import HostTensor, host_tensors, refuse_gradient_hooks, refuse_shared_memory
+from ..host_tensors import HostTensor, find_gradient_hooks, host_tensors, refuse_shared_memory
 from ..module_attributes import materialise_lazy_modules
 from ..structure import find_opaque_holder, flatten_tensors, rebuild
 from .autocast import enter_autocast
@@ -90,13 +90,13 @@ def capture_step(
     # whatever the caller switched off: what the graph holds depends on `mode` alone
     with _ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):
         try:
-            return _capture(recorder, model, list(args), dict(kwargs or {}), loss=loss, around=around_forward)
+            return _capture_forward(recorder, model, list(args), dict(kwargs or {}), loss=loss, around=around_forward)
         except CaptureError as error:
             add_context(error, module=recorder.module, traceback=error.__traceback__)
             raise
 
 
-def _capture(
+def _capture_forward(
     recorder: Recorder,
     model: nn.Module,
     args: List[Any],
@@ -110,12 +110,16 @@ def _capture(
     # after the lazy layers have made theirs: what enters the graph is fixed from here on
     state = host_tensors(model)
     if recorder.is_training:
-        refuse_gradient_hooks([host for host in state if host.kind == "parameter"], recorder.reports.refuse)
+        for error in find_gradient_hooks(state):
+            recorder.reports.refuse(error)
     # parameters and buffers come first among the arguments of the graph, inputs after them
     for host in state:
         recorder.add_placeholder(host.name, host.tensor, kind=host.kind)
-    tensors = flatten_tensors((args, kwargs))
-    inputs = [_place_input(recorder, *named) for named in zip(_name_inputs(model, args, kwargs), tensors)]
+    tensors, inputs = flatten_tensors((args, kwargs)), []
+    for name, tensor in zip(_name_inputs(model, args, kwargs), tensors):
+        if tensor.numel() == 0:
+            raise Refusal.EMPTY_INPUT.error(shape=list(tensor.shape), name=name)
+        inputs.append(recorder.add_placeholder(name, tensor, kind="input"))
     # operators such as `unsqueeze_` let the handle that `forward` has stand for another node
     as_placed = [recorder.shallow_copy(device) for device in inputs]
     device_args, device_kwargs = rebuild((args, kwargs), inputs)
@@ -139,7 +143,7 @@ def _capture(
         state, lambda host: _is_written(recorder, host) or (recorder.is_training and host.tensor.requires_grad)
     )
     report_lost_writes(recorder, model, state)
-    return _finish(recorder, state, list(zip(tensors, as_placed)), output, loss_tensor)
+    return _make_step_graph(recorder, state, list(zip(tensors, as_placed)), output, loss_tensor)
 
 
 def _refuse_hidden_tensors(value: Any, *, where: str, place: Optional[Place] = None) -> None:
@@ -149,12 +153,6 @@ def _refuse_hidden_tensors(value: Any, *, where: str, place: Optional[Place] = N
         # once `forward` has returned, the line to show is the one that made the tensor
         places = (tensor.node.meta.get("place") for tensor in hidden if isinstance(tensor, DeviceTensor))
         raise Refusal.HIDDEN_TENSORS.error_at(next(places, place), where=where, kind=type(holder).__name__)
-
-
-def _place_input(recorder: Recorder, name: str, tensor: torch.Tensor) -> DeviceTensor:
-    if tensor.numel() == 0:
-        raise Refusal.EMPTY_INPUT.error(shape=list(tensor.shape), name=name)
-    return recorder.add_placeholder(name, tensor, kind="input")
 
 
 def _name_inputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> List[str]:
@@ -204,7 +202,7 @@ def _record_operators(recorder: Recorder, model: nn.Module) -> Iterator[None]:
             handle.remove()
 
 
-def _finish(
+def _make_step_graph(
     recorder: Recorder,
     state: Sequence[HostTensor],
     inputs: Sequence[Tuple[torch.Tensor, DeviceTensor]],

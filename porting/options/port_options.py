@@ -43,10 +43,6 @@ def _are_names(value: Any) -> bool:
     return is_list and all(isinstance(name, str) and name for name in value) and len(set(value)) == len(value)
 
 
-def _is_seconds(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
-
-
 def _list_names(names: Any) -> str:
     return ", ".join(repr(name) for name in names)
 
@@ -143,7 +139,11 @@ class PortOptions:
         default_factory=lambda: os.environ.get("PORTING_ENGINE") or "ready",
         metadata={"accepted": "'ready', 'auto', or the name of an engine", "check": _is_name},
     )
-    tuning_seconds: float = _make_option(180.0, "a number above 0", _is_seconds)
+    tuning_seconds: float = _make_option(
+        180.0,
+        "a number above 0",
+        lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf,
+    )
     computation_order: str = _make_option("none", "'none', 'chen', 'gttime', 'gtmem' or another policy", _is_name)
     stages: Optional[Mapping[str, int]] = _make_option(
         None, "None, or names of modules with their IPU: 0, 1, ... without a gap", _are_stages, hash=False

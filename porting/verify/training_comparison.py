@@ -141,7 +141,12 @@ class Differences:
                 measured = _measure_one_side(one, other)
             else:
                 measured = self._measure_pair(one.detach().double(), other.detach().double(), floors.get(name))
-            self._add_difference(Difference(kind, name, step, *measured))
+            difference = Difference(kind, name, step, *measured)
+            before = self._kinds.get(kind, KindDifferences(kind, 0, None, None))
+            is_worse = before.worst is None or difference.severity > before.worst.severity
+            first = difference if before.first is None and not difference.holds else before.first
+            worst = difference if is_worse else before.worst
+            self._kinds[kind] = KindDifferences(kind, before.num_compared + 1, worst, first)
 
     def summarise(self, *, num_calls: int, num_steps: int) -> TrainingComparison:
         """Return what was found."""
@@ -156,14 +161,6 @@ class Differences:
         tolerance = self.tolerance if floor is None else Tolerance(self.tolerance.relative, floor)
         allowed = tolerance.allowed_at(scale)
         return largest_distance(one, other), scale, allowed if math.isfinite(allowed) else 0.0, ""
-
-    def _add_difference(self, difference: Difference) -> None:
-        kind = difference.kind
-        before = self._kinds.get(kind, KindDifferences(kind, 0, None, None))
-        is_worse = before.worst is None or difference.severity > before.worst.severity
-        first = difference if before.first is None and not difference.holds else before.first
-        worst = difference if is_worse else before.worst
-        self._kinds[kind] = KindDifferences(kind, before.num_compared + 1, worst, first)
 
 
 def _measure_one_side(plain: Optional[torch.Tensor], ported: Optional[torch.Tensor]) -> _Measured:

@@ -22,6 +22,7 @@ CLEANED = (
     "adapters",
     "aliases",
     "bench",
+    "capture",
     "cli",
     "comparison",
     "data",

@@ -123,7 +123,7 @@ class Bodies:
         # by far the most usual case, asked for every argument
         if not self._frames and tensor.node.graph is self._root:
             return tensor.node
-        return self._node_at(len(self._frames), tensor.node)
+        return self._find_node_at(len(self._frames), tensor.node)
 
     def own_writes(self, written: Sequence[DeviceTensor]) -> List[DeviceTensor]:
         """Return those of `written` that belong to the innermost graph; the others must be allowed to change a copy.
@@ -163,7 +163,7 @@ class Bodies:
             frame = self._frames[-1]
             raise Refusal.OPEN_BODY.error_at(frame.place, kind=frame.kind)
 
-    def _node_at(self, depth: int, node: torch.fx.Node) -> torch.fx.Node:
+    def _find_node_at(self, depth: int, node: torch.fx.Node) -> torch.fx.Node:
         if depth == 0:
             if node.graph is self._root:
                 return node
@@ -173,7 +173,7 @@ class Bodies:
             return node
         if node not in frame.local:
             # a body gets what it reads from the one around it, which may have to get it from further out
-            outer = self._node_at(depth - 1, node)
+            outer = self._find_node_at(depth - 1, node)
             inner_frame = self._frames[depth] if depth < len(self._frames) else None
             first = inner_frame.outer_first_operator if inner_frame else self._recorder.first_operator
             # captured values become arguments, which come before the operators that were recorded already

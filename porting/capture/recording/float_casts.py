@@ -77,7 +77,7 @@ class FloatCasts:
         if all(tensor.dtype == target for tensor, target in zip(tensors, targets)):
             return self._recorder.record_as_is(func, args, kwargs)
         by_id = dict(zip(map(id, tensors), targets))
-        cast_args, cast_kwargs, casts = self._cast(args, kwargs, lambda tensor: by_id[id(tensor)])
+        cast_args, cast_kwargs, casts = self._cast_arguments(args, kwargs, lambda tensor: by_id[id(tensor)])
         result = self._recorder.record_as_is(func, cast_args, cast_kwargs)
         # an in-place operator has worked on a cast copy: bring the result back to the tensor that was meant
         for written in device_tensors(written_arguments(func, args, kwargs)):
@@ -96,13 +96,13 @@ class FloatCasts:
         # a tensor that is written to keeps its type
         written = [tensor.dtype for tensor in device_tensors(written_arguments(func, args, kwargs))]
         target = written[0] if written else torch.float32
-        return self._cast(args, kwargs, lambda tensor: target if _is_float(tensor) else tensor.dtype)[:2]
+        return self._cast_arguments(args, kwargs, lambda tensor: target if _is_float(tensor) else tensor.dtype)[:2]
 
     def without_lower(self, args: Any, kwargs: Any) -> Tuple[Any, Any]:
         """Give operators of a backend's own library, which know nothing of autocast, float32."""
         if self.autocast is None:
             return args, kwargs
-        return self._cast(args, kwargs, lambda t: torch.float32 if t.dtype == self.autocast else t.dtype)[:2]
+        return self._cast_arguments(args, kwargs, lambda t: torch.float32 if t.dtype == self.autocast else t.dtype)[:2]
 
     def as_types_of(self, tensors: Sequence[DeviceTensor], patterns: Sequence[torch.Tensor]) -> List[DeviceTensor]:
         """Give `tensors` the types of `patterns` where only autocast has made others of them; else leave them."""
@@ -114,7 +114,7 @@ class FloatCasts:
             for tensor, pattern in zip(tensors, patterns)
         ]
 
-    def _cast(
+    def _cast_arguments(
         self, args: Any, kwargs: Any, find_target: Callable[[DeviceTensor], torch.dtype]
     ) -> Tuple[Any, Any, Dict[int, DeviceTensor]]:
         casts: Dict[int, DeviceTensor] = {}

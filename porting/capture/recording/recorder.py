@@ -97,7 +97,7 @@ class Recorder(OperatorMode):
         # weights keep the memory layout that the user chose; inputs arrive contiguous
         strides = like.stride() if kind != "input" else None
         fake = self.fake_mode.make_empty(like.shape, dtype=device_dtype(like.dtype), strides=strides)
-        tensor = self._wrap(fake, node)
+        tensor = self._wrap_fake(fake, node)
         node.meta.update(kind=kind, state_name=name)
         # lists of weights, such as those of recurrent layers, hold the host's tensors still
         if kind in ("parameter", "buffer"):
@@ -128,7 +128,7 @@ class Recorder(OperatorMode):
         self.note_coercion(value.dtype, tensor.node)
         self.constants.append((tensor.node, host))
         # what a body makes is new each time that it runs
-        return self._emit(aten.clone.default, (tensor,), {}) if self.bodies.kinds else tensor
+        return self._emit_node(aten.clone.default, (tensor,), {}) if self.bodies.kinds else tensor
 
     def note_coercion(self, dtype: torch.dtype, node: torch.fx.Node) -> None:
         """Note that the value of `node` would have the type `dtype`, if the device had it."""
@@ -138,7 +138,7 @@ class Recorder(OperatorMode):
 
     def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Record the operator `func` on device tensors of the right types, and return its results."""
-        return self._emit(func, args, kwargs)
+        return self._emit_node(func, args, kwargs)
 
     def call_function(
         self, function: Callable[..., Any], args: Tuple[Any, ...], results: Sequence[torch.Tensor]
@@ -147,7 +147,7 @@ class Recorder(OperatorMode):
 
         `args` may hold device tensors, nodes of the graph that is being recorded, and anything else.
         """
-        node = self._add_node(function, map_leaves(self._node_of, args))
+        node = self._add_node(function, map_leaves(self._find_node, args))
         node.meta["operator"] = function.__name__
         return [self._wrap_item(fake, node, index, narrow=True) for index, fake in enumerate(results)]
 
@@ -161,7 +161,7 @@ class Recorder(OperatorMode):
 
     def shallow_copy(self, tensor: DeviceTensor) -> DeviceTensor:
         """Return another handle on the same node."""
-        return self._wrap(tensor.fake, tensor.node)
+        return self._wrap_fake(tensor.fake, tensor.node)
 
     @property
     def module(self) -> str:
@@ -186,14 +186,14 @@ class Recorder(OperatorMode):
         with torch._C.DisableTorchFunction():
             is_transformed = torch._C._functorch.maybe_current_level() is not None
             if not is_transformed:
-                return self._dispatch(func, args, dict(kwargs or {}))
+                return self._record_operator(func, args, dict(kwargs or {}))
             if any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((args, kwargs))):
                 # what `torch.func` makes of the operator comes back through `DeviceTensor.__torch_dispatch__`
                 return func(*args, **(kwargs or {}))
             with temporarily_clear_interpreter_stack():
-                return self._dispatch(func, args, dict(kwargs or {}))
+                return self._record_operator(func, args, dict(kwargs or {}))
 
-    def _dispatch(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
+    def _record_operator(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
         special = device_operator(func)
         placed_args, placed_kwargs = map_leaves(
             lambda leaf: self._placed[id(leaf)][1] if id(leaf) in self._placed else leaf, (args, kwargs)
@@ -212,15 +212,15 @@ class Recorder(OperatorMode):
             raise errors.host_read_error(f"`aten::{name}`")
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             with self.casts.in_place_of_autocast():
-                return self._dispatch(func, args, kwargs)
-        args, kwargs = map_leaves(lambda leaf: self._admit(name, leaf), (placed_args, placed_kwargs))
+                return self._record_operator(func, args, kwargs)
+        args, kwargs = map_leaves(lambda leaf: self._admit_leaf(name, leaf), (placed_args, placed_kwargs))
         # shape rules run on the CPU, and the graph is for one device: a place has no meaning in it
         for keyword in ("device", "pin_memory"):
             kwargs.pop(keyword, None)
         if special is not None:
-            return self._emit(func, *self.casts.without_lower(args, kwargs))
+            return self._emit_node(func, *self.casts.without_lower(args, kwargs))
         # the device has 32-bit integers; kernels of the CPU want indices of 64 bits and masks of bools
-        args, kwargs = change_arguments(func, args, kwargs, index_arguments(func), self._widen)
+        args, kwargs = change_arguments(func, args, kwargs, index_arguments(func), self._widen_indices)
         args, kwargs = change_arguments(func, args, kwargs, mask_arguments(func), self._cast_masks)
         # gradients are dense on the device, whatever an embedding asks for
         dense_args, dense_kwargs = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda _asked: False)
@@ -232,7 +232,7 @@ class Recorder(OperatorMode):
                     self.note_coercion(leaf, result.node)
         return result
 
-    def _admit(self, name: str, leaf: Any) -> Any:
+    def _admit_leaf(self, name: str, leaf: Any) -> Any:
         """Let a leaf argument into the graph: narrow types, turn harmless host tensors into constants."""
         if isinstance(leaf, DeviceTensor):
             if leaf.recorder is not self:
@@ -259,11 +259,11 @@ class Recorder(OperatorMode):
         if isinstance(value, (list, tuple)):
             return [self._cast_masks(item) for item in value]
         is_mask = isinstance(value, DeviceTensor) and value.dtype == torch.uint8
-        return self._emit(aten.to.dtype, (value, torch.bool), {}) if is_mask else value
+        return self._emit_node(aten.to.dtype, (value, torch.bool), {}) if is_mask else value
 
-    def _widen(self, value: Any) -> Any:
+    def _widen_indices(self, value: Any) -> Any:
         if isinstance(value, DeviceTensor) and not value.dtype.is_floating_point and value.dtype != torch.int64:
-            return self._emit(aten.to.dtype, (value, torch.int64), {}, narrow=False)
+            return self._emit_node(aten.to.dtype, (value, torch.int64), {}, narrow=False)
         return value
 
     def record_as_is(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
@@ -273,7 +273,7 @@ class Recorder(OperatorMode):
         self.facts.refuse_writes_to_leaves(device_tensors(written_arguments(func, args, kwargs)))
         try:
             written = record_write(self, func, args, kwargs)
-            return self._emit(func, args, kwargs) if written is None else written
+            return self._emit_node(func, args, kwargs) if written is None else written
         except DynamicOutputShapeException:
             raise errors.data_dependent_error(name) from None
         except DataDependentOutputException:
@@ -285,9 +285,9 @@ class Recorder(OperatorMode):
             if promoted is None:
                 unknown = Refusal.NO_SHAPE_RULE.error(operator=func, error=error)
                 raise explain_failure(func, args, kwargs, unknown) from None
-            return self._emit(func, *promoted)
+            return self._emit_node(func, *promoted)
 
-    def _emit(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, narrow: bool = True) -> Any:
+    def _emit_node(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, narrow: bool = True) -> Any:
         # shapes are kept: rules for shapes may change the tensors that they get
         tensors = device_tensors((args, kwargs))
         shapes = [tensor.fake.shape for tensor in tensors]
@@ -301,7 +301,7 @@ class Recorder(OperatorMode):
         if unchanged is not None and not writes and device_operator(func) is None:
             return unchanged  # torch itself has nothing to do, as in a cast to the type that a tensor has
         self.sync_grad_mode()
-        node_args, node_kwargs = map_leaves(self._node_of, (args, kwargs))
+        node_args, node_kwargs = map_leaves(self._find_node, (args, kwargs))
         # as autograd decides it: what is computed without gradients leads none back
         tracked = torch.is_grad_enabled() and any(self.facts.tracks_gradient(tensor) for tensor in tensors)
         node = self._add_node(func, tuple(node_args), node_kwargs)
@@ -311,7 +311,7 @@ class Recorder(OperatorMode):
         self.facts.note_results(device_tensors(outputs), tensors, tracked=tracked and not is_detached)
         return outputs
 
-    def _node_of(self, leaf: Any) -> Any:
+    def _find_node(self, leaf: Any) -> Any:
         return self.bodies.local_node(leaf) if isinstance(leaf, DeviceTensor) else leaf
 
     def _add_node(self, target: Any, args: Tuple[Any, ...], kwargs: Optional[Dict[str, Any]] = None) -> torch.fx.Node:
@@ -365,9 +365,9 @@ class Recorder(OperatorMode):
             fake = result_shape(self.fake_mode, aten.to.dtype, (fake, target), {})
             node = self._add_node(aten.to.dtype, (node, target))
             self.note_coercion(wide, node)
-        return self._wrap(fake, node)
+        return self._wrap_fake(fake, node)
 
-    def _wrap(self, fake: torch.Tensor, node: torch.fx.Node) -> DeviceTensor:
+    def _wrap_fake(self, fake: torch.Tensor, node: torch.fx.Node) -> DeviceTensor:
         tensor = DeviceTensor(fake, node, self)
         node.meta["val"] = fake
         self.facts.add(tensor)
