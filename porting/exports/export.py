@@ -96,7 +96,7 @@ def capture(
         runner: Any = ported.inference() if mode == "inference" else ported
         runner.compile(*args, **kwargs)
         session = runner.device_executor.device_session
-        tensors = session.parser.bind(args, kwargs).tensors()
+        tensors = session.parser.bind(args, kwargs).list_tensors()
         inputs = tuple(tensor.detach().to(device_dtype(tensor.dtype)).contiguous() for tensor in tensors)
         return _take_step(session, options, BatchSignature(args, kwargs), target=target, inputs=inputs)
     finally:
