@@ -120,8 +120,8 @@ def read_table() -> Dict[str, FrozenSet[str]]:
 def missing_part(name: str) -> Optional[str]:
     """Return the shortest part of a name of torch that torch 2.0 lacks, or that TABLE says nothing of; else None.
 
-    >>> missing_part("torch.utils._pytree.tree_leaves"), missing_part("torch.utils._pytree.tree_map")
-    ('torch.utils._pytree.tree_leaves', None)
+    >>> missing_part("torch.nn.Module.set_submodule"), missing_part("torch.nn.Module.get_submodule")
+    ('torch.nn.Module.set_submodule', None)
     """
     table, parts = read_table(), name.split(".")
     for end in range(1, len(parts)):
