@@ -10,6 +10,7 @@ weights back to the host that it calls trained, and nothing is trained here.
 from __future__ import annotations
 
 import copy
+import importlib
 import weakref
 from dataclasses import dataclass, replace
 from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -251,10 +252,14 @@ class _Pair:
     def _is_random(self) -> bool:
         step = self._port.backend.compiled_step(self.forward.executor)
         if step is not None:
-            return bool(step.graph.is_random)
-        return any(
-            isinstance(part, nn.modules.dropout._DropoutNd) and part.training for part in self._port.model.modules()
-        )
+            # on a machine with IPUs there is no capture, nor the torch that it wants
+            is_random = importlib.import_module("porting.capture.graph_flow").is_random
+            draws_numbers = importlib.import_module("porting.engines.recompute.value_units").draws_numbers
+            # a loop or a branch may draw; an attention with a dropout of 0 does not
+            nodes = [node for node in step.graph.graph.nodes if is_random(node)]
+            return any(not isinstance(node.target, torch._ops.OpOverload) or draws_numbers(node) for node in nodes)
+        parts = self._port.model.modules()
+        return any(isinstance(part, nn.modules.dropout._DropoutNd) and part.training and part.p > 0 for part in parts)
 
     def _say_it_is_random(self) -> None:
         """Warn (C021) of random numbers, which two executables of an IPU draw differently; there it is an error."""

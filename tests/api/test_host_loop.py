@@ -238,6 +238,14 @@ def test_dropout_drops_the_same_in_both_passes():
     assert torch.allclose((model[2].weight.grad * model[2].weight).sum(), output.sum(), atol=1e-5)
 
 
+def test_nothing_is_said_of_random_numbers_where_none_are_drawn():
+    model = nn.Sequential(nn.TransformerEncoderLayer(4, 2, dim_feedforward=8, dropout=0.0), nn.Dropout(0.0))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        port(model)(torch.rand(3, 2, 4)).sum().backward()
+
+
 @pytest.mark.filterwarnings("ignore::porting.diagnostics.PortingWarning")
 def test_dropout_drops_others_in_each_call():
     ported = port(nn.Sequential(nn.Dropout(0.5), nn.Linear(64, 64)))

@@ -80,8 +80,8 @@ def statistics_written_by(node: torch.fx.Node) -> List[torch.fx.Node]:
 
 
 _NORMALISATIONS = frozenset(["aten::batch_norm", "aten::instance_norm", "aten::native_batch_norm"])
-# Operators that draw random numbers only if the argument of this name says so.
-_DRAWS_IF = {"scaled_dot_product_attention": "dropout_p", "dropout": "train", "native_dropout": "train"}
+# Operators that draw random numbers only if the arguments of these names say so.
+_DRAWS_IF = {"scaled_dot_product_attention": ("dropout_p",), "dropout": ("train", "p"), "native_dropout": ("train",)}
 
 
 class _MemoryFacts:
@@ -120,9 +120,8 @@ def draws_numbers(node: torch.fx.Node) -> bool:
     if torch.Tag.nondeterministic_seeded not in target.tags:
         return False
     name = target._schema.name.partition("::")[2]
-    if name not in _DRAWS_IF:
-        return True
-    return bool(name_arguments(node)[_DRAWS_IF[name]])
+    arguments = name_arguments(node)
+    return all(arguments[argument] for argument in _DRAWS_IF.get(name, ()))
 
 
 def name_arguments(node: torch.fx.Node) -> Dict[str, Any]:
