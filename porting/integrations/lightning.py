@@ -24,6 +24,9 @@ __all__ = ["make_strategy"]
 # two names of one library, whose classes are not each other's
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
+# as a Trainer may write it; all of them are one where there is no other accelerator
+_ONE_DEVICE = ("auto", 1, "1", [0], -1, "-1")
+
 
 def make_strategy(
     options: Optional[PortOptions] = None,
@@ -146,21 +149,17 @@ class _DeviceSteps:
 def _refuse_settings(module: Any, precision_plugin: Any) -> None:
     """Raise OptionError P002 for settings of the Trainer that would do something else than they say."""
     trainer = module.trainer
-    fault, remedy = "", ""
+    asked = trainer._accelerator_connector
+    fault, remedy = "", "leave it out: this strategy runs one process with one device"
     if type(precision_plugin).__name__ != "Precision":
         fault = f"`Trainer(precision={trainer.precision!r})` casts on the host"
         remedy = "leave it out, and say `make_strategy(PortOptions(precision='mixed'))`, or 'bfloat16'"
-    elif trainer._accelerator_connector._devices_flag not in ("auto", 1, "1", [0], -1, "-1"):
-        fault = f"`Trainer(devices={trainer._accelerator_connector._devices_flag!r})` asks for several processes"
-        remedy = "leave `devices` out: this strategy runs one process with one device"
-    elif trainer.num_nodes != 1:
-        fault = f"`Trainer(num_nodes={trainer.num_nodes})` asks for several machines"
-        remedy = "leave `num_nodes` out: this strategy runs one process with one device"
-    elif trainer._accelerator_connector.use_distributed_sampler is False and trainer.world_size != 1:
-        fault, remedy = "several processes share this Trainer", "start one"
-    elif trainer._accelerator_connector._layer_sync is not None:
+    elif asked._devices_flag not in _ONE_DEVICE:
+        fault = f"`Trainer(devices={asked._devices_flag!r})` asks for several processes"
+    elif asked._num_nodes_flag != 1:
+        fault = f"`Trainer(num_nodes={asked._num_nodes_flag})` asks for several machines"
+    elif asked._layer_sync is not None:
         fault = "`Trainer(sync_batchnorm=True)` is for several processes"
-        remedy = "leave it out"
     elif getattr(module, "_compiler_ctx", None) is not None:
         fault = "the LightningModule comes from `torch.compile`"
         remedy = "pass the module itself: what it calls is compiled for the device"
