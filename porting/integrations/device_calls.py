@@ -213,7 +213,7 @@ def _refuse_wrappers(model: nn.Module) -> None:
         if wrapper is not None:
             raise DeviceError.at_caller(
                 "D003",
-                message=f"{where} comes from `{wrapper[0]}`, and a trainer runs it on the device",
+                message=f"{where} comes from `{wrapper[0]}`: it is no plain module, as the device runs them",
                 help=wrapper[1],
             )
 

@@ -19,11 +19,7 @@ from tests.integrations.lightning_modules import make_loader, make_modules
 
 PACKAGES = ["lightning.pytorch", "pytorch_lightning"]
 
-pytestmark = [
-    # Lightning's advice on workers, loggers and lengths of epochs, and what it still calls
-    pytest.mark.filterwarnings("ignore::Warning:(pytorch_)?lightning.*"),
-    pytest.mark.filterwarnings("ignore::UserWarning:torch.*"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch.*")
 
 
 @pytest.fixture(autouse=True)
