@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -150,6 +150,10 @@ class _Call:
     random_state: Optional[List[int]] = None
     returned: Any = None
 
+    num_differentiated: ClassVar[int] = 0
+    """Backward passes of all calls so far. Behind each the weights may have changed without that torch counts it: a
+    fused optimizer does not, nor does a write to `.data`."""
+
 
 class _Pair:
     """The executables of forward and backward for one setting of the model's modes and trainable parameters.
@@ -170,6 +174,7 @@ class _Pair:
         name = _name_pass("forward", port)
         self.forward = Runner(name, port, findings, owner="ported", random_states={}, keeps_modes=True)
         self._backwards: Dict[Any, _Backward] = {}
+        self._num_differentiated = _Call.num_differentiated
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return what the model returns, with a way back for gradients unless torch records none."""
@@ -192,6 +197,9 @@ class _Pair:
         if self._is_random():
             self._say_it_is_random()
             call.random_state = self._read_random_state()
+        if self._num_differentiated != _Call.num_differentiated:
+            self._num_differentiated = _Call.num_differentiated
+            self.forward.send_weights()
         call.returned = self.forward.run(call.args, call.kwargs)
         outputs = flatten_tensors(call.returned)
         for tensor in outputs:
@@ -234,9 +242,8 @@ class _Pair:
         step = self._port.backend.compiled_step(self.forward.executor)
         if step is not None:
             return bool(step.graph.is_random)
-        return any(
-            isinstance(part, nn.modules.dropout._DropoutNd) and part.training for part in self._port.model.modules()
-        )
+        parts = self._port.model.modules()
+        return any(isinstance(part, nn.modules.dropout._DropoutNd) and part.training and part.p > 0 for part in parts)
 
     def _say_it_is_random(self) -> None:
         """Warn (C021) of random numbers, which two executables of an IPU draw differently; there it is an error."""
@@ -285,7 +292,9 @@ class _OnDevice(torch.autograd.Function):
         # raises if one of them was written to since
         _unchanged = ctx.saved_tensors
         given = {number: each.contiguous() for number, each in enumerate(cotangents) if each is not None}
-        return (None, *ctx.call.pair.differentiate(ctx.call, given))
+        gradients = ctx.call.pair.differentiate(ctx.call, given)
+        _Call.num_differentiated += 1
+        return (None, *gradients)
 
 
 class _Backward:
@@ -295,7 +304,7 @@ class _Backward:
         self._model = port.model
         # Plain views: to look at the tensors themselves would fetch them from the device once they are an executor's.
         self._views = [(host.name, host.tensor.detach()) for host in host_tensors(surrogate.model)]
-        self._versions: Optional[List[int]] = None
+        self._versions: Optional[Tuple[int, ...]] = None
         trained = [parameter for parameter in surrogate.parameters() if parameter.requires_grad]
         self._port, findings, self._optimizer = make_parts(
             surrogate,
@@ -326,7 +335,7 @@ class _Backward:
     def _copy_weights(self) -> None:
         """Bring the weights up to date if the host has changed its own since; the call sends what was written to."""
         now = {host.name: host.tensor for host in host_tensors(self._model)}
-        versions = [tensor._version for tensor in now.values()]
+        versions = (_Call.num_differentiated, *(tensor._version for tensor in now.values()))
         if versions != self._versions:
             self._versions = versions
             with torch.no_grad():

@@ -10,6 +10,8 @@ from typing import Any, Callable, List, Sequence
 
 import torch
 
+from .operator_schema import name_arguments
+
 __all__ = ["Body", "bodies_of", "is_random", "run_cond", "run_custom_gradient", "run_for_loop"]
 
 
@@ -39,9 +41,7 @@ def is_random(node: torch.fx.Node) -> bool:
 
 def _is_switched_off(operator: torch._ops.OpOverload, node: torch.fx.Node) -> bool:
     """Tell whether a random operator has a rate of 0 or is in eval mode, where torch draws nothing."""
-    named = {argument.name: argument.default_value for argument in operator._schema.arguments}
-    named.update(zip(named, node.args))
-    named.update(node.kwargs)
+    named = name_arguments(operator, node.args, node.kwargs)
     if False in (named.get("train"), named.get("training")):
         return True
     # `bernoulli` calls a probability `p` as well, and `native_dropout` draws a mask of ones

@@ -16,7 +16,15 @@ from porting.recipe_chain.steps import DEFAULT_NUM_STEPS, CheckFailed, Steps
 
 __all__ = ["EXTRA_OF_MODULE", "read_checks", "report_failures_of", "run_check"]
 
-EXTRA_OF_MODULE = {"sklearn": "recipes", "h5py": "recipes", "matplotlib": "recipes", "transformers": "hf"}
+EXTRA_OF_MODULE = {
+    "sklearn": "recipes",
+    "h5py": "recipes",
+    "matplotlib": "recipes",
+    "transformers": "hf",
+    "accelerate": "accelerate",
+    "ignite": "ignite",
+    "lightning": "lightning",
+}
 """Modules that recipes may import beyond the core's, and the extra of this package that brings each."""
 
 

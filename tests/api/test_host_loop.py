@@ -238,6 +238,14 @@ def test_dropout_drops_the_same_in_both_passes():
     assert torch.allclose((model[2].weight.grad * model[2].weight).sum(), output.sum(), atol=1e-5)
 
 
+def test_nothing_is_said_of_random_numbers_where_none_are_drawn():
+    model = nn.Sequential(nn.TransformerEncoderLayer(4, 2, dim_feedforward=8, dropout=0.0), nn.Dropout(0.0))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        port(model)(torch.rand(3, 2, 4)).sum().backward()
+
+
 @pytest.mark.filterwarnings("ignore::porting.diagnostics.PortingWarning")
 def test_dropout_drops_others_in_each_call():
     ported = port(nn.Sequential(nn.Dropout(0.5), nn.Linear(64, 64)))
@@ -380,3 +388,46 @@ def test_a_call_is_forgotten_with_its_output(make_model, batches):
     output = weakref.ref(ported(batches[0][0]))
 
     assert output() is None
+
+
+def write_to_data(parameters):
+    """An optimizer of the kind that torch's counters of writes do not see."""
+
+    class WritesToData(torch.optim.SGD):
+        def step(self, closure=None):
+            for parameter in self.param_groups[0]["params"]:
+                parameter.data.sub_(parameter.grad, alpha=0.1)
+
+    return WritesToData(parameters, lr=0.1)
+
+
+UNSEEN = {"fused": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, fused=True), "data": write_to_data}
+
+
+@pytest.mark.parametrize("make_optimizer", UNSEEN.values(), ids=UNSEEN)
+def test_steps_that_torch_does_not_count_reach_the_device(make_optimizer, make_model, batches):
+    model, eager = make_model(), make_model()
+
+    losses = train_on_host(model, port(model), batches, make_optimizer)
+
+    assert losses == train_on_host(eager, eager, batches, make_optimizer)
+
+
+def test_weights_that_are_exchanged_for_an_evaluation_by_data_reach_the_device(make_model, batches):
+    model, eager = make_model(), make_model()
+    ported = port(model)
+    (x, _y) = batches[0]
+    before = [parameter.data.clone() for parameter in model.parameters()]
+
+    ported(x).sum().backward()
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    ported.eval()
+    with torch.no_grad():
+        zeros = ported(x)
+    for parameter, values in zip(model.parameters(), before):
+        parameter.data.copy_(values)
+    ported.train()
+
+    assert not zeros.any()
+    assert torch.equal(ported(x), eager.train()(x))

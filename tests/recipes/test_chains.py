@@ -163,7 +163,7 @@ def test_a_step_is_a_program_that_can_be_read_at_once(recipe, step):
 def test_a_step_imports_nothing_of_this_package_but_its_public_names(recipe, step):
     imports = re.findall(r"^\s*(?:from|import) (porting[\w.]*|\.[\w.]*)", step.source, re.MULTILINE)
     own = rf"porting\.recipes\.{recipe.name}(\.\w+)?"
-    open_packages = r"porting(\.adapters|\.compute_mode|\.recipe_chain)?|porting\.(models|data)(\.\w+)*"
+    open_packages = r"porting(\.adapters|\.compute_mode|\.recipe_chain)?|porting\.(models|data|integrations)(\.\w+)*"
 
     assert [name for name in imports if not re.fullmatch(rf"{open_packages}|{own}", name)] == []
 

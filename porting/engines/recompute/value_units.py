@@ -17,11 +17,11 @@ import torch
 
 from ...capture import StepGraph
 from ...capture.device_operators import device_operator
-from ...capture.graph_flow import tensor_memories, tensor_memory, written_nodes
+from ...capture.graph_flow import is_random, tensor_memories, tensor_memory, written_nodes
 from ...capture.operator_schema import name_arguments
 from .flop_counts import count_node_flops
 
-__all__ = ["Unit", "UnitGraph", "draws_numbers", "statistics_written_by"]
+__all__ = ["Unit", "UnitGraph", "statistics_written_by"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +81,6 @@ def statistics_written_by(node: torch.fx.Node) -> List[torch.fx.Node]:
 
 
 _NORMALISATIONS = frozenset(["aten::batch_norm", "aten::instance_norm", "aten::native_batch_norm"])
-# Operators that draw random numbers only if the argument of this name says so.
-_DRAWS_IF = {"scaled_dot_product_attention": "dropout_p", "dropout": "train", "native_dropout": "train"}
 
 
 class _MemoryFacts:
@@ -101,7 +99,7 @@ class _MemoryFacts:
         target: Any = node.target
         if target is operator.getitem:
             return False
-        if not isinstance(target, torch._ops.OpOverload) or draws_numbers(node):
+        if not isinstance(target, torch._ops.OpOverload) or is_random(node):
             return True
         special = device_operator(target)
         if special is not None and not special.is_pure or target.namespace != "aten" and special is None:
@@ -113,15 +111,6 @@ def _find_writes(node: torch.fx.Node) -> List[torch.fx.Node]:
     """Return what `node` writes to, save statistics that do not matter to its result."""
     statistics = statistics_written_by(node)
     return [item for item in written_nodes(node) if item not in statistics]
-
-
-def draws_numbers(node: torch.fx.Node) -> bool:
-    """Tell whether `node`, an operator, draws random numbers with the arguments that it has."""
-    target: Any = node.target
-    if torch.Tag.nondeterministic_seeded not in target.tags:
-        return False
-    name = target._schema.name.partition("::")[2]
-    return name not in _DRAWS_IF or bool(name_arguments(target, node.args, node.kwargs)[_DRAWS_IF[name]])
 
 
 # -- what belongs together ---------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from torch import nn
 from ...capture import StepGraph
 from ...capture.graph_flow import is_random
 from ...diagnostics import ExecutableError, Place, require_extra
-from ...engines.recompute.value_units import draws_numbers, statistics_written_by
+from ...engines.recompute.value_units import statistics_written_by
 from ...engines.replay.graph_function import GraphFunction
 from ..exported_step import ExportedStep
 
@@ -65,7 +65,7 @@ class _Forward(nn.Module):
             name, place = described.operator, described.place
             if statistics_written_by(described.node):
                 raise _make_form_error(name, place, "in training it takes the statistics of the batch")
-            if is_random(described.node) and draws_numbers(described.node):
+            if is_random(described.node):
                 raise _make_form_error(name, place, "it draws random numbers")
         self._function = GraphFunction(graph.graph).call
         self._names: List[str] = []

@@ -1,0 +1,7 @@
+"""Trainer libraries on a device: Ignite, Lightning, transformers' `Trainer` and accelerate, each an extra."""
+
+from __future__ import annotations
+
+from .device_calls import DeviceCalls
+
+__all__ = ["DeviceCalls"]

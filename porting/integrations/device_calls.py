@@ -1,0 +1,274 @@
+"""`DeviceCalls`: the calls of a model run on the device while the model stays the object that a trainer knows.
+
+A trainer library checks the type of a model, reads the signature of its `forward`, saves, copies and unwraps it. So the
+model is not exchanged for a port: only the `forward` of its modules is, and of these the outermost that is called runs
+on the device, through a port with `loop="host"`. What it calls inside is a part of its graph.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import logging
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from torch import nn
+
+from ..api import PortedModel, RunReport, to_ipu
+from ..api.host_loop import HostLoopModel
+from ..diagnostics import BatchError, DeviceError, OptionError, caller_place
+from ..options import PortOptions
+from ..structure import flatten_tensors, outline
+
+__all__ = ["DeviceCalls", "is_ported"]
+
+_logger = logging.getLogger("porting")
+
+_MAX_SHAPES = 8
+
+_ALONE = "pass the module inside, `model.module`: one process drives one device"
+_WRAPPERS = {
+    "OptimizedModule": ("torch.compile", "pass the module itself: it is compiled for the device"),
+    "DataParallel": ("DataParallel", _ALONE),
+    "DistributedDataParallel": ("DistributedDataParallel", _ALONE),
+    "FullyShardedDataParallel": ("FullyShardedDataParallel", _ALONE),
+}
+
+
+class DeviceCalls:
+    """Runs the modules of `model` on the device: of nested calls the outermost, as one graph.
+
+    Modules without parameters stay on the host, and so do torchmetrics' metrics: they read values. `modules` names
+    those that run on the device instead, as in `named_modules()`. Loss and optimizer are the trainer's. A batch of
+    another shape, such as the last one of an epoch, is compiled for once more, up to `max_shapes` for a module.
+
+    `options` are those of `to_ipu(model, loop="host")`, and so is `device`. OptionError P002 for a name that the model
+    does not have.
+
+    >>> import torch
+    >>> model = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+    >>> calls = DeviceCalls(model, device="sim")
+    >>> with calls.active():
+    ...     loss = model(torch.ones(3, 4)).sum()
+    >>> loss.backward()
+    >>> calls.list_device_modules(), model[0].weight.grad.shape
+    (['Sequential'], torch.Size([2, 4]))
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        options: Optional[PortOptions] = None,
+        device: str = "auto",
+        modules: Sequence[str] = (),
+        max_shapes: int = _MAX_SHAPES,
+    ) -> None:
+        """Change nothing yet; `install` or `active` does."""
+        _refuse_wrappers(model)
+        self.model = model
+        self._chosen = _choose_modules(model, modules)
+        self._port = functools.partial(to_ipu, loop="host", options=options, device=device)
+        self._max_shapes = max_shapes
+        self._ports: Dict[str, Dict[Any, Any]] = {}
+        self._is_on = False
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Let calls run on the device while the context lasts."""
+        before = self._is_on
+        self.install()
+        try:
+            yield
+        finally:
+            if not before:
+                self.remove()
+
+    def install(self) -> None:
+        """Let calls run on the device from now on."""
+        if not self._is_on:
+            self._is_on = True
+            for name, module in self._chosen.items():
+                _RoutedForward.put_into(module, functools.partial(self._run, name))
+
+    def remove(self) -> None:
+        """Let calls run on the host again; what is compiled stays for the next time."""
+        self._is_on = False
+        for module in self._chosen.values():
+            _RoutedForward.take_out_of(module)
+
+    def destroy(self) -> None:
+        """Let calls run on the host again and drop all executables."""
+        self.remove()
+        for port in self._list_ports():
+            port.destroy()
+        self._ports.clear()
+
+    def list_device_modules(self) -> List[str]:
+        """List the names of the modules that have run on the device, the model's own by its class."""
+        return [name or type(self.model).__name__ for name in self._ports]
+
+    def reports(self) -> List[RunReport]:
+        """Tell what ran, one report for each module and shape of batch."""
+        return [port.report() for port in self._list_ports()]
+
+    def _list_ports(self) -> List[Any]:
+        return [port for by_shape in self._ports.values() for port in by_shape.values()]
+
+    def _run(self, name: str, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+        port = self._find_port(name, args, kwargs)
+        # not by `train()`, which would reach the modules inside: some may be frozen in eval mode
+        port.model.training = self._chosen[name].training
+        return port(*args, **kwargs)
+
+    def _find_port(self, name: str, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+        by_shape = self._ports.setdefault(name, {})
+        key = _make_key(args, kwargs)
+        if key not in by_shape:
+            if len(by_shape) >= self._max_shapes:
+                raise _make_shapes_error(name or type(self.model).__name__, len(by_shape))
+            if by_shape:
+                shapes = ", ".join(str(list(tensor.shape)) for tensor in flatten_tensors((args, kwargs)))
+                _logger.warning(
+                    "`%s` is compiled once more, for batches like %s; drop or pad them to save that",
+                    name or type(self.model).__name__,
+                    shapes,
+                )
+            by_shape[key] = self._port(_ForwardOf(self._chosen[name]))
+        return by_shape[key]
+
+
+class _ForwardOf(nn.Module):
+    """Calls `forward` of a module without its hooks, which run around the routed call on the host."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.training = module.training
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the module returns."""
+        return self.module.forward(*args, **kwargs)
+
+
+class _RoutedForward:
+    """Stands in for `forward` of one module; a copy of the module gets its own plain `forward`."""
+
+    # one for all: what runs inside a call on the device is a part of it, whichever trainer it belongs to
+    is_inside = False
+
+    def __init__(self, module: nn.Module, run: Callable[[Sequence[Any], Dict[str, Any]], Any]) -> None:
+        functools.update_wrapper(self, module.forward)  # first: it copies attributes
+        self.original = module.forward
+        self._run = run
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if _RoutedForward.is_inside:
+            return self.original(*args, **kwargs)
+        _RoutedForward.is_inside = True
+        try:
+            return self._run(args, kwargs)
+        finally:
+            _RoutedForward.is_inside = False
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
+        return copy.deepcopy(self.original, memo)
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return _return_it, (self.original,)
+
+    @classmethod
+    def put_into(cls, module: nn.Module, run: Callable[[Sequence[Any], Dict[str, Any]], Any]) -> None:
+        """Route the calls of `module` to `run`."""
+        vars(module)["forward"] = cls(module, run)
+
+    @classmethod
+    def take_out_of(cls, module: nn.Module) -> None:
+        """Give `module` the `forward` back that it had."""
+        routed = vars(module).get("forward")
+        if isinstance(routed, cls):
+            del vars(module)["forward"]
+            if routed.original != module.forward:  # it was the module's own attribute before
+                vars(module)["forward"] = routed.original
+
+
+def _return_it(value: Any) -> Any:
+    return value
+
+
+def is_ported(model: nn.Module) -> bool:
+    """Tell whether `to_ipu` has made it."""
+    return isinstance(model, (PortedModel, HostLoopModel))
+
+
+def _refuse_wrappers(model: nn.Module) -> None:
+    """Raise DeviceError D003 for a model with a part that is not for a device, or on one already."""
+    for name, module in [("", model), *model.named_modules()]:  # a port lists the modules of the model only
+        wrapper, where = _WRAPPERS.get(type(module).__name__), f"`{name or type(model).__name__}`"
+        if is_ported(module):
+            wrapper = ("to_ipu", "pass the module itself, `ported.model`")
+        elif getattr(module, "_compiled_call_impl", None) is not None:
+            wrapper = _WRAPPERS["OptimizedModule"]
+        if wrapper is not None:
+            raise DeviceError.at_caller(
+                "D003",
+                message=f"{where} comes from `{wrapper[0]}`: it is no plain module, as the device runs them",
+                help=wrapper[1],
+            )
+
+
+def _choose_modules(model: nn.Module, names: Sequence[str]) -> Dict[str, nn.Module]:
+    """Return by name the modules whose calls run on the device."""
+    known = dict(model.named_modules())
+    if names:
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise OptionError.at_caller(
+                "P002",
+                message=f"`modules` names {missing[0]!r}, which `{type(model).__name__}` does not have",
+                help="pass names of `model.named_modules()`, such as " + ", ".join(map(repr, list(known)[1:4])),
+            )
+        return {name: known[name] for name in names}
+    metrics = tuple(f"{name}." for name, module in known.items() if _is_metric(module))
+    return {
+        name: module
+        for name, module in known.items()
+        if _has_forward(module) and not f"{name}.".startswith(metrics) and next(module.parameters(), None) is not None
+    }
+
+
+def _is_metric(module: nn.Module) -> bool:
+    """Tell whether it is one of torchmetrics', which may hold a network to score with."""
+    return any(base.__module__.partition(".")[0] == "torchmetrics" for base in type(module).__mro__)
+
+
+def _has_forward(module: nn.Module) -> bool:
+    """Tell whether somebody has written a `forward` for it: containers have none, nor have some LightningModules."""
+    for base in type(module).__mro__:
+        if "forward" in vars(base):
+            return base is not nn.Module and base.__name__ != "LightningModule"
+    return False
+
+
+def _make_key(args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+    """Return what one executable serves: shapes and types of tensors, and which arguments there are."""
+    shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in flatten_tensors((args, kwargs)))
+    # numbers are left out: one that changes in every call is an error of the port, which says what to do
+    given = outline((tuple(args), dict(kwargs)), lambda _tensor: "tensor")
+    kinds = [value if isinstance(value, (bool, str)) else type(value).__name__ for value in given[0]]
+    named = {k: value if isinstance(value, (bool, str)) else type(value).__name__ for k, value in given[1].items()}
+    return shapes, tuple(kinds), tuple(sorted(named.items()))
+
+
+def _make_shapes_error(name: str, num_shapes: int) -> BatchError:
+    return BatchError.of(
+        "B001",
+        message=f"`{name}` is called with a batch of a new shape, after {num_shapes} others that were compiled for",
+        place=caller_place(),
+        notes="each shape is compiled on its own, which takes minutes on an IPU",
+        help=(
+            "let the batches have few shapes: pad sequences to one length, and pass `drop_last=True` to the loader",
+            "or raise `max_shapes`",
+        ),
+    )
