@@ -33,6 +33,8 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.exports.export import export as export
     from porting.options import PortOptions as PortOptions
     from porting.planning import memory_report as memory_report
+    from porting.remedies import Fallback as Fallback
+    from porting.remedies import op as op
     from porting.support.process import Instance as Instance
     from porting.support.process import this_instance as this_instance
     from porting.training_loop import fit as fit

@@ -88,6 +88,8 @@ def compilation(port: Port, findings: PortFindings, *, keeps_modes: bool) -> Ite
     with torch.inference_mode(False), modes(port), _attributes_kept(port, findings):
         with mark_stages(port.model, port.options, backend=port.backend.module) as begun:
             yield begun
+    for finding in port.wrapped.take_findings():
+        findings.defer(finding)
 
 
 def _attributes_kept(port: Port, findings: PortFindings) -> ContextManager[None]:

@@ -113,6 +113,10 @@ class PortOptions:
     them (C020), "allow" does not, and a list names those that are meant. `memory` says what becomes of a
     training step on the simulator that would not fit into an IPU (M001): "warn", "error" or "ignore".
 
+    `without_remedies` names changes of libraries' code that are not made while a model is traced (C022); with "all"
+    there are none, nor is an operator computed by others (C025). `strict` makes an error of each operator that would
+    run on the host (C024).
+
     >>> options = PortOptions(micro_batch=4, accumulation=8, replicas=2, device_iterations=3)
     >>> options.samples_per_step, options.samples_per_call, options.micro_batches_per_call
     (64, 192, 48)
@@ -159,6 +163,10 @@ class PortOptions:
         lambda value: value in ("check", "allow") or _are_names(value),
     )
     memory: str = _make_choice("warn", "error", "ignore")
+    without_remedies: Sequence[str] = _make_option(
+        (), "a list of names of remedies, or of 'all', each once", _are_names
+    )
+    strict: bool = _make_switch(default=False)
 
     def __post_init__(self) -> None:
         """Check every value and name all that are wrong at once."""
@@ -179,7 +187,7 @@ class PortOptions:
             )
         # copies, so that nobody can change them after the check
         object.__setattr__(self, "stages", dict(self.stages) if self.stages else None)
-        for name in ("recompute", "allow", "frozen"):
+        for name in ("recompute", "allow", "frozen", "without_remedies"):
             value = getattr(self, name)
             object.__setattr__(self, name, value if isinstance(value, str) else tuple(value))
 

@@ -1,0 +1,204 @@
+"""Remedies for models of transformers whose code reads values of tensors in `forward`."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+
+from porting.remedies import transformers_layer_drop, transformers_longformer
+from porting.remedies.device_values import is_on_device
+from porting.remedies.entries import Edit, Patch, Remedy
+
+__all__ = ["TRANSFORMERS"]
+
+_MODELS = "transformers.models"
+
+
+def _patch(model: str, function: str, *edits: Edit) -> Patch:
+    return Patch(f"{_MODELS}.{model}.modeling_{model}:{function}", edits=edits)
+
+
+# -- the last token's state --------------------------------------------------------------------------------------------
+
+# the state of the last end-of-sequence token of each sample, read by its place instead of a mask
+_LAST = (
+    "{0}.gather(1, (eos_mask.int() * torch.arange(eos_mask.shape[1], dtype=torch.int32, device=eos_mask.device))"
+    ".argmax(1)[:, None, None].expand(-1, 1, {0}.shape[-1]))[:, 0]"
+)
+
+
+def _read_last_token(states: str, batch: str, size: str) -> Any:
+    return (
+        Edit("torch.unique_consecutive(eos_mask.sum(1)).numel() == 1,", "True,"),
+        Edit(f"selected = {states}[eos_mask, :]", f"selected = {states}"),
+        Edit(f"selected.view({batch}, -1, {size})[:, -1, :]", _LAST.format(states)),
+    )
+
+
+_BART = _read_last_token("hidden_states", "hidden_states.size(0)", "hidden_states.size(-1)")
+_T5 = _read_last_token("sequence_output", "batch_size", "hidden_size")
+
+# -- single models -----------------------------------------------------------------------------------------------------
+
+# a loss of the samples with a label is the loss that ignores the others
+_LABELLED = (
+    Edit("label_index = (labels >= 0).nonzero()", "label_index = labels.view(-1, 1)"),
+    Edit(
+        "torch.gather(\n                            "
+        "logits, 0, label_index.expand(label_index.size(0), logits.size(1))\n                        )",
+        "(\n                            logits\n                        )",
+    ),
+    Edit("torch.gather(labels, 0, label_index.view(-1))", "labels.masked_fill(labels < 0, -100)"),
+)
+
+_LENGTHS = Edit("assert lengths.max().item() <= slen", "pass")
+
+_LANGUAGES = (
+    Edit("lang_hidden_states = hidden_states[lang_mask]", "lang_hidden_states = hidden_states"),
+    Edit(
+        "new_hidden_states[lang_mask] = adapted_lang_hidden_states",
+        "new_hidden_states = torch.where(lang_mask[:, None, None], adapted_lang_hidden_states, new_hidden_states)",
+    ),
+)
+
+
+def _find_attention_span(
+    _original: Callable[..., Any], query_layer: torch.Tensor, key_layer: torch.Tensor, max_relative_positions: int
+) -> int:
+    return min(max(query_layer.size(-2), key_layer.size(-2)), max_relative_positions)
+
+
+def _mix_by_cosines(original: Callable[..., Any], self: Any, hidden_states: torch.Tensor) -> Any:
+    """Compute the real part of the Fourier transform over time and features: cos x cos - sin x sin."""
+    if not is_on_device(hidden_states):
+        return original(self, hidden_states)
+    time, features = (_make_waves(size, hidden_states) for size in hidden_states.shape[1:])
+    mixed = [torch.matmul(torch.matmul(rows, hidden_states), columns) for rows, columns in zip(time, features)]
+    return (mixed[0] - mixed[1],)
+
+
+def _make_waves(size: int, like: torch.Tensor) -> Any:
+    """Make the cosines and sines of the discrete Fourier transform of `size` values, as constants."""
+    steps = torch.arange(size, dtype=torch.int64, device="cpu")
+    # the angle's integer part is removed exactly, before there is rounding
+    turns = torch.outer(steps, steps).remainder(size).to(torch.float64) * (2 * torch.pi / size)
+    waves = (turns.cos().to(torch.float32), turns.sin().to(torch.float32))
+    return [wave.to(like.device).to(like.dtype) for wave in waves]
+
+
+def _observe_range(original: Callable[..., Any], self: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Keep the range of an activation on the device, where the first step is told from others by its buffers."""
+    names = ("pre_act_scaling_factor", "identity", "identity_scaling_factor", "specified_min", "specified_max")
+    identity = {**dict(zip(names, args)), **kwargs}.get("identity")
+    if not self.training or self.quant_mode or not is_on_device(x):
+        return original(self, x, *args, **kwargs)
+    activation = x if identity is None else identity + x
+    low, high = activation.detach().min(), activation.detach().max()
+    is_first = (self.x_min.min() > -1.1e-5) & (self.x_max.max() < 1.1e-5)
+    for buffer, value, choose in ((self.x_min, low, torch.min), (self.x_max, high, torch.max)):
+        if self.act_range_momentum == -1:
+            later = choose(buffer, value)
+        else:
+            later = buffer * self.act_range_momentum + value * (1 - self.act_range_momentum)
+        buffer.copy_(torch.where(is_first, buffer + value, later))
+    return activation, None
+
+
+def _choose_batched_experts(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Take the experts' implementation whose shapes do not depend on which tokens an expert gets."""
+    return self["batched_mm"]
+
+
+_CHECKED = {"library": "transformers", "first": "5.23", "below": "6"}
+
+TRANSFORMERS = (
+    Remedy(
+        "layer-drop",
+        "transformers",
+        first="4.10",
+        below="6",
+        reason="LayerDrop at rate 0 compares a drawn number on the host",
+        functions=transformers_layer_drop.FUNCTIONS,
+    ),
+    Remedy(
+        "last-token",
+        reason="a classifier finds its end-of-sequence tokens by a mask, whose number of rows is not known",
+        patches=(
+            *(
+                _patch(model, f"{prefix}ForSequenceClassification.forward", *_BART)
+                for model, prefix in (
+                    ("bart", "Bart"),
+                    ("bigbird_pegasus", "BigBirdPegasus"),
+                    ("mbart", "MBart"),
+                    ("mvp", "Mvp"),
+                    ("plbart", "PLBart"),
+                )
+            ),
+            *(
+                _patch(model, f"{prefix}ForSequenceClassification.forward", *_T5)
+                for model, prefix in (("t5", "T5"), ("mt5", "MT5"), ("umt5", "UMT5"))
+            ),
+        ),
+        **_CHECKED,
+    ),
+    Remedy(
+        "global-attention",
+        reason="the attention of Longformer and LED reads how many positions are global; all scores are computed "
+        "instead, which takes memory that grows with the square of the length",
+        patches=transformers_longformer.PATCHES,
+        **_CHECKED,
+    ),
+    Remedy(
+        "sequence-lengths",
+        reason="a check of lengths reads them on the host",
+        patches=(_patch("xlm", "XLMModel.forward", _LENGTHS), _patch("flaubert", "FlaubertModel.forward", _LENGTHS)),
+        **_CHECKED,
+    ),
+    Remedy(
+        "labelled-samples",
+        reason="a loss looks for the samples that have a label, whose number is not known",
+        patches=(
+            _patch("deberta", "DebertaForSequenceClassification.forward", *_LABELLED),
+            _patch("deberta_v2", "DebertaV2ForSequenceClassification.forward", *_LABELLED),
+        ),
+        **_CHECKED,
+    ),
+    Remedy(
+        "attention-span",
+        reason="a length that Python knows is put into a tensor, and read again to cut a table",
+        patches=(
+            Patch(f"{_MODELS}.deberta.modeling_deberta:compute_attention_span", replacement=_find_attention_span),
+        ),
+        **_CHECKED,
+    ),
+    Remedy(
+        "language-adapters",
+        reason="each adapter reads the samples of its language by a mask; all are computed for all samples instead",
+        patches=(_patch("xmod", "XmodOutput.lang_adapter", *_LANGUAGES),),
+        **_CHECKED,
+    ),
+    Remedy(
+        "fourier-mixing",
+        reason="the Fourier transform has complex numbers, which the device lacks",
+        patches=(
+            Patch(f"{_MODELS}.fnet.modeling_fnet:FNetBasicFourierTransform.forward", replacement=_mix_by_cosines),
+        ),
+        **_CHECKED,
+    ),
+    Remedy(
+        "activation-range",
+        reason="I-BERT reads the range of its activations on the host, and assigns it to its buffers",
+        patches=(Patch(f"{_MODELS}.ibert.quant_modules:QuantAct.forward", replacement=_observe_range),),
+        **_CHECKED,
+    ),
+    Remedy(
+        "static-experts",
+        reason="experts compute the tokens that they got, whose number is not known; each token takes the weights of "
+        "its experts instead",
+        patches=(
+            Patch("transformers.integrations.moe:ExpertsInterface.get_interface", replacement=_choose_batched_experts),
+        ),
+        **_CHECKED,
+    ),
+)
