@@ -20,7 +20,7 @@ from porting.adapters.precision import cast_floats, cast_weights
 from porting.adapters.returned_loss import find_loss, make_scalar, refuse_second_loss, replace_loss
 from porting.adapters.tracing_guards import PrintGuard, announce_tracing, answer_autocast, guard_gradients
 from porting.diagnostics import Finding, OptionError, PortingError
-from porting.remedies import Remedies
+from porting.remedies import Remedies, settle
 
 __all__ = ["LossInForward"]
 
@@ -164,6 +164,7 @@ class LossInForward(nn.Module):
                 guards.enter_context(guard_gradients(setup.allowed, trains=setup.is_for_training))
             if setup.remedies is not None:
                 guards.enter_context(setup.remedies.applied(setup.model, trains=setup.is_for_training))
+                return settle(call(setup, args, kwargs))
             return call(setup, args, kwargs)
 
     def take_findings(self) -> Iterator[Finding]:

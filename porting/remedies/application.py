@@ -14,6 +14,7 @@ from porting.diagnostics import Finding, caller_place
 from porting.remedies.device_values import is_on_device
 from porting.remedies.entries import Fallback, OperatorSubstitute, Patch, Remedy
 from porting.remedies.library_table import list_remedies
+from porting.remedies.masked_rows import MaskedRows, answer_masked
 from porting.remedies.operator_table import find_substitutes, list_substitutes, name_target
 from porting.remedies.patching import find_attribute, is_importable_now, replaced_attribute
 from porting.remedies.sources import EditMismatchError, edit_function
@@ -201,6 +202,9 @@ class _OperatorMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Ask the remedies' functions, then the operators' substitutes, and pass everything else on."""
         kwargs = kwargs or {}
+        if any(isinstance(value, MaskedRows) for value in (*args, *kwargs.values())):
+            # here, before modes further out get to see what is no tensor
+            return answer_masked(func, args, kwargs)
         for compute in self._functions.get(func, ()):
             result = compute(*args, **kwargs)
             if result is not Fallback:

@@ -52,6 +52,29 @@ _LABELLED = (
     Edit("torch.gather(labels, 0, label_index.view(-1))", "labels.masked_fill(labels < 0, -100)"),
 )
 
+_NO_PADDING = Edit("if not padding_mask.any():", "if False:")
+
+
+def _compute_all_experts(weights: str) -> Any:
+    """Let each expert compute all tokens, of which those that did not choose it have a weight of zero."""
+    return (
+        Edit(
+            "expert_hit = torch.greater(expert_mask.sum(dim=(-1, -2)), 0).nonzero()",
+            "expert_hit = [[index] for index in range(self.num_experts)]",
+        ),
+        Edit(
+            "idx, top_x = torch.where(expert_mask[expert_idx].squeeze(0))",
+            f"chosen = expert_mask[expert_idx[0]].t().to({weights}.dtype)",
+        ),
+        Edit("hidden_states[None, top_x].reshape(-1, hidden_states.shape[-1])", "hidden_states"),
+        Edit(f"* {weights}[top_x, idx, None]", f"* ({weights} * chosen).sum(-1, keepdim=True)"),
+        Edit(
+            "final_hidden_states.index_add_(0, top_x, current_hidden_states.to(hidden_states.dtype))",
+            "final_hidden_states = final_hidden_states + current_hidden_states.to(hidden_states.dtype)",
+        ),
+    )
+
+
 _LENGTHS = Edit("assert lengths.max().item() <= slen", "pass")
 
 _LANGUAGES = (
@@ -67,6 +90,17 @@ def _find_attention_span(
     _original: Callable[..., Any], query_layer: torch.Tensor, key_layer: torch.Tensor, max_relative_positions: int
 ) -> int:
     return min(max(query_layer.size(-2), key_layer.size(-2)), max_relative_positions)
+
+
+def _rotate_whole(
+    original: Callable[..., Any], q: torch.Tensor, k: torch.Tensor, cos: Any, sin: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Rotate all features, where otherwise a part without elements would be left over and joined again."""
+    if cos.shape[-1] != q.shape[-1] or args or kwargs:
+        return original(q, k, cos, sin, *args, **kwargs)
+    rotate_half = original.__globals__["rotate_half"]  # type: ignore[attr-defined]
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    return tuple((x * cos) + (rotate_half(x) * sin) for x in (q, k))
 
 
 def _mix_by_cosines(original: Callable[..., Any], self: Any, hidden_states: torch.Tensor) -> Any:
@@ -156,6 +190,21 @@ TRANSFORMERS = (
         **_CHECKED,
     ),
     Remedy(
+        "padding-mask",
+        reason="whether there is padding is read on the host; a mask without any changes nothing",
+        patches=(_patch("fsmt", "make_padding_mask", _NO_PADDING),),
+        **_CHECKED,
+    ),
+    Remedy(
+        "whole-rotation",
+        reason="rotary positions of all features leave a part without elements, which the device has no tensors for",
+        patches=tuple(
+            Patch(f"{_MODELS}.{model}.modeling_{model}:apply_rotary_pos_emb", replacement=_rotate_whole)
+            for model in ("phi3", "phi4_multimodal")
+        ),
+        **_CHECKED,
+    ),
+    Remedy(
         "labelled-samples",
         reason="a loss looks for the samples that have a label, whose number is not known",
         patches=(
@@ -195,8 +244,14 @@ TRANSFORMERS = (
     Remedy(
         "static-experts",
         reason="experts compute the tokens that they got, whose number is not known; each token takes the weights of "
-        "its experts instead",
+        "its experts instead, or each expert computes all tokens",
         patches=(
+            _patch(
+                "switch_transformers",
+                "SwitchTransformersExperts.forward",
+                *_compute_all_experts("routing_weights"),
+            ),
+            _patch("nllb_moe", "NllbMoeExperts.forward", *_compute_all_experts("router_probs")),
             Patch("transformers.integrations.moe:ExpertsInterface.get_interface", replacement=_choose_batched_experts),
         ),
         **_CHECKED,
