@@ -2,7 +2,7 @@
 
 from porting.remedies.application import Remedies
 from porting.remedies.entries import Edit, Fallback, OperatorSubstitute, Patch, Remedy
-from porting.remedies.library_table import list_remedies
+from porting.remedies.library_table import list_remedies, register_remedy
 from porting.remedies.masked_rows import settle
 from porting.remedies.operator_table import list_substitutes, op
 
@@ -16,5 +16,6 @@ __all__ = [
     "list_remedies",
     "list_substitutes",
     "op",
+    "register_remedy",
     "settle",
 ]

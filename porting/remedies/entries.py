@@ -11,15 +11,8 @@ Target = Union[str, Callable[..., Any]]
 """What is substituted: a function or method of torch, or "module:Class.method"."""
 
 
-class _FallbackType:
-    """The type of `Fallback`, which is one object."""
-
-    def __repr__(self) -> str:
-        return "porting.Fallback"
-
-
-Fallback = _FallbackType()
-"""What a substitute returns for arguments that it has no answer to: the next is asked, then the host, then torch."""
+class Fallback:
+    """What a substitute returns for arguments that it has no answer to: the next is asked, the host, then torch."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from types import FunctionType
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from torch import nn
@@ -70,12 +71,20 @@ def name_target(target: Target) -> str:
 def _check_target(target: Any) -> None:
     is_path = isinstance(target, str) and ":" in target and all(target.split(":"))
     is_class = isinstance(target, type) and issubclass(target, nn.Module) and target is not nn.Module
-    if not (is_path or is_class or (callable(target) and not isinstance(target, type))):
+    is_torchs = callable(target) and not isinstance(target, type) and _is_of_torch(target)
+    if not (is_path or is_class or is_torchs):
         raise OptionError.at_caller(
             "P002",
             message=f"`porting.op` cannot substitute {target!r:.60}",
             help="pass a function of torch, a class of modules, or 'module:Class.method'",
         )
+
+
+def _is_of_torch(function: Any) -> bool:
+    """Tell whether torch tells function modes of a function: those written in C++, and those of its own modules."""
+    if isinstance(function, FunctionType):
+        return function.__module__.partition(".")[0] == "torch"
+    return hasattr(function, "__name__")
 
 
 def load_built_in() -> None:

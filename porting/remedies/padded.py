@@ -20,21 +20,21 @@ def pad_edges(x: torch.Tensor, pad: Sequence[int], mode: str = "constant", value
     for position in range(len(pad) // 2):
         dim = x.dim() - 1 - position
         before, after = pad[2 * position], pad[2 * position + 1]
-        edges = _find_edges(x, dim, before, after, mode)
-        x = torch.cat([part for part in (edges[0], x, edges[1]) if part is not None], dim)
+        # without those of no width: a device has no tensors without elements
+        first = [_find_edge(x, dim, before, mode, is_first=True)] if before else []
+        last = [_find_edge(x, dim, after, mode, is_first=False)] if after else []
+        x = torch.cat([*first, x, *last], dim) if first or last else x
     return x
 
 
-def _find_edges(x: torch.Tensor, dim: int, before: int, after: int, mode: str) -> Any:
+def _find_edge(x: torch.Tensor, dim: int, width: int, mode: str, *, is_first: bool) -> torch.Tensor:
+    """Find what is put before the first or after the last position of `dim`."""
     length = x.shape[dim]
     if mode == "circular":
-        first, last = x.narrow(dim, length - before, before), x.narrow(dim, 0, after)
-    elif mode == "reflect":
-        first, last = x.narrow(dim, 1, before).flip(dim), x.narrow(dim, length - 1 - after, after).flip(dim)
-    else:
-        first = x.narrow(dim, 0, 1).expand(*x.shape[:dim], before, *x.shape[dim + 1 :])
-        last = x.narrow(dim, length - 1, 1).expand(*x.shape[:dim], after, *x.shape[dim + 1 :])
-    return (first if before else None, last if after else None)
+        return x.narrow(dim, length - width if is_first else 0, width)
+    if mode == "reflect":
+        return x.narrow(dim, 1 if is_first else length - 1 - width, width).flip(dim)
+    return x.narrow(dim, 0 if is_first else length - 1, 1).expand(*x.shape[:dim], width, *x.shape[dim + 1 :])
 
 
 def convolve(
