@@ -13,7 +13,6 @@ from porting.remedies import list_substitutes
 from porting.remedies.operator_table import find_substitutes, name_target
 from tests.remedies.operator_cases import FUNCTIONS, MODULES, make_input, make_model
 
-
 # torch says so of even kernels
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 
