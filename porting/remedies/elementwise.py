@@ -73,13 +73,14 @@ def _dist(x: torch.Tensor, y: torch.Tensor, p: float = 2.0) -> torch.Tensor:
 
 def _aminmax(x: torch.Tensor, *, dim: Optional[int] = None, keepdim: bool = False) -> Any:
     dims = list(range(x.dim())) if dim is None else [dim]
-    return torch.return_types.aminmax((x.amin(dims, keepdim), x.amax(dims, keepdim)))  # type: ignore[attr-defined]
+    return torch.return_types.aminmax((x.amin(dims, keepdim), x.amax(dims, keepdim)))
 
 
 def _kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     values, places = torch.sort(x, dim=dim, stable=True)
-    found = [part.narrow(dim, k - 1, 1) for part in (values, places)]
-    return torch.return_types.kthvalue(found if keepdim else [part.squeeze(dim) for part in found])  # type: ignore[attr-defined]
+    found: Any = [part.narrow(dim, k - 1, 1) for part in (values, places)]
+    make: Any = torch.return_types.kthvalue
+    return make(found if keepdim else [part.squeeze(dim) for part in found])
 
 
 def _nanmean(x: torch.Tensor, dim: Any = None, keepdim: bool = False) -> torch.Tensor:

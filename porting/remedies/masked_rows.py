@@ -154,6 +154,8 @@ def answer_masked(func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
     if len(rows) == sum(map(_has_rows, values)) and all(other.index is rows[0].index for other in rows):
         if func is torch.Tensor.__setitem__ and args[1] is rows[0].index:
             return _write_rows(*args)
+        if name == "ctc_loss" and rows[0].index.dim() == 2:
+            return _compute_ctc_loss(func, rows[0], args, kwargs)
         if name in _LOSSES:
             return _compute_loss(func, args, kwargs)
         if name in _REDUCTIONS and len(args) == 1 and not kwargs:
@@ -274,6 +276,14 @@ def _compute_loss(func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
         return _call_with_rows_read(func, args, kwargs)
     losses = rows.with_values(func(values, labels, **settings, reduction="none"))
     return _mean(losses) if reduction == "mean" else _sum(losses)
+
+
+def _compute_ctc_loss(func: Any, rows: MaskedRows, args: Any, kwargs: Dict[str, Any]) -> Any:
+    """Compute the loss of labels of which all that count were listed: in rows, those that count to the left."""
+    order = torch.sort((~rows.index).to(torch.int32), dim=1, stable=True).indices
+    labels = rows.filled(1).reshape(rows.index.shape).gather(1, order.to(torch.int64))
+    given = [labels if value is rows else value for value in args]
+    return func(*given, **{key: labels if value is rows else value for key, value in kwargs.items()})
 
 
 # while a trace is made on torch 2.0, the class has another

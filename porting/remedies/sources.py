@@ -98,6 +98,7 @@ def _compile_edited(function: FunctionType, edits: Tuple[Edit, ...]) -> CodeType
 
 def _indent(tree: ast.Module, columns: int) -> None:
     """Move all columns to where they are in the file."""
+    node: Any
     for node in ast.walk(tree):
         if hasattr(node, "col_offset"):
             node.col_offset += columns

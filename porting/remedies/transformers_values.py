@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
 from typing import Any, Callable
 
 import torch
 
-from porting.remedies import transformers_layer_drop, transformers_longformer
+from porting.remedies import transformers_audio, transformers_layer_drop, transformers_longformer
 from porting.remedies.device_values import is_on_device
 from porting.remedies.entries import Edit, Patch, Remedy
 
@@ -75,6 +77,16 @@ def _compute_all_experts(weights: str) -> Any:
     )
 
 
+# a router casts its weights in each call, which changes nothing but the first time
+_KEPT_CLASSIFIER = Edit(
+    "self.classifier = self.classifier.to(self.dtype)",
+    "self.classifier.weight.dtype == self.dtype or self.classifier.to(self.dtype)",
+)
+_ROUTERS = (
+    ("switch_transformers", "SwitchTransformersTop1Router.forward"),
+    ("nllb_moe", "NllbMoeTop2Router._cast_classifier"),
+)
+
 _LENGTHS = Edit("assert lengths.max().item() <= slen", "pass")
 
 _LANGUAGES = (
@@ -84,6 +96,20 @@ _LANGUAGES = (
         "new_hidden_states = torch.where(lang_mask[:, None, None], adapted_lang_hidden_states, new_hidden_states)",
     ),
 )
+
+
+_REFORMER = f"{_MODELS}.reformer.modeling_reformer"
+_LAYERS_KEPT = (
+    Edit("with torch.no_grad():", "if True:"),
+    # for a dropout that is the same when the layers are computed again
+    Edit("self._init_attention_seed()", "pass"),
+    Edit("self._init_feed_forward_seed()", "pass"),
+)
+
+
+def _run_layers(_original: Callable[..., Any], *args: Any) -> Any:
+    function = sys.modules[_REFORMER]._ReversibleFunction
+    return function.forward(SimpleNamespace(save_for_backward=lambda *_kept: None), *args)
 
 
 def _find_attention_span(
@@ -98,7 +124,7 @@ def _rotate_whole(
     """Rotate all features, where otherwise a part without elements would be left over and joined again."""
     if cos.shape[-1] != q.shape[-1] or args or kwargs:
         return original(q, k, cos, sin, *args, **kwargs)
-    rotate_half = original.__globals__["rotate_half"]  # type: ignore[attr-defined]
+    rotate_half = original.__globals__["rotate_half"]
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
     return tuple((x * cos) + (rotate_half(x) * sin) for x in (q, k))
 
@@ -144,7 +170,10 @@ def _choose_batched_experts(original: Callable[..., Any], self: Any, *args: Any,
     return self["batched_mm"]
 
 
-_CHECKED = {"library": "transformers", "first": "5.23", "below": "6"}
+def _make_remedy(name: str, reason: str, *patches: Patch) -> Remedy:
+    """Make a remedy for the versions that it was tested with, and those that have the same functions."""
+    return Remedy(name, "transformers", first="5.23", below="6", reason=reason, patches=patches)
+
 
 TRANSFORMERS = (
     Remedy(
@@ -155,105 +184,93 @@ TRANSFORMERS = (
         reason="LayerDrop at rate 0 compares a drawn number on the host",
         functions=transformers_layer_drop.FUNCTIONS,
     ),
-    Remedy(
+    _make_remedy(
         "last-token",
-        reason="a classifier finds its end-of-sequence tokens by a mask, whose number of rows is not known",
-        patches=(
-            *(
-                _patch(model, f"{prefix}ForSequenceClassification.forward", *_BART)
-                for model, prefix in (
-                    ("bart", "Bart"),
-                    ("bigbird_pegasus", "BigBirdPegasus"),
-                    ("mbart", "MBart"),
-                    ("mvp", "Mvp"),
-                    ("plbart", "PLBart"),
-                )
-            ),
-            *(
-                _patch(model, f"{prefix}ForSequenceClassification.forward", *_T5)
-                for model, prefix in (("t5", "T5"), ("mt5", "MT5"), ("umt5", "UMT5"))
-            ),
+        "a classifier finds its end-of-sequence tokens by a mask, whose number of rows is not known",
+        *(
+            _patch(model, f"{prefix}ForSequenceClassification.forward", *_BART)
+            for model, prefix in (
+                ("bart", "Bart"),
+                ("bigbird_pegasus", "BigBirdPegasus"),
+                ("mbart", "MBart"),
+                ("mvp", "Mvp"),
+                ("plbart", "PLBart"),
+            )
         ),
-        **_CHECKED,
+        *(
+            _patch(model, f"{prefix}ForSequenceClassification.forward", *_T5)
+            for model, prefix in (("t5", "T5"), ("mt5", "MT5"), ("umt5", "UMT5"))
+        ),
     ),
-    Remedy(
+    _make_remedy(
         "global-attention",
-        reason="the attention of Longformer and LED reads how many positions are global; all scores are computed "
-        "instead, which takes memory that grows with the square of the length",
-        patches=transformers_longformer.PATCHES,
-        **_CHECKED,
+        "the attention of Longformer and LED reads how many positions are global; all scores are computed instead, "
+        "which takes memory that grows with the square of the length",
+        *transformers_longformer.PATCHES,
     ),
-    Remedy(
+    _make_remedy(
         "sequence-lengths",
-        reason="a check of lengths reads them on the host",
-        patches=(_patch("xlm", "XLMModel.forward", _LENGTHS), _patch("flaubert", "FlaubertModel.forward", _LENGTHS)),
-        **_CHECKED,
+        "a check of lengths reads them on the host",
+        _patch("xlm", "XLMModel.forward", _LENGTHS),
+        _patch("flaubert", "FlaubertModel.forward", _LENGTHS),
     ),
-    Remedy(
+    _make_remedy(
         "padding-mask",
-        reason="whether there is padding is read on the host; a mask without any changes nothing",
-        patches=(_patch("fsmt", "make_padding_mask", _NO_PADDING),),
-        **_CHECKED,
+        "whether there is padding is read on the host; a mask without any changes nothing",
+        _patch("fsmt", "make_padding_mask", _NO_PADDING),
     ),
-    Remedy(
+    _make_remedy(
         "whole-rotation",
-        reason="rotary positions of all features leave a part without elements, which the device has no tensors for",
-        patches=tuple(
+        "rotary positions of all features leave a part without elements, which the device has no tensors for",
+        *(
             Patch(f"{_MODELS}.{model}.modeling_{model}:apply_rotary_pos_emb", replacement=_rotate_whole)
             for model in ("phi3", "phi4_multimodal")
         ),
-        **_CHECKED,
     ),
-    Remedy(
+    _make_remedy(
+        "speech-labels",
+        "a loss for speech checks its labels on the host",
+        *transformers_audio.PATCHES,
+    ),
+    _make_remedy(
+        "reversible-layers",
+        "Reformer computes its layers again backwards, by an autograd function of its own; they are kept instead",
+        Patch(f"{_REFORMER}:_ReversibleFunction.apply", replacement=_run_layers),
+        Patch(f"{_REFORMER}:ReformerLayer.forward", edits=_LAYERS_KEPT),
+    ),
+    _make_remedy(
         "labelled-samples",
-        reason="a loss looks for the samples that have a label, whose number is not known",
-        patches=(
-            _patch("deberta", "DebertaForSequenceClassification.forward", *_LABELLED),
-            _patch("deberta_v2", "DebertaV2ForSequenceClassification.forward", *_LABELLED),
-        ),
-        **_CHECKED,
+        "a loss looks for the samples that have a label, whose number is not known",
+        _patch("deberta", "DebertaForSequenceClassification.forward", *_LABELLED),
+        _patch("deberta_v2", "DebertaV2ForSequenceClassification.forward", *_LABELLED),
     ),
-    Remedy(
+    _make_remedy(
         "attention-span",
-        reason="a length that Python knows is put into a tensor, and read again to cut a table",
-        patches=(
-            Patch(f"{_MODELS}.deberta.modeling_deberta:compute_attention_span", replacement=_find_attention_span),
-        ),
-        **_CHECKED,
+        "a length that Python knows is put into a tensor, and read again to cut a table",
+        Patch(f"{_MODELS}.deberta.modeling_deberta:compute_attention_span", replacement=_find_attention_span),
     ),
-    Remedy(
+    _make_remedy(
         "language-adapters",
-        reason="each adapter reads the samples of its language by a mask; all are computed for all samples instead",
-        patches=(_patch("xmod", "XmodOutput.lang_adapter", *_LANGUAGES),),
-        **_CHECKED,
+        "each adapter reads the samples of its language by a mask; all are computed for all samples instead",
+        _patch("xmod", "XmodOutput.lang_adapter", *_LANGUAGES),
     ),
-    Remedy(
+    _make_remedy(
         "fourier-mixing",
-        reason="the Fourier transform has complex numbers, which the device lacks",
-        patches=(
-            Patch(f"{_MODELS}.fnet.modeling_fnet:FNetBasicFourierTransform.forward", replacement=_mix_by_cosines),
-        ),
-        **_CHECKED,
+        "the Fourier transform has complex numbers, which the device lacks",
+        Patch(f"{_MODELS}.fnet.modeling_fnet:FNetBasicFourierTransform.forward", replacement=_mix_by_cosines),
     ),
-    Remedy(
+    _make_remedy(
         "activation-range",
-        reason="I-BERT reads the range of its activations on the host, and assigns it to its buffers",
-        patches=(Patch(f"{_MODELS}.ibert.quant_modules:QuantAct.forward", replacement=_observe_range),),
-        **_CHECKED,
+        "I-BERT reads the range of its activations on the host, and assigns it to its buffers",
+        Patch(f"{_MODELS}.ibert.quant_modules:QuantAct.forward", replacement=_observe_range),
     ),
-    Remedy(
+    _make_remedy(
         "static-experts",
-        reason="experts compute the tokens that they got, whose number is not known; each token takes the weights of "
-        "its experts instead, or each expert computes all tokens",
-        patches=(
-            _patch(
-                "switch_transformers",
-                "SwitchTransformersExperts.forward",
-                *_compute_all_experts("routing_weights"),
-            ),
-            _patch("nllb_moe", "NllbMoeExperts.forward", *_compute_all_experts("router_probs")),
-            Patch("transformers.integrations.moe:ExpertsInterface.get_interface", replacement=_choose_batched_experts),
-        ),
-        **_CHECKED,
+        "experts compute the tokens that they got, whose number is not known; each token takes the weights of its "
+        "experts instead, or each expert computes all tokens",
+        _patch("switch_transformers", "SwitchTransformersExperts.forward", *_compute_all_experts("routing_weights")),
+        *(_patch(model, function, _KEPT_CLASSIFIER) for model, function in _ROUTERS),
+        _patch("nllb_moe", "NllbMoeExperts.forward", *_compute_all_experts("router_probs")),
+        Patch("transformers.integrations.moe:ExpertsInterface.get_interface", replacement=_choose_batched_experts),
     ),
 )
