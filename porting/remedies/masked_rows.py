@@ -109,8 +109,10 @@ def _read_known(read: Callable[..., Any], x: torch.Tensor, parts: Any, place: Op
     try:
         return read(x, parts if len(parts) > 1 else parts[0])
     except CaptureError as error:
+        if error.code != "C002":
+            raise
         raise CaptureError.of(
-            error.code,
+            "C002",
             message=error.finding.message,
             place=place,
             label="a static graph has to know every shape when it is compiled",
