@@ -165,6 +165,16 @@ def _observe_range(original: Callable[..., Any], self: Any, x: torch.Tensor, *ar
     return activation, None
 
 
+# rows are sorted by their experts: instead of how many each has, the expert of each row is passed on
+_EXPERT_OF_ROW = Edit("expert_size = expert_size.tolist()", "expert_size = top_k_indices.flatten().sort(0)[0]")
+
+
+def _multiply_by_expert(
+    _original: Callable[..., Any], self: Any, inputs: torch.Tensor, expert_of_row: torch.Tensor
+) -> torch.Tensor:
+    return torch.bmm(self.weight[expert_of_row], inputs.unsqueeze(-1)).squeeze(-1)
+
+
 def _choose_batched_experts(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """Take the experts' implementation whose shapes do not depend on which tokens an expert gets."""
     return self["batched_mm"]
@@ -271,6 +281,8 @@ TRANSFORMERS = (
         _patch("switch_transformers", "SwitchTransformersExperts.forward", *_compute_all_experts("routing_weights")),
         *(_patch(model, function, _KEPT_CLASSIFIER) for model, function in _ROUTERS),
         _patch("nllb_moe", "NllbMoeExperts.forward", *_compute_all_experts("router_probs")),
+        _patch("jetmoe", "JetMoeTopKGating.forward", _EXPERT_OF_ROW),
+        Patch(f"{_MODELS}.jetmoe.modeling_jetmoe:JetMoeParallelExperts.forward", replacement=_multiply_by_expert),
         Patch("transformers.integrations.moe:ExpertsInterface.get_interface", replacement=_choose_batched_experts),
     ),
 )

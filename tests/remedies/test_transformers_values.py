@@ -38,6 +38,8 @@ REMEDIED = {
 }
 SPARSE = {"num_sparse_encoder_layers": 2, "num_sparse_decoder_layers": 2}
 ALSO_REMEDIED = [
+    Entry("JetMoeForCausalLM", {"kv_channels": 8}),
+    Entry("SEWForCTC", {"apply_spec_augment": False, "squeeze_factor": 1}),
     Entry("FlaubertForTokenClassification"),
     Entry("LEDForConditionalGeneration", {"attention_window": [8, 8], "max_encoder_position_embeddings": 64}),
     Entry("LongformerForMaskedLM", {"attention_window": [8, 8]}),
