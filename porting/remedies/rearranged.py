@@ -98,7 +98,37 @@ def find_places(mask: torch.Tensor, *, size: int, fill_value: int = -1) -> torch
     return torch.where(is_there.unsqueeze(-1), places, torch.full_like(places, fill_value, device=mask.device))
 
 
+def write_steps(x: torch.Tensor, index: Any, value: Any) -> Any:
+    """Write to every n-th position of one dimension; `Fallback` for other writes."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if any(not isinstance(part, slice) and part is not Ellipsis for part in parts):
+        return Fallback
+    if Ellipsis in parts:
+        place = parts.index(Ellipsis)
+        parts = (*parts[:place], *[slice(None)] * (x.dim() - len(parts) + 1), *parts[place + 1 :])
+    dims = [dim for dim, part in enumerate(parts) if part != slice(None)]
+    if len(dims) != 1 or parts[dims[0]].step in (None, 1):
+        return Fallback
+    dim, length = dims[0], x.shape[dims[0]]
+    start, stop, step = parts[dim].indices(length)
+    positions = torch.arange(length, device=x.device)
+    count = len(range(start, stop, step))
+    if count == 0:
+        return None
+    is_written = (positions >= start) & (positions < stop) & ((positions - start) % step == 0)
+    is_written = is_written.reshape(-1, *[1] * (x.dim() - dim - 1))
+    if isinstance(value, torch.Tensor):
+        shape = [count if other == dim else size for other, size in enumerate(x.shape)]
+        source = torch.div((positions - start).clamp(0, step * (count - 1)), step, rounding_mode="floor")
+        value = value.to(x.dtype).expand(shape).index_select(dim, source)
+    else:
+        value = torch.full_like(x, value, device=x.device)
+    x.copy_(torch.where(is_written, value, x))
+    return None
+
+
 _COMPUTED: Any = (
+    ("torch.Tensor.__setitem__", write_steps, (torch.Tensor.__setitem__,)),
     ("torch.repeat_interleave", repeat_elements, (torch.repeat_interleave, torch.Tensor.repeat_interleave)),
     ("torch.unflatten", _unflatten, (getattr(torch, "unflatten", None), torch.Tensor.unflatten)),
     ("torch.kron", _kron, (torch.kron, torch.Tensor.kron)),

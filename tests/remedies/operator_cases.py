@@ -53,10 +53,15 @@ FUNCTIONS: Dict[str, Compute] = {
     "masked logarithm": lambda x: torch.log(x[x > 0]).sum(),
     "masked_select": lambda x: torch.masked_select(x, x > 0).square().mean(),
     "masked rows": lambda x: (x[x.sum(-1) > 0] * 2 - 1).abs().mean(),
+    "write with steps": lambda x: write_each_second(x),
     "masked write": lambda x: write_where_positive(x),
     "masked cross entropy": lambda x: class_loss(x),
     "masked binary cross entropy": lambda x: binary_loss(x),
 }
+
+if hasattr(torch, "nonzero_static"):
+    FUNCTIONS["nonzero_static"] = lambda x: (x, torch.nonzero_static(x > 0, size=5))
+    FUNCTIONS["nonzero_static of more"] = lambda x: (x, torch.nonzero_static(x > 0, size=90, fill_value=-2))
 
 
 def write_where_positive(x: torch.Tensor) -> torch.Tensor:
@@ -64,6 +69,14 @@ def write_where_positive(x: torch.Tensor) -> torch.Tensor:
     mask = x.sum(-1) > 0
     result = x.clone()
     result[mask] = x[mask] * 2
+    return result
+
+
+def write_each_second(x: torch.Tensor) -> torch.Tensor:
+    """Write tensors and a number into slices with steps."""
+    result = x.clone()
+    result[..., 1::2] = x[..., :3] * 2
+    result[:, ::3] = 1.0
     return result
 
 
