@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -19,7 +19,8 @@ from porting.adapters.portable_losses import PortableLosses
 from porting.adapters.precision import cast_floats, cast_weights
 from porting.adapters.returned_loss import find_loss, make_scalar, refuse_second_loss, replace_loss
 from porting.adapters.tracing_guards import PrintGuard, announce_tracing, answer_autocast, guard_gradients
-from porting.diagnostics import OptionError, PortingError
+from porting.diagnostics import Finding, OptionError, PortingError
+from porting.remedies import Remedies, settle
 
 __all__ = ["LossInForward"]
 
@@ -47,6 +48,7 @@ class _LossSetup:
     is_on_device: Callable[[], bool]
     allowed: Optional[Tuple[str, ...]] = None
     is_for_training: bool = True
+    remedies: Optional[Remedies] = None
 
     @property
     def loss_modules(self) -> Dict[str, nn.Module]:
@@ -75,6 +77,7 @@ class LossInForward(nn.Module):
     from what `forward` returns. `input_dtype`, `loss_dtype` and `output_dtype` are the casts of a `PrecisionPlan`; with
     `output_dtype` the loss is computed outside of autocast. With `allowed`, slugs of findings, a trace refuses what
     changes gradients and would be lost (C005, C007), unless it is named there; by default it is lost as on the device.
+    `remedies` are applied while a device traces; what took part is kept for `take_findings`.
 
     Raises OptionError P002 for arguments that do not go together. A call raises PortingError L002, L003, L004, L006 or
     L007, and CaptureError C010 for printing a tensor while the device traces.
@@ -103,6 +106,7 @@ class LossInForward(nn.Module):
         loss_dtype: Optional[torch.dtype] = None,
         output_dtype: Optional[torch.dtype] = None,
         allowed: Optional[Sequence[str]] = None,
+        remedies: Optional[Remedies] = None,
     ) -> None:
         _check_model(model)
         super().__init__()
@@ -121,6 +125,7 @@ class LossInForward(nn.Module):
             identity_loss=backend.identity_loss,
             is_on_device=backend.isRunningOnIpu,
             allowed=None if allowed is None else tuple(allowed),
+            remedies=remedies,
         )
         _check_setup(setup, is_returns_given=returns is not None)
         self._loss_setup = setup
@@ -157,7 +162,14 @@ class LossInForward(nn.Module):
         with PrintGuard(), PortableLosses(), announce_tracing(), answer_autocast(), ExitStack() as guards:
             if setup.allowed is not None:
                 guards.enter_context(guard_gradients(setup.allowed, trains=setup.is_for_training))
+            if setup.remedies is not None:
+                guards.enter_context(setup.remedies.applied(setup.model, trains=setup.is_for_training))
+                return settle(call(setup, args, kwargs))
             return call(setup, args, kwargs)
+
+    def take_findings(self) -> Iterator[Finding]:
+        """Give what the remedies changed in the traces since the last time, as findings, and forget it."""
+        return iter(()) if self._loss_setup.remedies is None else self._loss_setup.remedies.take_findings()
 
     def for_inference(self) -> LossInForward:
         """Make a view for inference: it shares everything and lets a model that has its own loss return without one."""
@@ -165,7 +177,12 @@ class LossInForward(nn.Module):
 
     def for_backend(self, backend: Any) -> LossInForward:
         """Make a view for another backend: it shares everything, and marks the loss as that one wants it."""
-        return self._make_view(identity_loss=backend.identity_loss, is_on_device=backend.isRunningOnIpu)
+        remedies = self._loss_setup.remedies
+        return self._make_view(
+            identity_loss=backend.identity_loss,
+            is_on_device=backend.isRunningOnIpu,
+            remedies=None if remedies is None else remedies.for_backend(backend),
+        )
 
     def _make_view(self, **changes: Any) -> LossInForward:
         view = copy.copy(self)

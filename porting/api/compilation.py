@@ -90,6 +90,8 @@ def compilation(port: Port, findings: PortFindings, *, keeps_modes: bool) -> Ite
     with torch.inference_mode(False), modes(list_modules_with_modes(port)), attributes:
         with mark_stages(port.model, port.options, backend=port.backend.module) as begun:
             yield begun
+    for finding in port.wrapped.take_findings():
+        findings.defer(finding)
 
 
 def list_cache_files(options: PortOptions) -> Set[str]:

@@ -15,6 +15,7 @@ from ..adapters.stages import require_filled_pipeline, require_modules
 from ..diagnostics import OptionError, log_finding, notify, show_findings_alone
 from ..host_tensors import walk_modules
 from ..options import PortOptions
+from ..remedies import Remedies
 from ..structure import make_call_arguments
 from .host_loop import HostLoopModel, check_host_loop
 from .moves import FixedModule
@@ -139,7 +140,14 @@ def _make_parts(
     backend = find_backend(device, simulator=_load_simulator)
     show_findings_alone()
     wrap = functools.partial(
-        LossInForward, model, loss, backend=backend.module, label=label, allowed=options.allow, **settings
+        LossInForward,
+        model,
+        loss,
+        backend=backend.module,
+        label=label,
+        allowed=options.allow,
+        remedies=Remedies(without=options.without_remedies, strict=options.strict, backend=backend.module),
+        **settings,
     )
     # what can be refused is refused before the precision changes the model
     wrapped = wrap()

@@ -110,6 +110,10 @@ class PortOptions:
     executable, and the least recently used one goes where there is no room for another (B001). All share the weights,
     the optimizer's state and the random stream.
 
+    `without_remedies` names changes of libraries' code that are not made while a model is traced (C022); with "all"
+    there are none, nor is an operator computed by others (C025). `strict` makes an error of each operator that would
+    run on the host (C024).
+
     >>> options = PortOptions(micro_batch=4, accumulation=8, replicas=2, device_iterations=3)
     >>> options.samples_per_step, options.samples_per_call, options.micro_batches_per_call
     (64, 192, 48)
@@ -161,6 +165,10 @@ class PortOptions:
     )
     memory: str = _make_choice("warn", "error", "ignore")
     max_executables: int = _make_count()
+    without_remedies: Sequence[str] = _make_option(
+        (), "a list of names of remedies, or of 'all', each once", _are_names
+    )
+    strict: bool = _make_switch(default=False)
 
     def __post_init__(self) -> None:
         """Check every value and name all that are wrong at once."""
@@ -181,7 +189,7 @@ class PortOptions:
             )
         # copies, so that nobody can change them after the check
         object.__setattr__(self, "stages", dict(self.stages) if self.stages else None)
-        for name in ("recompute", "allow", "frozen"):
+        for name in ("recompute", "allow", "frozen", "without_remedies"):
             value = getattr(self, name)
             object.__setattr__(self, name, value if isinstance(value, str) else tuple(value))
 

@@ -1,0 +1,18 @@
+"""Which values are the device's, while it traces: those a substitute is for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from porting.structure import flatten_tensors
+
+__all__ = ["is_on_device"]
+
+
+def is_on_device(value: Any) -> bool:
+    """Tell whether there is a tensor of the device in `value`, which may be nested.
+
+    >>> is_on_device(([1.0], {"x": None}))
+    False
+    """
+    return any(tensor.device.type == "ipu" for tensor in flatten_tensors(value))

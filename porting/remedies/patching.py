@@ -1,0 +1,59 @@
+"""Functions of modules and classes, exchanged for a while and put back however it ends."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Optional, Tuple
+
+__all__ = ["find_attribute", "is_importable_now", "replaced_attribute"]
+
+_MARK = "_porting_stands_for"
+
+
+def is_importable_now(target: str) -> bool:
+    """Tell whether the module of "module:Class.method" is imported; nothing is imported for a patch."""
+    return target.partition(":")[0] in sys.modules
+
+
+def find_attribute(target: str) -> Tuple[Any, str]:
+    """Find what holds the function "module:Class.method", and by which name; AttributeError if it is not there."""
+    module, _colon, path = target.partition(":")
+    *owners, name = path.split(".")
+    owner: Any = sys.modules[module]
+    for part in owners:
+        owner = getattr(owner, part)
+    getattr(owner, name)
+    return owner, name
+
+
+@contextmanager
+def replaced_attribute(owner: Any, name: str, made: Callable[..., Any], *, key: Optional[Any] = None) -> Iterator[None]:
+    """Exchange the function `owner.name` for `made` while the context lasts.
+
+    One that is exchanged already by the same `key` is left as it is, so that contexts may lie in each other.
+
+    >>> class Greeting:
+    ...     def say(self):
+    ...         return "hello"
+    >>> with replaced_attribute(Greeting, "say", lambda self: "HELLO"):
+    ...     Greeting().say()
+    'HELLO'
+    >>> Greeting().say()
+    'hello'
+    """
+    original = getattr(owner, name)
+    if key is not None and getattr(original, _MARK, None) == key:
+        yield
+        return
+    # one that a class inherits is not its own afterwards either
+    own = vars(owner).get(name, _MARK)
+    setattr(made, _MARK, key)
+    setattr(owner, name, made)
+    try:
+        yield
+    finally:
+        if own is _MARK:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)

@@ -1,0 +1,47 @@
+"""LayerDrop at rate 0: a number is drawn for each layer, and compared on the host with a rate that nothing is below."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+from porting.diagnostics import CaptureError
+from porting.remedies.entries import Fallback
+
+__all__ = ["LayerDraw", "draw_for_layer"]
+
+_MODELS = "transformers.models."
+
+
+class LayerDraw:
+    """What `torch.rand([])` gives to a model of transformers: a number from [0, 1) that can be compared with 0.
+
+    >>> LayerDraw() < 0.0
+    False
+    """
+
+    def __lt__(self, rate: Any) -> bool:
+        """Tell that it is not below a rate of 0. Raises CaptureError C001 for others, since it is not drawn yet."""
+        if isinstance(rate, (int, float)) and rate <= 0:
+            return False
+        raise CaptureError.at_caller(
+            "C001",
+            message=f"LayerDrop at rate {rate} decides on the host which layers run",
+            label="a compiled step has the same layers each time",
+            help="switch it off, as in `config.layerdrop = 0.0` (of some models `encoder_layerdrop` and "
+            "`decoder_layerdrop`), before the model is made",
+        )
+
+
+def draw_for_layer(*size: Any, **kwargs: Any) -> Any:
+    """Answer `torch.rand([])` where a model of transformers asks; anything else is torch's to answer."""
+    if size != ([],) or kwargs:
+        return Fallback
+    # this function, the noting one around it, the mode's, and torch's caller
+    asking = sys._getframe(3).f_globals.get("__name__", "")
+    return LayerDraw() if str(asking).startswith(_MODELS) else Fallback
+
+
+FUNCTIONS = {torch.rand: draw_for_layer}
