@@ -182,6 +182,8 @@ class _Pair:
         self._parameters = [host for host in host_tensors(port.model) if host.tensor.requires_grad]
         # An executable in train mode has newer statistics on the device; in eval mode no buffer is written to.
         self._has_statistics = any(read_modes(port)) and any(True for _ in port.model.buffers())
+        # The simulator's stream is one of torch's: there the loop gets the numbers that it would get without a device.
+        self._draws_from_host = port.backend.is_simulator and port.options.seed is None
         mode = "" if port.model.training else " in eval mode"
         self.forward = Runner(f"forward{mode}", port, findings, owner="ported", random_states={}, keeps_modes=True)
         self._backwards: Dict[Any, _Backward] = {}
@@ -212,6 +214,8 @@ class _Pair:
             self._num_differentiated = _Call.num_differentiated
             self.forward.send_weights()
         call.returned = self.forward.run(call.args, call.kwargs)
+        if call.random_state is not None and self._draws_from_host:
+            torch.set_rng_state(torch.tensor(self.forward.executor.rng_state[1:]).view(torch.uint8))
         outputs = flatten_tensors(call.returned)
         for tensor in outputs:
             # a backend refuses `backward()` on what it returns, which is right where it has made the step
@@ -279,6 +283,8 @@ class _Pair:
     def _read_random_state(self) -> List[int]:
         """Return where the stream of random numbers stands, which the backward pass draws from once more."""
         executor = self.forward.executor
+        if self._draws_from_host:
+            executor.rng_state = [0, *torch.get_rng_state().view(torch.int64).tolist()]
         if executor.rng_state is None:
             executor.rng_state = [torch.initial_seed() % 2**32]
         return list(executor.rng_state)

@@ -238,6 +238,26 @@ def test_dropout_drops_the_same_in_both_passes():
     assert torch.allclose((model[2].weight.grad * model[2].weight).sum(), output.sum(), atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore::porting.diagnostics.PortingWarning")
+def test_dropout_and_the_loop_draw_the_numbers_of_eager_training(batches):
+    def train_with_noise(call, model):
+        torch.manual_seed(4)
+        losses = []
+        for x, y in batches:
+            value = F.cross_entropy(call(x + torch.randn_like(x)), y)
+            value.backward()
+            with torch.no_grad():
+                model[0].weight -= 0.1 * model[0].weight.grad
+            losses.append(value.item())
+        return losses
+
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    eager = copy.deepcopy(model)
+
+    assert train_with_noise(port(model), model) == train_with_noise(eager, eager)
+
+
 def test_nothing_is_said_of_random_numbers_where_none_are_drawn():
     model = nn.Sequential(nn.TransformerEncoderLayer(4, 2, dim_feedforward=8, dropout=0.0), nn.Dropout(0.0))
 
