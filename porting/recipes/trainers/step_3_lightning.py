@@ -36,7 +36,7 @@ def train(num_steps: int = NUM_STEPS, data: str = "") -> Losses:
     """Train `num_steps` steps and return the losses, with the accuracy of a test."""
     loader, test_set, model, criterion, optimizer = make_parts(data)
     classifier = Classifier(model, criterion, optimizer)
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
+    quiet: Any = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
     trainer = pl.Trainer(strategy=make_strategy(package="lightning.pytorch"), max_steps=num_steps, **quiet)
     trainer.fit(classifier, loader)
     return Losses(classifier.losses, test_accuracy=measure_accuracy(model, test_set))
