@@ -160,6 +160,7 @@ class _Call:
     needs_gradient: Tuple[bool, ...]
     random_state: Optional[List[int]] = None
     returned: Any = None
+    buffers: Optional[Dict[str, torch.Tensor]] = None  # as they were before, if the call writes to some
 
     num_differentiated: ClassVar[int] = 0
     """Backward passes of all calls so far. Behind each the weights may have changed without that torch counts it: a
@@ -213,6 +214,8 @@ class _Pair:
         if self._num_differentiated != _Call.num_differentiated:
             self._num_differentiated = _Call.num_differentiated
             self.forward.send_weights()
+        if self._has_statistics:
+            call.buffers = {name: buffer.clone() for name, buffer in self._port.model.named_buffers()}
         call.returned = self.forward.run(call.args, call.kwargs)
         if call.random_state is not None and self._draws_from_host:
             torch.set_rng_state(torch.tensor(self.forward.executor.rng_state[1:]).view(torch.uint8))
@@ -338,7 +341,7 @@ class _Backward:
     def run(self, call: _Call, cotangents: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
         """Return the gradients by the names of the surrogate's parameters."""
         batch = (tuple(cotangents), *call.args)
-        self._copy_weights()
+        self._copy_weights(call.buffers or {})
         if not self.runner.has_executable():
             self._optimizer.prepare()
         self.runner.compile(batch, call.kwargs)
@@ -351,9 +354,9 @@ class _Backward:
             self._versions = None
         return gradients
 
-    def _copy_weights(self) -> None:
+    def _copy_weights(self, buffers: Mapping[str, torch.Tensor]) -> None:
         """Bring the weights up to date if the host has changed its own since; the call sends what was written to."""
-        now = {host.name: host.tensor for host in host_tensors(self._model)}
+        now = {**{host.name: host.tensor for host in host_tensors(self._model)}, **buffers}
         versions = (_Call.num_differentiated, *(tensor._version for tensor in now.values()))
         if versions != self._versions:
             self._versions = versions

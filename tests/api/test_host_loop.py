@@ -208,6 +208,28 @@ def test_statistics_change_once_a_call_with_or_without_a_backward_pass(make_mode
         assert torch.equal(dict(model.named_buffers())[name], buffer), name
 
 
+def test_the_backward_pass_starts_from_the_buffers_that_forward_started_from(batches):
+    class Running(nn.Module):
+        """Scales by a statistic that each call moves far."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+            self.register_buffer("scale", torch.ones(()))
+
+        def forward(self, x):
+            self.scale.mul_(0.5)
+            return self.layer(x) * self.scale
+
+    torch.manual_seed(0)
+    model = Running()
+    eager = copy.deepcopy(model)
+
+    losses = train_on_host(model, port(model), batches)
+
+    assert losses == train_on_host(eager, eager, batches)
+
+
 def test_eval_mode_is_the_models_and_changes_nothing(make_model, batches):
     model, eager = make_model(), make_model()
     ported = port(model)
