@@ -28,6 +28,7 @@ MAX_FILES_OF_A_CALL = 14
 # Modules that recipes may use besides the public names: models, data, the tables of checks, each other, the device API.
 OPEN_TO_RECIPES = {
     "porting.data",
+    "porting.integrations",
     "porting.models",
     "porting.recipe_chain",
     "porting.recipes",

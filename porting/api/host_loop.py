@@ -149,6 +149,7 @@ class _Call:
     needs_gradient: Tuple[bool, ...]
     random_state: Optional[List[int]] = None
     returned: Any = None
+    buffers: Optional[Dict[str, torch.Tensor]] = None  # as they were before, if the call writes to some
 
     num_differentiated: ClassVar[int] = 0
     """Backward passes of all calls so far. Behind each the weights may have changed without that torch counts it: a
@@ -171,6 +172,8 @@ class _Pair:
         self._parameters = [host for host in host_tensors(port.model) if host.tensor.requires_grad]
         # An executable in train mode has newer statistics on the device; in eval mode no buffer is written to.
         self._has_statistics = any(read_modes(port)) and any(True for _ in port.model.buffers())
+        # The simulator's stream is one of torch's: there the loop gets the numbers that it would get without a device.
+        self._draws_from_host = port.backend.is_simulator and port.options.seed is None
         name = _name_pass("forward", port)
         self.forward = Runner(name, port, findings, owner="ported", random_states={}, keeps_modes=True)
         self._backwards: Dict[Any, _Backward] = {}
@@ -200,7 +203,11 @@ class _Pair:
         if self._num_differentiated != _Call.num_differentiated:
             self._num_differentiated = _Call.num_differentiated
             self.forward.send_weights()
+        if self._has_statistics:
+            call.buffers = {name: buffer.clone() for name, buffer in self._port.model.named_buffers()}
         call.returned = self.forward.run(call.args, call.kwargs)
+        if call.random_state is not None and self._draws_from_host:
+            torch.set_rng_state(torch.tensor(self.forward.executor.rng_state[1:]).view(torch.uint8))
         outputs = flatten_tensors(call.returned)
         for tensor in outputs:
             # a backend refuses `backward()` on what it returns, which is right where it has made the step
@@ -263,6 +270,8 @@ class _Pair:
     def _read_random_state(self) -> List[int]:
         """Return where the stream of random numbers stands, which the backward pass draws from once more."""
         executor = self.forward.executor
+        if self._draws_from_host:
+            executor.rng_state = [0, *torch.get_rng_state().view(torch.int64).tolist()]
         if executor.rng_state is None:
             executor.rng_state = [torch.initial_seed() % 2**32]
         return list(executor.rng_state)
@@ -318,7 +327,7 @@ class _Backward:
     def run(self, call: _Call, cotangents: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
         """Return the gradients by the names of the surrogate's parameters."""
         batch = (tuple(cotangents), *call.args)
-        self._copy_weights()
+        self._copy_weights(call.buffers or {})
         if not self.runner.has_executable():
             self._optimizer.prepare()
         self.runner.compile(batch, call.kwargs)
@@ -332,9 +341,9 @@ class _Backward:
             self._versions = None
         return gradients
 
-    def _copy_weights(self) -> None:
+    def _copy_weights(self, buffers: Mapping[str, torch.Tensor]) -> None:
         """Bring the weights up to date if the host has changed its own since; the call sends what was written to."""
-        now = {host.name: host.tensor for host in host_tensors(self._model)}
+        now = {**{host.name: host.tensor for host in host_tensors(self._model)}, **buffers}
         versions = (_Call.num_differentiated, *(tensor._version for tensor in now.values()))
         if versions != self._versions:
             self._versions = versions

@@ -25,7 +25,7 @@ __all__ = ["DeviceCalls", "is_ported"]
 
 _logger = logging.getLogger("porting")
 
-_MAX_SHAPES = 8
+_MAX_SHAPES = 32
 
 _ALONE = "pass the module inside, `model.module`: one process drives one device"
 _WRAPPERS = {

@@ -208,6 +208,28 @@ def test_statistics_change_once_a_call_with_or_without_a_backward_pass(make_mode
         assert torch.equal(dict(model.named_buffers())[name], buffer), name
 
 
+def test_the_backward_pass_starts_from_the_buffers_that_forward_started_from(batches):
+    class Running(nn.Module):
+        """Scales by a statistic that each call moves far."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+            self.register_buffer("scale", torch.ones(()))
+
+        def forward(self, x):
+            self.scale.mul_(0.5)
+            return self.layer(x) * self.scale
+
+    torch.manual_seed(0)
+    model = Running()
+    eager = copy.deepcopy(model)
+
+    losses = train_on_host(model, port(model), batches)
+
+    assert losses == train_on_host(eager, eager, batches)
+
+
 def test_eval_mode_is_the_models_and_changes_nothing(make_model, batches):
     model, eager = make_model(), make_model()
     ported = port(model)
@@ -236,6 +258,26 @@ def test_dropout_drops_the_same_in_both_passes():
 
     # the sum of w * dL/dw is the output itself, if the units that count are the same
     assert torch.allclose((model[2].weight.grad * model[2].weight).sum(), output.sum(), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::porting.diagnostics.PortingWarning")
+def test_dropout_and_the_loop_draw_the_numbers_of_eager_training(batches):
+    def train_with_noise(call, model):
+        torch.manual_seed(4)
+        losses = []
+        for x, y in batches:
+            value = F.cross_entropy(call(x + torch.randn_like(x)), y)
+            value.backward()
+            with torch.no_grad():
+                model[0].weight -= 0.1 * model[0].weight.grad
+            losses.append(value.item())
+        return losses
+
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    eager = copy.deepcopy(model)
+
+    assert train_with_noise(port(model), model) == train_with_noise(eager, eager)
 
 
 def test_nothing_is_said_of_random_numbers_where_none_are_drawn():

@@ -114,7 +114,7 @@ def test_too_many_shapes_are_refused_with_the_remedy(model):
     calls.remove()
 
     assert caught.value.code == "B001"
-    assert "model(x)\n" in str(caught.value)
+    assert "model(x[:4])\n" in str(caught.value)
     assert model(make_batches(3)[0][0])["logits"].shape == (3, 3)  # on the host again
 
 
