@@ -73,17 +73,18 @@ class Remedies:
 
     def _select_remedies(self, modules: Set[str]) -> Iterator[Remedy]:
         """Yield the remedies for models written in `modules`; note those that are for another version."""
-        libraries = {name.partition(".")[0] for name in modules}
+        libraries = {name.partition(":")[0].partition(".")[0] for name in modules}
+        fitting = {remedy.name for remedy in list_remedies() if _fits(remedy)}
         for remedy in list_remedies():
             is_concerned = remedy.library in libraries and (
                 bool(remedy.functions) or any(_is_concerned(patch, modules) for patch in remedy.patches)
             )
             if not is_concerned or remedy.name in self._without:
                 continue
-            version = _read_library_version(remedy.library)
-            if is_version_between(version, remedy.first, remedy.below):
+            if _fits(remedy):
                 yield remedy
-            else:
+            elif remedy.name not in fitting:
+                version = _read_library_version(remedy.library)
                 reason = f"it is tested with {remedy.first} up to, and without, {remedy.below}"
                 self._uses.note_mismatch(make_mismatch(remedy, version, reason))
 
@@ -129,15 +130,32 @@ def _make_patch(patch: Patch, original: Any) -> Callable[..., Any]:
     return call
 
 
+def _fits(remedy: Remedy) -> bool:
+    return is_version_between(_read_library_version(remedy.library), remedy.first, remedy.below)
+
+
 def _is_concerned(patch: Patch, modules: Set[str]) -> bool:
-    """Tell whether the code of a patch may run: it is in a module of the model's classes, or serves many models."""
+    """Tell whether the code of a patch may run: its class is one of the model's, or it is a function beside them."""
+    path = patch.target.partition(":")[2]
+    if "." in path and ".models." in patch.module:
+        return patch.target.rpartition(".")[0] in modules or _is_no_module(patch.target)
     return patch.module in modules or (".models." not in patch.module and is_importable_now(patch.target))
 
 
+def _is_no_module(target: str) -> bool:
+    """Tell whether "module:Class.method" is there, of a class that is no module and so none of the model's."""
+    try:
+        owner, _name = find_attribute(target)
+    except (AttributeError, KeyError):
+        return False
+    return not issubclass(owner, nn.Module)
+
+
 def _list_code_modules(model: nn.Module) -> Set[str]:
-    """List the names of the Python modules that the classes of `model` are written in."""
+    """List the classes of `model` as "module:Class", and the names of the Python modules that they are written in."""
     classes = {kind for module in model.modules() for kind in type(module).__mro__}
-    return {kind.__module__ for kind in classes}
+    names = {kind.__module__ for kind in classes}
+    return names | {f"{kind.__module__}:{kind.__qualname__}" for kind in classes}
 
 
 def _read_library_version(library: str) -> str:

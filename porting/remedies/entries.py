@@ -62,7 +62,8 @@ class Patch:
 class Remedy:
     """Why a library's code cannot be compiled as it is, and what is changed while a port is.
 
-    It is for versions of `library` from `first` up to, and without, `below`. `reason` says what the device lacks.
+    It is for versions of `library` from `first` up to, and without, `below`; several of one `name` are for several
+    ranges. `reason` says what the device lacks.
     `functions` are torch functions that the library's code gets another answer from, by what they are called with:
     a substitute's `compute`, which may return `Fallback`.
     """

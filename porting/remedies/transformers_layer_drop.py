@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from types import FrameType
+from typing import Any, Optional
 
 import torch
 
@@ -13,6 +14,7 @@ from porting.remedies.entries import Fallback
 __all__ = ["LayerDraw", "draw_for_layer"]
 
 _MODELS = "transformers.models."
+_BETWEEN = ("porting.remedies.", "poptorch.")
 
 
 class LayerDraw:
@@ -37,11 +39,14 @@ class LayerDraw:
 
 def draw_for_layer(*size: Any, **kwargs: Any) -> Any:
     """Answer `torch.rand([])` where a model of transformers asks; anything else is torch's to answer."""
-    if size != ([],) or kwargs:
+    if size != ([],) or set(kwargs) - {"device"}:
         return Fallback
-    # this function, the noting one around it, the mode's, and torch's caller
-    asking = sys._getframe(3).f_globals.get("__name__", "")
-    return LayerDraw() if str(asking).startswith(_MODELS) else Fallback
+    frame: Optional[FrameType] = sys._getframe(1)
+    # out of this package, and of what PopTorch puts around torch's factories
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_BETWEEN):
+        frame = frame.f_back
+    is_models = frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_MODELS)
+    return LayerDraw() if is_models else Fallback
 
 
 FUNCTIONS = {torch.rand: draw_for_layer}

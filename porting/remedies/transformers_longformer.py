@@ -6,7 +6,7 @@ B = samples, T = positions, H = heads, D = features of a head.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Tuple
 
 import torch
 
@@ -19,27 +19,23 @@ def attend(
     original: Callable[..., Any],
     self: Any,
     hidden_states: torch.Tensor,
-    attention_mask: Optional[torch.Tensor] = None,
-    is_index_masked: Optional[torch.Tensor] = None,
-    is_index_global_attn: Optional[torch.Tensor] = None,
+    *,
+    attention_mask: torch.Tensor,
+    is_index_masked: torch.Tensor,
+    is_index_global_attn: torch.Tensor,
     is_global_attn: Any = None,
-    output_attentions: bool = False,
+    **others: Any,
 ) -> Any:
     """Compute what `LongformerSelfAttention.forward` does, with a mask in the place of windows and lists of positions.
 
     A position sees those within its window that are neither masked nor global, and all global ones. A global position
     sees all that are not masked, by projections of its own.
     """
-    if output_attentions or attention_mask is None or is_index_masked is None or is_index_global_attn is None:
-        return original(
-            self,
-            hidden_states,
-            attention_mask,
-            is_index_masked,
-            is_index_global_attn,
-            is_global_attn,
-            output_attentions,
-        )
+    # head masks and returned weights, where there are any, are for the library's own code
+    if any(value is not None and value is not False for value in others.values()):
+        masks = (attention_mask, is_index_masked, is_index_global_attn)
+        names = ("attention_mask", "is_index_masked", "is_index_global_attn")
+        return original(self, hidden_states, **dict(zip(names, masks)), is_global_attn=is_global_attn, **others)
     length = hidden_states.shape[1]
     positions = torch.arange(length, device=hidden_states.device)
     is_near = (positions.unsqueeze(0) - positions.unsqueeze(1)).abs() <= self.one_sided_attn_window_size

@@ -39,6 +39,14 @@ def _read_last_token(states: str, batch: str, size: str) -> Any:
 
 
 _BART = _read_last_token("hidden_states", "hidden_states.size(0)", "hidden_states.size(-1)")
+# as it was written before transformers 5
+_BART_4 = (
+    Edit("len(torch.unique_consecutive(eos_mask.sum(1))) > 1", "False"),
+    Edit(
+        "hidden_states[eos_mask, :].view(hidden_states.size(0), -1, hidden_states.size(-1))[",
+        _LAST.format("hidden_states").replace(")[:, 0]", ")") + "[",
+    ),
+)
 _T5 = _read_last_token("sequence_output", "batch_size", "hidden_size")
 
 # -- single models -----------------------------------------------------------------------------------------------------
@@ -180,9 +188,18 @@ def _choose_batched_experts(original: Callable[..., Any], self: Any, *args: Any,
     return self["batched_mm"]
 
 
-def _make_remedy(name: str, reason: str, *patches: Patch) -> Remedy:
-    """Make a remedy for the versions that it was tested with, and those that have the same functions."""
-    return Remedy(name, "transformers", first="5.23", below="6", reason=reason, patches=patches)
+def _make_remedy(name: str, reason: str, *patches: Patch, first: str = "5.23", below: str = "6") -> Remedy:
+    """Make a remedy for the versions that it was tested with, and those between them that have the same functions."""
+    return Remedy(name, "transformers", first=first, below=below, reason=reason, patches=patches)
+
+
+_BARTS = (
+    ("bart", "Bart"),
+    ("bigbird_pegasus", "BigBirdPegasus"),
+    ("mbart", "MBart"),
+    ("mvp", "Mvp"),
+    ("plbart", "PLBart"),
+)
 
 
 TRANSFORMERS = (
@@ -197,37 +214,38 @@ TRANSFORMERS = (
     _make_remedy(
         "last-token",
         "a classifier finds its end-of-sequence tokens by a mask, whose number of rows is not known",
-        *(
-            _patch(model, f"{prefix}ForSequenceClassification.forward", *_BART)
-            for model, prefix in (
-                ("bart", "Bart"),
-                ("bigbird_pegasus", "BigBirdPegasus"),
-                ("mbart", "MBart"),
-                ("mvp", "Mvp"),
-                ("plbart", "PLBart"),
-            )
-        ),
+        *(_patch(model, f"{prefix}ForSequenceClassification.forward", *_BART) for model, prefix in _BARTS),
         *(
             _patch(model, f"{prefix}ForSequenceClassification.forward", *_T5)
             for model, prefix in (("t5", "T5"), ("mt5", "MT5"), ("umt5", "UMT5"))
         ),
     ),
     _make_remedy(
+        "last-token",
+        "a classifier finds its end-of-sequence tokens by a mask, whose number of rows is not known",
+        *(_patch(model, f"{prefix}ForSequenceClassification.forward", *_BART_4) for model, prefix in _BARTS),
+        first="4.46",
+        below="5",
+    ),
+    _make_remedy(
         "global-attention",
         "the attention of Longformer and LED reads how many positions are global; all scores are computed instead, "
         "which takes memory that grows with the square of the length",
         *transformers_longformer.PATCHES,
+        first="4.46",
     ),
     _make_remedy(
         "sequence-lengths",
         "a check of lengths reads them on the host",
         _patch("xlm", "XLMModel.forward", _LENGTHS),
         _patch("flaubert", "FlaubertModel.forward", _LENGTHS),
+        first="4.46",
     ),
     _make_remedy(
         "padding-mask",
         "whether there is padding is read on the host; a mask without any changes nothing",
         _patch("fsmt", "make_padding_mask", _NO_PADDING),
+        first="4.46",
     ),
     _make_remedy(
         "whole-rotation",
@@ -241,18 +259,21 @@ TRANSFORMERS = (
         "speech-labels",
         "a loss for speech checks its labels on the host",
         *transformers_audio.PATCHES,
+        first="4.46",
     ),
     _make_remedy(
         "reversible-layers",
         "Reformer computes its layers again backwards, by an autograd function of its own; they are kept instead",
         Patch(f"{_REFORMER}:_ReversibleFunction.apply", replacement=_run_layers),
         Patch(f"{_REFORMER}:ReformerLayer.forward", edits=_LAYERS_KEPT),
+        first="4.46",
     ),
     _make_remedy(
         "labelled-samples",
         "a loss looks for the samples that have a label, whose number is not known",
         _patch("deberta", "DebertaForSequenceClassification.forward", *_LABELLED),
         _patch("deberta_v2", "DebertaV2ForSequenceClassification.forward", *_LABELLED),
+        first="4.46",
     ),
     _make_remedy(
         "attention-span",
@@ -268,11 +289,13 @@ TRANSFORMERS = (
         "fourier-mixing",
         "the Fourier transform has complex numbers, which the device lacks",
         Patch(f"{_MODELS}.fnet.modeling_fnet:FNetBasicFourierTransform.forward", replacement=_mix_by_cosines),
+        first="4.46",
     ),
     _make_remedy(
         "activation-range",
         "I-BERT reads the range of its activations on the host, and assigns it to its buffers",
         Patch(f"{_MODELS}.ibert.quant_modules:QuantAct.forward", replacement=_observe_range),
+        first="4.46",
     ),
     _make_remedy(
         "static-experts",
