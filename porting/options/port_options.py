@@ -117,6 +117,9 @@ class PortOptions:
     executable, and the least recently used one goes where there is no room for another (B001). All share the weights,
     the optimizer's state and the random stream.
 
+    `debug_nan` looks behind every call if the loss, a weight or the optimizer's state is still finite, and else raises
+    L009 with the module, the operator and the line where it began. It copies the device's state before each call.
+
     >>> options = PortOptions(micro_batch=4, accumulation=8, replicas=2, device_iterations=3)
     >>> options.samples_per_step, options.samples_per_call, options.micro_batches_per_call
     (64, 192, 48)
@@ -164,6 +167,7 @@ class PortOptions:
     )
     memory: str = _make_choice("warn", "error", "ignore")
     max_executables: int = _make_count()
+    debug_nan: bool = _make_switch(default=False)
 
     def __post_init__(self) -> None:
         """Check every value and name all that are wrong at once."""

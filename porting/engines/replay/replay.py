@@ -24,11 +24,11 @@ from ..calls.call_plan import (
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest
 from ..calls.guards import draw_from_stream_of, shut_out_host_modes
-from ..calls.step_anchors import StepObserver
+from ..calls.step_anchors import StepWatcher
 from ..update.updates import adapt_loss_scaling, apply_update
 from .batched_micro_batches import BatchedMicroBatches
 from .floating_point_checks import FloatingPointChecks
-from .graph_function import GraphFunction
+from .graph_function import GraphFunction, WatchOperator
 
 __all__ = ["ReplayExecutable", "build_replay"]
 
@@ -59,19 +59,23 @@ class ReplayExecutable:
         self,
         graph: StepGraph,
         *,
-        observer: Optional[StepObserver] = None,
+        observer: Optional[StepWatcher] = None,
+        watch_operator: Optional[WatchOperator] = None,
         fused_update: bool = False,
         micro_batches_at_once: Optional[int] = None,
         num_threads: Optional[int] = None,
     ) -> None:
-        """Generate the function of `graph`; no value is computed. `observer` is told of each training step.
+        """Generate the function of `graph`; no value is computed.
+
+        `observer` is told of each pass and each update, and an operator is called through what `watch_operator` returns
+        for it.
 
         With `fused_update` torch's fused optimizer kernels are used, and weights differ from eager's in the last bits.
         At most `micro_batches_at_once` run at once, where they may at all. `num_threads` are the threads that operators
         use, torch's number if it is None.
         """
         self.graph = graph
-        self._function = GraphFunction(graph.graph)
+        self._function = GraphFunction(graph.graph, watch=watch_operator)
         self._num_outputs = len(graph.outputs)
         self._trains = graph.has_loss and graph.loss_has_gradient
         self._is_random = graph.is_random
@@ -240,6 +244,8 @@ class ReplayExecutable:
     ) -> List[torch.Tensor]:
         """Run forward, and backward if there is one; return the outputs and the inputs that were written to."""
         results = self._function.call(*state.find_arguments(micro_batch.replica), *batch, *state.constants)
+        if self._observer is not None:
+            self._observer.after_forward(results, state, micro_batch)
         if self._trains:
             if self._observer is None:
                 self._run_backward(results[-1], scaling)
