@@ -49,11 +49,11 @@ def find_not_finite_on_host(
     with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(find_loss is not None), watch.modules_followed():
         with watch:
             returned = torch.func.functional_call(model, copies, tuple(args), dict(kwargs))
-    if find_loss is None:
+            loss = None if find_loss is None else find_loss(returned)
+    if loss is None:
         outputs = enumerate(_list_tensors(returned))
         faults = (watch.operators.find(f"output {index}", tensor, allows_meant=True) for index, tensor in outputs)
         return next((fault for fault in faults if fault is not None), None)
-    loss = find_loss(returned)
     fault = watch.operators.find("loss", loss)
     if fault is None:
         loss.sum().backward()
