@@ -168,7 +168,7 @@ def _describe_entering(record: _Record, following: Optional[_Record]) -> NotFini
     what = {"input": "the batch", "parameter": "the weight"}.get(record.kind, f"the {record.kind}")
     remedy = {
         "input": "look at the data: `torch.isfinite(tensor).all()` in the dataset finds the sample",
-        "parameter": "load weights from before: `ported.load_state_dict(...)`",
+        "parameter": "load weights from before, and train with `PortOptions(debug_nan=True)`: it stops in the call",
     }.get(record.kind, "set it to finite values before the call")
     notes: Tuple[str, ...] = ("it is so before the call: no operator of this call made it",)
     if following is not None and following.operator is not None:
