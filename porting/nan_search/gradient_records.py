@@ -12,6 +12,8 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import torch
 
+from porting.support.autograd_nodes import NewNodes, is_leaf_node
+
 from .not_finite import NotFinite, WatchedOperator
 from .value_ranges import ValueRange, is_not_finite, measure_range
 
@@ -48,8 +50,8 @@ class GradientRecords:
 
     def __init__(self) -> None:
         """Begin with a micro-batch of which nothing is known."""
-        # autograd's nodes are compared by identity; they must live as long as they are told from others
-        self._owners: Dict[Any, Optional[_Owner]] = {}
+        self._nodes = NewNodes()
+        self._owners: Dict[Any, _Owner] = {}
         self._records: Dict[Any, _Record] = {}
 
     def take_over(
@@ -57,23 +59,17 @@ class GradientRecords:
     ) -> None:
         """Give the nodes that `operator` has made to it, and watch them; `inputs` are the ranges of what it got."""
         owner = _Owner(operator, inputs)
-        waiting = [result.grad_fn for result in results if result.grad_fn is not None]
-        while waiting:
-            node = waiting.pop()
-            if node in self._owners:
-                continue
-            # a parameter's own node only adds up what it gets
-            self._owners[node] = None if hasattr(node, "variable") else owner
-            if not hasattr(node, "variable"):
+        for node in self._nodes.take(results):
+            if not is_leaf_node(node):
+                self._owners[node] = owner
                 node.register_hook(self._make_hook(node))
-            waiting += [following for following, _slot in node.next_functions if following is not None]
 
     def find(self, name: str, parameter: torch.Tensor) -> Optional[NotFinite]:
         """Return what made the gradient of `parameter`, called `name`, not finite; None if it is."""
         gradient = parameter.grad
         if gradient is None or not is_not_finite(gradient):
             return None
-        leaf = next((node for node in self._owners if getattr(node, "variable", None) is parameter), None)
+        leaf = next((node for node in self._nodes if getattr(node, "variable", None) is parameter), None)
         found = self._go_back(leaf)
         if found is None:
             return _describe_sum(name, gradient)
