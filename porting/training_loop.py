@@ -32,7 +32,8 @@ def fit(
 
     `loader` yields combined batches, as `ported.dataloader(...)` does: tuples or lists are positional arguments,
     dictionaries keywords. After `eval()` it switches to training again. The loss of a call is the mean of what the
-    output mode returns; the bar says since which call it is NaN or infinite, as the warning L008 does. Ctrl-C stops the
+    output mode returns; the bar says since which call it is NaN or infinite, as the warning L008 and
+    the report do; `PortOptions(debug_nan=True)` ends the training there with the line (L009). Ctrl-C stops the
     loop and leaves the model with what it has learnt. No batch at all gives NaN.
 
     `after_call` is called with what each call returned, losses and metrics included. `after_epoch` is called with the
@@ -69,7 +70,8 @@ def fit(
             made.note_call(loss)
             if not math.isfinite(loss):
                 first = ported.report().first_call_not_finite
-                bar.set_postfix_str(f"the loss is {loss}" + (f" since call {first}" if first else ""))
+                since = f" since call {first}; `ported.find_nan(batch)` names the line" if first else ""
+                bar.set_postfix_str(f"the loss is {loss}{since}")
             if after_call is not None:
                 after_call(returned)
             if kept is not None:

@@ -151,4 +151,6 @@ def test_the_bar_says_since_which_call_the_loss_is_no_number(capsys):
     with pytest.warns(UserWarning, match="L008"):
         fit(ported, [(good, good[:, :1]), (bad, bad[:, :1]), (good, good[:, :1])], epochs=1)
 
-    assert "the loss is nan since call 2" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the loss is nan since call 2" in said
+    assert "`ported.find_nan(batch)`" in said

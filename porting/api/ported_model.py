@@ -11,6 +11,8 @@ from torch import nn
 from ..adapters import SchedulerBridge, load_weights, plain_state_dict
 from ..adapters.checkpoints import Checkpoint, check_shapes
 from ..diagnostics import BatchError
+from ..nan_search import NotFinite
+from ..structure import make_call_arguments
 from .batch import check_first_batch, check_labels, has_labels, make_dataloader
 from .compilation import destroy_unseen
 from .gradients import read_gradients
@@ -225,6 +227,20 @@ class PortedModel(FixedModule):
         call does not make.
         """
         return read_gradients(self._port, self._optimizer.device, self._runners.training.executor, iteration)
+
+    def find_nan(self, batch: Any) -> Optional[NotFinite]:
+        """Return the first value of a call with `batch` that is not finite, with its place; None if all are finite.
+
+        The call starts from the present weights and changes nothing: no weight, no state of the optimizer, no buffer,
+        no generator. `batch` is a combined batch as a loader yields it. After `eval()` it is the evaluation that is
+        looked at. It takes several times as long as a call. Raises what a call would.
+        """
+        args, kwargs = make_call_arguments(batch)
+        self.compile(*args, **kwargs)
+        if not self.training:
+            return self._evaluator(args, kwargs).find_nan(args, kwargs)
+        self._optimizer.sync(self._send_settings)
+        return self._runners.select_training(args, kwargs).find_nan(args, kwargs)
 
     def zero_grad(self, *_args: Any, **_kwargs: Any) -> None:
         """Do nothing but say (O007) that a training call needs no `zero_grad()`."""

@@ -146,6 +146,7 @@ class RunReport:
             f"optimizer   {self.optimizer}",
             f"step        {self._describe_step()}",
             *([f"pipeline    {self._describe_pipeline()}"] if self.options.stages else []),
+            *self._describe_not_finite(),
             "",
         ]
         header = ("executor", "compiled at", "compile s", "engine", "cache", "calls", "samples", "samples/s")
@@ -161,6 +162,18 @@ class RunReport:
     @property
     def _training(self) -> List[ExecutorRecord]:
         return [record for record in self.executors if record.name == "training"]
+
+    def _describe_not_finite(self) -> List[str]:
+        """Say in a line since when the loss, or else what an inference returns, is no number; no line if it is one."""
+        records = [record for record in self.executors if record.first_call_not_finite is not None]
+        if not records:
+            return []
+        first = next((record for record in records if record.name == "training"), records[0])
+        call, steps = first.first_call_not_finite or 1, self.options.device_iterations
+        since = f"call {call} of the {first.name}"
+        if first.name == "training":
+            since = f"step {call}" if steps == 1 else f"call {call}, steps {(call - 1) * steps + 1} to {call * steps}"
+        return [f"not finite  since {since}; `ported.find_nan(batch)` names the operator and the line"]
 
     def _describe_step(self) -> str:
         options, total = self.options, self.samples_per_step

@@ -15,6 +15,7 @@ from torch import nn
 
 from ..diagnostics import BatchError, DeviceError, Finding
 from ..host_tensors import host_tensors
+from ..nan_search import NotFinite
 from ..structure import flatten_tensors
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
 from .compilation import check_memory, check_placement, compilation, destroy_left, list_cache_files, make_executor
@@ -22,6 +23,7 @@ from .failures import explain_failure, refuse_loss_without_gradient
 from .frozen_checks import say_changed_attribute, say_frozen_values, watch_attributes
 from .gradients import refuse_hooks, watch_gradient_reads
 from .moves import make_wrapper_error
+from .nan_search import KeptCall, keep_call, refuse_not_finite, search_call
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_by_prefix
 from .run_report import ExecutorRecord
@@ -203,17 +205,14 @@ class Runner:
         refuse_lost_values(args, kwargs)
         for change in self._watch.look():
             say_changed_attribute(self._findings, change)
-        executor, record = self.executor, self.record
+        executor = self.executor
         if executor is None:
             self._say_it_took_long(self.compile(args, kwargs))
             executor = self.executor
-        self._take_device()
-        writes = self._host_writes
-        if writes is not None and writes.notice() and executor.isAttachedToDevice():
-            executor.copyWeightsToDevice()
-            record.bytes_to_device += self._weight_bytes
+        self._bring_up_to_date(executor)
         if self._late_changes is not None:
             self._late_changes.look()
+        kept = self.keep_call(args, kwargs) if self._port.options.debug_nan else None
         start = time.perf_counter()
         try:
             result = executor(*args, **kwargs)
@@ -222,8 +221,32 @@ class Runner:
                 # a batch that the device cannot run must not be the one that all others have to be like
                 self.destroy()
             self._raise_explained(error, args, kwargs)
-        self._finish_call(executor, result, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        if kept is not None:
+            refuse_not_finite(self._port, executor, kept, result, args=args, kwargs=kwargs, trains=self.trains)
+        self._finish_call(executor, result, seconds)
         return result
+
+    def _bring_up_to_date(self, executor: Any) -> None:
+        """Take the device, with the weights as the host has them if somebody wrote to those."""
+        self._take_device()
+        writes = self._host_writes
+        if writes is not None and writes.notice() and executor.isAttachedToDevice():
+            executor.copyWeightsToDevice()
+            self.record.bytes_to_device += self._weight_bytes
+
+    def keep_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KeptCall:
+        """Keep what a search for NaN needs of a call that is about to run; raises as the call would."""
+        self._bring_up_to_date(self.executor)
+        try:
+            return keep_call(self._port, self.executor, args, kwargs)
+        except Exception as error:
+            self._raise_explained(error, args, kwargs)
+
+    def find_nan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Optional[NotFinite]:
+        """Return the first value of a call that would not be finite, or None; the step is compiled if it is not."""
+        self.compile(args, kwargs)
+        return search_call(self._port, self.keep_call(args, kwargs), args, kwargs, trains=self.trains)
 
     def _finish_call(self, executor: Any, result: Any, seconds: float) -> None:
         """End a call: count it; what it trained and wrote is no news from the host."""

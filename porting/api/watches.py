@@ -342,6 +342,8 @@ def _say_not_finite(record: ExecutorRecord, findings: PortFindings, message: str
             place=caller_place(),
             notes=notes,
             help=(
+                "`ported.find_nan(batch)` names module, operator and line where it begins, from the weights before; "
+                "`PortOptions(debug_nan=True)` stops the training there",
                 "try a lower learning rate, or clip: `to_ipu(..., max_grad_norm=1.0)`",
                 "look for `log` and `sqrt` of zero, for divisions by zero, and for such values in the batch",
                 "a micro-batch with no label that counts has no mean loss: let the sizes divide the dataset",

@@ -42,6 +42,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "memory": Verb("porting.cli.memory", "say whether a step fits into an IPU's memory, and what helps"),
         "recipe": Verb("porting.cli.recipe", "list, show, run, check, copy and begin step-by-step ports"),
         "run": Verb("porting.cli.run", "run a program written for PopTorch, on IPUs or on the simulator"),
+        "trace": Verb("porting.cli.trace", "write a timeline of training calls: loader, transfers, operators"),
     }
 )
 """Every verb of the command; the modules are loaded on use."""

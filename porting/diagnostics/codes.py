@@ -79,6 +79,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("L006", "label-not-found", "the label is not among the arguments of the call"),
     ("L007", "wrong-output-count", "the model returns another number of values than the loss takes"),
     ("L008", "not-finite", "a loss or an output is not finite", "warning"),
+    ("L009", "first-not-finite", "a value of the call stops being finite"),
     ("C001", "host-read", "`forward` reads a tensor's value on the host"),
     ("C002", "data-dependent-shape", "a shape depends on the values of the data"),
     ("C003", "cpu-tensor-in-forward", "a CPU tensor meets device tensors in `forward`"),

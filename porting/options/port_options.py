@@ -114,6 +114,9 @@ class PortOptions:
     there are none, nor is an operator computed by others (C025). `strict` makes an error of each operator that would
     run on the host (C024).
 
+    `debug_nan` looks behind every call if the loss, a weight or the optimizer's state is still finite, and else raises
+    L009 with the module, the operator and the line where it began. It copies the device's state before each call.
+
     >>> options = PortOptions(micro_batch=4, accumulation=8, replicas=2, device_iterations=3)
     >>> options.samples_per_step, options.samples_per_call, options.micro_batches_per_call
     (64, 192, 48)
@@ -169,6 +172,7 @@ class PortOptions:
         (), "a list of names of remedies, or of 'all', each once", _are_names
     )
     strict: bool = _make_switch(default=False)
+    debug_nan: bool = _make_switch(default=False)
 
     def __post_init__(self) -> None:
         """Check every value and name all that are wrong at once."""

@@ -176,6 +176,14 @@ def test_the_report_has_the_finding_and_the_call():
 
     assert ported.report().first_call_not_finite == 1
     assert "the loss is -inf in step 1" in str(ported.report())
+    assert "not finite  since step 1; `ported.find_nan(batch)`" in str(ported.report())
+
+
+def test_a_finite_training_has_no_such_line():
+    ported = make_ported()
+    ported(*GOOD)
+
+    assert "not finite" not in str(ported.report())
 
 
 def test_a_call_of_several_steps_names_them():

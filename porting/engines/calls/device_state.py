@@ -80,6 +80,33 @@ class DeviceState:
             parts=parts,
         )
 
+    def copy_for(self, graph: StepGraph) -> DeviceState:
+        """Return a copy that shares constants at most with this state, in the order of memory that `graph` wants."""
+        copied = DeviceState.for_graph(graph, replicas=len(self.buffers), groups=self.groups)
+        copied.slots = {name: {} for name in self.slots}
+        copied.write_back(self)
+        return copied
+
+    def write_back(self, other: DeviceState) -> None:
+        """Take the values of `other`, a state of the same step, in place; state of the optimizer that it lacks goes."""
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(other.parameters[name])
+            for buffers, others in zip(self.buffers, other.buffers):
+                for name, buffer in buffers.items():
+                    buffer.copy_(others[name])
+            for name in self.slots.keys() - other.slots.keys():
+                del self.slots[name]
+            for name, slots in other.slots.items():
+                _write_slots(self.slots.setdefault(name, {}), slots)
+        self.rng_state = None if other.rng_state is None else other.rng_state.clone()
+        factor = other.loss_scale_factor
+        if self.loss_scale_factor is None or factor is None:
+            self.loss_scale_factor = None if factor is None else factor.clone()
+        else:
+            self.loss_scale_factor.copy_(factor)
+        self.final_loss_scale = other.final_loss_scale
+
     @property
     def names(self) -> List[str]:
         """The names of all parameters and buffers, as the host has them."""
@@ -171,6 +198,16 @@ class DeviceState:
                 tensors.extend(buffers.values())
             self._storages = frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors)
         return self._storages
+
+
+def _write_slots(slots: Dict[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> None:
+    for name in slots.keys() - others.keys():
+        del slots[name]
+    for name, value in others.items():
+        if name in slots:
+            slots[name].copy_(value)
+        else:
+            slots[name] = value.detach().clone()
 
 
 def _make_zeros_like(tensor: torch.Tensor) -> torch.Tensor:

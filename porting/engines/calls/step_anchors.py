@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 import torch
 
 from .call_plan import CallPlan, MicroBatch, OutputCollector
 from .device_state import DeviceState
 
-__all__ = ["StepObserver", "StepValue"]
+__all__ = ["StepObserver", "StepValue", "StepWatcher"]
+
+
+class StepWatcher(Protocol):
+    """What the replay engine tells of the passes of each micro-batch, and of each update."""
+
+    def after_forward(self, results: Sequence[torch.Tensor], state: DeviceState, micro_batch: MicroBatch) -> None:
+        """Look at the results of a micro-batch's forward pass: the outputs, then the loss if there is one."""
+
+    def during_backward(self, backward: Callable[[], None], state: DeviceState, micro_batch: MicroBatch) -> None:
+        """Run the backward pass of a micro-batch."""
+
+    def after_update(self, state: DeviceState) -> None:
+        """Look at the state behind an optimizer step."""
 
 
 class StepValue(NamedTuple):
@@ -41,6 +54,9 @@ class StepObserver:
         self._scale = plan.backward_scale
         self._collector = OutputCollector(plan)
         self._micro_batches: List[Tuple[MicroBatch, List[Optional[torch.Tensor]]]] = []
+
+    def after_forward(self, results: Sequence[torch.Tensor], state: DeviceState, micro_batch: MicroBatch) -> None:
+        """Take nothing: all that is wanted arises later."""
 
     def during_backward(self, backward: Callable[[], None], state: DeviceState, micro_batch: MicroBatch) -> None:
         """Run the backward pass of a micro-batch, keeping its gradients apart.

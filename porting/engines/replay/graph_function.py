@@ -13,9 +13,12 @@ import torch
 
 from ...capture.subgraphs import Body
 from ...diagnostics import Place
-from .direct_calls import find_direct_call
+from .direct_calls import Call, find_direct_call
 
-__all__ = ["GraphFunction"]
+__all__ = ["GraphFunction", "WatchOperator"]
+
+WatchOperator = Callable[[torch.fx.Node, Call], Callable[..., Any]]
+"""Returns what is called for a node instead of its call's function, with the same arguments."""
 
 # tracebacks find the text by the file's name, so no two graphs may share one
 _numbers = itertools.count()
@@ -25,11 +28,13 @@ class GraphFunction:
     """`graph` as a function of its placeholders that returns the tuple of its outputs.
 
     Operators are bound to short names when the function is made, so that a call looks nothing up, and intermediate
-    values are let go after their last use. The bodies of loops and branches are functions of their own.
+    values are let go after their last use. The bodies of loops and branches are functions of their own. With `watch`
+    each operator is called through what that returns for it.
     """
 
-    def __init__(self, graph: torch.fx.Graph) -> None:
+    def __init__(self, graph: torch.fx.Graph, *, watch: Optional[WatchOperator] = None) -> None:
         """Write and compile the source; no value is computed."""
+        self._watch = watch
         self._names: Dict[str, Any] = {}
         self._taken = {node.name for node in graph.nodes}
         self._counter = itertools.count()
@@ -68,7 +73,10 @@ class GraphFunction:
         self._lines.append((f"def forward({', '.join(parameters)}):", None))
         for node in graph.nodes:
             if node.op == "call_function":
-                function, args, kwargs = find_direct_call(node)
+                direct = find_direct_call(node)
+                function, args, kwargs = direct
+                if self._watch is not None:
+                    function = self._watch(node, direct)
                 arguments = [self._write_expression(argument) for argument in args]
                 arguments += [f"{name}={self._write_expression(value)}" for name, value in kwargs.items()]
                 call = f"    {node.name} = {self._bind_name(function)}({', '.join(arguments)})"
@@ -90,7 +98,7 @@ class GraphFunction:
         if is_plain or (isinstance(value, float) and math.isfinite(value)):
             return repr(value)
         if isinstance(value, Body):
-            self._bodies.append(GraphFunction(value.graph))
+            self._bodies.append(GraphFunction(value.graph, watch=self._watch))
             return self._bind_name(self._bodies[-1].call)
         return self._bind_name(value)
 

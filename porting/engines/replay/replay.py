@@ -27,10 +27,10 @@ from ..calls.call_plan import (
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, GroupSettings, Variant
 from ..calls.guards import draw_from_stream_of, shut_out_host_modes
-from ..calls.step_anchors import StepObserver
+from ..calls.step_anchors import StepWatcher
 from ..update.updates import adapt_loss_scaling, apply_update
 from .batched_micro_batches import BatchedMicroBatches
-from .graph_function import GraphFunction
+from .graph_function import GraphFunction, WatchOperator
 
 __all__ = ["FloatingPointChecks", "ReplayExecutable", "build_replay"]
 
@@ -55,14 +55,18 @@ class ReplayExecutable:
         graph: StepGraph,
         variant: Variant = Variant(),  # noqa: B008 - frozen
         *,
-        observer: Optional[StepObserver] = None,
+        observer: Optional[StepWatcher] = None,
+        watch_operator: Optional[WatchOperator] = None,
     ) -> None:
-        """Generate the function of `graph`; no value is computed. `observer` is told of each training step.
+        """Generate the function of `graph`; no value is computed.
+
+        `observer` is told of each pass and each update, and an operator is called through what `watch_operator` returns
+        for it.
 
         With the variant's `fused_update` weights differ from eager's in the last bits.
         """
         self.graph = graph
-        self._function = GraphFunction(graph.graph)
+        self._function = GraphFunction(graph.graph, watch=watch_operator)
         self._num_outputs = len(graph.outputs)
         self._trains = graph.has_loss and graph.loss_has_gradient
         self._is_random = graph.is_random
@@ -231,6 +235,8 @@ class ReplayExecutable:
     ) -> List[torch.Tensor]:
         """Run forward, and backward if there is one; return the outputs and the inputs that were written to."""
         results = self._function.call(*state.find_arguments(micro_batch.replica), *batch, *state.constants)
+        if self._observer is not None:
+            self._observer.after_forward(results, state, micro_batch)
         if self._trains:
             if self._observer is None:
                 self._run_backward(results[-1], scaling)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from time import perf_counter
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -205,15 +205,8 @@ class DeviceSession:
 
     def run(self, bound: BoundArguments) -> Any:
         """Run one call, nest the outputs as `forward` did; `poptorch.Error` for arguments unlike the compiled ones."""
-        compiled, signature = self.require_compiled(), self.signature
-        assert signature is not None
-        entered = perf_counter()
-        signature.check(bound)
-        hosts = bound.list_tensors(like=signature.arguments)
-        inputs = [self._convert_input(tensor) for tensor in hosts]
-        synced = self.optimizer.synced
-        if synced is not None and synced.ipu_state_is_dirty:
-            self._upload_optimizer_state()
+        compiled, entered = self.require_compiled(), perf_counter()
+        hosts, inputs = self.prepare(bound)
         if trouble.injections:
             trouble.strike(trouble.Moment.CALL, training=self.is_training, subject=self)
         anchors = compiled.anchors
@@ -231,6 +224,18 @@ class DeviceSession:
         if self._logs_cycles:
             cpp_log("info", f"Total number of IPU cycles: {count_cycles(self.call_times, self.options)}")
         return outputs
+
+    def prepare(self, bound: BoundArguments) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
+        """Return the tensors of `bound`, on the host and as the device gets them; the optimizer is up to date then."""
+        signature = self.signature
+        assert signature is not None
+        signature.check(bound)
+        hosts = bound.list_tensors(like=signature.arguments)
+        inputs = [self._convert_input(tensor) for tensor in hosts]
+        synced = self.optimizer.synced
+        if synced is not None and synced.ipu_state_is_dirty:
+            self._upload_optimizer_state()
+        return hosts, inputs
 
     def _run_program(self, compiled: CompiledModel, inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
         """Run the program, and note what is newer on the device then."""

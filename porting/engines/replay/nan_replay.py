@@ -1,0 +1,198 @@
+"""The search for the first value that is not finite in a captured step: a rehearsal is replayed and looked at."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+
+from ...capture import StepGraph
+from ...nan_search import (
+    GradientRecords,
+    NotFinite,
+    OperatorRecords,
+    ValueRange,
+    WatchedOperator,
+    is_not_finite,
+    measure_range,
+)
+from ..calls.call_plan import MicroBatch
+from ..calls.device_state import DeviceState
+from ..calls.rehearsal import Rehearsal
+from .direct_calls import Call
+from .operator_watch import OperandNames, describe_operator, list_leaves
+from .replay import ReplayExecutable
+
+__all__ = ["find_not_finite"]
+
+# of an optimizer, what a fault in its update may be due to
+_SETTINGS = ("learning_rate", "eps", "weight_decay", "momentum", "beta1", "beta2", "alpha", "loss_scaling")
+
+
+def find_not_finite(rehearsal: Rehearsal) -> Optional[NotFinite]:
+    """Replay the call and return the first value of it that is not finite, or None; the rehearsal is used up.
+
+    Forward passes are looked at first, each from its loss backwards, then gradients, then what the update makes. An
+    output that is not finite counts where nothing else is wrong.
+    """
+    search = _Search(rehearsal)
+    executable = ReplayExecutable(rehearsal.graph, observer=search, watch_operator=search.watch_operator)
+    try:
+        executable.run(
+            rehearsal.state,
+            rehearsal.inputs,
+            rehearsal.plan,
+            groups=rehearsal.groups,
+            group_names=rehearsal.group_names,
+        )
+    except _FoundError as found:
+        return found.fault
+    return search.output_fault
+
+
+class _FoundError(Exception):
+    """Ends the replay: the fault is found."""
+
+    def __init__(self, fault: NotFinite) -> None:
+        super().__init__(fault)
+        self.fault = fault
+
+
+class _Search:
+    """Watches the operators, the backward passes and the updates of one replay."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self.output_fault: Optional[NotFinite] = None
+        self._graph: StepGraph = rehearsal.graph
+        self._rehearsal = rehearsal
+        self._names = OperandNames(rehearsal.graph)
+        self._is_forward = True
+        self._step, self._micro_batch = 1, 0
+        self._begin_micro_batch()
+        self._gradients: Dict[str, ValueRange] = {}
+        self._before = _measure_state(rehearsal.state)
+        # what is so already, and of no use to the step, is not the step's fault
+        self._known = {key for key, value in self._before.items() if not value.is_finite}
+
+    # -- forward -------------------------------------------------------------------------------------------------------
+
+    def watch_operator(self, node: torch.fx.Node, call: Call) -> Callable[..., Any]:
+        """Return a function that calls the operator and looks at what goes in and comes out."""
+        operator, operands, function = describe_operator(node), self._names.of(call), call.function
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if not self._is_forward:
+                return function(*args, **kwargs)
+            inputs = operands.pair(args, kwargs)
+            versions = [value.tensor._version for value in inputs]
+            ranges = self._operators.begin(inputs)
+            results = function(*args, **kwargs)
+            tensors = [leaf for leaf in list_leaves(results) if isinstance(leaf, torch.Tensor)]
+            named = [(node.name, tensor) for tensor in tensors]
+            # BatchNorm writes its statistics without saying so
+            named += [
+                (value.name, value.tensor)
+                for value, version in zip(inputs, versions)
+                if value.kind == "buffer" or value.tensor._version != version
+            ]
+            self._operators.end(operator, inputs, ranges, named, names_infinity=operands.names_infinity)
+            self._derivatives.take_over(operator, ranges, tensors)
+            return results
+
+        return run
+
+    def after_forward(self, results: Sequence[torch.Tensor], state: DeviceState, micro_batch: MicroBatch) -> None:
+        """End the search with what made the loss, or a buffer that the pass has written, not finite."""
+        self._micro_batch += 1
+        graph = self._graph
+        if graph.has_loss:
+            self._end_with(self._operators.find("loss", results[-1]))
+        for name in sorted(graph.mutated_buffers):
+            if ("buffer", name) not in self._known:
+                self._end_with(self._operators.find(name, state.buffers[micro_batch.replica][name]))
+        for index, result in enumerate(results[: len(graph.outputs)]):
+            fault = self._operators.find(f"output {index}", result, allows_meant=True)
+            if fault is not None and self.output_fault is None:
+                self.output_fault = self._count(fault)
+        if not (graph.has_loss and graph.loss_has_gradient):
+            self._begin_micro_batch()
+
+    def _begin_micro_batch(self) -> None:
+        self._operators, self._derivatives = OperatorRecords(), GradientRecords()
+
+    def _count(self, fault: NotFinite) -> NotFinite:
+        return fault.replace(step=self._step, micro_batch=self._micro_batch)
+
+    def _end_with(self, fault: Optional[NotFinite]) -> None:
+        if fault is not None:
+            raise _FoundError(self._count(fault))
+
+    # -- backward ------------------------------------------------------------------------------------------------------
+
+    def during_backward(self, backward: Callable[[], None], state: DeviceState, micro_batch: MicroBatch) -> None:
+        """Run the backward pass, and end the search with what made a gradient not finite."""
+        self._is_forward = False
+        try:
+            backward()
+        finally:
+            self._is_forward = True
+        for name, parameter in state.parameters.items():
+            self._end_with(self._derivatives.find(name, parameter))
+            if parameter.grad is not None:
+                self._gradients[name] = measure_range("gradient", parameter.grad)
+        self._begin_micro_batch()
+
+    # -- update --------------------------------------------------------------------------------------------------------
+
+    def after_update(self, state: DeviceState) -> None:
+        """End the search with a weight, or state of the optimizer, that an update of finite gradients made not finite.
+
+        Weights come first: what the optimizer keeps is between them and the gradients.
+        """
+        after = _measure_state(state)
+        faulty = [key for key, value in after.items() if not value.is_finite and key not in self._known]
+        if faulty:
+            self._end_with(self._describe_update(faulty[0], after[faulty[0]]))
+        self._before, self._gradients = after, {}
+        self._step, self._micro_batch = self._step + 1, 0
+
+    def _describe_update(self, key: Tuple[str, str], result: ValueRange) -> NotFinite:
+        kind, name = key
+        parameter = name if kind == "parameter" else kind
+        settings = next(
+            (of for of, names in zip(self._rehearsal.groups, self._rehearsal.group_names) if parameter in names), None
+        )
+        inputs = [self._before[("parameter", parameter)]]
+        inputs += [self._gradients[parameter]] if parameter in self._gradients else []
+        inputs += [value for (of, _slot), value in self._before.items() if of == parameter]
+        optimizer = "the optimizer" if settings is None else settings.kind.name
+        numbers = [f"{word} {getattr(settings, word):g}" for word in _SETTINGS if settings is not None]
+        stale = [value.name for value in inputs if not value.is_finite]
+        word = "NaN" if result.num_nan else "infinity"
+        return NotFinite(
+            phase="update",
+            message=f"the update of `{parameter}` by {optimizer} makes {word}"
+            + (f" of {stale[0]}, which was not finite before" if stale else " of finite weights and gradients"),
+            operator=WatchedOperator(optimizer, parameter.rpartition(".")[0]),
+            name=parameter,
+            inputs=tuple(inputs),
+            result=result,
+            notes=(f"settings: {', '.join(numbers)}",) if numbers else (),
+            help=("lower the learning rate, and give the optimizer an `eps` above zero",),
+        )
+
+
+def _measure_state(state: DeviceState) -> Dict[Tuple[str, str], ValueRange]:
+    """Measure weights, as ("parameter", name), and the optimizer's state, as (parameter, slot)."""
+    tensors: List[Tuple[Tuple[str, str], str, torch.Tensor]] = [
+        (("parameter", name), f"weight {name}", tensor) for name, tensor in state.parameters.items()
+    ]
+    for name, slots in state.slots.items():
+        tensors += [((name, slot), f"{slot} of {name}", tensor) for slot, tensor in slots.items()]
+    measured = {key: measure_range(name, tensor) for key, name, tensor in tensors}
+    buffers = itertools.chain.from_iterable(of_replica.items() for of_replica in state.buffers[:1])
+    measured.update(
+        (("buffer", name), measure_range(name, tensor)) for name, tensor in buffers if is_not_finite(tensor)
+    )
+    return measured

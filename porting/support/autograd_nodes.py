@@ -1,0 +1,43 @@
+"""autograd's nodes, told apart by the operator of `forward` that made them."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, Iterator, List
+
+__all__ = ["NewNodes", "is_leaf_node"]
+
+
+class NewNodes:
+    """Finds the nodes that have come since the last look; it keeps them, so that none is taken for another.
+
+    >>> import torch
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> nodes = NewNodes()
+    >>> [node.name() for node in nodes.take([x * 2])]
+    ['MulBackward0', 'torch::autograd::AccumulateGrad']
+    >>> nodes.take([x])
+    []
+    """
+
+    def __init__(self) -> None:
+        self._known: Dict[Any, None] = {}
+
+    def take(self, results: Iterable[Any]) -> List[Any]:
+        """Return the new nodes that lead to `results`, tensors that an operator has returned."""
+        found: List[Any] = []
+        waiting = [result.grad_fn for result in results if result.grad_fn is not None]
+        while waiting:
+            node = waiting.pop()
+            if node not in self._known:
+                self._known[node] = None
+                found.append(node)
+                waiting += [following for following, _slot in node.next_functions if following is not None]
+        return found
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._known)
+
+
+def is_leaf_node(node: Any) -> bool:
+    """Tell whether a node is a parameter's own, which only adds up what it gets."""
+    return hasattr(node, "variable")
