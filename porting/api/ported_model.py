@@ -238,7 +238,7 @@ class PortedModel(FixedModule):
         args, kwargs = make_call_arguments(batch)
         self.compile(*args, **kwargs)
         if not self.training:
-            return self._evaluator(args, kwargs).find_nan(args, kwargs)
+            return self._find_evaluator(args, kwargs).find_nan(args, kwargs)
         self._optimizer.sync(self._send_settings)
         return self._runners.select_training(args, kwargs).find_nan(args, kwargs)
 

@@ -114,19 +114,19 @@ class _Search:
         for index, result in enumerate(results[: len(graph.outputs)]):
             fault = self._operators.find(f"output {index}", result, allows_meant=True)
             if fault is not None and self.output_fault is None:
-                self.output_fault = self._count(fault)
+                self.output_fault = self._count_step(fault)
         if not (graph.has_loss and graph.loss_has_gradient):
             self._begin_micro_batch()
 
     def _begin_micro_batch(self) -> None:
         self._operators, self._derivatives = OperatorRecords(), GradientRecords()
 
-    def _count(self, fault: NotFinite) -> NotFinite:
+    def _count_step(self, fault: NotFinite) -> NotFinite:
         return fault.replace(step=self._step, micro_batch=self._micro_batch)
 
     def _end_with(self, fault: Optional[NotFinite]) -> None:
         if fault is not None:
-            raise _FoundError(self._count(fault))
+            raise _FoundError(self._count_step(fault))
 
     # -- backward ------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What goes into an operator of a replayed graph, with the names that the user knows."""
+"""`OperandNames`: the values that go into an operator of a replayed graph, by the names that the user knows."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class OperandNames:
         """Return the operands of a call whose arguments are nodes."""
         leaves = list(list_leaves((call.args, tuple(call.kwargs.values()))))
         infinite = any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves)
-        return NodeOperands(tuple(map(self._label, leaves)), infinite)
+        return NodeOperands(tuple(map(self._name_leaf, leaves)), infinite)
 
-    def _label(self, leaf: Any) -> Tuple[str, str]:
+    def _name_leaf(self, leaf: Any) -> Tuple[str, str]:
         if not isinstance(leaf, torch.fx.Node):
             return ("", "")
         return self._entering.get(leaf, (leaf.name, ""))

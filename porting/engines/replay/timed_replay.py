@@ -73,7 +73,7 @@ class _Clock:
             start = perf_counter()
             results = function(*args, **kwargs)
             if self._is_forward:
-                self._add("forward", operator.name, start, perf_counter(), operator)
+                self._add_span("forward", operator.name, start, perf_counter(), operator)
                 tensors = [leaf for leaf in list_leaves(results) if isinstance(leaf, torch.Tensor)]
                 for new in self._nodes.take(tensors):
                     if not is_leaf_node(new):
@@ -89,12 +89,12 @@ class _Clock:
             starts["at"] = perf_counter()
 
         def end(_outgoing: Any, _incoming: Any) -> None:
-            self._add("backward", f"{operator.name} ({node.name()})", starts["at"], perf_counter(), operator)
+            self._add_span("backward", f"{operator.name} ({node.name()})", starts["at"], perf_counter(), operator)
 
         node.register_prehook(begin)
         node.register_hook(end)
 
-    def _add(self, phase: str, name: str, start: float, end: float, operator: Any = None) -> None:
+    def _add_span(self, phase: str, name: str, start: float, end: float, operator: Any = None) -> None:
         self.spans.append(
             TimedSpan(
                 phase=phase,
@@ -109,7 +109,7 @@ class _Clock:
 
     def _end_phase(self, phase: str) -> None:
         now = perf_counter()
-        self._add(phase, phase, self._mark, now)
+        self._add_span(phase, phase, self._mark, now)
         self._mark = now
 
     def after_forward(self, results: Sequence[torch.Tensor], state: DeviceState, micro_batch: MicroBatch) -> None:
