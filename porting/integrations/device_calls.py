@@ -21,11 +21,11 @@ from ..diagnostics import BatchError, DeviceError, OptionError, caller_place
 from ..options import PortOptions
 from ..structure import flatten_tensors, outline
 
-__all__ = ["DeviceCalls", "is_ported"]
+__all__ = ["MAX_SHAPES", "DeviceCalls", "is_ported"]
 
 _logger = logging.getLogger("porting")
 
-_MAX_SHAPES = 32
+MAX_SHAPES = 32
 
 _ALONE = "pass the module inside, `model.module`: one process drives one device"
 _WRAPPERS = {
@@ -63,7 +63,7 @@ class DeviceCalls:
         options: Optional[PortOptions] = None,
         device: str = "auto",
         modules: Sequence[str] = (),
-        max_shapes: int = _MAX_SHAPES,
+        max_shapes: int = MAX_SHAPES,
     ) -> None:
         """Change nothing yet; `install` or `active` does."""
         _refuse_wrappers(model)
@@ -269,6 +269,6 @@ def _make_shapes_error(name: str, num_shapes: int) -> BatchError:
         notes="each shape is compiled on its own, which takes minutes on an IPU",
         help=(
             "let the batches have few shapes: pad sequences to one length, and pass `drop_last=True` to the loader",
-            "or raise `max_shapes`",
+            "or raise `max_shapes`, which goes to `DeviceCalls`",
         ),
     )

@@ -17,7 +17,7 @@ from torch import nn
 from ..api import RunReport
 from ..diagnostics import OptionError, require_extra
 from ..options import PortOptions
-from .device_calls import DeviceCalls
+from .device_calls import MAX_SHAPES, DeviceCalls
 
 __all__ = ["make_strategy"]
 
@@ -33,7 +33,7 @@ def make_strategy(
     *,
     device: str = "auto",
     modules: Sequence[str] = (),
-    max_shapes: Optional[int] = None,
+    max_shapes: int = MAX_SHAPES,
     package: Optional[str] = None,
 ) -> Any:
     """Return a strategy for `Trainer(strategy=...)` that runs the modules of a LightningModule on the device.
@@ -49,9 +49,7 @@ def make_strategy(
     strategies = require_extra(
         f"{package}.strategies", extra="lightning", message=f"a strategy of Lightning needs `{package}`"
     )
-    settings: Dict[str, Any] = {"options": options, "device": device, "modules": modules}
-    if max_shapes is not None:
-        settings["max_shapes"] = max_shapes
+    settings: Dict[str, Any] = {"options": options, "device": device, "modules": modules, "max_shapes": max_shapes}
     return _define_class(strategies.SingleDeviceStrategy)(functools.partial(DeviceCalls, **settings))
 
 

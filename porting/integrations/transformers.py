@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from ..diagnostics import BatchError, OptionError, require_extra
 from ..options import PortOptions
-from .device_calls import DeviceCalls
+from .device_calls import MAX_SHAPES, DeviceCalls
 
 __all__ = ["FixedLength", "Seq2SeqTrainer", "Trainer"]
 
@@ -38,6 +38,7 @@ _REFUSED = {
     "bf16_full_eval": _PRECISION,
     "torch_compile": "leave it out: the model is compiled for the device",
     "gradient_checkpointing": "leave it out: it recomputes on the host what the device computes",
+    "neftune_noise_alpha": "leave it out: its noise depends on a number that is read from the batch",
     "use_liger_kernel": "leave it out: its kernels are for GPUs",
     "deepspeed": _ONE,
     "fsdp": _ONE,
@@ -57,6 +58,7 @@ class _OnDevice:
         port_options: Optional[PortOptions] = None,
         device: str = "auto",
         modules: Sequence[str] = (),
+        max_shapes: int = MAX_SHAPES,
         **kwargs: Any,
     ) -> None:
         """Take the library's arguments, and those of `DeviceCalls`.
@@ -66,6 +68,7 @@ class _OnDevice:
         super().__init__(*args, **kwargs)
         _refuse_arguments(self.args)
         self._settings: Dict[str, Any] = {"options": port_options, "device": device, "modules": modules}
+        self._settings["max_shapes"] = max_shapes
         self._calls: Any = None
 
     @property

@@ -159,7 +159,53 @@ class Tuned(Recorded):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
+class Noisy(Recorded):
+    """Dropout in two forms, a sample of a distribution, and a norm that counts its calls in buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Dropout2d(), nn.Flatten(), nn.ReLU())
+        self.mean, self.spread = nn.Linear(64, 4), nn.Linear(64, 4)
+        self.decoder = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 36))
+
+    def forward(self, x):
+        h = F.dropout(self.encoder(x), 0.1, training=self.training)
+        mean, spread = self.mean(h), self.spread(h).exp()
+        return self.decoder(mean + spread * torch.randn_like(mean))
+
+    def training_step(self, batch, batch_idx):
+        return self.record(F.mse_loss(self(batch[0]), batch[0].flatten(1)))
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=1e-2, fused=True)
+
+
+class Wasserstein(Recorded):
+    """A critic whose weights are clamped behind torch's back."""
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.generator, self.critic = nn.Linear(4, 36), nn.Linear(36, 1)
+
+    def training_step(self, batch):
+        critic, generator = self.optimizers()
+        z = torch.randn(len(batch[0]), 4)
+        for optimizer, sign in ((critic, 1), (generator, -1)):
+            loss = sign * (self.critic(self.generator(z)).mean() - self.critic(batch[0].flatten(1)).mean())
+            self.record(loss)
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+            for parameter in self.critic.parameters():
+                parameter.data.clamp_(-0.01, 0.01)
+
+    def configure_optimizers(self):
+        return [torch.optim.RMSprop(part.parameters(), lr=5e-3) for part in (self.critic, self.generator)]
+
+
 def make_modules(package: str) -> Any:
     """Return the classes above by name, made LightningModules of the package."""
     base = importlib.import_module(package).LightningModule
-    return {kind.__name__: type(kind.__name__, (kind, base), {}) for kind in (Classifier, AutoEncoder, Gan, Tuned)}
+    kinds = (Classifier, AutoEncoder, Gan, Tuned, Noisy, Wasserstein)
+    return {kind.__name__: type(kind.__name__, (kind, base), {}) for kind in kinds}

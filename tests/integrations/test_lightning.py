@@ -53,7 +53,8 @@ def on_device(package, **settings):
     return make_strategy(device="sim", package=package, **settings)
 
 
-@pytest.mark.parametrize("kind", ["Classifier", "AutoEncoder", "Gan", "Tuned"])
+@pytest.mark.filterwarnings(r"ignore:warning\[C021\]")
+@pytest.mark.parametrize("kind", ["Classifier", "AutoEncoder", "Gan", "Tuned", "Noisy", "Wasserstein"])
 def test_twenty_steps_of_a_public_module_are_those_on_the_cpu(kind, package):
     strategy = on_device(package)
 
