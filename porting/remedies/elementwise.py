@@ -83,6 +83,11 @@ def _kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> 
     return make(found if keepdim else [part.squeeze(dim) for part in found])
 
 
+def _topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    # an order that nobody asked for may be any
+    return Fallback if sorted else torch.topk(x, k, dim, largest, sorted=True)
+
+
 def _nanmean(x: torch.Tensor, dim: Any = None, keepdim: bool = False) -> torch.Tensor:
     dims = list(range(x.dim())) if dim is None else dim
     is_missing = torch.isnan(x)
@@ -104,6 +109,7 @@ _COMPUTED: Any = {
     "aminmax": _aminmax,
     "kthvalue": _kthvalue,
     "nanmean": _nanmean,
+    "topk": _topk,
 }
 
 SUBSTITUTES = (

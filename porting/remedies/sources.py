@@ -83,7 +83,7 @@ def _compile_edited(function: FunctionType, edits: Tuple[Edit, ...]) -> CodeType
         source = source.replace(edit.old, edit.new)
     tree = ast.parse(textwrap.dedent(source))
     definition: Any = tree.body[0]
-    definition.decorator_list = []
+    definition.decorator_list.clear()
     ast.increment_lineno(tree, first - 1)
     _indent(tree, len(lines[0]) - len(lines[0].lstrip()))
     # free variables, as `__class__` of `super()`, are found where the definition is inside a function that has them
@@ -98,11 +98,10 @@ def _compile_edited(function: FunctionType, edits: Tuple[Edit, ...]) -> CodeType
 
 def _indent(tree: ast.Module, columns: int) -> None:
     """Move all columns to where they are in the file."""
-    node: Any
     for node in ast.walk(tree):
-        if hasattr(node, "col_offset"):
-            node.col_offset += columns
-            node.end_col_offset += columns
+        for name in ("col_offset", "end_col_offset"):
+            if hasattr(node, name):
+                setattr(node, name, getattr(node, name) + columns)
 
 
 def _enclose(definition: Any, names: Iterable[str]) -> ast.Module:

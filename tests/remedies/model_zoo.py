@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field
-from typing import Any, Dict
+from typing import Any, Dict, Tuple
 
 import torch
 from torch import nn
@@ -73,6 +73,7 @@ class Entry:
     name: str
     settings: Dict[str, Any] = field(default_factory=dict)
     ends: bool = False
+    separators: Tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -111,6 +112,8 @@ def make_batch(entry: Entry, model: Any) -> Dict[str, torch.Tensor]:
         batch["input_ids"] = torch.randint(3, 90, shape, generator=drawn)
         if entry.ends:
             batch["input_ids"][..., -1] = 2
+        for place in entry.separators:
+            batch["input_ids"][..., place] = 2
         if "attention_mask" in names:
             batch["attention_mask"] = torch.ones(shape, dtype=torch.int64)
         if "attention_mask" in names and not entry.ends:

@@ -37,6 +37,7 @@ FUNCTIONS: Dict[str, Compute] = {
     "dist": lambda x: torch.dist(x, 2 * x),
     "aminmax": lambda x: torch.aminmax(x, dim=1)[0] + torch.aminmax(x, dim=1)[1],
     "kthvalue": lambda x: torch.kthvalue(x, 2, dim=1)[0],
+    "topk without order": lambda x: torch.topk(x, 3, sorted=False)[0].square(),
     "nanmean": lambda x: torch.nanmean(x, dim=1),
     "repeat_interleave": lambda x: x.repeat_interleave(2, dim=1) * 2,
     "repeat_interleave of all": lambda x: torch.repeat_interleave(x, 3),

@@ -43,6 +43,7 @@ ALSO_REMEDIED = [
     Entry("FlaubertForTokenClassification"),
     Entry("LEDForConditionalGeneration", {"attention_window": [8, 8], "max_encoder_position_embeddings": 64}),
     Entry("LongformerForMaskedLM", {"attention_window": [8, 8]}),
+    Entry("LongformerForQuestionAnswering", {"attention_window": [8, 8], "sep_token_id": 2}, separators=(3, 6, 9)),
     Entry("MBartForSequenceClassification", ends=True),
     Entry("MT5ForSequenceClassification", ends=True),
     Entry("SwitchTransformersForConditionalGeneration", {"num_experts": 2, "decoder_start_token_id": 0, **SPARSE}),
