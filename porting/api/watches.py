@@ -350,7 +350,7 @@ def _say_not_finite(record: ExecutorRecord, findings: PortFindings, message: str
             place=caller_place(),
             notes=notes,
             help=(
-                "`ported.find_nan(batch)` names the module, operator and line where it begins, from the weights before; "
+                "find the module, operator and line with `ported.find_nan(batch)`, from the weights before this call; "
                 "`PortOptions(debug_nan=True)` stops the training there",
                 "try a lower learning rate, or clip: `to_ipu(..., max_grad_norm=1.0)`",
                 "look for `log` and `sqrt` of zero, for divisions by zero, and for such values in the batch",
