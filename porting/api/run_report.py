@@ -208,18 +208,20 @@ class RunReport:
         return [f"not finite  since {since}; `ported.find_nan(batch)` names the operator and the line"]
 
     def _divide_time(self) -> List[str]:
-        """Return a table of where the time of the calls went; no line while nothing is known of it."""
-        called = [record for record in self.executors if record.run_seconds is not None]
-        if not called:
-            return []
-        header = ("seconds", "loader", "host to device", "run", "device to host", "Python")
-        rows = []
-        for record in called:
-            loader = self.loader_seconds if record.name == "training" else None
-            parts = (record.host_to_device_seconds, record.run_seconds, record.device_to_host_seconds)
-            numbers = ("-" if part is None else f"{part:.3f}" for part in (loader, *parts, record.python_seconds))
-            rows.append((record.name, *numbers))
-        return ["", *align_columns([header, *rows])]
+        """Say in a line for each executor where the time of its calls went, as far as it is known."""
+        lines = []
+        for record in self.executors:
+            parts = [
+                ("loader", self.loader_seconds if record.name == "training" else None),
+                ("host to device", record.host_to_device_seconds),
+                ("run", record.run_seconds),
+                ("device to host", record.device_to_host_seconds),
+                ("Python", record.python_seconds),
+            ]
+            if record.run_seconds is not None:
+                told = ", ".join(f"{name} {seconds:.3f}" for name, seconds in parts if seconds is not None)
+                lines.append(f"seconds of {record.name}: {told}")
+        return lines
 
     def _describe_step(self) -> str:
         options, total = self.options, self.samples_per_step
