@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Union
+import importlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 import torch
 
 from ..adapters import plain_state_dict
 from ..diagnostics import Finding, caller_place
-from ..engines.calls.rehearsal import Rehearsal
-from ..engines.replay.nan_replay import find_not_finite
 from ..nan_search import NotFinite, NotFiniteError, find_not_finite_on_host, is_not_finite
 from ..structure import flatten_tensors
 from .port import Port, name_modules
 from .rehearsals import go_back_to, rehearse
+
+if TYPE_CHECKING:
+    from ..engines.calls.rehearsal import Rehearsal
 
 __all__ = ["KeptCall", "keep_call", "refuse_not_finite", "search_call"]
 
@@ -23,29 +26,36 @@ _ON_HOST = (
     "weights cannot be looked at"
 )
 
-HostWeights = Dict[str, torch.Tensor]
-KeptCall = Union[Rehearsal, HostWeights]
-"""What there was before a call: all of it on the simulator, the weights on an IPU."""
+
+@dataclass(frozen=True)
+class KeptCall:
+    """What there was before a call: on the simulator all of it, on an IPU the weights."""
+
+    rehearsal: Optional[Rehearsal] = None
+    weights: Dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 def keep_call(port: Port, executor: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KeptCall:
     """Keep what a search needs, before a call of the compiled `executor` changes it."""
     rehearsal = rehearse(port, executor, args, kwargs)
     if rehearsal is not None:
-        return rehearsal
-    return {name: value.clone() for name, value in plain_state_dict(port.wrapped).items()}
+        return KeptCall(rehearsal)
+    return KeptCall(weights={name: value.clone() for name, value in plain_state_dict(port.wrapped).items()})
 
 
 def search_call(
     port: Port, kept: KeptCall, args: Sequence[Any], kwargs: Mapping[str, Any], *, trains: bool
 ) -> Optional[NotFinite]:
     """Return the first value of the call `kept` that is not finite, or None; what is kept is used up."""
-    if isinstance(kept, Rehearsal):
-        fault, ran_on = find_not_finite(kept), _REPLAYED
+    if kept.rehearsal is not None:
+        replay = importlib.import_module("porting.engines.replay.nan_replay")
+        fault, ran_on = replay.find_not_finite(kept.rehearsal), _REPLAYED
     else:
         find_loss: Optional[Callable[[Any], torch.Tensor]] = port.wrapped.loss_of if trains else None
         names = list(name_modules(port))
-        fault = find_not_finite_on_host(port.wrapped, args, kwargs, names=names, values=kept, find_loss=find_loss)
+        fault = find_not_finite_on_host(
+            port.wrapped, args, kwargs, names=names, values=kept.weights, find_loss=find_loss
+        )
         ran_on = _ON_HOST
     if fault is None:
         return None
@@ -71,8 +81,8 @@ def refuse_not_finite(
     if shows is None:
         return
     notes: Tuple[str, ...] = ("weights and optimizer's state on the IPU are those behind the call",)
-    if isinstance(kept, Rehearsal):
-        go_back_to(port, executor, kept)
+    if kept.rehearsal is not None:
+        go_back_to(port, executor, kept.rehearsal)
         notes = ("weights, optimizer's state and random stream are those before the call again",)
     fault = search_call(port, kept, args, kwargs, trains=trains)
     if fault is not None:
@@ -101,9 +111,9 @@ def _find_symptom(port: Port, executor: Any, kept: KeptCall, result: Any, *, tra
         return next((f"output {index}" for index, output in enumerate(outputs) if is_not_finite(output)), None)
     if is_not_finite(port.wrapped.loss_of(result)):
         return "the loss"
-    if not isinstance(kept, Rehearsal):
+    if kept.rehearsal is None:
         return None  # a look at the weights would bring them all from the IPU, and the next call's loss shows it
-    before = dict(_name_tensors(kept.state))
+    before = dict(_name_tensors(kept.rehearsal.state))
     after = _name_tensors(port.backend.compiled_step(executor).state)
     return next((name for name, value in after if is_not_finite(value) and _was_finite(before.get(name))), None)
 

@@ -17,6 +17,7 @@ from .batch import check_first_batch, check_labels, has_labels, make_dataloader
 from .compilation import destroy_unseen
 from .gradients import read_gradients
 from .moves import FixedModule, refuse_assignment
+from .nan_search import search_call
 from .optimizer import PortOptimizer, refuse_backward, say_host_step_is_needless
 from .port import Port, PortFindings, read_modes, say_it_is_compiled_in
 from .run_report import RunReport, make_report
@@ -57,6 +58,7 @@ class PortedModel(FixedModule):
         self._host_state = vars(port.model)
         self._compiled_modes: List[bool] = []
         self._warned_of_modes = False
+        self._waiting: List[Any] = []
         optimizer.watch(is_on_device=self._runners.is_training_compiled)
         # what has been trained comes to the host even if nobody keeps the ported model
         weakref.finalize(self, destroy_unseen, self._runners.destroy).atexit = False
@@ -181,7 +183,7 @@ class PortedModel(FixedModule):
         order of samples and for what happens to those that do not fill a call; padding by a `FixedBatchDataset` is
         checked against the loss (B007) and for BatchNorm (B008).
         """
-        return make_dataloader(
+        loader = make_dataloader(
             self._port,
             source,
             training=training,
@@ -191,6 +193,9 @@ class PortedModel(FixedModule):
             num_workers=num_workers,
             **kwargs,
         )
+        if training and hasattr(loader, "waiting"):
+            self._waiting.append(loader.waiting)
+        return loader
 
     @property
     def optimizer(self) -> Any:
@@ -237,10 +242,12 @@ class PortedModel(FixedModule):
         """
         args, kwargs = make_call_arguments(batch)
         self.compile(*args, **kwargs)
-        if not self.training:
-            return self._find_evaluator(args, kwargs).find_nan(args, kwargs)
-        self._optimizer.sync(self._send_settings)
-        return self._runners.select_training(args, kwargs).find_nan(args, kwargs)
+        if self.training:
+            self._optimizer.sync(self._send_settings)
+            runner = self._runners.select_training(args, kwargs)
+        else:
+            runner = self._find_evaluator(args, kwargs)
+        return search_call(self._port, runner.keep_call(args, kwargs), args, kwargs, trains=runner.trains)
 
     def zero_grad(self, *_args: Any, **_kwargs: Any) -> None:
         """Do nothing but say (O007) that a training call needs no `zero_grad()`."""
@@ -327,7 +334,8 @@ class PortedModel(FixedModule):
 
     def report(self) -> RunReport:
         """Tell which device ran, how often, when and how long it compiled, and whether a cache was hit."""
-        return make_report(self._port, self._optimizer.device, self._findings.all, self._runners.records)
+        findings, records = self._findings.all, self._runners.records
+        return make_report(self._port, self._optimizer.device, findings, records, waiting=self._waiting)
 
     # -- the rest of the model ----------------------------------------------------------------------------------------
 

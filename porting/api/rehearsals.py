@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Sequence
+import importlib
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
-from ..engines.calls.guards import make_recordable
-from ..engines.calls.rehearsal import Rehearsal
 from .port import Port
+
+if TYPE_CHECKING:
+    from ..engines.calls.rehearsal import Rehearsal
 
 __all__ = ["go_back_to", "rehearse"]
 
@@ -19,13 +21,16 @@ def rehearse(port: Port, executor: Any, args: Sequence[Any], kwargs: Mapping[str
     compiled = port.backend.compiled_step(executor)
     if compiled is None:
         return None
+    # a machine with IPUs may have a torch that the engines are not for
+    rehearsal = importlib.import_module("porting.engines.calls.rehearsal").Rehearsal
+    make_recordable = importlib.import_module("porting.engines.calls.guards").make_recordable
     session = executor.device_session
     if not session.is_attached:
         executor.attachToDevice()
     if not session.is_training:
         session.follow_training_model(send=executor.copyWeightsToDevice)
     _hosts, inputs = session.prepare(session.parser.bind(tuple(args), dict(kwargs)))
-    return Rehearsal.of(
+    made: Rehearsal = rehearsal.of(
         compiled.graph,
         compiled.state,
         [make_recordable(tensor) for tensor in inputs],
@@ -33,6 +38,7 @@ def rehearse(port: Port, executor: Any, args: Sequence[Any], kwargs: Mapping[str
         groups=session.optimizer.groups,
         group_names=session.optimizer.group_names,
     )
+    return made
 
 
 def go_back_to(port: Port, executor: Any, rehearsal: Rehearsal) -> None:

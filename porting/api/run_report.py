@@ -30,7 +30,8 @@ class ExecutorRecord:
     `load_seconds`; the rest went into capturing and checking the step. `tuning` is a `TuningReport` of the measurements
     that the engine was chosen by. `first_call_not_finite` is the number of the first call whose loss, or in inference
     output, was no number any more. `bytes_to_device` counts the batches and the weights that calls have sent,
-    `bytes_to_host` what they have returned.
+    `bytes_to_host` what they have returned. `call_seconds` are divided into those of the transfers, of the run, and of
+    the rest, `python_seconds`; an IPU does not tell, and they stay None.
     """
 
     name: str
@@ -49,6 +50,9 @@ class ExecutorRecord:
     first_call_not_finite: Optional[int] = None
     bytes_to_device: int = 0
     bytes_to_host: int = 0
+    host_to_device_seconds: Optional[float] = None
+    run_seconds: Optional[float] = None
+    device_to_host_seconds: Optional[float] = None
 
     def note_compilation(self, seconds: float, *, samples_per_call: int, cache: str) -> None:
         """Count a compilation that took `seconds` and has just ended."""
@@ -58,6 +62,14 @@ class ExecutorRecord:
         self.compiled_at = time.time()
         self.samples_per_call = samples_per_call
         self.cache = cache
+
+    @property
+    def python_seconds(self) -> Optional[float]:
+        """What of the time of the calls was neither a transfer nor a run: checks, and finding the arguments."""
+        if self.run_seconds is None:
+            return None
+        told = self.run_seconds + (self.host_to_device_seconds or 0.0) + (self.device_to_host_seconds or 0.0)
+        return max(0.0, self.call_seconds - told)
 
     def note_engine(self, obtained: Any) -> None:
         """Keep what runs the calls, and where it came from; `obtained` is the simulator's, None on an IPU."""
@@ -74,15 +86,17 @@ class ExecutorRecord:
         """Return the record as plain values; `compiled_at` in ISO 8601 with the local offset from UTC."""
         record = dict(self.__dict__)
         record["compiled_at"] = None if self.compiled_at is None else _format_time(self.compiled_at)
+        record["python_seconds"] = self.python_seconds
         record["tuning"] = None if self.tuning is None else self.tuning.to_dict()
         return record
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """Which device ran a ported model, how often, and when it was compiled.
+    """Which device ran a ported model, how often, when it was compiled, and where the time of its calls went.
 
-    As a string it is a table; `to_dict` has the same as data.
+    As a string it is a table; `to_dict` has the same as data. `loader_seconds` is how long programs have waited for
+    batches of loaders that `ported.dataloader` made; None where there was none, or none that tells.
     """
 
     device: str
@@ -92,6 +106,7 @@ class RunReport:
     options: PortOptions
     executors: Tuple[ExecutorRecord, ...]
     findings: Tuple[Finding, ...] = field(default=())
+    loader_seconds: Optional[float] = None
 
     @property
     def num_training_calls(self) -> int:
@@ -134,6 +149,7 @@ class RunReport:
             "recompute": list(self.options.recompute),
             "samples_per_step": self.samples_per_step,
             "precision": self.options.precision,
+            "loader_seconds": self.loader_seconds,
             "executors": [record.to_dict() for record in self.executors],
             "findings": [finding.to_dict() for finding in self.findings],
         }
@@ -151,6 +167,7 @@ class RunReport:
         ]
         header = ("executor", "compiled at", "compile s", "engine", "cache", "calls", "samples", "samples/s")
         lines += align_columns([header, *map(_make_row, self.executors)])
+        lines += self._divide_time()
         lines.extend(f"{finding.to_dict()['severity']}[{finding.code}]: {finding.message}" for finding in self.findings)
         return "\n".join(lines)
 
@@ -175,6 +192,22 @@ class RunReport:
             since = f"step {call}" if steps == 1 else f"call {call}, steps {(call - 1) * steps + 1} to {call * steps}"
         return [f"not finite  since {since}; `ported.find_nan(batch)` names the operator and the line"]
 
+    def _divide_time(self) -> List[str]:
+        """Say in a line for each executor where the time of its calls went, as far as it is known."""
+        lines = []
+        for record in self.executors:
+            parts = [
+                ("loader", self.loader_seconds if record.name == "training" else None),
+                ("host to device", record.host_to_device_seconds),
+                ("run", record.run_seconds),
+                ("device to host", record.device_to_host_seconds),
+                ("Python", record.python_seconds),
+            ]
+            if record.run_seconds is not None:
+                told = ", ".join(f"{name} {seconds:.3f}" for name, seconds in parts if seconds is not None)
+                lines.append(f"seconds of {record.name}: {told}")
+        return lines
+
     def _describe_step(self) -> str:
         options, total = self.options, self.samples_per_step
         factors = [f"{'?' if self.micro_batch is None else self.micro_batch} in a micro-batch"]
@@ -194,9 +227,17 @@ class RunReport:
 
 
 def make_report(
-    port: Port, optimizer: Any, findings: Sequence[Finding], records: Sequence[ExecutorRecord]
+    port: Port,
+    optimizer: Any,
+    findings: Sequence[Finding],
+    records: Sequence[ExecutorRecord],
+    *,
+    waiting: Sequence[Any] = (),
 ) -> RunReport:
-    """Make the report of a port with the device's `optimizer`, whose executors have these records, as they are now."""
+    """Make the report of a port with the device's `optimizer`, whose executors have these records, as they are now.
+
+    `waiting` are the counters of its loaders, which have `seconds`.
+    """
     rates = [] if optimizer is None else [f"{float(group['lr']):g}" for group in optimizer.param_groups]
     return RunReport(
         device=port.backend.device_description,
@@ -206,6 +247,7 @@ def make_report(
         options=port.options,
         executors=tuple(replace(record) for record in records),
         findings=tuple(findings),
+        loader_seconds=sum(counter.seconds for counter in waiting) if waiting else None,
     )
 
 

@@ -15,7 +15,6 @@ from torch import nn
 
 from ..diagnostics import BatchError, DeviceError, Finding
 from ..host_tensors import host_tensors
-from ..nan_search import NotFinite
 from ..structure import flatten_tensors
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
 from .compilation import check_memory, check_placement, compilation, destroy_left, list_cache_files, make_executor
@@ -23,7 +22,7 @@ from .failures import explain_failure, refuse_loss_without_gradient
 from .frozen_checks import say_changed_attribute, say_frozen_values, watch_attributes
 from .gradients import refuse_hooks, watch_gradient_reads
 from .moves import make_wrapper_error
-from .nan_search import KeptCall, keep_call, refuse_not_finite, search_call
+from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_by_prefix
 from .run_report import ExecutorRecord
@@ -85,6 +84,7 @@ class Runner:
         # weakly: runners that share weights must not keep each other's models alive
         self._others: List[weakref.ref[Runner]] = []
         self._has_let_go = False
+        self._session: Any = None
         self._keeps_modes = keeps_modes or self.trains
 
     def has_executable(self) -> bool:
@@ -186,6 +186,7 @@ class Runner:
             # a checkpoint was loaded before there was an executor
             executor.rng_state = self._random_states.pop(self.record.name)
         step = self._port.backend.compiled_step(executor)
+        self._session = None if step is None else executor.device_session
         self.record.note_engine(None if step is None else step.obtained)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
@@ -243,11 +244,6 @@ class Runner:
         except Exception as error:
             self._raise_explained(error, args, kwargs)
 
-    def find_nan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Optional[NotFinite]:
-        """Return the first value of a call that would not be finite, or None; the step is compiled if it is not."""
-        self.compile(args, kwargs)
-        return search_call(self._port, self.keep_call(args, kwargs), args, kwargs, trains=self.trains)
-
     def _finish_call(self, executor: Any, result: Any, seconds: float) -> None:
         """End a call: count it; what it trained and wrote is no news from the host."""
         if not self._has_run:
@@ -258,6 +254,11 @@ class Runner:
         record.call_seconds += seconds
         record.bytes_to_device += self._batch_bytes
         record.bytes_to_host += self._result_bytes
+        if self._session is not None:
+            entered, started, ended, left = self._session.call_times
+            record.host_to_device_seconds = (record.host_to_device_seconds or 0.0) + started - entered
+            record.run_seconds = (record.run_seconds or 0.0) + ended - started
+            record.device_to_host_seconds = (record.device_to_host_seconds or 0.0) + left - ended
         if self._has_let_go:
             # looking at the host's tensors would not fetch what it has trained
             executor.copyWeightsToHostIfNeeded()
@@ -313,7 +314,7 @@ class Runner:
 
     def destroy(self) -> None:
         """Drop the executable, after fetching what it has learnt; the next call makes another."""
-        executor, self.executor, self.signature = self.executor, None, None
+        executor, self.executor, self.signature, self._session = self.executor, None, None, None
         if executor is not None:
             self._was_destroyed = True
             try:

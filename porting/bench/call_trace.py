@@ -6,15 +6,18 @@ device, since neither a compiled step nor an IPU shows them; they are then fitte
 
 from __future__ import annotations
 
+import importlib
 import json
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from porting.api import PortedModel
 from porting.api.rehearsals import rehearse
-from porting.engines.replay.timed_replay import TimedSpan, time_operators
 from porting.structure import make_call_arguments
+
+if TYPE_CHECKING:
+    from porting.engines.replay.timed_replay import TimedSpan
 
 __all__ = ["CallTrace", "record_calls"]
 
@@ -105,6 +108,8 @@ def record_calls(ported: PortedModel, batches: Iterator[Any], *, num_calls: int,
     rehearsal = rehearse(port, executor, args, kwargs)
     operators: List[Tuple[TimedSpan, ...]] = []
     if rehearsal is not None:
+        # a machine with IPUs may have a torch that the engines are not for
+        time_operators = importlib.import_module("porting.engines.replay.timed_replay").time_operators
         time_operators(rehearsal.copy())  # warms up
         operators = [tuple(time_operators(rehearsal.copy())) for _ in calls]
     report = ported.report()

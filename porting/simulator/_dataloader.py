@@ -123,6 +123,11 @@ class DataLoader(torch.utils.data.DataLoader):
         """How long, in all, programs have waited for batches of this loader; PopTorch has no such figure."""
         return self._waiting.seconds
 
+    @property
+    def waiting(self) -> WaitingTime:
+        """What counts `waiting_seconds`; it can be looked at when the loader is gone."""
+        return self._waiting
+
     def terminate(self) -> None:
         """End the loading process of an asynchronous mode; in the synchronous mode nothing happens."""
         # also called for a loader whose construction failed

@@ -45,6 +45,31 @@ def test_compiling_takes_no_part_in_the_time_of_calls(ported, batches):
     assert record.compiled_at is not None
 
 
+def test_the_time_of_calls_is_divided(ported, batches):
+    samples = torch.utils.data.TensorDataset(*map(torch.cat, zip(*batches[:3])))
+    for batch in ported.dataloader(samples, batch_size=6):
+        ported(*batch)
+
+    report = ported.report()
+    (record,) = report.executors
+    parts = (record.host_to_device_seconds, record.run_seconds, record.device_to_host_seconds, record.python_seconds)
+    assert all(part > 0 for part in parts)
+    assert sum(parts) == pytest.approx(record.call_seconds)
+    assert report.loader_seconds > 0
+    assert "device to host" in str(report)
+    assert report.to_dict()["executors"][0]["python_seconds"] == record.python_seconds
+    assert report.to_dict()["loader_seconds"] == report.loader_seconds
+
+
+def test_without_a_call_and_a_loader_there_is_no_time_to_divide(ported, batches):
+    ported.compile(*batches[0])
+
+    report = ported.report()
+    assert report.loader_seconds is None
+    assert report.executors[0].run_seconds is None
+    assert "device to host" not in str(report)
+
+
 def test_a_recompilation_is_counted(ported, batches):
     ported(*batches[0])
     ported.destroy()
@@ -88,7 +113,8 @@ def test_the_table_has_a_row_for_each_executor(ported, batches):
     assert lines[0] == "device      CPU simulator of an IPU  (no IPU took part)"
     assert lines[1].startswith("backend     porting.simulator")
     assert lines[3] == "step        6 samples; 1 step a call; float32"
-    assert [line.split()[0] for line in lines[5:]] == ["executor", "training", "inference"]
+    assert [line.split()[0] for line in lines[5:8]] == ["executor", "training", "inference"]
+    assert [line.partition(":")[0] for line in lines[8:10]] == ["seconds of training", "seconds of inference"]
 
 
 def test_the_step_is_told_with_all_its_factors(make_model):
