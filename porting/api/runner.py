@@ -325,6 +325,8 @@ class Runner:
                     raise
             for other in self._list_sharing():
                 other._others = [reference for reference in other._others if reference() is not self]
+                # the wrapper that PopTorch took off was the other's, which fetches after each of its calls now
+                other._has_let_go = other._has_let_go or (self._has_let_go and other.trains)
             self._others, self._has_let_go = [], False
             _COMPILED.discard(self)
 
