@@ -1,4 +1,4 @@
-"""Padding and a port for each length change no loss; staying with a length changes the order, and all learn."""
+"""Padding and an executable for each length change no loss; staying with a length changes the order, and all learn."""
 
 from __future__ import annotations
 

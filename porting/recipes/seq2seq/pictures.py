@@ -8,7 +8,12 @@ from typing import List
 
 from porting.data.buckets import choose_buckets
 from porting.recipe_chain.pictures import BLUE, GREY, draw_losses, make_figure, save_figure
-from porting.recipes.seq2seq import step_0_plain, step_2_a_port_for_each, step_4_translate_on_the_device, workload
+from porting.recipes.seq2seq import (
+    step_0_plain,
+    step_2_an_executable_for_each,
+    step_4_translate_on_the_device,
+    workload,
+)
 
 NUM_STEPS = 400
 
@@ -17,7 +22,7 @@ def draw(folder: Path) -> List[Path]:
     """Draw lengths and losses into `folder`; return the files."""
     lines = [
         ("step 0: plain PyTorch", step_0_plain.train(NUM_STEPS), GREY, 4),
-        ("step 2: a port for each length", step_2_a_port_for_each.train(NUM_STEPS), BLUE, 1),
+        ("step 2: an executable for each length", step_2_an_executable_for_each.train(NUM_STEPS), BLUE, 1),
         ("step 4: four batches of a length in a row", step_4_translate_on_the_device.train(NUM_STEPS), "#c8702a", 1),
     ]
     losses = draw_losses(folder / "losses.png", lines, height=3.5, dpi=70, ylabel="loss, nats per token")

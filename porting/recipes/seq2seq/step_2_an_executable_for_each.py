@@ -1,4 +1,4 @@
-"""A port for each length: they share weights and hand over Adam's state."""
+"""An executable for each length: they share the weights and Adam's state."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from porting.recipes.seq2seq import workload
 def train(num_steps: int, path: str = "") -> Losses:
     """Return the losses of `num_steps` optimizer steps, and BLEU on the sentences to test with."""
     train_pairs, test_pairs, buckets, model = workload.make_parts(path)
-    optimizers = {length: workload.make_optimizer(model) for length in buckets.lengths}
-    ports = {length: porting.to_ipu(model, seq2seq.loss, optimizer=optimizers[length]) for length in optimizers}
+    options = porting.PortOptions(max_executables=len(buckets.lengths))
+    ported = porting.to_ipu(model, seq2seq.loss, optimizer=workload.make_optimizer(model), options=options)
     losses = Losses()
-    last = buckets.lengths[0]
     for batch in workload.make_batches(train_pairs, buckets, num_steps):
         length = buckets.bucket_of(max(workload.measure_lengths(batch)))
         sources, targets, labels = batch.tensors(source_length=length, target_length=length)
-        if length != last and losses:
-            optimizers[length].load_state_dict(ports[last].optimizer_state_dict())
-        _logits, loss = ports[length](sources, targets, labels)
-        last = length
+        _logits, loss = ported(sources, targets, labels)
         losses.append(loss.item())
     return Losses(losses, BLEU=workload.test(model, test_pairs, buckets))
 
