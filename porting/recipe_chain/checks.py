@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Tuple
 
 from porting.comparison import largest_difference
 from porting.recipe_chain.steps import CheckFailed, Steps
@@ -16,6 +16,7 @@ from porting.recipe_chain.steps import CheckFailed, Steps
 __all__ = [
     "Check",
     "Outcome",
+    "chain_of_equal_losses",
     "close_losses",
     "demand",
     "equal_losses",
@@ -74,6 +75,15 @@ def equal_losses(
         return demand(worst <= relative, text if worst <= relative else f"{text} in optimizer step {at + 1}")
 
     return Check(step, f"losses equal step {like}'s", look, slow, like)
+
+
+def chain_of_equal_losses(first: int, last: int, *, num_steps: Optional[int] = None) -> Tuple[Check, ...]:
+    """Demand of each step from `first` to `last` the losses of the one before, up to rounding.
+
+    >>> [check.text for check in chain_of_equal_losses(1, 2)]
+    ["losses equal step 0's", "losses equal step 1's"]
+    """
+    return tuple(equal_losses(step, like=step - 1, num_steps=num_steps) for step in range(first, last + 1))
 
 
 def close_losses(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from porting.recipe_chain import demand, equal_losses, holds, reaches
+from porting.recipe_chain import chain_of_equal_losses, demand, equal_losses, holds, reaches
 
 NUM_STEPS = 2 * 48
 ALL_STEPS = 10 * 48
@@ -28,10 +28,7 @@ def epochs_get_better(step: Any) -> str:
 CHECKS = (
     reaches(0, "test accuracy", at_least=MIN_ACCURACY, measure=last_accuracy),
     holds(0, "mean losses of 10 epochs fall", epochs_get_better),
-    equal_losses(1, like=0),
-    equal_losses(2, like=1),
-    equal_losses(3, like=2),
-    equal_losses(4, like=3),
+    *chain_of_equal_losses(1, 4),
     equal_losses(5, like=0, num_steps=ALL_STEPS),
     reaches(5, "test accuracy", at_least=MIN_ACCURACY, measure=last_accuracy),
 )

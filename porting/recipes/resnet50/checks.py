@@ -7,7 +7,7 @@ from typing import Any, List
 from torch import nn
 
 from porting.models import resnet
-from porting.recipe_chain import close_losses, demand, equal_losses, holds, measured, reaches
+from porting.recipe_chain import chain_of_equal_losses, close_losses, demand, holds, measured, reaches
 from porting.recipes.resnet50 import workload
 
 # 50 layers take their time
@@ -71,10 +71,8 @@ CHECKS = (
     holds(0, "biases and BatchNorm have no weight decay", groups_are_right),
     holds(0, "the learning rate has a warm-up and three falls", rate_follows_the_plan),
     reaches(0, "loss after 48 steps", at_most=2.1, measure=last_losses),
-    equal_losses(1, like=0),
+    *chain_of_equal_losses(1, 3),
     holds(1, "the device's learning rate follows the plan", the_device_has_the_planned_rates),
-    equal_losses(2, like=1),
-    equal_losses(3, like=2),
     reaches(3, "test accuracy", at_least=0.9, measure=measured("accuracy", 288), slow=True),
     close_losses(4, like=3, relative=0.2, because="BatchNorm normalises micro-batches of 16"),
     holds(5, "the learning rate grows with the batch", the_rate_is_scaled),
