@@ -30,8 +30,8 @@ def start_side(side: str, source: Source, settings: BenchSettings) -> Child:
 
     >>> source = Source("porting.bench.suite:load", {"name": "mushrooms", "choices": {}})
     >>> with start_side("eager", source, BenchSettings()) as child:
-    ...     child.ask(), len(take_turn(child, 2).call_seconds)
-    ('ready\\n', 2)
+    ...     child.ask().strip(), len(take_turn(child, 2).call_seconds)
+    ('ready', 2)
     """
     return Child("turns", _make_task(side, source, settings), is_asked=True)
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 from porting.comparison import largest_difference
 from porting.recipe_chain.steps import CheckFailed, Steps
@@ -19,6 +19,7 @@ __all__ = [
     "chain_of_equal_losses",
     "close_losses",
     "demand",
+    "demand_equal",
     "equal_losses",
     "holds",
     "measured",
@@ -70,9 +71,7 @@ def equal_losses(
     def look(steps: Steps) -> str:
         expected, found = steps.losses(like, num_steps), steps.losses(step, num_steps)
         demand(len(found) == len(expected), f"{len(found)} losses, and {len(expected)} of step {like}")
-        worst, at = largest_difference(expected, found)
-        text = f"{len(found)} losses, largest relative difference {worst:.1e}"
-        return demand(worst <= relative, text if worst <= relative else f"{text} in optimizer step {at + 1}")
+        return demand_equal(expected, found, relative=relative)
 
     return Check(step, f"losses equal step {like}'s", look, slow, like)
 
@@ -145,6 +144,17 @@ def demand(is_met: bool, found: str) -> str:
     if not is_met:
         raise CheckFailed(found)
     return found
+
+
+def demand_equal(expected: Sequence[float], found: Sequence[float], *, relative: float = EQUAL) -> str:
+    """Return how far as many losses differ if it is little, and raise CheckFailed with it and the place if not.
+
+    >>> demand_equal([2.0, 1.0], [2.0, 1.0])
+    '2 losses, largest relative difference 0.0e+00'
+    """
+    worst, at = largest_difference(expected, found)
+    text = f"{len(found)} losses, largest relative difference {worst:.1e}"
+    return demand(worst <= relative, text if worst <= relative else f"{text} in optimizer step {at + 1}")
 
 
 def run_program(*words: str, folder: Optional[Path] = None) -> str:
