@@ -102,8 +102,7 @@ def run_job(
         status, reason, result = child.outcome()
         if status != "done":
             raise ChildError(f"{side}: {reason}")
-        measured: Dict[str, Any] = result
-        return measured
+        return result
 
 
 def _make_task(side: str, source: Source, settings: BenchSettings) -> Dict[str, Any]:

@@ -179,5 +179,4 @@ def _draw_column(name: str, shares: np.ndarray, num_samples: int, random: np.ran
     """Draw letters of a trait; `shares` has a row for all samples, or one for each."""
     limits = np.cumsum(shares / shares.sum(axis=1, keepdims=True), axis=1)
     places = (random.random((num_samples, 1)) > limits[:, :-1]).sum(axis=1)
-    letters: np.ndarray = np.array(list(TRAITS[name]))[places]
-    return letters
+    return np.array(list(TRAITS[name]))[places]

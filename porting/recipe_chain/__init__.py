@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.recipe_chain.checks import close_losses as close_losses
     from porting.recipe_chain.checks import demand as demand
     from porting.recipe_chain.checks import demand_equal as demand_equal
+    from porting.recipe_chain.checks import demand_falling as demand_falling
     from porting.recipe_chain.checks import equal_losses as equal_losses
     from porting.recipe_chain.checks import holds as holds
     from porting.recipe_chain.checks import measured as measured

@@ -20,6 +20,7 @@ __all__ = [
     "close_losses",
     "demand",
     "demand_equal",
+    "demand_falling",
     "equal_losses",
     "holds",
     "measured",
@@ -155,6 +156,13 @@ def demand_equal(expected: Sequence[float], found: Sequence[float], *, relative:
     worst, at = largest_difference(expected, found)
     text = f"{len(found)} losses, largest relative difference {worst:.1e}"
     return demand(worst <= relative, text if worst <= relative else f"{text} in optimizer step {at + 1}")
+
+
+def demand_falling(values: Sequence[float]) -> str:
+    """Return the first and the last value, and raise CheckFailed with all unless each is below the one before."""
+    is_falling = all(after < before for before, after in zip(values, values[1:]))
+    demand(is_falling, ", ".join(f"{value:.3f}" for value in values))
+    return f"{values[0]:.3f} to {values[-1]:.3f}"
 
 
 def run_program(*words: str, folder: Optional[Path] = None) -> str:
