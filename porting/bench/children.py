@@ -20,50 +20,26 @@ from .report import Memory, StartUp
 from .turns import Turn
 from .workloads import Source
 
-__all__ = ["SideProcess", "measure_memory", "measure_start_up", "run_job"]
+__all__ = ["measure_memory", "measure_start_up", "run_job", "start_side", "take_turn"]
 
 _JOB_SECONDS = 600.0
 
 
-class SideProcess:
-    """The process of `side`, which makes the workload of `source`; it ends with the context.
+def start_side(side: str, source: Source, settings: BenchSettings) -> Child:
+    """Start the process of `side`, which makes the workload of `source`; `ask()` waits until it is made and warm.
 
     >>> source = Source("porting.bench.suite:load", {"name": "mushrooms", "choices": {}})
-    >>> with SideProcess("eager", source, BenchSettings()) as side:
-    ...     len(side.take_turn(2).call_seconds)
-    2
+    >>> with start_side("eager", source, BenchSettings()) as child:
+    ...     child.ask().strip(), len(take_turn(child, 2).call_seconds)
+    ('ready', 2)
     """
+    return Child("turns", _make_task(side, source, settings), is_asked=True)
 
-    def __init__(self, side: str, source: Source, settings: BenchSettings) -> None:
-        """Start it; it gets ready on its own."""
-        self.side = side
-        self.child = Child("turns", _make_task(side, source, settings), is_asked=True)
-        self._is_ready = False
 
-    def wait_until_ready(self) -> None:
-        """Wait until the side is made and warmed up; raises ChildError where that fails."""
-        if not self._is_ready:
-            self._ask_child()
-            self._is_ready = True
-
-    def take_turn(self, num_calls: int) -> Turn:
-        """Call the side so often; raises ChildError when the process ends instead."""
-        self.wait_until_ready()
-        answer = json.loads(self._ask_child(str(num_calls)))
-        return Turn(tuple(answer["call_seconds"]), answer["cpu_seconds"])
-
-    def _ask_child(self, question: str = "") -> str:
-        try:
-            return self.child.ask(question)
-        except ChildError as failure:
-            raise ChildError(f"{self.side}: {failure}") from None
-
-    def __enter__(self) -> SideProcess:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End the process: it has nothing to finish."""
-        self.child.__exit__(*error)
+def take_turn(child: Child, num_calls: int) -> Turn:
+    """Let the process of a side that is ready call it so often; raises ChildError when the process ends instead."""
+    answer = json.loads(child.ask(str(num_calls)))
+    return Turn(tuple(answer["call_seconds"]), answer["cpu_seconds"])
 
 
 def measure_memory(source: Source, settings: BenchSettings) -> Memory:
@@ -126,8 +102,7 @@ def run_job(
         status, reason, result = child.outcome()
         if status != "done":
             raise ChildError(f"{side}: {reason}")
-        measured: Dict[str, Any] = result
-        return measured
+        return result
 
 
 def _make_task(side: str, source: Source, settings: BenchSettings) -> Dict[str, Any]:

@@ -119,8 +119,7 @@ def make_best_optimizer(optimizer: torch.optim.Optimizer, *, fused: bool = True)
 def copy_parts(workload: Workload) -> Tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
     """Copy model, optimizer and loss of a workload together, so that what they share stays shared."""
     if isinstance(workload.optimizer, torch.optim.Optimizer):
-        copies: Tuple[Any, Any, Any] = copy.deepcopy((workload.model, workload.optimizer, workload.loss))
-        return copies
+        return copy.deepcopy((workload.model, workload.optimizer, workload.loss))
     model, loss = copy.deepcopy((workload.model, workload.loss))
     parameters = list(model.parameters())
     if isinstance(loss, torch.nn.Module):
@@ -132,20 +131,10 @@ def copy_parts(workload: Workload) -> Tuple[torch.nn.Module, torch.optim.Optimiz
 
 def _choose_loss(workload: Workload, model: torch.nn.Module, loss: Any) -> Callable[[MicroBatch], torch.Tensor]:
     if callable(loss) and not workload.loss_settings and not isinstance(workload.batch, dict):
-
-        def with_label_last(micro: MicroBatch) -> torch.Tensor:
-            result: torch.Tensor = loss(model(*micro.args[:-1]), micro.args[-1])
-            return result
-
-        return with_label_last
+        return lambda micro: loss(model(*micro.args[:-1]), micro.args[-1])
     # models that return their loss, several losses, and named arguments: label and loss are found as the port does;
     # loaded on use, because the usual model and loss need torch alone
     adapters = importlib.import_module("porting.adapters")
     plain = SimpleNamespace(identity_loss=lambda loss, reduction: loss, isRunningOnIpu=lambda: False)
     wrapped = adapters.LossInForward(model, loss, backend=plain, **workload.loss_settings)
-
-    def compute(micro: MicroBatch) -> torch.Tensor:
-        result: torch.Tensor = wrapped.loss_of(wrapped(*micro.args, **micro.kwargs))
-        return result
-
-    return compute
+    return lambda micro: wrapped.loss_of(wrapped(*micro.args, **micro.kwargs))

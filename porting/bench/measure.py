@@ -18,7 +18,7 @@ from torch import nn
 from porting.comparison.tensors import change_last_bits
 from porting.options import PortOptions
 
-from .children import SideProcess, measure_memory, measure_start_up
+from .children import measure_memory, measure_start_up, start_side, take_turn
 from .choices import BenchSettings
 from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
 from .eager import EagerSide
@@ -239,10 +239,10 @@ def _time_steady_state(
     is_apart = False
     with contextlib.ExitStack() as stack:
         if source is not None:
-            process = stack.enter_context(SideProcess("eager", source, settings))
+            child = stack.enter_context(start_side("eager", source, settings))
             try:
-                process.wait_until_ready()
-                sides["eager"], is_apart = process.take_turn, True
+                child.ask()
+                sides["eager"], is_apart = functools.partial(take_turn, child), True
             except ChildError as failure:
                 _logger.warning("the eager side is timed in the process of the port: %s", failure)
         calls = settings.calls_per_turn

@@ -125,10 +125,7 @@ def _tell_start_up(start_up: Plain) -> Iterator[str]:
     )
     if start_up.get("torch_cpu_seconds") is None:
         return
-    torch_seconds, own_seconds = (
-        write_seconds(start_up["torch_cpu_seconds"]),
-        write_seconds(start_up["import_cpu_seconds"]),
-    )
+    torch_seconds, own_seconds = (write_seconds(start_up[f"{name}_cpu_seconds"]) for name in ("torch", "import"))
     compiler = "loaded" if start_up["loads_compiler"] else "not loaded"
     yield f"import torch {torch_seconds}, the port's own imports {own_seconds}, torch's compiler {compiler}"
     sides = _SIDES if cold is None else (*_SIDES, "cold")

@@ -102,7 +102,7 @@ class PortedSide:
         """
         args, kwargs = (self._args, self._kwargs) if batch is None else make_call_arguments(batch)
         self._num_calls += 1
-        returned: torch.Tensor = self._running(*args, **kwargs)
+        returned = self._running(*args, **kwargs)
         return self.ported.loss_of(returned) if self._workload.trains else returned
 
     def describe(self) -> Tuple[DeviceProof, Tuple[str, ...], Tuple[Dict[str, Any], ...]]:
@@ -134,7 +134,7 @@ class PortedSide:
         return proof, tuple(messages), tuple(candidates)
 
     def _find_record(self) -> Dict[str, Any]:
-        records: List[Dict[str, Any]] = self.ported.report().to_dict()["executors"]
+        records = self.ported.report().to_dict()["executors"]
         name = "training" if self._workload.trains else "inference"
         return next(record for record in records if record["name"] == name)
 

@@ -110,6 +110,7 @@ class Child:
         leads_group: bool = False,
     ) -> None:
         """Write the task and start the process."""
+        self._subject = f"{task['side']}: the process" if "side" in task else "the process"
         self._leads_group = leads_group and os.name == "posix"
         self._temporary = tempfile.TemporaryDirectory(prefix="porting-bench-")
         self.folder = Path(self._temporary.name)
@@ -166,7 +167,7 @@ class Child:
             self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise ChildError(f"the process {self._describe_end()}")
+            raise ChildError(f"{self._subject} {self._describe_end()}")
         return line
 
     def end(self) -> None:

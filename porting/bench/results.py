@@ -72,8 +72,7 @@ class ResultFile:
     @property
     def cells(self) -> List[Dict[str, Any]]:
         """The records of all cells."""
-        records: List[Dict[str, Any]] = self.content["cells"]
-        return records
+        return self.content["cells"]
 
     def _write_file(self) -> None:
         if self._path is not None:
@@ -101,8 +100,7 @@ def read_results(path: Union[str, Path]) -> Dict[str, Any]:
             notes=problems[:_SHOWN_PROBLEMS] + more,
             help="name a file that `porting bench --json FILE` has written",
         )
-    result: Dict[str, Any] = content
-    return result
+    return content
 
 
 def _replace_not_finite(value: Any) -> Any:
@@ -172,8 +170,7 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
 @functools.lru_cache(maxsize=None)
 def load_schema() -> Dict[str, Any]:
     """Read the JSON schema (draft 7) of result files."""
-    schema: Dict[str, Any] = json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8"))
-    return schema
+    return json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8"))
 
 
 def check(value: Any, schema: Mapping[str, Any]) -> List[str]:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from porting.models import cnn, gpt, mlp, recurrent, resnet, uresnet2d
+from porting.models.family import configure
 from porting.options import PortOptions
 
 from .choices import apply_choices
@@ -66,48 +67,43 @@ def _make_adam(learning_rate: float) -> MakeOptimizer:
 
 
 def _make_of(
-    family: Any, make_model: Callable[[Any], nn.Module], config: Any, optimizer: MakeOptimizer
+    family: Any, optimizer: MakeOptimizer, variant: Optional[str] = None, **changes: Any
 ) -> Callable[[int], Parts]:
-    """Make a model of `config`, with the loss of its family, and a batch of as many rows as are asked for."""
-    return lambda rows: (make_model(config), family.loss, family.example_batch(config, batch_size=rows), optimizer)
+    """Make a model of a family, with its loss, and a batch of as many rows as are asked for."""
+    variant = variant or family.DEFAULT
+    config = configure(family.VARIANTS, variant, changes)
+    return lambda rows: (
+        family.build(variant, **changes),
+        family.loss,
+        family.example_batch(config, batch_size=rows),
+        optimizer,
+    )
 
 
-def _make_perceptron(config: mlp.MLPConfig, optimizer: MakeOptimizer) -> Callable[[int], Parts]:
-    return _make_of(mlp, lambda config: mlp.make_mlp(config.sizes), config, optimizer)
-
-
-def _make_cnn(optimizer: MakeOptimizer) -> Callable[[int], Parts]:
-    return _make_of(cnn, lambda _config: cnn.build(), cnn.CNNConfig(), optimizer)
-
-
-_MUSHROOMS = _make_perceptron(mlp.VARIANTS["mushrooms"], _make_sgd(0.01))
-_MNIST_MLP = _make_perceptron(mlp.VARIANTS["mnist"], _make_adam(1e-3))
-_RESNET18 = _make_of(resnet, resnet.ResNet, resnet.ResNetConfig(image_size=64), _make_sgd(1e-3, 0.9))
-_SMALL_UNET = uresnet2d.UResNet2DConfig(
-    filters=8, depth=4, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=64, spatial_size=(160, 256)
+_SGD, _ADAM = _make_sgd(0.01), _make_adam(1e-3)
+_SIZES: Mapping[str, Any] = dict(
+    filters=8, depth=4, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=64
 )
-_UNET = _make_of(uresnet2d, uresnet2d.UResNet2D, _SMALL_UNET, _make_adam(3e-4))
-_SMALL_GPT = gpt.GPTConfig(num_layers=4, width=256, length=128)
-_GPT = _make_of(gpt, gpt.GPT, _SMALL_GPT, lambda parameters: torch.optim.AdamW(parameters, lr=3e-4))
-_SHORT = recurrent.RecurrentConfig(length=32)
-_UNROLLED = _make_of(recurrent, recurrent.UnrolledLSTMClassifier, _SHORT, _make_adam(1e-3))
-_LSTM = _make_of(recurrent, recurrent.LSTMClassifier, _SHORT, _make_adam(1e-3))
+_UNET = _make_of(uresnet2d, _make_adam(3e-4), spatial_size=(160, 256), **_SIZES)
+_MNIST, _SMALL, _TINY = (_make_of(mlp, _SGD, sizes=sizes) for sizes in ((784, 1000, 1000, 10), (64, 128, 10), (4, 10)))
+_MNIST_ADAM = _make_of(mlp, _ADAM)
+_CNN, _CNN_MOMENTUM = _make_of(cnn, _SGD), _make_of(cnn, _make_sgd(0.01, 0.9))
+_RESNET18 = _make_of(resnet, _make_sgd(1e-3, 0.9), image_size=64)
+_LSTM, _UNROLLED = (_make_of(recurrent, _ADAM, variant) for variant in ("lstm", "lstm_unrolled"))
+_GPT = _make_of(gpt, lambda parameters: torch.optim.AdamW(parameters, lr=3e-4))
 
 SUITE: Mapping[str, SuiteEntry] = MappingProxyType(
     {
         "mushrooms": SuiteEntry(
             "MLP 22-44-44-1, SGD, 100 device iterations a call",
             100,
-            _MUSHROOMS,
+            _make_of(mlp, _SGD, "mushrooms"),
             {"float32": 5.0},
             PortOptions(device_iterations=100),
         ),
-        "mnist_mlp": SuiteEntry("MLP 784-1000-1000-10, Adam", 64, _MNIST_MLP, {"float32": 1.2, "bfloat16": 1.5}),
+        "mnist_mlp": SuiteEntry("MLP 784-1000-1000-10, Adam", 64, _MNIST_ADAM, {"float32": 1.2, "bfloat16": 1.5}),
         "cnn": SuiteEntry(
-            "CNN 28x28 with BatchNorm, SGD with momentum",
-            64,
-            _make_cnn(_make_sgd(0.01, 0.9)),
-            {"float32": 1.5, "bfloat16": 2.5},
+            "CNN 28x28 with BatchNorm, SGD with momentum", 64, _CNN_MOMENTUM, {"float32": 1.5, "bfloat16": 2.5}
         ),
         "resnet18": SuiteEntry(
             "ResNet-18 at 64x64, SGD with momentum", 16, _RESNET18, {"float32": 1.05, "bfloat16": 1.4}
@@ -128,50 +124,39 @@ SUITE: Mapping[str, SuiteEntry] = MappingProxyType(
 # -- what a call costs by itself ---------------------------------------------------------------------------------------
 
 
-_MNIST, _SMALL, _TINY = (mlp.MLPConfig(sizes) for sizes in ((784, 1000, 1000, 10), (64, 128, 10), (4, 10)))
-_SGD, _ADAM = _make_sgd(0.01), _make_adam(1e-3)
 _BAR = {"float32": 0.91}
 
 _TRAINED = {
-    "mlp_sgd": SuiteEntry("MLP 784-1000-1000-10, SGD", 64, _make_perceptron(_MNIST, _SGD), _BAR),
-    "mlp_adam": SuiteEntry("MLP 784-1000-1000-10, Adam", 64, _make_perceptron(_MNIST, _ADAM), _BAR),
-    "cnn_sgd": SuiteEntry("CNN 28x28 with BatchNorm, SGD", 32, _make_cnn(_SGD), _BAR),
-    "cnn_adam": SuiteEntry("CNN 28x28 with BatchNorm, Adam", 32, _make_cnn(_ADAM), _BAR),
+    "mlp_sgd": SuiteEntry("MLP 784-1000-1000-10, SGD", 64, _MNIST, _BAR),
+    "mlp_adam": SuiteEntry("MLP 784-1000-1000-10, Adam", 64, _MNIST_ADAM, _BAR),
+    "cnn_sgd": SuiteEntry("CNN 28x28 with BatchNorm, SGD", 32, _CNN, _BAR),
+    "cnn_adam": SuiteEntry("CNN 28x28 with BatchNorm, Adam", 32, _make_of(cnn, _ADAM), _BAR),
     "micro_batches": SuiteEntry(
-        "MLP 64-128-10, 16 micro-batches accumulated",
-        4,
-        _make_perceptron(_SMALL, _SGD),
-        {},
-        PortOptions(accumulation=16),
+        "MLP 64-128-10, 16 micro-batches accumulated", 4, _SMALL, {}, PortOptions(accumulation=16)
     ),
-    "tiny": SuiteEntry("one 4-10 layer", 4, _make_perceptron(_TINY, _SGD), {}),
+    "tiny": SuiteEntry("one 4-10 layer", 4, _TINY, {}),
 }
 _INFERRED = {
-    "mlp": SuiteEntry("MLP 784-1000-1000-10", 64, _make_perceptron(_MNIST, _SGD), _BAR),
-    "cnn": SuiteEntry("CNN 28x28 with BatchNorm", 32, _make_cnn(_SGD), _BAR),
-    "micro_batches": SuiteEntry(
-        "MLP 64-128-10, 16 micro-batches", 4, _make_perceptron(_SMALL, _SGD), {}, PortOptions(device_iterations=16)
-    ),
-    "cnn_micro_batches": SuiteEntry(
-        "CNN 28x28 with BatchNorm, 32 samples", 1, _make_cnn(_SGD), {}, PortOptions(device_iterations=32)
-    ),
-    "tiny": SuiteEntry("one 4-10 layer", 4, _make_perceptron(_TINY, _SGD), {}),
+    f"{name}_inference": replace(entry, title=f"inference of {entry.title}", trains=False)
+    for name, entry in {
+        "mlp": SuiteEntry("MLP 784-1000-1000-10", 64, _MNIST, _BAR),
+        "cnn": SuiteEntry("CNN 28x28 with BatchNorm", 32, _CNN, _BAR),
+        "micro_batches": SuiteEntry(
+            "MLP 64-128-10, 16 micro-batches", 4, _SMALL, {}, PortOptions(device_iterations=16)
+        ),
+        "cnn_micro_batches": SuiteEntry(
+            "CNN 28x28 with BatchNorm, 32 samples", 1, _CNN, {}, PortOptions(device_iterations=32)
+        ),
+        "tiny": SuiteEntry("one 4-10 layer", 4, _TINY, {}),
+    }.items()
 }
 _REPLAYED = {"engine": ["replay"]}
 _OVERHEAD_SETTINGS = {"rounds": 25, "turn_seconds": 0.1, "eager_optimizer": "default", "memory": False, "data": False}
 
 OVERHEAD: Mapping[str, SuiteEntry] = MappingProxyType(
     {
-        **{
-            f"overhead_{name}": replace(entry, matrix=_REPLAYED, settings=_OVERHEAD_SETTINGS)
-            for name, entry in _TRAINED.items()
-        },
-        **{
-            f"overhead_{name}_inference": replace(
-                entry, title=f"inference of {entry.title}", trains=False, matrix=_REPLAYED, settings=_OVERHEAD_SETTINGS
-            )
-            for name, entry in _INFERRED.items()
-        },
+        f"overhead_{name}": replace(entry, matrix=_REPLAYED, settings=_OVERHEAD_SETTINGS)
+        for name, entry in {**_TRAINED, **_INFERRED}.items()
     }
 )
 """What the simulator costs by itself, without compiled engines, against torch's default optimizers.

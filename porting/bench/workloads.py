@@ -6,6 +6,7 @@ import importlib
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
@@ -85,13 +86,10 @@ class Workload:
         rows = replace(self, batch=batch).rows
         size = rows // (per_step * num_steps)
 
-        def cut(first: int) -> MicroBatch:
-            def narrow(tensor: torch.Tensor) -> torch.Tensor:
-                return tensor.narrow(0, first, size) if tensor.dim() and tensor.shape[0] == rows else tensor
+        def narrow(tensor: torch.Tensor, first: int) -> torch.Tensor:
+            return tensor.narrow(0, first, size) if tensor.dim() and tensor.shape[0] == rows else tensor
 
-            return MicroBatch(*map_tensors(narrow, whole))
-
-        parts = [cut(first) for first in range(0, rows, size)]
+        parts = [MicroBatch(*map_tensors(partial(narrow, first=first), whole)) for first in range(0, rows, size)]
         return [parts[first : first + per_step] for first in range(0, len(parts), per_step)]
 
 
@@ -108,8 +106,7 @@ class Source:
     def load(self, seed: int = 0) -> Workload:
         """Make the workload from the state of torch's generator that belongs to `seed`."""
         torch.manual_seed(seed)
-        workload: Workload = load_by_name(self.loader)(**self.arguments)
-        return workload
+        return load_by_name(self.loader)(**self.arguments)
 
     def with_cache(self, folder: str) -> Source:
         """Return this with another folder of executables."""
@@ -123,8 +120,7 @@ def load_by_name(text: str) -> Callable[..., Any]:
     2.0
     """
     module, _, name = text.partition(":")
-    loaded: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return loaded
+    return getattr(importlib.import_module(module), name)
 
 
 def pickle_workload(workload: Workload, folder: Path) -> Tuple[Optional[Source], str]:

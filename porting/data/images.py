@@ -226,8 +226,7 @@ def _make_blobs(num_rows: int, random: np.random.Generator, *, size: int, num_bl
     x_bp1w = (grid - middle_bp2[:, :, :1])[:, :, None, :] / width_bp11
     y_bph1 = (grid - middle_bp2[:, :, 1:])[:, :, :, None] / width_bp11
     blobs_bphw = np.exp(-(x_bp1w**2) / 2) * np.exp(-(y_bph1**2) / 2)
-    images_b3hw: np.ndarray = np.einsum("bphw,bpc->bchw", blobs_bphw, colour_bp3, optimize=True)
-    return images_b3hw + np.float32(0.05)
+    return np.einsum("bphw,bpc->bchw", blobs_bphw, colour_bp3, optimize=True) + np.float32(0.05)
 
 
 def _make_checkerboards(num_rows: int, random: np.random.Generator, *, size: int) -> np.ndarray:
@@ -236,5 +235,4 @@ def _make_checkerboards(num_rows: int, random: np.random.Generator, *, size: int
     shift_b2 = random.integers(size, size=(num_rows, 2))
     column_bw = (np.arange(size) + shift_b2[:, :1]) // np.array(square_b)[:, None]
     row_bh = (np.arange(size) + shift_b2[:, 1:]) // np.array(square_b)[:, None]
-    board_bhw: np.ndarray = (column_bw[:, None, :] + row_bh[:, :, None]) % 2 * 2 - 1
-    return board_bhw.astype(np.float32)
+    return ((column_bw[:, None, :] + row_bh[:, :, None]) % 2 * 2 - 1).astype(np.float32)

@@ -183,8 +183,7 @@ class LarcvFile:
     def _read_dataset(self, name: str, dtype: np.dtype[Any]) -> np.ndarray:
         self._read_length(name, dtype)
         with self._name_failures(name):
-            values: np.ndarray = self._open_file()[name][:]
-        return values
+            return self._open_file()[name][:]
 
     def _read_length(self, name: str, dtype: np.dtype[Any]) -> int:
         """Return how many rows a data set has, after a look at whether it can be what it says."""

@@ -127,19 +127,15 @@ def _read_letters(path: AnyPath) -> np.ndarray:
     if len(rows) == 1:
         raise make_file_error(path, "there is no mushroom below the line of names", line=1, help=_HELP)
     for number, cells in enumerate(rows[1:], start=2):
-        _check_row(path, number, cells)
+        if len(cells) != len(_COLUMNS):
+            what = f"{len(cells)} cells in the line, not {len(_COLUMNS)}"
+            raise make_file_error(path, what, line=number, column=_find_cell(cells, len(_COLUMNS)), help=_HELP)
+        for index, (cell, (name, letters)) in enumerate(zip(cells, _COLUMNS.items())):
+            if len(cell) != 1 or cell not in letters:
+                found = f"`{cell[:40]}`" if cell else "an empty cell"
+                what = f"{found} is no value of `{name}`, which are {', '.join(letters)}"
+                raise make_file_error(path, what, line=number, column=_find_cell(cells, index), help=_HELP)
     return np.array(rows[1:])
-
-
-def _check_row(path: AnyPath, number: int, cells: Sequence[str]) -> None:
-    if len(cells) != len(_COLUMNS):
-        what = f"{len(cells)} cells in the line, not {len(_COLUMNS)}"
-        raise make_file_error(path, what, line=number, column=_find_cell(cells, len(_COLUMNS)), help=_HELP)
-    for index, (cell, (name, letters)) in enumerate(zip(cells, _COLUMNS.items())):
-        if len(cell) != 1 or cell not in letters:
-            found = f"`{cell[:40]}`" if cell else "an empty cell"
-            what = f"{found} is no value of `{name}`, which are {', '.join(letters)}"
-            raise make_file_error(path, what, line=number, column=_find_cell(cells, index), help=_HELP)
 
 
 def _find_cell(cells: Sequence[str], index: int) -> int:
@@ -183,5 +179,4 @@ def _draw_column(name: str, shares: np.ndarray, num_samples: int, random: np.ran
     """Draw letters of a trait; `shares` has a row for all samples, or one for each."""
     limits = np.cumsum(shares / shares.sum(axis=1, keepdims=True), axis=1)
     places = (random.random((num_samples, 1)) > limits[:, :-1]).sum(axis=1)
-    letters: np.ndarray = np.array(list(TRAITS[name]))[places]
-    return letters
+    return np.array(list(TRAITS[name]))[places]

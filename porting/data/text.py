@@ -108,7 +108,11 @@ class Vocabulary:
 
     def numbers(self, words: Iterable[str]) -> torch.Tensor:
         """Number words: tokens_N. Those that are not there become UNKNOWN; without that word it is a KeyError."""
-        return torch.tensor([self._find_number(word) for word in words], dtype=torch.int64)
+        numbers = [self._numbers.get(word, self._numbers.get(UNKNOWN, word)) for word in words]
+        strange = next((number for number in numbers if isinstance(number, str)), None)
+        if strange is not None:
+            raise KeyError(f"{strange!r} is not in the vocabulary, and neither is {UNKNOWN!r}")
+        return torch.tensor(numbers, dtype=torch.int64)
 
     def text(self, numbers: Iterable[int]) -> str:
         """Write tokens as words.
@@ -117,13 +121,6 @@ class Vocabulary:
         'b a'
         """
         return " ".join(self.words[int(number)] for number in numbers)
-
-    def _find_number(self, word: str) -> int:
-        if word in self._numbers:
-            return self._numbers[word]
-        if UNKNOWN in self._numbers:
-            return self._numbers[UNKNOWN]
-        raise KeyError(f"{word!r} is not in the vocabulary, and neither is {UNKNOWN!r}")
 
 
 # -- generated text ----------------------------------------------------------------------------------------------------

@@ -66,8 +66,7 @@ def configure(variants: Mapping[str, Config], variant: str, changes: Mapping[str
     unknown = [name for name in changes if name not in names]
     if unknown:
         raise TypeError(f"{type(config).__name__} has no field {unknown[0]!r}; it has {', '.join(map(repr, names))}")
-    changed: Config = replace(config, **changes)
-    return changed
+    return replace(config, **changes)
 
 
 def check_positive(config: Any, *, zero_allowed: Sequence[str] = ()) -> None:

@@ -130,8 +130,7 @@ class ResNet(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Classify images."""
-        features: torch.Tensor = self.pool(self.stages(self.stem(images)))
-        return self.classifier(features.flatten(1))
+        return self.classifier(self.pool(self.stages(self.stem(images))).flatten(1))
 
 
 def example_batch(config: ResNetConfig, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, torch.Tensor]:

@@ -80,8 +80,7 @@ class UResNet3D(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Score the pixels of all planes."""
-        logits: torch.Tensor = self.scores(self.final(self.core(self.first(images.unsqueeze(1)))))
-        return logits.transpose(1, 2)
+        return self.scores(self.final(self.core(self.first(images.unsqueeze(1))))).transpose(1, 2)
 
 
 # convolutions within the planes, unless `planes` says otherwise

@@ -12,8 +12,11 @@ from porting.support.late_names import read_late_names
 if TYPE_CHECKING:  # `as` makes a name public
     from porting.recipe_chain.checks import Check as Check
     from porting.recipe_chain.checks import Outcome as Outcome
+    from porting.recipe_chain.checks import chain_of_equal_losses as chain_of_equal_losses
     from porting.recipe_chain.checks import close_losses as close_losses
     from porting.recipe_chain.checks import demand as demand
+    from porting.recipe_chain.checks import demand_equal as demand_equal
+    from porting.recipe_chain.checks import demand_falling as demand_falling
     from porting.recipe_chain.checks import equal_losses as equal_losses
     from porting.recipe_chain.checks import holds as holds
     from porting.recipe_chain.checks import measured as measured

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 from porting.comparison import largest_difference
 from porting.recipe_chain.steps import CheckFailed, Steps
@@ -16,8 +16,11 @@ from porting.recipe_chain.steps import CheckFailed, Steps
 __all__ = [
     "Check",
     "Outcome",
+    "chain_of_equal_losses",
     "close_losses",
     "demand",
+    "demand_equal",
+    "demand_falling",
     "equal_losses",
     "holds",
     "measured",
@@ -69,11 +72,18 @@ def equal_losses(
     def look(steps: Steps) -> str:
         expected, found = steps.losses(like, num_steps), steps.losses(step, num_steps)
         demand(len(found) == len(expected), f"{len(found)} losses, and {len(expected)} of step {like}")
-        worst, at = largest_difference(expected, found)
-        text = f"{len(found)} losses, largest relative difference {worst:.1e}"
-        return demand(worst <= relative, text if worst <= relative else f"{text} in optimizer step {at + 1}")
+        return demand_equal(expected, found, relative=relative)
 
     return Check(step, f"losses equal step {like}'s", look, slow, like)
+
+
+def chain_of_equal_losses(first: int, last: int, *, num_steps: Optional[int] = None) -> Tuple[Check, ...]:
+    """Demand of each step from `first` to `last` the losses of the one before, up to rounding.
+
+    >>> [check.text for check in chain_of_equal_losses(1, 2)]
+    ["losses equal step 0's", "losses equal step 1's"]
+    """
+    return tuple(equal_losses(step, like=step - 1, num_steps=num_steps) for step in range(first, last + 1))
 
 
 def close_losses(
@@ -135,6 +145,24 @@ def demand(is_met: bool, found: str) -> str:
     if not is_met:
         raise CheckFailed(found)
     return found
+
+
+def demand_equal(expected: Sequence[float], found: Sequence[float], *, relative: float = EQUAL) -> str:
+    """Return how far as many losses differ if it is little, and raise CheckFailed with it and the place if not.
+
+    >>> demand_equal([2.0, 1.0], [2.0, 1.0])
+    '2 losses, largest relative difference 0.0e+00'
+    """
+    worst, at = largest_difference(expected, found)
+    text = f"{len(found)} losses, largest relative difference {worst:.1e}"
+    return demand(worst <= relative, text if worst <= relative else f"{text} in optimizer step {at + 1}")
+
+
+def demand_falling(values: Sequence[float]) -> str:
+    """Return the first and the last value, and raise CheckFailed with all unless each is below the one before."""
+    is_falling = all(after < before for before, after in zip(values, values[1:]))
+    demand(is_falling, ", ".join(f"{value:.3f}" for value in values))
+    return f"{values[0]:.3f} to {values[-1]:.3f}"
 
 
 def run_program(*words: str, folder: Optional[Path] = None) -> str:

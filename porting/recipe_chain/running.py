@@ -51,7 +51,8 @@ def read_checks(recipe: Recipe, steps: Steps) -> Tuple[Check, ...]:
             _refuse_checks(recipe, f"a check is for step {check.step}, {present}")
         if check.like is not None and check.like not in numbers:
             _refuse_checks(recipe, f"a check of step {check.step} is like step {check.like}, {present}")
-    return tuple(checks)
+    # a chain of steps is listed at its first one
+    return tuple(sorted(checks, key=lambda check: check.step))
 
 
 def run_check(check: Check, steps: Steps) -> Outcome:

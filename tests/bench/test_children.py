@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from porting.bench import children
-from porting.bench.children import SideProcess, measure_start_up, run_job
+from porting.bench.children import measure_start_up, run_job, start_side, take_turn
 from porting.bench.choices import BenchSettings
 from porting.bench.processes import ChildError
 from porting.bench.workloads import Source
@@ -45,34 +45,35 @@ def loaders(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_each_turn_times_as_many_calls_as_it_is_asked_for(loaders):
-    with SideProcess("eager", loaders("load"), BenchSettings(threads=1)) as side:
-        turns = [side.take_turn(number) for number in (3, 1)]
+    with start_side("eager", loaders("load"), BenchSettings(threads=1)) as child:
+        child.ask()
+        turns = [take_turn(child, number) for number in (3, 1)]
 
     assert [len(turn.call_seconds) for turn in turns] == [3, 1]
     assert all(seconds > 0 for turn in turns for seconds in (*turn.call_seconds, turn.cpu_seconds))
 
 
 def test_the_process_ends_with_the_context(loaders):
-    with SideProcess("eager", loaders("load"), BenchSettings()) as side:
-        process = side.child.process
+    with start_side("eager", loaders("load"), BenchSettings()) as child:
+        pass
 
-    assert process.returncode is not None
+    assert child.process.returncode is not None
 
 
 @pytest.mark.slow
 def test_a_side_that_cannot_be_made_is_an_error_with_its_reason(loaders):
-    with SideProcess("eager", loaders("broken"), BenchSettings()) as side:
+    with start_side("eager", loaders("broken"), BenchSettings()) as child:
         with pytest.raises(ChildError, match="eager: the process ended with exit status 1.*no such data"):
-            side.wait_until_ready()
+            child.ask()
 
 
 @pytest.mark.slow
 def test_a_side_that_dies_is_an_error(loaders):
-    with SideProcess("eager", loaders("load"), BenchSettings()) as side:
-        side.wait_until_ready()
-        side.child.process.kill()
+    with start_side("eager", loaders("load"), BenchSettings()) as child:
+        child.ask()
+        child.process.kill()
         with pytest.raises(ChildError, match="signal 9"):
-            side.take_turn(1)
+            take_turn(child, 1)
 
 
 # -- start-up ----------------------------------------------------------------------------------------------------------

@@ -48,10 +48,6 @@ def loss(logits: Planes, labels: Planes, *, scheme: str = "focal") -> torch.Tens
     return torch.stack(losses).sum()
 
 
-def _no_weights(by_pixel: torch.Tensor, _labels: torch.Tensor, _num_classes: int) -> torch.Tensor:
-    return torch.ones_like(by_pixel)
-
-
 def _light_weights(by_pixel: torch.Tensor, labels: torch.Tensor, _num_classes: int) -> torch.Tensor:
     weights = torch.full_like(by_pixel, LIGHT_WEIGHTS[0])
     for label, weight in enumerate(LIGHT_WEIGHTS[1:], start=1):
@@ -67,15 +63,11 @@ def _even_weights(by_pixel: torch.Tensor, labels: torch.Tensor, num_classes: int
     return weights
 
 
-def _focal_weights(by_pixel: torch.Tensor, _labels: torch.Tensor, _num_classes: int) -> torch.Tensor:
-    return (1.0 - torch.exp(-by_pixel)) ** 2
-
-
 _WEIGHTS: Mapping[str, Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]] = {
-    "none": _no_weights,
+    "none": lambda by_pixel, _labels, _num_classes: torch.ones_like(by_pixel),
     "light": _light_weights,
     "even": _even_weights,
-    "focal": _focal_weights,
+    "focal": lambda by_pixel, _labels, _num_classes: (1.0 - torch.exp(-by_pixel)) ** 2,
 }
 
 SCHEMES: Tuple[str, ...] = tuple(_WEIGHTS)

@@ -11,10 +11,10 @@ from porting.recipe_chain import Losses, draw_batches
 from porting.recipes.cosmictagger import workload
 from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, make_schedule, validate
 
-STAGES = {"core.grow": 1}
 OPTIONS = porting.PortOptions(
-    micro_batch=1, accumulation=BATCH_SIZE, output_mode="all", precision="mixed", stages=STAGES
+    micro_batch=1, accumulation=BATCH_SIZE, output_mode="all", precision="mixed", stages={"core.grow": 1}
 )
+small, a21 = workload.make_targets(OPTIONS)
 
 
 def train(num_steps: int, settings: Settings = Settings()) -> Losses:
@@ -36,10 +36,6 @@ def train(num_steps: int, settings: Settings = Settings()) -> Losses:
         scheduler.step()
     speed = BATCH_SIZE / statistics.median(seconds[2:] or seconds)
     return Losses(losses, rates=rates, model=ported, events_per_second=speed)
-
-
-# give model, loss, a micro-batch, optimizer and options, of this network and of the full one
-small, a21 = workload.make_targets(OPTIONS)
 
 
 if __name__ == "__main__":

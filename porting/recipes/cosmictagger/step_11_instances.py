@@ -14,10 +14,10 @@ from porting.recipe_chain import Losses, draw_batches
 from porting.recipes.cosmictagger import workload
 from porting.recipes.cosmictagger.workload import BATCH_SIZE, main, make_parts, make_schedule
 
-STAGES = {"core.grow": 1}
 OPTIONS = porting.PortOptions(
-    micro_batch=1, accumulation=BATCH_SIZE, output_mode="all", precision="mixed", stages=STAGES
+    micro_batch=1, accumulation=BATCH_SIZE, output_mode="all", precision="mixed", stages={"core.grow": 1}
 )
+small, a21 = workload.make_targets(OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,7 @@ def train(num_steps: int, settings: Settings = Settings()) -> Losses:
 def validate(ported: porting.PortedModel, events: Any) -> Dict[str, float]:
     """Return the mean over `events` of each metric."""
     share = workload.validate(ported, porting.partition(events))
-    means = sum_over_instances(list(share.values())) / porting.this_instance().size
-    return dict(zip(unet.METRICS, means.tolist()))
-
-
-# give model, loss, a micro-batch, optimizer and options, of this network and of the full one
-small, a21 = workload.make_targets(OPTIONS)
+    return dict(zip(share, (sum_over_instances(list(share.values())) / porting.this_instance().size).tolist()))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from porting.recipes.cosmictagger import workload
 from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, make_schedule, validate
 
 OPTIONS = porting.PortOptions(micro_batch=1, accumulation=BATCH_SIZE, output_mode="all", precision="mixed")
+small, a21 = workload.make_targets(OPTIONS)
 
 
 def train(num_steps: int, settings: Settings = Settings()) -> Losses:
@@ -27,10 +28,6 @@ def train(num_steps: int, settings: Settings = Settings()) -> Losses:
         losses.append(loss.mean().item())
         scheduler.step()
     return Losses(losses, rates=rates, model=ported)
-
-
-# give model, loss, a micro-batch, optimizer and options, of this network and of the full one
-small, a21 = workload.make_targets(OPTIONS)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, field, fields
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Optional, Tuple, Type
 
 import torch
 from torch import nn
@@ -91,11 +91,6 @@ def validate(model: Any, events: Any) -> Dict[str, float]:
                 logits, planes = model(images), uresnet2d.chunk_planes(labels)
                 metrics.append({name: metric(logits, planes) for name, metric in uresnet2d.METRICS.items()})
     model.train()
-    return average(metrics)
-
-
-def average(metrics: Sequence[Mapping[str, torch.Tensor]]) -> Dict[str, float]:
-    """Return the mean of each metric over all values of all calls, whose metrics are given."""
     names = uresnet2d.METRICS
     return {name: torch.cat([values[name].flatten() for values in metrics]).mean().item() for name in names}
 
@@ -139,7 +134,11 @@ def main(
 
     Of several instances each saves in a file that ends in its number, and the first one prints.
     """
-    arguments = vars(make_parser(description, settings_type).parse_args())
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--steps", type=int, default=160, help="optimizer steps (160)")
+    for setting in fields(settings_type):
+        parser.add_argument(f"--{setting.name}", default=setting.default, **setting.metadata)
+    arguments = vars(parser.parse_args())
     num_steps, settings = arguments.pop("steps"), settings_type(**arguments)
     losses = train(num_steps, settings)
     measured = losses.measured
@@ -150,12 +149,3 @@ def main(
         speed = f", {measured.events_per_second:.0f} events/s" if hasattr(measured, "events_per_second") else ""
         print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}{speed}")
         print(", ".join(f"{name} {score:.3f}" for name, score in scores.items()))
-
-
-def make_parser(description: Optional[str], settings_type: Type[Settings]) -> argparse.ArgumentParser:
-    """Make the parser of the command line, which has an option for each setting."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--steps", type=int, default=160, help="optimizer steps (160)")
-    for setting in fields(settings_type):
-        parser.add_argument(f"--{setting.name}", default=setting.default, **setting.metadata)
-    return parser

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from porting.recipe_chain import close_losses, demand, equal_losses, holds, reaches
+from porting.recipe_chain import chain_of_equal_losses, close_losses, demand_equal, holds, reaches
 from porting.recipes.dcgan import step_0_plain, workload
 
 NUM_STEPS = 16
@@ -21,18 +21,13 @@ def distance(step: Any) -> float:
 
 def equal_without_noise(step: Any) -> str:
     """Demand the losses of step 0 where no noise is drawn: each executor draws its own."""
-    expected, losses = (module.train(NUM_STEPS, noise=0.0) for module in (step_0_plain, step))
-    worst = max(abs(one - other) / other for one, other in zip(losses, expected))
-    is_met = len(losses) == len(expected) and worst <= 1e-5
-    return demand(is_met, f"{len(losses)} losses, largest relative difference {worst:.1e}")
+    return demand_equal(*(module.train(NUM_STEPS, noise=0.0) for module in (step_0_plain, step)))
 
 
 CHECKS = (
     reaches(0, "distance from real pictures", at_most=MAX_DISTANCE, measure=distance),
     close_losses(1, like=0, relative=0.05, because="the generator meets the discriminator before its step"),
-    equal_losses(2, like=1),
-    equal_losses(3, like=2),
-    equal_losses(4, like=3),
+    *chain_of_equal_losses(2, 4),
     reaches(4, "distance from real pictures", at_most=MAX_DISTANCE, measure=distance),
     holds(5, "losses equal step 0's, noise aside", equal_without_noise),
 )

@@ -10,7 +10,7 @@ import torch
 
 import porting
 from porting.models import mlp
-from porting.recipe_chain import demand, equal_losses, holds, reaches, run_program
+from porting.recipe_chain import chain_of_equal_losses, demand, holds, reaches, run_program
 from porting.recipes.distributed import workload
 
 NUM_STEPS = 12
@@ -91,12 +91,9 @@ def _distance(one: Dict[str, Any], other: Dict[str, Any]) -> float:
 
 CHECKS = (
     reaches(0, "test accuracy", at_least=0.85, measure=accuracy),
-    equal_losses(1, like=0),
-    equal_losses(2, like=1),
-    equal_losses(3, like=2),
+    *chain_of_equal_losses(1, 4),
     holds(3, "shares of two instances are the batches of one", shares_are_one_batch),
     holds(3, "two processes train as one with a large batch", instances_train_as_one, slow=True),
-    equal_losses(4, like=3),
     holds(4, "padding counts nowhere", counts_are_those_without_padding),
     holds(4, "two processes test as one", every_image_counts_once, slow=True),
     reaches(5, "loss after 40 steps", at_most=0.5, measure=lambda step: step.train(40)[-1]),

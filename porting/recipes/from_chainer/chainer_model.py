@@ -46,8 +46,7 @@ def compute_logits(images: torch.Tensor, path: Path) -> torch.Tensor:
     with np.load(path) as archive:
         snapshot = dict(archive)
     hidden = _compute_features(images.numpy(), snapshot)
-    logits: np.ndarray = hidden @ snapshot[f"{PREFIX}fc4/W"].T + snapshot[f"{PREFIX}fc4/b"]
-    return torch.from_numpy(logits).float()
+    return torch.from_numpy(hidden @ snapshot[f"{PREFIX}fc4/W"].T + snapshot[f"{PREFIX}fc4/b"]).float()
 
 
 def make_snapshot(seed: int = 0) -> Arrays:
@@ -103,8 +102,7 @@ _slide: Any = np.lib.stride_tricks.sliding_window_view
 
 def _convolve(inputs: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     windows = _slide(inputs, weight.shape[2:], axis=(2, 3))
-    sums: np.ndarray = np.einsum("bchwij,ocij->bohw", windows, weight, optimize=True)
-    return sums + bias[:, None, None]
+    return np.einsum("bchwij,ocij->bohw", windows, weight, optimize=True) + bias[:, None, None]
 
 
 def _normalise(inputs: np.ndarray, arrays: Arrays) -> np.ndarray:

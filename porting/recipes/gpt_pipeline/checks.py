@@ -9,7 +9,7 @@ import torch
 
 import porting
 from porting.models import gpt
-from porting.recipe_chain import close_losses, demand, equal_losses, holds, reaches
+from porting.recipe_chain import chain_of_equal_losses, close_losses, demand, holds, reaches
 from porting.recipes.gpt_pipeline import workload
 
 NUM_STEPS = 6
@@ -64,17 +64,11 @@ def learnt(step: Any) -> float:
 
 CHECKS = (
     reaches(0, "test loss above the least possible", at_most=0.8, measure=learnt),
-    equal_losses(1, like=0),
-    equal_losses(2, like=1),
-    equal_losses(3, like=2),
+    *chain_of_equal_losses(1, 7),
     holds(3, "two IPUs are used", runs_on(3, 2)),
-    equal_losses(4, like=3),
     holds(4, "four IPUs are used", runs_on(5, 4)),
-    equal_losses(5, like=4),
-    equal_losses(6, like=5),
     holds(6, "the model of the recipe fits", small_model_fits),
     holds(6, "each remedy takes memory off an IPU of GPT-2", memory_shrinks, slow=True),
-    equal_losses(7, like=6),
     # 0.002 in the first 100 steps when it was written
     close_losses(8, like=7, relative=0.01, because="weights and activations have 11 bits instead of 24"),
     holds(8, "weights take half of the memory", half_takes_less),

@@ -7,7 +7,7 @@ import io
 import re
 from typing import Any
 
-from porting.recipe_chain import demand, equal_losses, holds, reaches
+from porting.recipe_chain import chain_of_equal_losses, demand, holds, reaches
 from porting.recipes.lenet5 import workload
 
 # two epochs, so that the second one's order is compared as well
@@ -40,11 +40,8 @@ def validation_loss_falls(step: Any) -> str:
 
 CHECKS = (
     reaches(0, "test accuracy", at_least=0.95, measure=accuracy),
-    equal_losses(1, like=0),
-    equal_losses(2, like=1),
-    equal_losses(3, like=2),
+    *chain_of_equal_losses(1, 4),
     holds(3, "inference gives probabilities", gives_probabilities),
     reaches(3, "test accuracy", at_least=0.95, measure=accuracy),
-    equal_losses(4, like=3),
     holds(4, "the validation loss falls from 2.3 to less than 0.25", validation_loss_falls),
 )

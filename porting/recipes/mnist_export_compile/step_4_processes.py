@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any, Optional, Sequence
 
 import torch
@@ -11,48 +10,16 @@ from torch.utils.data import DataLoader, default_collate
 
 import porting
 from porting.adapters import masked_accuracy
-from porting.models import mlp
 from porting.recipe_chain import Losses
+from porting.recipes.mnist_export_compile import workload
 from porting.recipes.mnist_export_compile.workload import FLAGS, SMALL, load_data, make_model, make_parser, save
 
 IGNORED = -1  # a label that is none; the data set and the loss have to agree
 
 
-def make_options(arguments: argparse.Namespace) -> porting.PortOptions:
-    """Say what is part of the executable, and where it lies; the same in all three processes."""
-    cache = arguments.out / "cache"
-    return porting.PortOptions(
-        micro_batch=arguments.batchsize,
-        computation_order=arguments.computation_order,
-        cache_dir=cache if cache.is_dir() else None,
-    )
-
-
-def export_or_compile(arguments: argparse.Namespace) -> Losses:
-    """Do what `--export` and `--compile` say; return no losses."""
-    if arguments.export:
-        model = mlp.build(sizes=(784, arguments.unit, arguments.unit, 10))
-        batch = torch.zeros(arguments.batchsize, 784), torch.zeros(arguments.batchsize, dtype=torch.int64)
-        criterion, optimizer = nn.CrossEntropyLoss(ignore_index=IGNORED), torch.optim.Adam(model.parameters())
-        options, translator = make_options(arguments), arguments.translator
-        step = porting.export(
-            model, criterion, batch, arguments.export, optimizer=optimizer, options=options, translator=translator
-        )
-        print(f"{arguments.export}: {step.batch}")
-    else:
-        step = porting.load_step(arguments.compile)
-        made = porting.compile_step(step, engine="aot", cache_dir=arguments.out / "cache")
-        print(f"{made.summary}: {made.origin}")
-    if arguments.dump_graph:
-        print(porting.dump_graph(step, "text").decode())
-    return Losses()
-
-
 def train(num_steps: int = 0, words: Optional[Sequence[str]] = SMALL) -> Losses:
     """Train as a command line says, or for `num_steps`; return the losses, and how many digits are recognised."""
     arguments = make_parser(__doc__, *FLAGS).parse_args(words)
-    if arguments.export or arguments.compile:
-        return export_or_compile(arguments)
     torch.manual_seed(0)
     train_set, test_set = load_data(arguments)
     padded = porting.FixedBatchDataset(train_set, arguments.batchsize, ignore_label=IGNORED)
@@ -62,7 +29,15 @@ def train(num_steps: int = 0, words: Optional[Sequence[str]] = SMALL) -> Losses:
     model = make_model(arguments)
     criterion = nn.CrossEntropyLoss(ignore_index=IGNORED)
     optimizer = torch.optim.Adam(model.parameters())
-    options = make_options(arguments)
+    options = workload.make_options(arguments)
+    if arguments.export:
+        settings: Any = {"optimizer": optimizer, "options": options, "translator": arguments.translator}
+        step = porting.export(model, criterion, next(iter(loader)), arguments.export, **settings)
+        return workload.end(arguments, step, f"{arguments.export}: {step.batch}")
+    if arguments.compile:
+        step = porting.load_step(arguments.compile)
+        made = porting.compile_step(step, engine="aot", cache_dir=arguments.out / "cache")
+        return workload.end(arguments, step, f"{made.summary}: {made.origin}")
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, options=options)
     loader = ported.dataloader(loader)
     losses = Losses()
@@ -80,7 +55,4 @@ def train(num_steps: int = 0, words: Optional[Sequence[str]] = SMALL) -> Losses:
 
 
 if __name__ == "__main__":
-    losses = train(words=None)
-    if losses:
-        save(losses)
-        print(losses.measured.report)
+    save(train(words=None))

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+import porting
 from porting.data.digits import make_digits
 from porting.data.images import fake_data
 from porting.models import mlp
@@ -17,7 +18,6 @@ from porting.recipe_chain import Losses
 
 SMALL = ("--unit", "100")
 """The command line of a smaller network."""
-
 
 FLAGS: Mapping[str, Mapping[str, Any]] = {
     "no_use_fixed_batch_dataset": {"action": "store_true", "help": "drop the rest instead of padding"},
@@ -62,8 +62,31 @@ def make_model(arguments: argparse.Namespace) -> nn.Sequential:
     return model
 
 
+def make_options(arguments: argparse.Namespace) -> porting.PortOptions:
+    """Say what is part of the executable, and where it lies if it is compiled; the same in all processes."""
+    cache = arguments.out / "cache"
+    return porting.PortOptions(
+        micro_batch=arguments.batchsize,
+        computation_order=arguments.computation_order,
+        cache_dir=cache if cache.is_dir() else None,
+    )
+
+
+def end(arguments: argparse.Namespace, step: Any, told: str) -> Losses:
+    """End without training: print what was made, and the graph of the step if it is asked for."""
+    print(told)
+    if arguments.dump_graph:
+        print(porting.dump_graph(step, "text").decode())
+    return Losses()
+
+
 def save(losses: Losses) -> None:
-    """Write weights, losses and a picture, as the command line says, and print how much has been learnt."""
+    """Write weights, losses and a picture, as the command line says, and print what was learnt; nothing without losses.
+
+    A report is printed as well, if one was made.
+    """
+    if not losses:
+        return
     arguments = losses.measured.arguments
     arguments.out.mkdir(parents=True, exist_ok=True)
     torch.save(losses.measured.model.state_dict(), arguments.out / "model.pt")
@@ -75,3 +98,5 @@ def save(losses: Losses) -> None:
         figure.subplots().plot(losses)
         figure.savefig(arguments.out / "loss.png")
     print(losses)
+    if hasattr(losses.measured, "report"):
+        print(losses.measured.report)

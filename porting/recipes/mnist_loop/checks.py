@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from porting.recipe_chain import demand, equal_losses, holds, reaches
+from porting.recipe_chain import chain_of_equal_losses, demand_falling, equal_losses, holds, reaches
 
 NUM_STEPS = 2 * 48
 ALL_STEPS = 10 * 48
@@ -19,19 +19,13 @@ def last_accuracy(step: Any) -> float:
 def epochs_get_better(step: Any) -> str:
     """Demand that the mean loss of each epoch is below that of the one before."""
     losses = step.train(ALL_STEPS)
-    means = [sum(losses[start : start + 48]) / 48 for start in range(0, ALL_STEPS, 48)]
-    is_falling = all(after < before for before, after in zip(means, means[1:]))
-    demand(is_falling, ", ".join(f"{mean:.3f}" for mean in means))
-    return f"{means[0]:.3f} to {means[-1]:.3f}"
+    return demand_falling([sum(losses[start : start + 48]) / 48 for start in range(0, ALL_STEPS, 48)])
 
 
 CHECKS = (
     reaches(0, "test accuracy", at_least=MIN_ACCURACY, measure=last_accuracy),
     holds(0, "mean losses of 10 epochs fall", epochs_get_better),
-    equal_losses(1, like=0),
-    equal_losses(2, like=1),
-    equal_losses(3, like=2),
-    equal_losses(4, like=3),
+    *chain_of_equal_losses(1, 4),
     equal_losses(5, like=0, num_steps=ALL_STEPS),
     reaches(5, "test accuracy", at_least=MIN_ACCURACY, measure=last_accuracy),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from porting.recipe_chain import demand, equal_losses, holds, reaches
+from porting.recipe_chain import chain_of_equal_losses, demand, demand_falling, equal_losses, holds, reaches
 from porting.recipes.mnist_trainer import workload
 
 NUM_STEPS = 2 * 48
@@ -19,10 +19,7 @@ def last_accuracy(step: Any) -> float:
 
 def epochs_get_better(step: Any) -> str:
     """Demand that the mean loss of each epoch is below that of the one before."""
-    means = [row[1] for row in step.train().measured.log]
-    is_falling = all(after < before for before, after in zip(means, means[1:]))
-    demand(is_falling, ", ".join(f"{mean:.3f}" for mean in means))
-    return f"{means[0]:.3f} to {means[-1]:.3f}"
+    return demand_falling([row[1] for row in step.train().measured.log])
 
 
 def padding_does_not_count(_step: Any) -> str:
@@ -35,10 +32,8 @@ def padding_does_not_count(_step: Any) -> str:
 
 CHECKS = (
     holds(0, "mean losses of 10 epochs fall", epochs_get_better),
-    equal_losses(1, like=0),
+    *chain_of_equal_losses(1, 3),
     holds(1, "what fills up a batch does not count", padding_does_not_count),
-    equal_losses(2, like=1),
-    equal_losses(3, like=2),
     equal_losses(4, like=0, num_steps=ALL_STEPS),
     reaches(4, "test accuracy", at_least=MIN_ACCURACY, measure=last_accuracy),
 )

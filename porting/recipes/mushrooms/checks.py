@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from porting.recipe_chain import equal_losses, reaches
+from porting.recipe_chain import chain_of_equal_losses, equal_losses, reaches
 
 NUM_STEPS = 3 * 56
 ALL_STEPS = 50 * 56
@@ -22,10 +22,7 @@ def test_accuracy(step: Any) -> float:
 
 CHECKS = (
     reaches(0, "test accuracy", at_least=MIN_ACCURACY, measure=test_accuracy),
-    equal_losses(1, like=0),
-    equal_losses(2, like=1),
-    equal_losses(3, like=2),
-    equal_losses(4, like=3),
+    *chain_of_equal_losses(1, 4),
     # no loss is above 1: what is equal to 1e-5 of its size is not 1e-5 apart either
     equal_losses(5, like=0, num_steps=ALL_STEPS),
     reaches(5, "test accuracy", at_least=MIN_ACCURACY, measure=test_accuracy),

@@ -7,7 +7,7 @@ from typing import Any, List
 from torch import nn
 
 from porting.models import resnet
-from porting.recipe_chain import close_losses, demand, equal_losses, holds, measured, reaches
+from porting.recipe_chain import chain_of_equal_losses, close_losses, demand, holds, measured, reaches
 from porting.recipes.resnet50 import workload
 
 # 50 layers take their time
@@ -44,15 +44,14 @@ def rate_follows_the_plan(_step: Any) -> str:
     return "0.1 -> 1 in 5 epochs, a tenth after 30, 60 and 80 of 90"
 
 
-def rates_of_a_training(step: Any, num_steps: int) -> List[float]:
+def find_rates(step: Any, num_steps: int) -> List[float]:
     """Train with the small setup and return the learning rate of each step."""
-    rates: List[float] = step.train(num_steps, workload.Setup(**SMALL)).measured.rates
-    return rates
+    return step.train(num_steps, workload.Setup(**SMALL)).measured.rates
 
 
 def the_device_has_the_planned_rates(step: Any) -> str:
     """Compare the device's learning rate in each step of nine epochs with the plan."""
-    found = rates_of_a_training(step, 36)
+    found = find_rates(step, 36)
     planned = [0.4 * 16 / 256 * workload.compute_rate_factor(number * 10 / 4) for number in range(36)]
     worst = max(abs(one - other) for one, other in zip(found, planned))
     is_met = len(found) == 36 and worst <= 1e-9
@@ -62,7 +61,7 @@ def the_device_has_the_planned_rates(step: Any) -> str:
 
 def the_rate_is_scaled(step: Any) -> str:
     """Look whether two replicas train with twice the learning rate."""
-    found, planned = max(rates_of_a_training(step, 4)), 0.4 * 32 / 256
+    found, planned = max(find_rates(step, 4)), 0.4 * 32 / 256
     demand(abs(found - planned) <= 1e-9, f"the highest learning rate is {found:g} instead of {planned:g}")
     return f"{found:g} for steps of 32 images, 0.4 for 256"
 
@@ -71,10 +70,8 @@ CHECKS = (
     holds(0, "biases and BatchNorm have no weight decay", groups_are_right),
     holds(0, "the learning rate has a warm-up and three falls", rate_follows_the_plan),
     reaches(0, "loss after 48 steps", at_most=2.1, measure=last_losses),
-    equal_losses(1, like=0),
+    *chain_of_equal_losses(1, 3),
     holds(1, "the device's learning rate follows the plan", the_device_has_the_planned_rates),
-    equal_losses(2, like=1),
-    equal_losses(3, like=2),
     reaches(3, "test accuracy", at_least=0.9, measure=measured("accuracy", 288), slow=True),
     close_losses(4, like=3, relative=0.2, because="BatchNorm normalises micro-batches of 16"),
     holds(5, "the learning rate grows with the batch", the_rate_is_scaled),

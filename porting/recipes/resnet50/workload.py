@@ -81,16 +81,14 @@ def load_test_images(setup: Setup) -> TensorDataset:
 def main(train: Callable[[int, Setup], Losses], description: Optional[str], *, num_steps: int) -> None:
     """Train with what the command line says, for `num_steps` by default, and print how well the network has learnt."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument(
-        "--real", action="store_true", help="the full network: width 64, 224 x 224 pixels, 1000 classes"
-    )
+    what = "the full network: width 64, 224 x 224 pixels, 1000 classes"
+    parser.add_argument("--real", action="store_true", help=what)
     parser.add_argument("--images", type=int, help="how many images to train with")
     parser.add_argument("--batch", type=int, help="how many images a batch has; the learning rate goes along")
     parser.add_argument("--steps", type=int, default=num_steps, help="how many optimizer steps; 9 epochs by default")
     arguments = parser.parse_args()
     setup = REAL if arguments.real else Setup()
-    setup = replace(setup, num_images=arguments.images or setup.num_images)
-    setup = replace(setup, batch_size=arguments.batch or setup.batch_size)
-    losses = train(arguments.steps, setup)
+    sizes = {"num_images": arguments.images or setup.num_images, "batch_size": arguments.batch or setup.batch_size}
+    losses = train(arguments.steps, replace(setup, **sizes))
     highest, accuracy = max(losses.measured.rates), losses.measured.accuracy
     print(f"{losses.fall}, learning rate up to {highest:.4f}, test accuracy {accuracy:.3f}")

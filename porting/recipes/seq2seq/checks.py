@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from porting.data.buckets import choose_buckets
-from porting.recipe_chain import demand, equal_losses, holds, measured, reaches
+from porting.recipe_chain import chain_of_equal_losses, demand, equal_losses, holds, measured, reaches
 from porting.recipes.seq2seq import workload
 
 NUM_STEPS = 24
@@ -31,9 +31,8 @@ def few_changes_of_program(step: Any) -> str:
 CHECKS = (
     reaches(0, "BLEU soon", at_least=0.2, measure=measured("BLEU", 120)),
     reaches(0, "BLEU", at_least=0.65, measure=measured("BLEU", 400), slow=True),
-    equal_losses(1, like=0),
+    *chain_of_equal_losses(1, 2),
     holds(1, "two lengths save most of the padding", half_is_padding_with_one_length),
-    equal_losses(2, like=1),
     holds(3, "the program seldom changes", few_changes_of_program),
     reaches(3, "last loss of 60", at_most=2.0, measure=lambda step: step.train(60)[-1], slow=True),
     equal_losses(4, like=3),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from porting.models import skip_gram
-from porting.recipe_chain import equal_losses, reaches
+from porting.recipe_chain import chain_of_equal_losses, reaches
 from porting.recipes.skip_gram import workload
 
 # the programs train whole epochs: what is computed anyway is compared
@@ -19,8 +19,6 @@ def recovery(step: Any) -> float:
 
 CHECKS = (
     reaches(0, "share of nearest words with the same topic", at_least=0.95, measure=recovery),
-    equal_losses(1, like=0),
-    equal_losses(2, like=1),
-    equal_losses(3, like=2),
+    *chain_of_equal_losses(1, 3),
     reaches(3, "share of nearest words with the same topic", at_least=0.95, measure=recovery),
 )
