@@ -161,9 +161,7 @@ class _Search:
 
     def _make_key(self, engine: str) -> ExecutableKey:
         began = time.perf_counter()
-        groups = {name: [group.size, group.strided] for name, group in self.request.replica_groups.items()}
-        extra = {"replica_groups": groups} if groups else None
-        key = make_executable_key(self.graph, self.request, engine=engine, extra=extra, model=self.model)
+        key = make_executable_key(self.graph, self.request, engine=engine, model=self.model)
         self._add_seconds("find", began)
         return key
 

@@ -56,10 +56,10 @@ def place_changes(
             others.append(_Setting(where, tokens, is_variable=True))
     sure = [_find_best(lines, change) or _find_best(others, change) for change in changes]
     claimed = {setting.where for setting in sure if setting is not None}
+    # an argument that is gone may be the reason, and cannot be shown
+    is_free = not claimed and len(words[1]) >= len(words[0])
     found = []
     for setting, change in zip(sure, changes):
-        # an argument that is gone may be the reason, and cannot be shown
-        is_free = not claimed and len(words[1]) >= len(words[0])
         setting = setting or _find_probable([*lines, *others], change, claimed, is_free=is_free)
         is_certain = setting is not None
         if setting is None and change.operator_place is not None:

@@ -98,7 +98,7 @@ def load_step(path: Path) -> ExportedStep:
         return _from_header(header, tensors)
     except _DAMAGES as error:
         what = f"{type(error).__name__}: {error}"
-        raise make_damaged_error(path, f"its content is no step ({what:.200})", error) from None
+        raise make_damaged_error(path, f"its content is no step ({what:.200})") from None
 
 
 def _check_versions(path: Path, versions: Any) -> None:
