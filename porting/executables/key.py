@@ -29,7 +29,6 @@ from .sources import list_user_files
 
 __all__ = ["ExecutableKey", "make_executable_key"]
 
-_PLAIN = (bool, int, float, str, type(None))
 
 # So many elements of a constant are shown when it changes.
 _MAX_SHOWN = 4
@@ -47,13 +46,18 @@ def make_executable_key(graph: StepGraph, request: BuildRequest, *, engine: str,
         matmul = torch.get_float32_matmul_precision()
     except RuntimeError:  # so torch answers where it was set by `torch.backends`' newer attributes
         matmul = str(torch.backends.mkldnn.matmul.fp32_precision)  # type: ignore[attr-defined]
+    plan = {item.name: getattr(request.plan, item.name) for item in fields(request.plan)}
+    for name, value in plan.items():
+        if not isinstance(value, (bool, int, float, str, type(None))):
+            # what adds up gradients over processes runs between programs: that it is there is what matters
+            plan[name] = asdict(value) if isinstance(value, ReplicaGroups) else True
     replica_groups = {name: [group.size, group.strided] for name, group in request.replica_groups.items()}
     groups = zip_longest(map(describe_update, request.groups), map(list, request.group_names))
     components: Dict[str, Any] = {
         "graph": identity.graph,
         "tensors": identity.tensors,
         "constants": identity.constants,
-        "plan": {item.name: _describe_plan_value(getattr(request.plan, item.name)) for item in fields(request.plan)},
+        "plan": plan,
         "optimizer": [{**structure, "parameters": names or []} for structure, names in groups if structure is not None],
         "engine": {
             "name": engine,
@@ -81,13 +85,6 @@ def make_executable_key(graph: StepGraph, request: BuildRequest, *, engine: str,
         "compiler": find_compiler(),
     }
     return ExecutableKey(components, identity.opaque)
-
-
-def _describe_plan_value(value: Any) -> Any:
-    if isinstance(value, _PLAIN):
-        return value
-    # what adds up gradients over processes runs between programs: that it is there is what matters
-    return asdict(value) if isinstance(value, ReplicaGroups) else True
 
 
 def _show_value(value: torch.Tensor) -> Any:
