@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, count, refuse_usage
 from porting.comparison import largest_difference
-from porting.diagnostics import PortingError, say_number
+from porting.diagnostics import ExecutableError, PortingError, say_number
 from porting.recipe_chain.copying import copy_recipe, create_folder
 from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes
 
@@ -252,20 +252,61 @@ def _say_what_runs(text: str) -> None:
         print(f"{_CLEARED_LINE}{text}", end="", file=sys.stderr, flush=True)
 
 
-# -- copy and pictures -----------------------------------------------------------------------------------------------
+# -- new and pictures ------------------------------------------------------------------------------------------------
 
 
 def _begin_recipe(destination: Path, target: Optional[str], batch_size: Optional[int]) -> int:
     if target is None and batch_size is not None:
         return refuse_usage("recipe", "`--batch` is for a model of yours, `--model PROGRAM:FUNCTION`")
-    user = None
-    if target is not None:
-        user = importlib.import_module("porting.cli.recipe_programs").load_user_model(target, batch_size=batch_size)
+    user = None if target is None else _load_user_model(target, batch_size)
     _load_module("new_recipe").write_recipe(destination, user)
     print(f"the steps are in {destination}; `workload.py` in it is what is yours; try them:")
     path = destination if destination.is_absolute() else os.path.join(".", destination)
     print(f"  porting recipe run {path} --check")
     return EXIT_DONE
+
+
+def _load_user_model(text: str, batch_size: Optional[int]) -> Any:
+    """Load `text`, as in `train.py:make`, and say how a program elsewhere gets the same; E022 if none can.
+
+    A function of the user's is called once, with `batch_size` if it takes one.
+    """
+    programs = importlib.import_module("porting.cli.programs")
+    outline = programs.ProgramName.of(text)
+    if programs.is_reference_model(outline):
+        raise ExecutableError.of(
+            "E022",
+            message=f"`{text}` is a reference model, for which a recipe of your own has no file",
+            help=f"write a function that returns it with its loss and a batch: `porting.models.build({text!r})`",
+        )
+    program = programs.load_program(text, batch_size=batch_size)
+    path = Path(outline.source).resolve()
+    folder, module = (path.parent, path.stem) if outline.is_file else (Path(os.getcwd()), outline.source)
+    value: Any = None
+    if all(part.isidentifier() for part in module.split(".")):
+        value = sys.modules.get(module) or importlib.import_module(module)
+    is_other = outline.is_file and Path(str(getattr(value, "__file__", ""))).resolve() != path
+    # a new recipe has a `workload` of its own, which is where the import stands
+    if value is None or is_other or module == "workload":
+        raise ExecutableError.of(
+            "E022",
+            message=f"a program cannot import `{path.name}` by its name",
+            notes=f"`import {module}` is not Python" if value is None else f"`import {module}` gives another module",
+            help="rename the file, as in `own_model.py`",
+        )
+    return _load_module("new_recipe").UserModel(
+        text=text,
+        module=module,
+        attribute=outline.attribute,
+        folder=folder,
+        made=program.made,
+        is_called=program.call is not None,
+        size_name=next(iter(program.call or {}), None),
+        model=program.model,
+        loss=program.loss,
+        batch=program.batch,
+        has_optimizer=program.optimizer is not None,
+    )
 
 
 def _draw_pictures(recipe: Recipe, destination: Path) -> int:

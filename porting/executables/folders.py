@@ -74,8 +74,10 @@ def remove_folder(folder: Path, *, patience_seconds: float = 0.0, is_forced: boo
 
 def sweep(programs: Path) -> int:
     """Clear away what dead processes left in the store; returns how many things."""
-    left = [path for path in _list_paths(programs) if path.name.startswith(_REMOVING)]
-    left += [path for path in _list_paths(programs) if path.name.startswith(_NEW) and _is_abandoned(path)]
+    left = []
+    for path in _list_paths(programs):
+        if path.name.startswith(_REMOVING) or (path.name.startswith(_NEW) and _is_abandoned(path)):
+            left.append(path)
     for path in [*_list_paths(programs / ".locks"), *_list_paths(programs / ".failures")]:
         if (path.suffix == ".lock" or path.name.startswith(".")) and _is_abandoned(path):
             left.append(path)
