@@ -76,7 +76,12 @@ def read_step_file(path: Path) -> Tuple[Dict[str, Any], Dict[str, torch.Tensor]]
     with open(path, "rb") as file:
         length = _check_file(path, file)
         file.seek(_HEAD.size)
-        header = _read_header(path, file.read(length))
+        try:
+            header = json.loads(zlib.decompressobj().decompress(file.read(length), _MAX_HEADER_BYTES))
+        except (ValueError, zlib.error, RecursionError):
+            raise make_damaged_error(path, "its header is no JSON") from None
+        if not isinstance(header, dict):
+            raise make_damaged_error(path, "its header is no table")
         layout = header.pop("tensors", None)
         if not isinstance(layout, list):
             raise make_damaged_error(path, "it lists no tensors")
@@ -116,17 +121,6 @@ def _check_file(path: Path, file: BinaryIO) -> int:
     if digest.digest() != checksum:
         raise make_damaged_error(path, "its content does not match its checksum: it was cut off or changed")
     return int(length)
-
-
-def _read_header(path: Path, text: bytes) -> Dict[str, Any]:
-    try:
-        unpacked = zlib.decompressobj().decompress(text, _MAX_HEADER_BYTES)
-        header = json.loads(unpacked)
-    except (ValueError, zlib.error, RecursionError):
-        raise make_damaged_error(path, "its header is no JSON") from None
-    if not isinstance(header, dict):
-        raise make_damaged_error(path, "its header is no table")
-    return header
 
 
 def _read_tensors(path: Path, file: BinaryIO, layout: Sequence[Any]) -> Iterator[Tuple[str, torch.Tensor]]:
