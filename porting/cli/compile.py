@@ -81,7 +81,7 @@ def load_or_capture(arguments: argparse.Namespace) -> Any:
     batch than `arguments` ask for, E020 to E022 for a program that cannot be used.
     """
     from porting.exports import is_step_file, load_step
-    from porting.exports.compiling import require_settings
+    from porting.exports.compiling import require_batch, require_settings
 
     path = Path(arguments.step)
     # a Python file without a name is no step, either: the loader says which names there are
@@ -89,16 +89,15 @@ def load_or_capture(arguments: argparse.Namespace) -> Any:
         arguments.program = arguments.step
         return capture_program(arguments)
     step = load_step(path)
-    require_settings(
+    require_batch(
         step,
         path=path,
         micro=arguments.batch,
         accumulation=arguments.accumulation,
         replicas=arguments.replicas,
         iterations=arguments.iterations,
-        mode=arguments.mode,
-        precision=arguments.precision,
     )
+    require_settings(step, mode=arguments.mode, precision=arguments.precision)
     if arguments.computation_order is not None:
         step = replace(step, computation_order=arguments.computation_order)
     return step

@@ -15,7 +15,7 @@ from ..engines.tuning.report import TuningLimits
 from ..executables.obtain import Obtained, obtain_executable
 from .exported_step import ExportedStep
 
-__all__ = ["compile_step", "require_settings"]
+__all__ = ["compile_step", "require_batch", "require_settings"]
 
 
 def compile_step(
@@ -50,27 +50,33 @@ def compile_step(
     )
 
 
-def require_settings(step: ExportedStep, *, path: Any = None, **wanted: Any) -> None:
-    """Raise ExecutableError E025 if the step was exported for another batch, `mode` or `precision` than is `wanted`.
+def require_batch(step: ExportedStep, *, path: Any = None, **wanted: Optional[int]) -> None:
+    """Raise ExecutableError E025 if the step was exported for another batch than is `wanted`.
 
-    The names of the batch are those of `BatchRecord`: `micro`, `accumulation`, `replicas`, `iterations`; None is any.
+    The names are those of `BatchRecord`: `micro`, `accumulation`, `replicas`, `iterations`; None is any number.
     """
-    found = {**vars(step.batch), "mode": step.graph.mode, "precision": step.precision}
-    different = {name: value for name, value in wanted.items() if value not in (None, found[name])}
-    counts = [(name.replace("micro", "batch"), different[name]) for name in different if name in vars(step.batch)]
-    again = f"export it again: `porting export {step.target or 'PROGRAM:FUNCTION'}"
-    if counts:
-        asked = ", ".join(f"{name} {count}" for name, count in counts)
-        words = " ".join(f"--{name} {count}" for name, count in counts)
-        raise ExecutableError.of(
-            "E025",
-            message=f"the step was exported for {step.batch}, and not for {asked}",
-            notes=f"shapes are part of the graph: {step.batch.arguments}",
-            help=f"{again} {words} -o {path or 'FILE'}`",
-        )
-    for name, value in different.items():
-        message = f"the step was exported for {name} {found[name]}, and not for {value}"
-        raise ExecutableError.of("E025", message=message, help=f"{again} --{name} {value} ...`")
+    different = {name: count for name, count in wanted.items() if count not in (None, getattr(step.batch, name))}
+    if not different:
+        return
+    counts = [f"{'batch' if name == 'micro' else name} {count}" for name, count in different.items()]
+    raise ExecutableError.of(
+        "E025",
+        message=f"the step was exported for {step.batch}, and not for {', '.join(counts)}",
+        notes=f"shapes are part of the graph: {step.batch.arguments}",
+        help=f"export it again: `porting export {step.target or 'PROGRAM:FUNCTION'} --{' --'.join(counts)} -o {path or 'FILE'}`",
+    )
+
+
+def require_settings(step: ExportedStep, **wanted: Optional[str]) -> None:
+    """Raise ExecutableError E025 if the step was exported for another `mode` or `precision`; None is any."""
+    exported = {"mode": step.graph.mode, "precision": step.precision}
+    for name, value in wanted.items():
+        if value not in (None, exported[name]):
+            raise ExecutableError.of(
+                "E025",
+                message=f"the step was exported for {name} {exported[name]}, and not for {value}",
+                help=f"export it again: `porting export {step.target or 'PROGRAM:FUNCTION'} --{name} {value} ...`",
+            )
 
 
 def _make_weights(step: ExportedStep) -> Mapping[str, torch.Tensor]:

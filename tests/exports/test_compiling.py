@@ -8,7 +8,7 @@ import torch
 from porting import PortOptions, to_ipu
 from porting.diagnostics import ExecutableError, OptionError
 from porting.exports import load_step
-from porting.exports.compiling import compile_step, require_settings
+from porting.exports.compiling import compile_step, require_batch, require_settings
 
 OPTIONS = PortOptions(micro_batch=4, accumulation=2)
 
@@ -75,14 +75,14 @@ def test_an_unknown_engine_is_refused(step_file, tmp_path):
 
 
 def test_the_recorded_batch_is_accepted(step_file):
-    batch = {"micro": 4, "accumulation": 2, "replicas": None}
-    require_settings(load_step(step_file), **batch, mode="training", precision=None)
+    require_batch(load_step(step_file), micro=4, accumulation=2, replicas=None)
+    require_settings(load_step(step_file), mode="training", precision=None)
 
 
 @pytest.mark.parametrize(("name", "option"), [("micro", "--batch 16"), ("replicas", "--replicas 16")])
 def test_another_batch_is_refused_with_the_way_to_export_it(step_file, name, option):
     with pytest.raises(ExecutableError) as raised:
-        require_settings(load_step(step_file), path="model.step", **{name: 16})
+        require_batch(load_step(step_file), path="model.step", **{name: 16})
 
     assert raised.value.code == "E025"
     assert "batch 4 x 2 accumulation = 8 samples a call" in raised.value.finding.message
