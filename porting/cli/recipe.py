@@ -210,7 +210,7 @@ def _lay_out_losses(losses: Dict[int, List[float]]) -> Iterator[str]:
 
 def _check_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) -> int:
     running, numbers = _load_module("running"), [step.number for step in steps]
-    outcomes = []
+    records = []
     with _load_module("steps").Steps(recipe) as modules:
         checks = [check for check in running.read_checks(recipe, modules) if check.step in numbers]
         if not checks:
@@ -219,30 +219,21 @@ def _check_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) 
         for check in checks:
             _say_what_runs(f"step {check.step}: {check.text} ...")
             outcome = running.run_check(check, modules)
-            outcomes.append(outcome)
+            record = {"step": check.step, "text": check.text, "is_met": outcome.is_met, "found": outcome.found}
+            records.append({**record, "seconds": round(outcome.seconds, 3)})
             _say_what_runs("")
             if not as_json:
                 word = "ok    " if outcome.is_met else "FAILED"
                 print(f"{word} step {check.step}: {check.text}: {outcome.found} ({outcome.seconds:.1f} s)", flush=True)
             if outcome.trouble:
                 print(outcome.trouble.rstrip(), file=sys.stderr)
-    num_failed = sum(not outcome.is_met for outcome in outcomes)
+    num_failed = sum(not record["is_met"] for record in records)
     if as_json:
-        records = [
-            {
-                "step": outcome.check.step,
-                "text": outcome.check.text,
-                "is_met": outcome.is_met,
-                "found": outcome.found,
-                "seconds": round(outcome.seconds, 3),
-            }
-            for outcome in outcomes
-        ]
         print(json.dumps(records, indent=2))
     else:
-        all_hold = "it holds" if len(outcomes) == 1 else "all hold"
+        all_hold = "it holds" if len(records) == 1 else "all hold"
         told = f"{num_failed} FAILED" if num_failed else all_hold
-        print(f"{say_number(len(outcomes), 'check')} of {recipe.name}: {told}")
+        print(f"{say_number(len(records), 'check')} of {recipe.name}: {told}")
     return EXIT_FAILED if num_failed else EXIT_DONE
 
 
@@ -299,13 +290,10 @@ def _load_user_model(text: str, batch_size: Optional[int]) -> Any:
         module=module,
         attribute=outline.attribute,
         folder=folder,
-        made=program.made,
         is_called=program.call is not None,
         size_name=next(iter(program.call or {}), None),
-        model=program.model,
-        loss=program.loss,
-        batch=program.batch,
         has_optimizer=program.optimizer is not None,
+        **{name: getattr(program, name) for name in ("made", "model", "loss", "batch")},
     )
 
 

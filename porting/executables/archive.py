@@ -118,10 +118,16 @@ def import_archive(store: ExecutableStore, path: AnyPath, *, is_forced: bool = F
             manifests = _read_manifests(archive)
             _require_usable(store, path, manifests, is_forced=is_forced)
             return _import_all(store, archive, manifests)
-    except DamagedEntryError as error:
-        raise _make_damaged_error(path, str(error)) from None
-    except _BROKEN as error:
-        raise _make_damaged_error(path, f"it is no whole zip file ({str(error) or type(error).__name__})") from None
+    except (DamagedEntryError, *_BROKEN) as error:
+        is_known = isinstance(error, DamagedEntryError)
+        reason = str(error) if is_known else f"it is no whole zip file ({str(error) or type(error).__name__})"
+        raise ExecutableError.of(
+            "E005",
+            message=f"`{os.fspath(path)}` cannot be imported: {reason}",
+            notes="nothing was kept",
+            help="export it again, and compare the copies",
+            severity=Severity.ERROR,
+        ) from None
 
 
 def _read_manifests(archive: zipfile.ZipFile) -> List[Manifest]:
@@ -215,13 +221,3 @@ def _extract_files(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -
     (folder / MANIFEST).write_bytes(manifest.to_json())
     verify_files(folder, read_manifest(folder), names=list(manifest.files))
     sync_tree(folder)
-
-
-def _make_damaged_error(path: AnyPath, reason: str) -> ExecutableError:
-    return ExecutableError.of(
-        "E005",
-        message=f"`{os.fspath(path)}` cannot be imported: {reason}",
-        notes="nothing was kept",
-        help="export it again, and compare the copies",
-        severity=Severity.ERROR,
-    )

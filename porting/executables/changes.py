@@ -14,6 +14,7 @@ _MAX_NAMED = 3
 
 # Kinds of values that are a name; "torch" is what older keys called them all.
 _NAMED = frozenset(["dtype", "device", "flag", "float", "torch"])
+_ENDINGS = ("weight", "bias")
 _SHOWN = ("kind", "what", "before", "after", "detail", "where", "file", "line")
 
 
@@ -94,6 +95,3 @@ def split_names(*names: str) -> Tuple[str, ...]:
     """Return the words that dotted names are made of, without numbers and the endings that torch gives parameters."""
     parts = [part for name in names for part in name.split(".")]
     return tuple(dict.fromkeys(part for part in parts if part and not part.isdigit() and part not in _ENDINGS))
-
-
-_ENDINGS = ("weight", "bias")

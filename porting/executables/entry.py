@@ -109,9 +109,9 @@ class Manifest:
         wrong = [name for name, is_right in _FIELDS.items() if not is_right(values.get(name))]
         if wrong:
             raise DamagedEntryError(f"the manifest lacks {', '.join(wrong)}")
-        fields = {name: values[name] for name in _FIELDS}
-        files = {name: FileFacts(*facts) for name, facts in values["files"].items()}
-        return cls(**{**fields, "files": files, "because": tuple(values["because"])})
+        values["files"] = {name: FileFacts(*facts) for name, facts in values["files"].items()}
+        values["because"] = tuple(values["because"])
+        return cls(**{name: values[name] for name in _FIELDS})
 
 
 def is_digest(value: Any) -> bool:
@@ -322,9 +322,8 @@ def read_explanation(folder: Path, manifest: Manifest) -> Dict[str, Any]:
     if decompressor.unconsumed_tail:
         raise DamagedEntryError("the explanation is too long")
     values = _parse_json(text, what="the explanation")
-    if not isinstance(values, dict) or not all(
-        isinstance(values.get(name), dict) for name in ("components", "sources")
-    ):
+    parts = [values.get(name) for name in ("components", "sources")] if isinstance(values, dict) else [None]
+    if not all(isinstance(part, dict) for part in parts):
         raise DamagedEntryError("the explanation is incomplete")
     return values
 

@@ -10,7 +10,7 @@ import os
 import re
 from dataclasses import replace
 from difflib import SequenceMatcher
-from typing import Any, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .changes import Change
 
@@ -39,6 +39,9 @@ class _Setting(NamedTuple):
     is_variable: bool = False
 
 
+_Scored = Tuple[int, _Setting]
+
+
 def place_changes(
     changes: Sequence[Change], old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> List[Tuple[bool, Change]]:
@@ -48,19 +51,19 @@ def place_changes(
     explains no other one that it says nothing of.
     """
     folder, words = str(new.get("folder", "")), [sources.get("arguments", []) for sources in (old, new)]
-    lines = list(_list_lines(old.get("files", {}), new.get("files", {}), folder))
-    others, former = list(_list_arguments(*words)), old.get("environment", {})
+    settings = [*_list_lines(old.get("files", {}), new.get("files", {}), folder), *_list_arguments(*words)]
     for name, value in new.get("environment", {}).items():
-        if former.get(name) != value:
+        if old.get("environment", {}).get(name) != value:
             where, tokens = f"by {name}={value} in the environment", _find_tokens(f"{name} {value}")
-            others.append(_Setting(where, tokens, is_variable=True))
-    sure = [_find_best(lines, change) or _find_best(others, change) for change in changes]
+            settings.append(_Setting(where, tokens, is_variable=True))
+    scored = [[(_score_setting(setting, change), setting) for setting in settings] for change in changes]
+    sure = list(map(_find_best, scored))
     claimed = {setting.where for setting in sure if setting is not None}
     # an argument that is gone may be the reason, and cannot be shown
     is_free = not claimed and len(words[1]) >= len(words[0])
     found = []
-    for setting, change in zip(sure, changes):
-        setting = setting or _find_probable([*lines, *others], change, claimed, is_free=is_free)
+    for setting, change, pairs in zip(sure, changes, scored):
+        setting = setting or _find_probable([pair for pair in pairs if pair[1].where not in claimed], is_free=is_free)
         is_certain = setting is not None
         if setting is None and change.operator_place is not None:
             file, line = change.operator_place
@@ -112,23 +115,18 @@ def _list_arguments(old: Sequence[str], new: Sequence[str]) -> Iterator[_Setting
 # -- which of them explains a change -----------------------------------------------------------------------------------
 
 
-def _find_best(settings: Sequence[_Setting], change: Change) -> Optional[_Setting]:
-    """Return the setting with the new value that explains a change best."""
-    best = max(settings, key=lambda setting: _score_setting(setting, change), default=None)
-    return best if best is not None and _score_setting(best, change) >= _NEW_VALUE else None
+def _find_best(scored: Sequence[_Scored]) -> Optional[_Setting]:
+    """Return the setting with the new value that explains a change best; a line before all others."""
+    sure = [pair for pair in scored if pair[0] >= _NEW_VALUE]
+    return max(sure, key=lambda pair: (pair[1].line > 0, pair[0]))[1] if sure else None
 
 
-def _find_probable(
-    settings: Sequence[_Setting], change: Change, claimed: Set[str], *, is_free: bool
-) -> Optional[_Setting]:
+def _find_probable(scored: Sequence[_Scored], *, is_free: bool) -> Optional[_Setting]:
     """Return the only setting that names the thing, else, if `is_free`, the only one that there is."""
-    free = [setting for setting in settings if setting.where not in claimed]
-    named = [setting for setting in free if _score_setting(setting, change)]
+    named = [setting for score, setting in scored if score]
     # a variable explains only what is called like it
-    free = [setting for setting in free if setting in named or not setting.is_variable]
-    if len(named) == 1:
-        return named[0]
-    return free[0] if len(free) == 1 and is_free else None
+    others = [setting for score, setting in scored if is_free and (score or not setting.is_variable)]
+    return next((found[0] for found in (named, others) if len(found) == 1), None)
 
 
 def _score_setting(setting: _Setting, change: Change) -> int:

@@ -59,11 +59,12 @@ def require_batch(step: ExportedStep, *, path: Any = None, **wanted: Optional[in
     if not different:
         return
     counts = [f"{'batch' if name == 'micro' else name} {count}" for name, count in different.items()]
+    words = f"--{' --'.join(counts)} -o {path or 'FILE'}"
     raise ExecutableError.of(
         "E025",
         message=f"the step was exported for {step.batch}, and not for {', '.join(counts)}",
         notes=f"shapes are part of the graph: {step.batch.arguments}",
-        help=f"export it again: `porting export {step.target or 'PROGRAM:FUNCTION'} --{' --'.join(counts)} -o {path or 'FILE'}`",
+        help=f"export it again: `porting export {step.target or 'PROGRAM:FUNCTION'} {words}`",
     )
 
 

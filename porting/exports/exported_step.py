@@ -128,11 +128,7 @@ def _to_header(step: ExportedStep) -> Dict[str, Any]:
             help="export it for one process; replicas of one process can be exported",
         )
     return {
-        "versions": {
-            "porting": VERSION,
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-        },
+        "versions": {"porting": VERSION, "torch": str(torch.__version__), "python": platform.python_version()},
         **{name: getattr(step, name) for name in _TEXTS},
         "batch": dataclasses.asdict(step.batch),
         "graph": graph_to_data(step.graph, functions=_FUNCTIONS),
