@@ -20,8 +20,6 @@ from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, r
 
 __all__ = ["add_arguments", "run"]
 
-DEFAULT_NUM_STEPS = 10
-
 _RED, _GREEN, _CYAN, _PLAIN = "\033[31m", "\033[32m", "\033[36m", "\033[0m"
 _MIN_TEXT_WIDTH = 20
 _CLEARED_LINE = "\r\033[K"
@@ -54,28 +52,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_parser = add_action(actions, "run", "run a recipe, or one of its steps, and print the losses")
     run_parser.add_argument("--step", type=int, metavar="N", help="run step N only")
     what = run_parser.add_mutually_exclusive_group()
-    what.add_argument(
-        "--steps",
-        type=count,
-        default=DEFAULT_NUM_STEPS,
-        metavar="COUNT",
-        help=f"optimizer steps to train (default: {DEFAULT_NUM_STEPS})",
-    )
+    steps_help = "optimizer steps to train (default: %(default)s)"
+    what.add_argument("--steps", type=count, default=10, metavar="COUNT", help=steps_help)
     what.add_argument("--check", action="store_true", help="check each step for what the recipe says of it")
 
     copy = add_action(actions, "copy", "copy a recipe to a new folder, to change it")
 
     new = add_action(actions, "new", "begin a recipe for a model of yours, in a new folder")
     new.add_argument("destination", metavar="NAME", type=Path)
-    new.add_argument(
-        "--model",
-        metavar="PROGRAM:FUNCTION",
-        help="`file.py:name` or `module:name` of a function that gives (model, loss, (inputs, labels)), and if need be "
-        "an optimizer",
-    )
-    new.add_argument(
-        "--batch", type=count, metavar="N", help="samples of a batch of that model (default: the target's)"
-    )
+    model_help = "`file.py:name` or `module:name` of a function that gives (model, loss, (inputs, labels))"
+    new.add_argument("--model", metavar="PROGRAM:FUNCTION", help=f"{model_help}, and if need be an optimizer")
+    batch_help = "samples of a batch of that model (default: the target's)"
+    new.add_argument("--batch", type=count, metavar="N", help=batch_help)
 
     pictures = add_action(actions, "pictures", "draw a recipe's pictures again, into a new folder")
     for action in (show, run_parser, copy, pictures):
