@@ -15,11 +15,10 @@ from itertools import chain, repeat
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..diagnostics import Finding
-from .changes import Change, format_value, join_changes, split_names
+from .changes import Change, format_value, join_changes, place_changes, split_names
 from .entry import DamagedEntryError, Manifest, read_explanation
 from .graph_changes import list_graph_changes
 from .identity import EXPLAINED, ExecutableKey, to_canonical_json
-from .placing import place_changes
 from .store import ExecutableStore
 
 __all__ = ["MissReport", "explain", "explain_miss"]
