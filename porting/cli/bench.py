@@ -66,8 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for title, options in _OPTIONS.items():
         group = parser.add_argument_group(title)
         for flag, settings in options.items():
-            choices = NAMED_SETTINGS.get(flag.replace("-", "_"))
-            group.add_argument(f"--{flag}", **({"choices": choices} if choices else {}), **settings)
+            name = flag.replace("-", "_")
+            choices: Mapping[str, Any] = {"choices": NAMED_SETTINGS[name]} if name in NAMED_SETTINGS else {}
+            group.add_argument(f"--{flag}", **choices, **settings)
 
 
 def _parse_positive(text: str) -> float:

@@ -40,12 +40,7 @@ def as_dot(step: ExportedStep) -> bytes:
     """Draw the graph of `step`; operators of bodies (segments, loops, branches) stand in a frame of their own."""
     facts = describe_step(step)
     entering, operators, title = facts["entering"], facts["operators"], _quote_text(facts["title"])
-    lines = [
-        f"digraph {title} {{",
-        "  rankdir=TB;",
-        '  node [fontname="Helvetica", fontsize=10];',
-        f"  label={title};",
-    ]
+    lines = [f"digraph {title} {{", "  rankdir=TB;", '  node [fontname="Helvetica", fontsize=10];', f"  label={title};"]
     for tensor in entering:
         colour = _COLOURS.get(tensor["kind"], "#ffffff")
         label = _quote_text(f"{tensor['name']}\n{format_tensor(tensor)}")
