@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from porting.adapters.checkpoints import make_foreign_error
 from porting.data.files import make_file_error, require_file
-from porting.diagnostics import list_names
+from porting.diagnostics import list_names, take_first_line
 
 __all__ = ["load_chainer_npz"]
 
@@ -262,5 +262,5 @@ def _read_array(file: Any, archive: zipfile.ZipFile, record: zipfile.ZipInfo) ->
                 raise ValueError("there are bytes behind the array")
         return array
     except (*_DAMAGE, SyntaxError, TypeError, MemoryError, AttributeError) as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
+        reason = take_first_line(error, otherwise=type(error).__name__)
         raise make_file_error(file, reason, location=f"entry `{record.filename}`") from error

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from porting.diagnostics import CheckpointError, OptionError
+from porting.diagnostics import CheckpointError, OptionError, take_first_line
 from porting.support.atomic_files import replacing_file
 
 __all__ = [
@@ -298,14 +298,14 @@ def read_tensors(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         found = re.search(r"(?:GLOBAL|class) ([\w.]+\.\w+)", str(error))
         if found is None:
-            reason = f"it is no file of `torch.save`, or corrupt: {_take_first_line(error)}"
+            reason = f"it is no file of `torch.save`, or corrupt: {take_first_line(error, otherwise='no details')}"
             raise _make_damaged_error(path, reason) from error
         reason = f"it holds an object of {found.group(1)}, not only tensors; loading that would run code from the file"
         remedy = "save the weights alone, `torch.save(model.state_dict(), path)`, where the file was made"
         raise _make_damaged_error(path, reason, remedy=remedy) from error
     except Exception as error:
         # damaged bytes lead torch's readers to any error: KeyError, EOFError, UnicodeDecodeError, OSError, ...
-        reason = f"torch cannot read it: {type(error).__name__}: {_take_first_line(error)}"
+        reason = f"torch cannot read it: {type(error).__name__}: {take_first_line(error, otherwise='no details')}"
         raise _make_damaged_error(path, reason) from error
 
 
@@ -327,8 +327,6 @@ def _check_archive(path: Path) -> None:
                         while file.read(_CHUNK_BYTES):
                             pass
     except zipfile.BadZipFile as error:
-        raise _make_damaged_error(path, f"the archive is cut off or corrupt: {_take_first_line(error)}") from error
-
-
-def _take_first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no details"])[0]
+        raise _make_damaged_error(
+            path, f"the archive is cut off or corrupt: {take_first_line(error, otherwise='no details')}"
+        ) from error

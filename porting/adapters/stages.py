@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from torch import nn
 
-from porting.diagnostics import OptionError, list_names
+from porting.diagnostics import OptionError, list_names, take_first_line
 from porting.options import PortOptions
 from porting.structure import map_tensors
 
@@ -139,7 +139,7 @@ def _begin_block(module: nn.Module, name: str, ipu: int, backend: Any, undone: E
         raise OptionError.at_caller(
             "P002",
             message=f"`stages` names `{name}`, which begins a block already",
-            notes=str(error).splitlines()[0],
+            notes=take_first_line(error),
             help="place the model by `stages` alone: `poptorch.removeBlocks(model)` takes its own blocks away",
         ) from error
     for number in set(module._forward_pre_hooks) - before:

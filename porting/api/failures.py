@@ -18,6 +18,7 @@ from ..diagnostics import (
     caller_place,
     find_assignment,
     find_raising_frame,
+    take_first_line,
 )
 from .batch import BatchSignature, find_foreign_device
 
@@ -81,7 +82,7 @@ def explain_failure(
     finding = find_foreign_device(args, kwargs)
     if finding is None and compiled_for is not None:
         finding = compiled_for.difference(BatchSignature(args, kwargs), remedy=remedy)
-    first_line = str(error).strip().split("\n", 1)[0]
+    first_line = take_first_line(error)
     if finding is None and "Invalid batch dimension" in str(error):
         return BatchError.at_caller(
             "B004",

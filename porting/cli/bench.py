@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import signal
 import sys
 from pathlib import Path
@@ -65,7 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for title, options in _OPTIONS.items():
         group = parser.add_argument_group(title)
         for flag, settings in options.items():
-            group.add_argument(f"--{flag}", **settings)
+            name = flag.replace("-", "_")
+            choices: Mapping[str, Any] = {"choices": NAMED_SETTINGS[name]} if name in NAMED_SETTINGS else {}
+            group.add_argument(f"--{flag}", **choices, **settings)
 
 
 def _parse_positive(text: str) -> float:
@@ -75,6 +78,8 @@ def _parse_positive(text: str) -> float:
     return value
 
 
+_DEFAULTS, _QUICK = BenchSettings(), BenchSettings().quick()
+_DEFAULT_TIMEOUT = 1800.0
 _COUNT: Mapping[str, Any] = {"type": count, "metavar": "N"}
 _SECONDS: Mapping[str, Any] = {"type": _parse_positive, "metavar": "S"}
 _FILE: Mapping[str, Any] = {"type": Path, "metavar": "FILE"}
@@ -91,35 +96,23 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "metavar": "KEY=A,B",
             "help": f"all combinations are measured; keys: {', '.join(MATRIX_KEYS)}",
         },
-        "repeats": {**_COUNT, "help": "processes for each cell (default: 1)"},
+        "repeats": {**_COUNT, "help": f"processes for each cell (default: {FileEntry.repeats})"},
     },
     "how it is measured": {
-        "rounds": {**_COUNT, "help": "turns of each side (default: 15)"},
+        "rounds": {**_COUNT, "help": f"turns of each side (default: {_DEFAULTS.rounds})"},
         "steps": {**_COUNT, "dest": "calls_per_turn", "help": "calls of a turn (default: those of --seconds)"},
-        "seconds": {**_SECONDS, "dest": "turn_seconds", "help": "of a turn (default: 0.2)"},
-        "quick": {"action": "store_true", "help": "5 short rounds, and the steady state alone"},
+        "seconds": {**_SECONDS, "dest": "turn_seconds", "help": f"of a turn (default: {_DEFAULTS.turn_seconds})"},
+        "quick": {"action": "store_true", "help": f"{_QUICK.rounds} short rounds, and the steady state alone"},
         "start-up": {**_COUNT, "dest": "start_up_runs", "help": "time N fresh processes of each side as well"},
         "cold-starts": {**_COUNT, "help": "and N of the port without an executable on disk"},
-        "loader": {
-            "metavar": "PROGRAM:FUNCTION",
-            "help": "dataset or DataLoader for the data path, as train.py:data",
-        },
+        "loader": {"metavar": "PROGRAM:FUNCTION", "help": "dataset or DataLoader for the data path, as train.py:data"},
         "threads": {**_COUNT, "help": "threads of torch on both sides"},
-        "device": {"choices": NAMED_SETTINGS["device"], "help": "of the port (default: auto)"},
-        "eager-precision": {
-            "choices": NAMED_SETTINGS["eager_precision"],
-            "help": "of the eager side, by autocast",
-        },
-        "eager-memory-format": {
-            "choices": NAMED_SETTINGS["eager_memory_format"],
-            "help": "(default: contiguous)",
-        },
-        "eager-optimizer": {
-            "choices": NAMED_SETTINGS["eager_optimizer"],
-            "help": "torch's kernels of the eager side (default: fused)",
-        },
+        "device": {"help": f"of the port (default: {_DEFAULTS.device})"},
+        "eager-precision": {"help": "of the eager side, by autocast"},
+        "eager-memory-format": {"help": f"(default: {_DEFAULTS.eager_memory_format})"},
+        "eager-optimizer": {"help": f"torch's kernels of the eager side (default: {_DEFAULTS.eager_optimizer})"},
         "cache-dir": {"type": Path, "metavar": "DIR", "help": "keep executables (default: compile cold)"},
-        "cell-timeout": {**_SECONDS, "help": "seconds after which a cell is given up (default: 1800)"},
+        "cell-timeout": {**_SECONDS, "help": f"seconds after which a cell is given up (default: {_DEFAULT_TIMEOUT:g})"},
     },
     "what is written": {
         "json": {**_FILE, "help": "results, written anew after every cell"},
@@ -178,11 +171,11 @@ def _choose_entries(target: str) -> Tuple[List[FileEntry], List[Finding]]:
     suite = _load_workloads()
     if ":" in target:
         return [FileEntry(name=target.replace("\\", "/").rpartition("/")[2], target=target)], []
-    names = suite.GROUPS.get(target, [target])
-    demanded = {name: _find_workload(name).demanded for name in names}
-    return [
-        FileEntry(name=name, target=name, matrix={"precision": list(demanded[name]) or ["float32"]}) for name in names
-    ], []
+    entries = []
+    for name in suite.GROUPS.get(target, [target]):
+        precisions = list(_find_workload(name).demanded) or ["float32"]
+        entries.append(FileEntry(name=name, target=name, matrix={"precision": precisions}))
+    return entries, []
 
 
 def _load_workloads() -> Any:
@@ -196,14 +189,11 @@ def _find_workload(name: str) -> Any:
     suite = _load_workloads()
     if name in suite.WORKLOADS:
         return suite.WORKLOADS[name]
-    import difflib
-
     near = difflib.get_close_matches(name, [*suite.GROUPS, *suite.WORKLOADS], n=1)
     remedies = [f"did you mean `{near[0]}`?"] if near else []
-    if name.endswith(".py"):
-        remedies.append(f"name what the file is to be taken from it: `{name}:NAME`")
-    else:
-        remedies.append("`porting bench --list` lists the suite; a target of yours is `file.py:name`")
+    in_file = f"name what the file is to be taken from it: `{name}:NAME`"
+    in_suite = "`porting bench --list` lists the suite; a target of yours is `file.py:name`"
+    remedies.append(in_file if name.endswith(".py") else in_suite)
     raise PortingError.of("T002", message=f"there is no benchmark `{name}`", help=remedies)
 
 
@@ -238,8 +228,7 @@ def _make_cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments
     demand = entry.demand if entry.demand is not None or own is None else own.demanded
     combined = {"engine": ["auto"], **(own.matrix if own else {}), **entry.matrix, **matrix}
     settings = BenchSettings(**{**(own.settings if own else {}), **entry.settings})
-    if arguments.quick:
-        settings = settings.quick()
+    settings = settings.quick() if arguments.quick else settings
     given = {field.name: getattr(arguments, field.name, None) for field in dataclasses.fields(BenchSettings)}
     settings = dataclasses.replace(settings, **{key: value for key, value in given.items() if value is not None})
     for choices in expand(combined):
@@ -260,13 +249,11 @@ def _make_cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments
 
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
-_DEFAULT_TIMEOUT = 1800.0
-
 
 def _measure_cells(cells: Sequence[Tuple[Cell, float]], results: ResultFile, cache_dir: Optional[Path]) -> bool:
     """Run cell after cell; return whether an interrupt ended it. A terminal gets a progress bar, a log a line each."""
     folder = None if cache_dir is None else str(cache_dir.absolute())
-    with tqdm(total=len(cells), disable=None, bar_format=_BAR) as bar:
+    with tqdm(total=len(cells), disable=None, bar_format="{desc} |{bar:20}| {percentage:3.0f}% [{elapsed}]") as bar:
         for index, (cell, timeout) in enumerate(cells):
             title = name_cell(cell.record("not_run"))
 
@@ -290,9 +277,6 @@ def _measure_cells(cells: Sequence[Tuple[Cell, float]], results: ResultFile, cac
                 print(f"[{index + 1}/{len(cells)}] {title}: {told}", file=sys.stderr, flush=True)
     results.finish()
     return False
-
-
-_BAR = "{desc} |{bar:20}| {percentage:3.0f}% [{elapsed}]"
 
 
 # -- telling -----------------------------------------------------------------------------------------------------------
@@ -323,6 +307,5 @@ def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arg
     below = [*lay_out_orders(cells), *lay_out_machinery(cells)]
     for lines in filter(None, (shown, below, compared)):
         print("\n".join(["", *lines]))
-    for file in (arguments.json, arguments.html, arguments.png):
-        if file is not None:
-            print(f"wrote {file}", file=sys.stderr)
+    for file in filter(None, (arguments.json, arguments.html, arguments.png)):
+        print(f"wrote {file}", file=sys.stderr)

@@ -64,7 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     importing = add_action(actions, "import", "keep the executables of a file; they are code: trust who made it")
     importing.add_argument("file", metavar="FILE")
     importing.add_argument("--force", action="store_true", help="even those of another machine or version")
-    for action in (listing, why, clear, export, importing):
+    acts = (_list_executables, _explain_executable, _clear_executables, _export_executables, _import_executables)
+    for action, act in zip((listing, why, clear, export, importing), acts):
+        action.set_defaults(act=act)
         action.add_argument("--dir", metavar="DIR", help="the cache folder, as given to `PortOptions(cache_dir=...)`")
 
 
@@ -77,15 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
     if folder.name == PROGRAMS and not (folder / PROGRAMS).exists():
         folder = folder.parent  # the folder of programs inside of the cache folder may be named as well
     store = ExecutableStore(folder, report=lambda finding: print_finding(finding, arguments.format))
-    actions = {
-        "list": _list_executables,
-        "why": _explain_executable,
-        "clear": _clear_executables,
-        "export": _export_executables,
-        "import": _import_executables,
-    }
     try:
-        return actions[arguments.action](store, arguments)
+        return int(arguments.act(store, arguments))
     except OSError as error:
         place = f"`{error.filename}`: " if error.filename else ""
         print(f"porting cache: {place}{error.strerror or error}", file=sys.stderr)
@@ -120,25 +115,19 @@ def _list_executables(store: ExecutableStore, arguments: argparse.Namespace) -> 
         records.append({**record, **(json.loads(entry.manifest.to_json()) if entry.manifest is not None else {})})
     for digest, record in failures.items():  # those without an executable are left
         records.append({"key": digest, "state": "failed", **record})
-        shown = _make_plain(record.get("model") or "?"), _make_plain(", ".join(record["failures"]))
-        when = record.get("when")
+        model, candidates, when = record.get("model") or "?", ", ".join(record["failures"]), record.get("when")
         ago = _describe_age(when) if isinstance(when, (int, float)) else "-"
-        rows.append((digest[:_SHORT], *shown, "-", "-", ago, "-", "failed"))
+        rows.append((digest[:_SHORT], _make_plain(model), _make_plain(candidates), "-", "-", ago, "-", "failed"))
     if arguments.as_json or arguments.format == "json":
         content = {"folder": str(store.folder), "max_bytes": store.max_bytes, "executables": records}
         print(json.dumps(content, indent=2))
-        return EXIT_DONE
-    if not records:
+    elif not records:
         print(f"no executables in {store.folder}")
-        return EXIT_DONE
-    print(*align_columns(rows, right=(3, 4)), sep="\n")
-    total = format_bytes(sum(entry.num_bytes for entry in entries))
-    print(f"{_say_executables(entries)}, {total} of {format_bytes(store.max_bytes)} in {store.folder}")
+    else:
+        print(*align_columns(rows, right=(3, 4)), sep="\n")
+        total = format_bytes(sum(entry.num_bytes for entry in entries))
+        print(f"{say_number(len(entries), 'executable')}, {total} of {format_bytes(store.max_bytes)} in {store.folder}")
     return EXIT_DONE
-
-
-def _say_executables(listed: Sequence[Any]) -> str:
-    return say_number(len(listed), "executable")
 
 
 def _make_row(entry: StoredEntry, *, num_failed: int) -> Tuple[str, ...]:
@@ -298,7 +287,8 @@ def _clear_executables(store: ExecutableStore, arguments: argparse.Namespace) ->
     removed = [entry for entry in wanted if store.remove(entry.digest)]
     forgotten = list(failures) if arguments.failed or arguments.everything else named
     num_forgotten = sum(store.failures.forget(digest) for digest in forgotten)
-    print(f"removed {_say_executables(removed)}, {format_bytes(sum(entry.num_bytes for entry in removed))}")
+    freed = format_bytes(sum(entry.num_bytes for entry in removed))
+    print(f"removed {say_number(len(removed), 'executable')}, {freed}")
     if num_forgotten:
         print(f"forgot the failures of {say_number(num_forgotten, 'step')}: they are tried again")
     if num_leftovers:
@@ -317,7 +307,8 @@ def _export_executables(store: ExecutableStore, arguments: argparse.Namespace) -
     if not digests:
         raise _make_unknown_error(store, None, [])
     written = export_archive(store, arguments.file, digests, with_sources=arguments.with_sources)
-    print(f"wrote {_say_executables(written)} to {arguments.file}, {format_bytes(Path(arguments.file).stat().st_size)}")
+    size = format_bytes(Path(arguments.file).stat().st_size)
+    print(f"wrote {say_number(len(written), 'executable')} to {arguments.file}, {size}")
     return EXIT_DONE if len(written) == len(digests) else EXIT_FAILED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,16 +67,11 @@ def run(arguments: argparse.Namespace) -> int:
     if obtained.tuning is not None:
         print(obtained.tuning)
     seconds = ", ".join(f"{what} {time:.2f} s" for what, time in obtained.seconds.items())
-    print(f"{obtained.summary}: {_ORIGINS[obtained.origin]}" + (f" ({seconds})" if seconds else ""))
+    origins = {"hit": "it was in the cache", "compiled": "compiled and kept in the cache"}
+    came_from = origins.get(obtained.origin, "the step is replayed")
+    print(f"{obtained.summary}: {came_from}" + (f" ({seconds})" if seconds else ""))
     is_ready = obtained.origin != "replay" or obtained.tuning is not None or arguments.engine == "replay"
     return EXIT_DONE if is_ready else EXIT_FAILED
-
-
-_ORIGINS = {
-    "hit": "it was in the cache",
-    "compiled": "compiled and kept in the cache",
-    "replay": "the step is replayed",
-}
 
 
 def load_or_capture(arguments: argparse.Namespace) -> Any:
@@ -84,8 +80,6 @@ def load_or_capture(arguments: argparse.Namespace) -> Any:
     Raises ExecutableError: E023 and E024 for a file that cannot be used, E025 for one that was exported for another
     batch than `arguments` ask for, E020 to E022 for a program that cannot be used.
     """
-    import dataclasses
-
     from porting.exports import is_step_file, load_step
     from porting.exports.compiling import require_batch, require_settings
 
@@ -105,5 +99,5 @@ def load_or_capture(arguments: argparse.Namespace) -> Any:
     )
     require_settings(step, mode=arguments.mode, precision=arguments.precision)
     if arguments.computation_order is not None:
-        step = dataclasses.replace(step, computation_order=arguments.computation_order)
+        step = replace(step, computation_order=arguments.computation_order)
     return step

@@ -116,10 +116,7 @@ def _build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     chosen = next((word for word in words if word in VERBS), None)
     for name, verb in VERBS.items():
         verb_parser = verb_parsers.add_parser(
-            name,
-            help=verb.summary,
-            description=verb.summary,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            name, help=verb.summary, description=verb.summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         if name == chosen:
             module = importlib.import_module(verb.module)

@@ -332,27 +332,24 @@ def _read_parts(made: Any, name: ProgramName, place: Optional[Place]) -> LoadedP
     if fault:
         raise ExecutableError.of("E022", message=f"`{name}` gives {fault}", place=place, help=_EXAMPLE)
     batch = values["batch"]
-    program = LoadedProgram(
-        values["model"],
-        values["loss"],
-        tuple(batch) if isinstance(batch, (tuple, list)) else (batch,),
-        values.get("optimizer"),
-        values.get("options"),
-        str(name),
-    )
-    loss, optimizer, options = program.loss, program.optimizer, program.options
-    expected = {
-        "model": ("a torch.nn.Module", isinstance(program.model, nn.Module)),
-        "loss": (
-            "a module, a function, a mapping of them, or None",
-            loss is None or callable(loss) or isinstance(loss, Mapping),
-        ),
-        "batch": ("tensors: `(inputs, labels)`", bool(flatten_tensors(program.batch))),
-        "optimizer": ("a torch.optim.Optimizer, or None", isinstance(optimizer, (torch.optim.Optimizer, type(None)))),
-        "options": ("porting.PortOptions, or None", isinstance(options, (PortOptions, type(None)))),
-    }
-    for part, (wanted, is_right) in expected.items():
-        if not is_right:
+    parts = {**values, "batch": tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)}
+    for part, (wanted, is_right) in _EXPECTED.items():
+        if not is_right(parts.get(part)):
             message = f"the {part} of `{name}` is a {type(values[part]).__name__}, not {wanted}"
             raise ExecutableError.of("E022", message=message, place=place, help=_EXAMPLE)
-    return program
+    return LoadedProgram(**parts, name=str(name))
+
+
+_EXPECTED: Mapping[str, Tuple[str, Callable[[Any], bool]]] = {
+    "model": ("a torch.nn.Module", lambda value: isinstance(value, nn.Module)),
+    "loss": (
+        "a module, a function, a mapping of them, or None",
+        lambda value: value is None or callable(value) or isinstance(value, Mapping),
+    ),
+    "batch": ("tensors: `(inputs, labels)`", lambda value: bool(flatten_tensors(value))),
+    "optimizer": (
+        "a torch.optim.Optimizer, or None",
+        lambda value: isinstance(value, (torch.optim.Optimizer, type(None))),
+    ),
+    "options": ("porting.PortOptions, or None", lambda value: isinstance(value, (PortOptions, type(None)))),
+}

@@ -14,13 +14,11 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, count, refuse_usage
 from porting.comparison import largest_difference
-from porting.diagnostics import PortingError, say_number
+from porting.diagnostics import ExecutableError, PortingError, say_number
 from porting.recipe_chain.copying import copy_recipe, create_folder
 from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes
 
 __all__ = ["add_arguments", "run"]
-
-DEFAULT_NUM_STEPS = 10
 
 _RED, _GREEN, _CYAN, _PLAIN = "\033[31m", "\033[32m", "\033[36m", "\033[0m"
 _MIN_TEXT_WIDTH = 20
@@ -54,28 +52,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_parser = add_action(actions, "run", "run a recipe, or one of its steps, and print the losses")
     run_parser.add_argument("--step", type=int, metavar="N", help="run step N only")
     what = run_parser.add_mutually_exclusive_group()
-    what.add_argument(
-        "--steps",
-        type=count,
-        default=DEFAULT_NUM_STEPS,
-        metavar="COUNT",
-        help=f"optimizer steps to train (default: {DEFAULT_NUM_STEPS})",
-    )
+    steps_help = "optimizer steps to train (default: %(default)s)"
+    what.add_argument("--steps", type=count, default=10, metavar="COUNT", help=steps_help)
     what.add_argument("--check", action="store_true", help="check each step for what the recipe says of it")
 
     copy = add_action(actions, "copy", "copy a recipe to a new folder, to change it")
 
     new = add_action(actions, "new", "begin a recipe for a model of yours, in a new folder")
     new.add_argument("destination", metavar="NAME", type=Path)
-    new.add_argument(
-        "--model",
-        metavar="PROGRAM:FUNCTION",
-        help="`file.py:name` or `module:name` of a function that gives (model, loss, (inputs, labels)), and if need be "
-        "an optimizer",
-    )
-    new.add_argument(
-        "--batch", type=count, metavar="N", help="samples of a batch of that model (default: the target's)"
-    )
+    model_help = "`file.py:name` or `module:name` of a function that gives (model, loss, (inputs, labels))"
+    new.add_argument("--model", metavar="PROGRAM:FUNCTION", help=f"{model_help}, and if need be an optimizer")
+    batch_help = "samples of a batch of that model (default: the target's)"
+    new.add_argument("--batch", type=count, metavar="N", help=batch_help)
 
     pictures = add_action(actions, "pictures", "draw a recipe's pictures again, into a new folder")
     for action in (show, run_parser, copy, pictures):
@@ -210,7 +198,7 @@ def _lay_out_losses(losses: Dict[int, List[float]]) -> Iterator[str]:
 
 def _check_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) -> int:
     running, numbers = _load_module("running"), [step.number for step in steps]
-    outcomes = []
+    records = []
     with _load_module("steps").Steps(recipe) as modules:
         checks = [check for check in running.read_checks(recipe, modules) if check.step in numbers]
         if not checks:
@@ -219,30 +207,21 @@ def _check_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) 
         for check in checks:
             _say_what_runs(f"step {check.step}: {check.text} ...")
             outcome = running.run_check(check, modules)
-            outcomes.append(outcome)
+            record = {"step": check.step, "text": check.text, "is_met": outcome.is_met, "found": outcome.found}
+            records.append({**record, "seconds": round(outcome.seconds, 3)})
             _say_what_runs("")
             if not as_json:
                 word = "ok    " if outcome.is_met else "FAILED"
                 print(f"{word} step {check.step}: {check.text}: {outcome.found} ({outcome.seconds:.1f} s)", flush=True)
             if outcome.trouble:
                 print(outcome.trouble.rstrip(), file=sys.stderr)
-    num_failed = sum(not outcome.is_met for outcome in outcomes)
+    num_failed = sum(not record["is_met"] for record in records)
     if as_json:
-        records = [
-            {
-                "step": outcome.check.step,
-                "text": outcome.check.text,
-                "is_met": outcome.is_met,
-                "found": outcome.found,
-                "seconds": round(outcome.seconds, 3),
-            }
-            for outcome in outcomes
-        ]
         print(json.dumps(records, indent=2))
     else:
-        all_hold = "it holds" if len(outcomes) == 1 else "all hold"
+        all_hold = "it holds" if len(records) == 1 else "all hold"
         told = f"{num_failed} FAILED" if num_failed else all_hold
-        print(f"{say_number(len(outcomes), 'check')} of {recipe.name}: {told}")
+        print(f"{say_number(len(records), 'check')} of {recipe.name}: {told}")
     return EXIT_FAILED if num_failed else EXIT_DONE
 
 
@@ -252,20 +231,58 @@ def _say_what_runs(text: str) -> None:
         print(f"{_CLEARED_LINE}{text}", end="", file=sys.stderr, flush=True)
 
 
-# -- copy and pictures -----------------------------------------------------------------------------------------------
+# -- new and pictures ------------------------------------------------------------------------------------------------
 
 
 def _begin_recipe(destination: Path, target: Optional[str], batch_size: Optional[int]) -> int:
     if target is None and batch_size is not None:
         return refuse_usage("recipe", "`--batch` is for a model of yours, `--model PROGRAM:FUNCTION`")
-    user = None
-    if target is not None:
-        user = importlib.import_module("porting.cli.recipe_programs").load_user_model(target, batch_size=batch_size)
+    user = None if target is None else _load_user_model(target, batch_size)
     _load_module("new_recipe").write_recipe(destination, user)
     print(f"the steps are in {destination}; `workload.py` in it is what is yours; try them:")
     path = destination if destination.is_absolute() else os.path.join(".", destination)
     print(f"  porting recipe run {path} --check")
     return EXIT_DONE
+
+
+def _load_user_model(text: str, batch_size: Optional[int]) -> Any:
+    """Load `text`, as in `train.py:make`, and say how a program elsewhere gets the same; E022 if none can.
+
+    A function of the user's is called once, with `batch_size` if it takes one.
+    """
+    programs = importlib.import_module("porting.cli.programs")
+    outline = programs.ProgramName.of(text)
+    if programs.is_reference_model(outline):
+        raise ExecutableError.of(
+            "E022",
+            message=f"`{text}` is a reference model, for which a recipe of your own has no file",
+            help=f"write a function that returns it with its loss and a batch: `porting.models.build({text!r})`",
+        )
+    program = programs.load_program(text, batch_size=batch_size)
+    path = Path(outline.source).resolve()
+    folder, module = (path.parent, path.stem) if outline.is_file else (Path(os.getcwd()), outline.source)
+    value: Any = None
+    if all(part.isidentifier() for part in module.split(".")):
+        value = sys.modules.get(module) or importlib.import_module(module)
+    is_other = outline.is_file and Path(str(getattr(value, "__file__", ""))).resolve() != path
+    # a new recipe has a `workload` of its own, which is where the import stands
+    if value is None or is_other or module == "workload":
+        raise ExecutableError.of(
+            "E022",
+            message=f"a program cannot import `{path.name}` by its name",
+            notes=f"`import {module}` is not Python" if value is None else f"`import {module}` gives another module",
+            help="rename the file, as in `own_model.py`",
+        )
+    return _load_module("new_recipe").UserModel(
+        text=text,
+        module=module,
+        attribute=outline.attribute,
+        folder=folder,
+        is_called=program.call is not None,
+        size_name=next(iter(program.call or {}), None),
+        has_optimizer=program.optimizer is not None,
+        **{name: getattr(program, name) for name in ("made", "model", "loss", "batch")},
+    )
 
 
 def _draw_pictures(recipe: Recipe, destination: Path) -> int:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Dict, List
 
 from porting.cli import EXIT_DONE, count
 from porting.run import InstancePlan, is_simulated, run_instances, simulated_environment, vendor_environment
@@ -79,7 +79,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(describe_kinds())
         return EXIT_DONE
     command = _build_command(arguments)
-    plan = _plan_instances(arguments)
+    num_instances, num_replicas = arguments.num_instances, arguments.num_replicas or arguments.num_instances
+    if num_replicas % num_instances:
+        arguments.wrong_usage(f"{num_replicas} replicas do not divide into {num_instances} instances")
+    is_one = num_instances == num_replicas == 1 and arguments.ipus_per_replica is None
+    plan = None if is_one else InstancePlan(num_instances, num_replicas, arguments.ipus_per_replica)
     simulated = is_simulated(arguments.device)
     if not simulated and plan is not None:
         arguments.wrong_usage("on IPUs several instances are started by the vendor's poprun")
@@ -140,15 +144,6 @@ def _build_command(arguments: argparse.Namespace) -> List[str]:
     if found is None:
         arguments.wrong_usage(f"there is no file {program}")
     return [str(found), *words]
-
-
-def _plan_instances(arguments: argparse.Namespace) -> Optional[InstancePlan]:
-    num_instances, num_replicas = arguments.num_instances, arguments.num_replicas or arguments.num_instances
-    if num_replicas % num_instances:
-        arguments.wrong_usage(f"{num_replicas} replicas do not divide into {num_instances} instances")
-    if num_instances == num_replicas == 1 and arguments.ipus_per_replica is None:
-        return None
-    return InstancePlan(num_instances, num_replicas, arguments.ipus_per_replica)
 
 
 def _become_program(command: List[str], environment: Dict[str, str]) -> int:

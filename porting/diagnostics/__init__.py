@@ -32,7 +32,7 @@ from porting.diagnostics.places import (
     is_user_file,
 )
 from porting.diagnostics.rendering import FORMATS, render, render_all
-from porting.diagnostics.wording import align_columns, list_names, say_number
+from porting.diagnostics.wording import align_columns, list_names, say_number, take_first_line
 
 __all__ = [
     "CODES",
@@ -67,4 +67,5 @@ __all__ = [
     "require_extra",
     "say_number",
     "show_findings_alone",
+    "take_first_line",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Container, Iterable, List, Optional, Sequence
 
-__all__ = ["align_columns", "list_names", "say_number"]
+__all__ = ["align_columns", "list_names", "say_number", "take_first_line"]
 
 
 def list_names(names: Iterable[object], *, most: Optional[int] = None, quote: str = "`") -> str:
@@ -25,6 +25,15 @@ def say_number(number: int, noun: str) -> str:
     ('1 check', '2 checks')
     """
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def take_first_line(error: object, *, otherwise: str = "") -> str:
+    """Return the first line of what an error says, or `otherwise` if it says nothing.
+
+    >>> take_first_line(ValueError("too long"), otherwise="no details"), take_first_line(ValueError())
+    ('too long', '')
+    """
+    return (str(error).strip().splitlines() or [otherwise])[0]
 
 
 def align_columns(rows: Sequence[Sequence[str]], *, right: Container[int] = ()) -> List[str]:

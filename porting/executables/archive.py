@@ -14,9 +14,9 @@ import time
 import zipfile
 import zlib
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple, Union
+from typing import Dict, List, NamedTuple, Sequence, Tuple, Union
 
 from ..diagnostics import ExecutableError, Severity
 from ..support.atomic_files import replacing_file
@@ -56,8 +56,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError,
 AnyPath = Union[str, "os.PathLike[str]"]
 
 
-@dataclass(frozen=True)
-class Imported:
+class Imported(NamedTuple):
     """What an import did: the executables that it kept, and those that the store had already."""
 
     kept: Tuple[Manifest, ...]
@@ -117,13 +116,18 @@ def import_archive(store: ExecutableStore, path: AnyPath, *, is_forced: bool = F
     try:
         with zipfile.ZipFile(path) as archive:
             manifests = _read_manifests(archive)
-            _require_own(path, manifests, is_forced=is_forced)
-            _require_room(store, path, manifests)
+            _require_usable(store, path, manifests, is_forced=is_forced)
             return _import_all(store, archive, manifests)
-    except DamagedEntryError as error:
-        raise _make_damaged_error(path, str(error)) from None
-    except _BROKEN as error:
-        raise _make_damaged_error(path, f"it is no whole zip file ({str(error) or type(error).__name__})") from None
+    except (DamagedEntryError, *_BROKEN) as error:
+        is_known = isinstance(error, DamagedEntryError)
+        reason = str(error) if is_known else f"it is no whole zip file ({str(error) or type(error).__name__})"
+        raise ExecutableError.of(
+            "E005",
+            message=f"`{os.fspath(path)}` cannot be imported: {reason}",
+            notes="nothing was kept",
+            help="export it again, and compare the copies",
+            severity=Severity.ERROR,
+        ) from None
 
 
 def _read_manifests(archive: zipfile.ZipFile) -> List[Manifest]:
@@ -141,10 +145,8 @@ def _read_manifests(archive: zipfile.ZipFile) -> List[Manifest]:
     if not isinstance(digests, list) or not all(map(is_digest, digests)) or len(set(digests)) != len(digests):
         raise DamagedEntryError("its list of executables is damaged")
     manifests = [_read_manifest(archive, digest) for digest in digests]
-    expected = {f"{manifest.digest}/{name}" for manifest in manifests for name in (MANIFEST, *manifest.files)} | {
-        _INDEX
-    }
-    foreign = sorted(set(names) - expected)
+    expected = [f"{manifest.digest}/{name}" for manifest in manifests for name in (MANIFEST, *manifest.files)]
+    foreign = sorted({*names} - {_INDEX, *expected})
     if foreign:
         raise DamagedEntryError(f"it holds `{foreign[0][:100]}`, which belongs to no executable")
     return manifests
@@ -168,20 +170,16 @@ def _read_member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     return content
 
 
-def _require_own(path: AnyPath, manifests: Sequence[Manifest], *, is_forced: bool) -> None:
-    reasons: Dict[str, None] = {}
-    for manifest in manifests:
-        reasons.update(dict.fromkeys(list_machine_differences(manifest.versions, manifest.processor)))
+def _require_usable(store: ExecutableStore, path: AnyPath, manifests: Sequence[Manifest], *, is_forced: bool) -> None:
+    """Refuse executables of another machine unless `is_forced`, and those that the store has no room for."""
+    reasons = [reason for m in manifests for reason in list_machine_differences(m.versions, m.processor)]
     if reasons and not is_forced:
         raise ExecutableError.of(
             "E009",
             message=f"the executables of `{os.fspath(path)}` are for another machine or version",
-            notes=tuple(reasons),
+            notes=tuple(dict.fromkeys(reasons)),
             help="export them on a machine like this one, or compile here; `--force` keeps them all the same",
         )
-
-
-def _require_room(store: ExecutableStore, path: AnyPath, manifests: Sequence[Manifest]) -> None:
     num_bytes = sum(manifest.num_bytes for manifest in manifests)
     if num_bytes > store.max_bytes:
         raise ExecutableError.of(
@@ -223,13 +221,3 @@ def _extract_files(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -
     (folder / MANIFEST).write_bytes(manifest.to_json())
     verify_files(folder, read_manifest(folder), names=list(manifest.files))
     sync_tree(folder)
-
-
-def _make_damaged_error(path: AnyPath, reason: str) -> ExecutableError:
-    return ExecutableError.of(
-        "E005",
-        message=f"`{os.fspath(path)}` cannot be imported: {reason}",
-        notes="nothing was kept",
-        help="export it again, and compare the copies",
-        severity=Severity.ERROR,
-    )

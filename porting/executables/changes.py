@@ -1,20 +1,37 @@
-"""One change of what an executable depends on, in plain words and with the place where it was made."""
+"""Changes of what an executable depends on, in plain words, and where each was made.
+
+That is the line of the source, the word of the command line or the variable that is another. The line that contains the
+new value where the old one stood before wins, then a command line argument with it, then the only line that changed at
+all, and last the place of the operator itself.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from difflib import SequenceMatcher
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..diagnostics import Place, list_names
 
-__all__ = ["Change", "format_value", "join_changes", "split_names"]
+__all__ = ["Change", "format_value", "join_changes", "place_changes", "split_names"]
 
 _MAX_TEXT = 60
 _MAX_NAMED = 3
 
 # Kinds of values that are a name; "torch" is what older keys called them all.
 _NAMED = frozenset(["dtype", "device", "flag", "float", "torch"])
+_ENDINGS = ("weight", "bias")
 _SHOWN = ("kind", "what", "before", "after", "detail", "where", "file", "line")
+
+_TOKEN = re.compile(r"(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?|[^\W\d]\w*")
+_SAME = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "sgd1": "sgd", "sgd2": "sgd"}
+
+_NEW_VALUE, _OLD_VALUE, _WORD = 4, 2, 1
+_MAX_WORDS = 2
+
+_Tokens = FrozenSet[str]
 
 
 @dataclass(frozen=True)
@@ -96,4 +113,134 @@ def split_names(*names: str) -> Tuple[str, ...]:
     return tuple(dict.fromkeys(part for part in parts if part and not part.isdigit() and part not in _ENDINGS))
 
 
-_ENDINGS = ("weight", "bias")
+# -- where changes were made -------------------------------------------------------------------------------------------
+
+
+class _Setting(NamedTuple):
+    """Something that was set otherwise before: what is in it now, and what was there in its place.
+
+    `is_variable` tells a variable of the environment.
+    """
+
+    where: str
+    tokens: _Tokens = frozenset()
+    before: _Tokens = frozenset()
+    file: str = ""
+    line: int = 0
+    is_variable: bool = False
+
+
+_Scored = Tuple[int, _Setting]
+
+
+def place_changes(
+    changes: Sequence[Change], old: Mapping[str, Any], new: Mapping[str, Any]
+) -> List[Tuple[bool, Change]]:
+    """Return `changes` with where each was made, and whether that is certain.
+
+    `old` and `new` are the programs of two runs, as `record_sources` made them. What one change shows its new value in
+    explains no other one that it says nothing of.
+    """
+    folder, words = str(new.get("folder", "")), [sources.get("arguments", []) for sources in (old, new)]
+    settings = [*_list_lines(old.get("files", {}), new.get("files", {}), folder), *_list_arguments(*words)]
+    for name, value in new.get("environment", {}).items():
+        if old.get("environment", {}).get(name) != value:
+            where, tokens = f"by {name}={value} in the environment", _find_tokens(f"{name} {value}")
+            settings.append(_Setting(where, tokens, is_variable=True))
+    scored = [[(_score_setting(setting, change), setting) for setting in settings] for change in changes]
+    sure = list(map(_find_best, scored))
+    claimed = {setting.where for setting in sure if setting is not None}
+    # an argument that is gone may be the reason, and cannot be shown
+    is_free = not claimed and len(words[1]) >= len(words[0])
+    found = []
+    for setting, change, pairs in zip(sure, changes, scored):
+        setting = setting or _find_probable([pair for pair in pairs if pair[1].where not in claimed], is_free=is_free)
+        is_certain = setting is not None
+        if setting is None and change.operator_place is not None:
+            file, line = change.operator_place
+            setting = _Setting(_describe_line(file, line, folder), file=file, line=line)
+        if setting is not None:
+            change = replace(change, where=setting.where, file=setting.file, line=setting.line)
+        found.append((is_certain, change))
+    return found
+
+
+# -- what was set otherwise --------------------------------------------------------------------------------------------
+
+
+def _list_lines(old: Mapping[str, str], new: Mapping[str, str], folder: str) -> Iterator[_Setting]:
+    """List the lines of files that are others than before, without comments."""
+    for file in new:
+        before, after = ([line.partition("#")[0] for line in of.get(file, "").splitlines()] for of in (old, new))
+        # where all of a file is new, it explains nothing
+        for index, earlier in _list_new(before, after) if before else ():
+            tokens, former = _find_tokens(after[index]), _find_tokens(" ".join(earlier))
+            if tokens and tokens != former:
+                yield _Setting(_describe_line(file, index + 1, folder), tokens, former, file, index + 1)
+
+
+def _list_new(before: Sequence[str], after: Sequence[str]) -> Iterator[Tuple[int, Sequence[str]]]:
+    """List the places in `after` of what is new there, with what was in its place."""
+    for tag, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        for index in range(c, d) if tag in ("replace", "insert") else ():
+            yield index, [before[a + index - c]] if b - a == d - c else before[a:b]
+
+
+def _describe_line(file: str, line: int, folder: str) -> str:
+    is_below = folder and os.path.isabs(file) and file.startswith(os.path.join(folder, ""))
+    return f"at {os.path.relpath(file, folder) if is_below else file}:{line}"
+
+
+def _list_arguments(old: Sequence[str], new: Sequence[str]) -> Iterator[_Setting]:
+    """List the arguments of the command line that are others than before, with what they are called."""
+    places = [index for index, _earlier in _list_new(old[1:], new[1:])]
+    for index in places:
+        word, option = new[1 + index], new[index] if index and new[index].startswith("-") else ""
+        # an option without `=` is told together with its value
+        is_followed = index + 1 in places and not new[2 + index].startswith("-")
+        if not (word.startswith("-") and "=" not in word and is_followed):
+            shown = word if word.startswith("-") else f"{option} {word}".strip()
+            yield _Setting(f"by `{shown}`", _find_tokens(shown.replace("-", " ")))
+
+
+# -- which of them explains a change -----------------------------------------------------------------------------------
+
+
+def _find_best(scored: Sequence[_Scored]) -> Optional[_Setting]:
+    """Return the setting with the new value that explains a change best; a line before all others."""
+    sure = [pair for pair in scored if pair[0] >= _NEW_VALUE]
+    return max(sure, key=lambda pair: (pair[1].line > 0, pair[0]))[1] if sure else None
+
+
+def _find_probable(scored: Sequence[_Scored], *, is_free: bool) -> Optional[_Setting]:
+    """Return the only setting that names the thing, else, if `is_free`, the only one that there is."""
+    named = [setting for score, setting in scored if score]
+    # a variable explains only what is called like it
+    others = [setting for score, setting in scored if is_free and (score or not setting.is_variable)]
+    return next((found[0] for found in (named, others) if len(found) == 1), None)
+
+
+def _score_setting(setting: _Setting, change: Change) -> int:
+    """Tell how well a setting explains a change: by its new value, by the former one, by what it is called."""
+    left, right = _find_tokens(change.before), _find_tokens(change.after)
+    # of `[16, 3]` and `[32, 3]` it is 16 and 32 that count
+    before, after = left - right or left, right - left or right
+    words = {_normalise_word(word) for word in change.words} & setting.tokens
+    if setting.is_variable:
+        return _NEW_VALUE if words else 0  # numbers such as 1 stand in many
+    score = _NEW_VALUE * bool(after & setting.tokens)
+    score += _OLD_VALUE * bool(score and before & setting.before)
+    return score + _WORD * min(_MAX_WORDS, len(words))
+
+
+def _find_tokens(text: str) -> _Tokens:
+    return frozenset(map(_normalise_word, _TOKEN.findall(text)))
+
+
+def _normalise_word(token: str) -> str:
+    """Write numbers of one value alike, and names in whatever spelling: `MaxPool2d` is `max_pool2d`."""
+    try:
+        return repr(float(token))
+    except ValueError:
+        name = token.replace("_", "").lower()
+        return _SAME.get(name, name)

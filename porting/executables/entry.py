@@ -93,10 +93,9 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """Return the text of the manifest."""
-        values: Dict[str, Any] = {"format": _FORMAT, "schema": SCHEMA}
-        values.update({name: getattr(self, name) for name in _FIELDS})
-        values["files"] = dict(sorted(self.files.items()))
-        return json.dumps(values, indent=1).encode()
+        values = {name: getattr(self, name) for name in _FIELDS}
+        files = dict(sorted(self.files.items()))
+        return json.dumps({"format": _FORMAT, "schema": SCHEMA, **values, "files": files}, indent=1).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> Manifest:
@@ -109,9 +108,9 @@ class Manifest:
         wrong = [name for name, is_right in _FIELDS.items() if not is_right(values.get(name))]
         if wrong:
             raise DamagedEntryError(f"the manifest lacks {', '.join(wrong)}")
-        fields = {name: values[name] for name in _FIELDS}
-        files = {name: FileFacts(*facts) for name, facts in values["files"].items()}
-        return cls(**{**fields, "files": files, "because": tuple(values["because"])})
+        values["files"] = {name: FileFacts(*facts) for name, facts in values["files"].items()}
+        values["because"] = tuple(values["because"])
+        return cls(**{name: values[name] for name in _FIELDS})
 
 
 def is_digest(value: Any) -> bool:
@@ -130,9 +129,8 @@ def _is_files(value: Any) -> bool:
     for name, facts in value.items():
         if {"", ".", ".."}.intersection(name.split("/")) or re.search(r"[\\:\0]", name):
             return False
-        if not isinstance(facts, list) or len(facts) != 2 or not is_digest(facts[1]):
-            return False
-        if not isinstance(facts[0], int) or isinstance(facts[0], bool) or facts[0] < 0:
+        is_pair = isinstance(facts, list) and len(facts) == 2
+        if not (is_pair and type(facts[0]) is int and facts[0] >= 0 and is_digest(facts[1])):
             return False
     return True
 
@@ -236,13 +234,12 @@ def write_entry(
 
 def sync_tree(folder: Path) -> None:
     """Let all files of a folder survive a loss of power."""
-    for path in folder.rglob("*"):
+    for path in [*folder.rglob("*"), folder]:
         if path.is_dir():
             sync_folder(path)
         else:
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
-    sync_folder(folder)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -322,9 +319,8 @@ def read_explanation(folder: Path, manifest: Manifest) -> Dict[str, Any]:
     if decompressor.unconsumed_tail:
         raise DamagedEntryError("the explanation is too long")
     values = _parse_json(text, what="the explanation")
-    if not isinstance(values, dict) or not all(
-        isinstance(values.get(name), dict) for name in ("components", "sources")
-    ):
+    parts = [values.get(name) for name in ("components", "sources")] if isinstance(values, dict) else [None]
+    if not all(isinstance(part, dict) for part in parts):
         raise DamagedEntryError("the explanation is incomplete")
     return values
 

@@ -15,15 +15,13 @@ from itertools import chain, repeat
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..diagnostics import Finding
-from .changes import Change, format_value, join_changes, split_names
+from .changes import Change, format_value, join_changes, place_changes, split_names
 from .entry import DamagedEntryError, Manifest, read_explanation
 from .graph_changes import list_graph_changes
 from .identity import EXPLAINED, ExecutableKey, to_canonical_json
-from .placing import place_changes
-from .sources import record_sources
 from .store import ExecutableStore
 
-__all__ = ["MissReport", "compare_components", "explain", "explain_miss"]
+__all__ = ["MissReport", "explain", "explain_miss"]
 
 # So many earlier executables are looked at in detail, of all that there are.
 _MAX_COMPARED = 6
@@ -104,6 +102,7 @@ _SILENT = ("plan", "versions", "extra")
 # Sections that have a form of their own, and the facts of a tensor.
 _ARRANGED = (EXPLAINED, "graph", "tensors", "constants", "optimizer")
 _FIELDS = ("shape", "layout", "dtype", "trained")
+_NO_SETTINGS = ("family", "slots", "parameters")
 
 Components = Mapping[str, Any]
 _Path = Tuple[str, ...]
@@ -116,6 +115,9 @@ class _Shown:
 
     value: Any
     shown: Any = field(compare=False)
+
+    def __str__(self) -> str:
+        return format_value(self.shown)
 
 
 @dataclass(frozen=True)
@@ -154,39 +156,31 @@ class MissReport:
         )
 
 
-def explain_miss(
-    store: ExecutableStore, key: ExecutableKey, *, sources: Optional[Mapping[str, Any]] = None
-) -> Optional[MissReport]:
+def explain_miss(store: ExecutableStore, key: ExecutableKey, *, sources: Mapping[str, Any]) -> Optional[MissReport]:
     """Compare `key` with the executable in the store that least has changed since; None if none is of the same model.
 
-    `sources` is what `record_sources` returned, which is called without it. Damaged entries are passed over.
+    `sources` is what `record_sources` returned. Damaged entries are passed over.
     """
-    present = sources if sources is not None else record_sources()
-    found: List[Tuple[Manifest, List[Change]]] = []
-    for manifest in _list_candidates(store, key, present):
+    found: List[MissReport] = []
+    for manifest in _list_candidates(store, key, sources):
         try:
             explanation = read_explanation(store.programs / manifest.digest, manifest)
             has_name = bool(key.model) and manifest.model.get("name") == key.model
             least = _LEAST_OF_CLASS if has_name else _LEAST_LIKENESS
             if _measure_likeness(explanation["components"], key.components) >= least:
-                changes = explain(explanation, {"components": key.components, "sources": present})
-                found += [(manifest, changes)] if changes else []
+                changes = explain(explanation, {"components": key.components, "sources": sources})
+                found += [MissReport(manifest.digest, manifest.created, tuple(changes))] if changes else []
         except (DamagedEntryError, AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
             continue  # what somebody else wrote explains nothing
-    if not found:
-        return None
-    nearest, changes = min(found, key=lambda item: len(item[1]))
-    return MissReport(nearest.digest, nearest.created, tuple(changes))
+    return min(found, key=lambda report: len(report.changes), default=None)
 
 
 def _list_candidates(store: ExecutableStore, key: ExecutableKey, sources: Mapping[str, Any]) -> List[Manifest]:
     """Return the earlier executables that are probably of the same model, the likeliest first."""
     ranked = []
     for entry in store.list_entries():
-        manifest = entry.manifest
-        if manifest is None or entry.digest == key.digest:
-            continue
-        if manifest.model.get("mode") == key.components["graph"]["mode"]:
+        manifest, mode = entry.manifest, key.components["graph"]["mode"]
+        if manifest is not None and entry.digest != key.digest and manifest.model.get("mode") == mode:
             num_same = sum(manifest.sections.get(name) == value for name, value in key.sections.items())
             is_other_model = bool(key.model) and manifest.model.get("name") != key.model
             is_other_program = manifest.model.get("program") != sources.get("program")
@@ -196,12 +190,10 @@ def _list_candidates(store: ExecutableStore, key: ExecutableKey, sources: Mappin
 
 def _measure_likeness(*both: Mapping[str, Any]) -> float:
     """Return how much of two steps is the same, as far as their operators and parameters tell."""
-    traits = []
-    for components in both:
-        parameters = components["tensors"]["parameters"]
-        found = Counter(name for name, _arguments in components["graph"]["operators"])
-        found.update(trait for name, shape, *_ in parameters for trait in (name, (name, tuple(shape))))
-        traits.append(found)
+    traits = [Counter(name for name, _arguments in components["graph"]["operators"]) for components in both]
+    for found, components in zip(traits, both):
+        for name, shape, *_ in components["tensors"]["parameters"]:
+            found.update([name, (name, tuple(shape))])
     left, right = traits
     return sum((left & right).values()) / max(sum(left.values()), sum(right.values()), 1)
 
@@ -214,28 +206,26 @@ def explain(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[Change]:
 
     Changes of which the line is known that made them come first, then those of versions and the processor.
     """
-    changes = compare_components(old["components"], new["components"])
+    changes = _compare_components(old["components"], new["components"])
     set_here = [change for change in changes if change.kind not in _SET_OUTSIDE]
     found = place_changes(set_here, old.get("sources", {}), new.get("sources", {}))
     found += [(False, change) for change in changes if change.kind in _SET_OUTSIDE]
     return [change for _is_certain, change in sorted(found, key=lambda item: (not item[0], _ORDER.index(item[1].kind)))]
 
 
-def compare_components(old: Components, new: Components) -> List[Change]:
+def _compare_components(old: Components, new: Components) -> List[Change]:
     """List how the components of a key differ from those of another one."""
     leaves = dict(_walk_differences(_arrange_components(old), _arrange_components(new)))
     _find_batch(leaves)
     found = list_graph_changes(old, new)
     found += [_describe_change(path, values, new) for path, values in leaves.items() if not _is_told(path, leaves)]
-    if any(change.kind == "layer" for change in found):
-        # its parameters come and go with a layer, and those behind it may have another number in their name
-        found = [change for change in found if change.kind not in ("tensor", "trained")]
-    found = join_changes(change for change in found if change.kind)
-    if not found:
-        # nothing above knows what to say of it, and something is different all the same
-        names = [name for name in sorted({*old, *new} - {EXPLAINED}) if old.get(name) != new.get(name)]
-        found = [Change("extra", f"something in the {name} section") for name in names]
-    return found
+    # a layer's parameters come and go with it, and those behind it may have another number in their name
+    unsaid = ("", "tensor", "trained") if any(change.kind == "layer" for change in found) else ("",)
+    # where nothing above knows what to say of it, something is different all the same
+    names = [name for name in sorted({*old, *new} - {EXPLAINED}) if old.get(name) != new.get(name)]
+    return join_changes(change for change in found if change.kind not in unsaid) or [
+        Change("extra", f"something in the {name} section") for name in names
+    ]
 
 
 def _arrange_components(components: Components) -> Dict[str, Any]:
@@ -245,7 +235,7 @@ def _arrange_components(components: Components) -> Dict[str, Any]:
     # canonical, because what was read from a file has that order
     plain = {name: value for name, value in components.items() if name not in _ARRANGED}
     found: Dict[str, Any] = json.loads(to_canonical_json(plain))
-    # last, because its name says more than what it can do
+    # behind its name, which says more
     found["processor"]["instructions"] = {str(name): True for name in found["processor"].pop("instructions", ())}
     found["inputs"] = tuple(dict(zip(("name", *_FIELDS[:3]), item)) for item in tensors["inputs"])
     for kind in ("parameters", "buffers"):
@@ -263,12 +253,10 @@ def _arrange_components(components: Components) -> Dict[str, Any]:
 
 def _arrange_group(group: Mapping[str, Any], numbers: Mapping[str, Any]) -> Dict[str, Any]:
     """Arrange a parameter group: whether there is momentum is part of the program, how much of it is not."""
-    found: Dict[str, Any] = {"family": group["family"]}
-    for name in group:
-        if name not in ("family", "slots", "parameters"):
-            setting = {"clips": "max_grad_norm"}.get(name, name)
-            found[setting] = _Shown(group[name], numbers.get(setting, group[name]))
-    return {**found, "parameters": dict.fromkeys(group.get("parameters") or (), True)}
+    parameters = dict.fromkeys(group.get("parameters") or (), True)
+    names = {name: {"clips": "max_grad_norm"}.get(name, name) for name in group if name not in _NO_SETTINGS}
+    settings = {shown: _Shown(group[name], numbers.get(shown, group[name])) for name, shown in names.items()}
+    return {"family": group["family"], **settings, "parameters": parameters}
 
 
 def _walk_differences(before: Any, after: Any, path: _Path = ()) -> Iterator[Tuple[_Path, _Values]]:
@@ -310,12 +298,10 @@ def _describe_change(path: _Path, values: _Values, new: Components) -> Change:
     told = " ".join(part for part in path[path[0] in _SILENT :] if part != "name")
     plain = _Phrase("", path[0] if path[0] in _ORDER else "extra", told, " ".join(path[1:]))
     phrase = next((row for row in _PHRASES if fnmatchcase("/".join(path), row.pattern)), plain)
-    before, after = (format_value(value.shown if isinstance(value, _Shown) else value) for value in values)
-    facts = {"after": after.lower(), "group": "", "name": ""}
-    if path[0] == "inputs" and path[1].isdigit():
-        facts["name"] = new["tensors"]["inputs"][int(path[1])][0]
-    if path[0] == "optimizer" and len(new["optimizer"]) > 1:
-        facts["group"] = f" of parameter group {path[1]}"
+    before, after = map(format_value, values)
+    name = new["tensors"]["inputs"][int(path[1])][0] if path[0] == "inputs" and path[1].isdigit() else ""
+    group = f" of parameter group {path[1]}" if path[0] == "optimizer" and len(new["optimizer"]) > 1 else ""
+    facts = {"after": after.lower(), "group": group, "name": name}
     new_or_true, bar, gone_or_false = phrase.what.partition("|")
     what = (new_or_true if values[1] or not bar else gone_or_false).format(*path, **facts).replace("_", " ")
     named = [*phrase.words.format(*path, **facts).split(), *([phrase.kind] if phrase.kind in _WORDS else [])]

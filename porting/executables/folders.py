@@ -9,7 +9,7 @@ import time
 import weakref
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 from .entry import MANIFEST
 from .locks import LockUnsupportedError, is_free, try_lock
@@ -22,7 +22,6 @@ STALE_SECONDS = 10.0
 # Where there are no locks, only time tells.
 _STALE_WITHOUT_LOCKS_SECONDS = 86400.0
 _NEW, _REMOVING = ".new-", ".removing-"
-_HIDDEN_FOLDERS = (".locks", ".failures")
 
 
 @contextmanager
@@ -33,15 +32,12 @@ def new_folder(parent: Path) -> Iterator[Path]:
     """
     folder = parent / f"{_NEW}{os.getpid()}-{os.urandom(4).hex()}"
     folder.mkdir()
-    try:
+    with ExitStack() as undone:
+        undone.callback(shutil.rmtree, folder, ignore_errors=True)
         descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            try_lock(descriptor)
-            yield folder
-        finally:
-            os.close(descriptor)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        undone.callback(os.close, descriptor)
+        try_lock(descriptor)
+        yield folder
 
 
 @contextmanager
@@ -78,15 +74,14 @@ def remove_folder(folder: Path, *, patience_seconds: float = 0.0, is_forced: boo
 
 def sweep(programs: Path) -> int:
     """Clear away what dead processes left in the store; returns how many things."""
-    found = 0
+    left = []
     for path in _list_paths(programs):
         if path.name.startswith(_REMOVING) or (path.name.startswith(_NEW) and _is_abandoned(path)):
-            found += _remove_path(path)
-    for name in _HIDDEN_FOLDERS:
-        for path in _list_paths(programs / name):
-            if (path.suffix == ".lock" or path.name.startswith(".")) and _is_abandoned(path):
-                found += _remove_path(path)
-    return found
+            left.append(path)
+    for path in [*_list_paths(programs / ".locks"), *_list_paths(programs / ".failures")]:
+        if (path.suffix == ".lock" or path.name.startswith(".")) and _is_abandoned(path):
+            left.append(path)
+    return sum(map(_remove_path, left))
 
 
 def _lock_alone(path: Path, patience_seconds: float) -> Optional[int]:
@@ -127,8 +122,8 @@ def _remove_path(path: Path) -> bool:
     return not os.path.lexists(path)
 
 
-def _list_paths(folder: Path) -> Iterator[Path]:
+def _list_paths(folder: Path) -> List[Path]:
     try:
-        yield from [folder / name for name in os.listdir(folder)]
+        return [folder / name for name in os.listdir(folder)]
     except OSError:
-        return
+        return []

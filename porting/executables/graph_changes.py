@@ -7,8 +7,10 @@ such as the ones of a `view`, are no changes of their own.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from difflib import SequenceMatcher
+from itertools import chain, repeat
 from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ..diagnostics import list_names
@@ -37,9 +39,8 @@ class _Operator(NamedTuple):
     @property
     def short_name(self) -> str:
         """The name without library, overload and the mark of writing in place."""
-        name = self.name[len("aten.") :].split(".")[0] if self.name.startswith("aten.") else self.name
-        name = name[len("native_") :] if name.startswith("native_") else name
-        return name.rstrip("_") or name
+        name = re.sub(r"^aten\.([^.]*).*", r"\1", self.name)
+        return re.sub(r"^native_|_+$", "", name)
 
     def make_change(self, kind: str, what: str, *values: str, names: Sequence[str] = (), detail: str = "") -> Change:
         """Tell a change at the place of this operator; `names` and its module are what a line that sets it may name."""
@@ -72,11 +73,10 @@ def list_graph_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[C
 def _list_operators(components: Mapping[str, Any]) -> List[_Operator]:
     """List the operators of a graph, those of the bodies of loops and branches after the operator that runs them."""
     parameters, explained = components["tensors"]["parameters"], components.get("explained", {})
-    places, modules = explained.get("places", []), explained.get("modules", [])
+    places, modules = chain(explained.get("places", []), repeat(None)), chain(explained.get("modules", []), repeat(""))
     found: List[_Operator] = []
-    for index, (name, arguments) in enumerate(components["graph"]["operators"]):
-        file, line = (places[index] if index < len(places) else None) or ("", 0)
-        where = (str(file), int(line)) if file else None, modules[index] if index < len(modules) else ""
+    for (name, arguments), place, module in zip(components["graph"]["operators"], places, modules):
+        where = (str(place[0]), int(place[1])) if place else None, module
         bodies = {key: value for key, value in arguments.items() if isinstance(value, dict) and "operators" in value}
         if name != "getitem" and not name.endswith("_set_grad_enabled"):
             own = {key: value for key, value in arguments.items() if key not in bodies}
@@ -103,31 +103,30 @@ def _pair_operators(
     # most changes are few: what two graphs begin and end with costs next to nothing
     first = len(os.path.commonprefix([left, right]))
     last = len(os.path.commonprefix([left[first:][::-1], right[first:][::-1]]))
-    ends = len(old) - last, len(new) - last
-    middle = left[first : ends[0]], right[first : ends[1]]
+    middle = left[first : len(old) - last], right[first : len(new) - last]
     codes = [("replace", 0, len(middle[0]), 0, len(middle[1]))]
     if len(middle[0]) * len(middle[1]) <= _MAX_COMPARED:
         codes = list(SequenceMatcher(None, *middle, autojunk=False).get_opcodes())
-    blocks = [(old[first + a : first + b], new[first + c : first + d]) for _tag, a, b, c, d in codes]
     pairs = list(zip(old[:first], new[:first]))
     removed: List[_Operator] = []
     added: List[_Operator] = []
-    for before, after in [*blocks, (old[ends[0] :], new[ends[1] :])]:
+    for _tag, a, b, c, d in codes:
+        before, after = old[first + a : first + b], new[first + c : first + d]
         if len(before) == len(after):
             pairs.extend(zip(before, after))
         else:
             removed.extend(before)
             added.extend(after)
-    return pairs, removed, added
+    return [*pairs, *zip(old[len(old) - last :], new[len(new) - last :])], removed, added
 
 
 def _list_sizes(pairs: _Pairs) -> Iterator[Change]:
     """List the dimensions of parameters that changed."""
     for old, new in pairs:
         for (_name, before, *_), (name, after, *_) in zip(old.parameters, new.parameters):
-            for sizes in zip(before, after) if len(before) == len(after) else ():
-                if sizes[0] != sizes[1]:
-                    yield new.make_change("size", "layer size", *map(str, sizes), names=[name], detail=name)
+            for left, right in zip(before, after) if len(before) == len(after) else ():
+                if left != right:
+                    yield new.make_change("size", "layer size", str(left), str(right), names=[name], detail=name)
 
 
 def _compare_arguments(
@@ -135,17 +134,16 @@ def _compare_arguments(
 ) -> Iterator[Change]:
     """List arguments that have other values; sizes that follow from `known` ones and those of inputs are left out."""
     for (_name, before, *_), (_name, after, *_) in zip(old["tensors"]["inputs"], new["tensors"]["inputs"]):
-        if len(before) == len(after):
-            known.update((a, b) for a, b in zip(before, after) if a != b)
+        known.update((a, b) for a, b in zip(before, after) if a != b and len(before) == len(after))
     defaults = {**old.get("explained", {}).get("defaults", {}), **new.get("explained", {}).get("defaults", {})}
     for left, right in pairs:
         usual = defaults.get(right.name, {})
         for name in dict.fromkeys([*left.arguments, *right.arguments]):
             values = [{**usual, **item.arguments}.get(name, "default") for item in (left, right)]
-            texts = list(map(format_value, values))
-            if texts[0] != texts[1] and not (name in _SIZES and _follow_from(values, known)):
-                what = f"{right.short_name} {name}"
-                yield right.make_change("operator", what, *texts, names=[name, right.short_name])
+            before, after = map(format_value, values)
+            if before != after and not (name in _SIZES and _follow_from(values, known)):
+                names = [name, right.short_name]
+                yield right.make_change("operator", f"{right.short_name} {name}", before, after, names=names)
 
 
 def _follow_from(values: Sequence[Any], known: Set[Tuple[int, int]]) -> bool:

@@ -14,7 +14,7 @@ import os
 import sys
 from dataclasses import asdict, fields
 from itertools import zip_longest
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List
 
 import torch
 
@@ -29,25 +29,16 @@ from .sources import list_user_files
 
 __all__ = ["ExecutableKey", "make_executable_key"]
 
-_PLAIN = (bool, int, float, str, type(None))
-_NAMED = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 # So many elements of a constant are shown when it changes.
 _MAX_SHOWN = 4
 
 
-def make_executable_key(
-    graph: StepGraph,
-    request: BuildRequest,
-    *,
-    engine: str,
-    extra: Optional[Mapping[str, Any]] = None,
-    model: str = "",
-) -> ExecutableKey:
+def make_executable_key(graph: StepGraph, request: BuildRequest, *, engine: str, model: str = "") -> ExecutableKey:
     """Return the key of the executable of `graph` for `request`, as `engine` was asked for by name.
 
-    `extra` are further plain values that it depends on. `model` is the name of the model's class, which explains and is
-    no part of the identity; nor are the places of operators, so that moving a line finds the same executable.
+    `model` is the name of the model's class, which explains and is no part of the identity; nor are the places of
+    operators, so that moving a line finds the same executable.
     """
     # what cannot be written down is known to this process only: a mark of its own makes it equal to nothing
     identity = identify_graph(graph, opaque_mark=os.urandom(8).hex())
@@ -55,12 +46,18 @@ def make_executable_key(
         matmul = torch.get_float32_matmul_precision()
     except RuntimeError:  # so torch answers where it was set by `torch.backends`' newer attributes
         matmul = str(torch.backends.mkldnn.matmul.fp32_precision)  # type: ignore[attr-defined]
+    plan = {item.name: getattr(request.plan, item.name) for item in fields(request.plan)}
+    for name, value in plan.items():
+        if not isinstance(value, (bool, int, float, str, type(None))):
+            # what adds up gradients over processes runs between programs: that it is there is what matters
+            plan[name] = asdict(value) if isinstance(value, ReplicaGroups) else True
+    replica_groups = {name: [group.size, group.strided] for name, group in request.replica_groups.items()}
     groups = zip_longest(map(describe_update, request.groups), map(list, request.group_names))
     components: Dict[str, Any] = {
         "graph": identity.graph,
         "tensors": identity.tensors,
         "constants": identity.constants,
-        "plan": {item.name: _describe_plan_value(getattr(request.plan, item.name)) for item in fields(request.plan)},
+        "plan": plan,
         "optimizer": [{**structure, "parameters": names or []} for structure, names in groups if structure is not None],
         "engine": {
             "name": engine,
@@ -72,7 +69,7 @@ def make_executable_key(
         "processor": {**describe_processor(), "capability": torch.backends.cpu.get_cpu_capability()},
         "precision": {"matmul": matmul, "deterministic": torch.are_deterministic_algorithms_enabled()},
         "threads": request.variant.num_threads or torch.get_num_threads(),
-        "extra": _copy_plain(extra or {}),
+        "extra": {"replica_groups": replica_groups} if replica_groups else {},
     }
     if identity.has_foreign:
         # the libraries and programs that operators of the user's own may come from
@@ -90,13 +87,6 @@ def make_executable_key(
     return ExecutableKey(components, identity.opaque)
 
 
-def _describe_plan_value(value: Any) -> Any:
-    if isinstance(value, _PLAIN):
-        return value
-    # what adds up gradients over processes runs between programs: that it is there is what matters
-    return asdict(value) if isinstance(value, ReplicaGroups) else True
-
-
 def _show_value(value: torch.Tensor) -> Any:
     if value.numel() > _MAX_SHOWN or value.is_complex():
         return None
@@ -111,20 +101,6 @@ def _read_numbers(settings: Any) -> Dict[str, Any]:
     values = {name: value for name, value in sorted(vars(settings).items()) if isinstance(value, (bool, int, float))}
     kind = getattr(settings, "kind", None)
     return {**values, "kind": str(getattr(kind, "name", kind))}
-
-
-def _copy_plain(value: Any) -> Any:
-    if isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): _copy_plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_copy_plain(item) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted(map(str, value))
-    if isinstance(value, _NAMED):
-        return str(value).replace("torch.", "")
-    raise TypeError(f"a key is made of plain values, not of {type(value).__name__}")
 
 
 def _hash_file(path: str) -> List[Any]:

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Callable, Iterator, Optional, Union
 
@@ -65,21 +65,19 @@ def lock_file(
     Waiting for longer than `tell_after_seconds` calls `tell` once. The file is made, and removed again by the holder.
     Raises OSError where the file cannot be made, LockUnsupportedError where there are no locks.
     """
-    deadline, told_at = time.monotonic() + timeout_seconds, time.monotonic() + tell_after_seconds
-    pause = _POLL_SECONDS[0]
-    while True:
-        descriptor = _try_lock_file(path)
-        if descriptor is not None:
-            break
-        now = time.monotonic()
-        if tell is not None and now >= told_at:
+    began, pause = time.monotonic(), _POLL_SECONDS[0]
+    descriptor = _try_lock_file(path)
+    while descriptor is None:
+        waited = time.monotonic() - began
+        if tell is not None and waited >= tell_after_seconds:
             tell()
             tell = None
-        if now >= deadline:
+        if waited >= timeout_seconds:
             yield False
             return
-        time.sleep(min(pause, max(0.0, deadline - now)))
+        time.sleep(min(pause, timeout_seconds - waited))
         pause = min(pause * 1.5, _POLL_SECONDS[1])
+        descriptor = _try_lock_file(path)
     try:
         yield True
     finally:
@@ -94,14 +92,11 @@ def lock_file(
 
 def _try_lock_file(path: Path) -> Optional[int]:
     """Open and lock the file; None if another process has it, or has just removed it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        if try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
-            return descriptor
-    except FileNotFoundError:
-        pass
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
+    with ExitStack() as undone:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        undone.callback(os.close, descriptor)
+        with suppress(FileNotFoundError):
+            if try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                undone.pop_all()
+                return descriptor
     return None

@@ -16,13 +16,7 @@ from typing import Any, Dict, List, Mapping
 
 from ..version import VERSION
 
-__all__ = [
-    "describe_processor",
-    "find_compiler",
-    "list_compiler_settings",
-    "list_machine_differences",
-    "list_versions",
-]
+__all__ = ["describe_processor", "find_compiler", "list_compiler_settings", "list_machine_differences", "list_versions"]
 
 _PROCESSOR_FACTS = Path("/proc/cpuinfo")
 _MODEL_KEYS = ("model name", "cpu model", "uarch")

@@ -92,16 +92,8 @@ def obtain_executable(
     require_engine(engine)
     # a step that computes again does so to need less memory; all others are quicker if they keep it
     (give_back_what_is_freed if recomputes(graph) else keep_freed_memory)()
-    return _Search(
-        graph=graph,
-        request=replace(request, variant=Variant(), report=report),
-        engine=engine,
-        cache_dir=cache_dir,
-        make_trial=make_trial,
-        limits=limits or TuningLimits(),
-        model=model,
-        report=report,
-    ).run()
+    wanted = replace(request, variant=Variant(), report=report)
+    return _Search(graph, wanted, engine, cache_dir, make_trial, limits or TuningLimits(), model, report).run()
 
 
 @dataclass
@@ -161,9 +153,7 @@ class _Search:
 
     def _make_key(self, engine: str) -> ExecutableKey:
         began = time.perf_counter()
-        groups = {name: [group.size, group.strided] for name, group in self.request.replica_groups.items()}
-        extra = {"replica_groups": groups} if groups else None
-        key = make_executable_key(self.graph, self.request, engine=engine, extra=extra, model=self.model)
+        key = make_executable_key(self.graph, self.request, engine=engine, model=self.model)
         self._add_seconds("find", began)
         return key
 
@@ -310,12 +300,10 @@ class _Search:
     def _keep_programs(
         self, key: ExecutableKey, variant: Variant, folder: Optional[Path], tuning: Optional[TuningReport]
     ) -> None:
-        content: Dict[str, Any] = {
-            "choice": asdict(variant),
-            "speed_up": None if tuning is None else tuning.speed_up,
-            "tuning": None if tuning is None else tuning.to_dict(),
-            "times": dict(self.seconds),
-        }
+        content: Dict[str, Any] = {"choice": asdict(variant), "speed_up": None, "tuning": None}
+        if tuning is not None:
+            content.update(speed_up=tuning.speed_up, tuning=tuning.to_dict())
+        content["times"] = dict(self.seconds)
         with tempfile.TemporaryDirectory(prefix="porting-") as empty:
             files = Path(empty) if folder is None else folder
             self.store.keep(key, files, content, sources=self.sources, because=self.because, replace=self.replaces)
@@ -324,15 +312,8 @@ class _Search:
 
     def _describe_result(self, executable: Executable, graph: StepGraph, **facts: Any) -> Obtained:
         """Describe what was obtained, by default replay; `facts` are fields of `Obtained`."""
-        return Obtained(
-            executable,
-            graph,
-            engine=self.engine,
-            cache=self.cache,
-            seconds=dict(self.seconds),
-            findings=tuple(self.findings),
-            **facts,
-        )
+        facts.update(engine=self.engine, cache=self.cache, seconds=dict(self.seconds), findings=tuple(self.findings))
+        return Obtained(executable, graph, **facts)
 
     def _add_seconds(self, what: str, began: float) -> None:
         self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - began

@@ -6,11 +6,10 @@ import functools
 import linecache
 import os
 import re
-import site
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Tuple
+from typing import Any, Dict, Iterable, List, Mapping
 
 from ..diagnostics import is_user_file
 
@@ -28,6 +27,12 @@ _SECRET = re.compile(r"token|password|passwd|secret|api[-_]?key|credential", re.
 _HIDDEN = "***"
 _VARIABLES = re.compile(
     r"(PORTING|POPTORCH|TORCHINDUCTOR|OMP|MKL|GOMP)_\w+|CXX|CXXFLAGS|ATEN_CPU_CAPABILITY|WORLD_SIZE|LOCAL_WORLD_SIZE"
+)
+_PACKAGES = re.compile(r"[\\/](site|dist)-packages[\\/]")
+_LIBRARY_FOLDERS = tuple(
+    os.path.join(os.path.abspath(folder), "")
+    for name, folder in sysconfig.get_paths().items()
+    if name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
 )
 
 
@@ -83,17 +88,7 @@ def _find_main_file() -> str:
 def _is_own(file: str) -> bool:
     """Tell a file that a user wrote from those of libraries."""
     path = os.path.abspath(file)
-    is_library = re.search(r"[\\/](site|dist)-packages[\\/]", path) or path.startswith(_list_library_folders())
-    return not is_library and is_user_file(file)
-
-
-@functools.lru_cache(maxsize=1)
-def _list_library_folders() -> Tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    folders = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts") if name in paths]
-    folders += [site.getusersitepackages()] if hasattr(site, "getusersitepackages") else []
-    folders += site.getsitepackages() if hasattr(site, "getsitepackages") else []
-    return tuple({os.path.join(os.path.abspath(folder), "") for folder in folders})
+    return not (_PACKAGES.search(path) or path.startswith(_LIBRARY_FOLDERS)) and is_user_file(file)
 
 
 def _read_texts(paths: Iterable[str]) -> Dict[str, str]:
@@ -103,16 +98,14 @@ def _read_texts(paths: Iterable[str]) -> Dict[str, str]:
     for path in dict.fromkeys(paths):
         if len(texts) >= _MAX_FILES:
             break
+        is_file = os.path.isfile(path)
         try:
-            if not os.path.isfile(path):
-                text = "".join(linecache.getlines(path))
-            elif os.path.getsize(path) <= _MAX_FILE_BYTES:
-                text = Path(path).read_text(encoding="utf-8")
-            else:
+            if is_file and os.path.getsize(path) > _MAX_FILE_BYTES:
                 continue
+            text = Path(path).read_text(encoding="utf-8") if is_file else "".join(linecache.getlines(path))
         except (OSError, ValueError):
             continue
-        if (text or os.path.isfile(path)) and len(text) <= min(room, _MAX_FILE_BYTES):
+        if (text or is_file) and len(text) <= min(room, _MAX_FILE_BYTES):
             texts[path] = text
             room -= len(text)
     return texts

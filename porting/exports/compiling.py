@@ -58,14 +58,13 @@ def require_batch(step: ExportedStep, *, path: Any = None, **wanted: Optional[in
     different = {name: count for name, count in wanted.items() if count not in (None, getattr(step.batch, name))}
     if not different:
         return
-    options = {"micro": "batch"}
-    asked = ", ".join(f"{options.get(name, name)} {count}" for name, count in different.items())
-    words = " ".join(f"--{options.get(name, name)} {count}" for name, count in different.items())
+    counts = [f"{'batch' if name == 'micro' else name} {count}" for name, count in different.items()]
+    words = f"--{' --'.join(counts)} -o {path or 'FILE'}"
     raise ExecutableError.of(
         "E025",
-        message=f"the step was exported for {step.batch}, and not for {asked}",
+        message=f"the step was exported for {step.batch}, and not for {', '.join(counts)}",
         notes=f"shapes are part of the graph: {step.batch.arguments}",
-        help=f"export it again: `porting export {step.target or 'PROGRAM:FUNCTION'} {words} -o {path or 'FILE'}`",
+        help=f"export it again: `porting export {step.target or 'PROGRAM:FUNCTION'} {words}`",
     )
 
 

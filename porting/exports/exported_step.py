@@ -98,7 +98,7 @@ def load_step(path: Path) -> ExportedStep:
         return _from_header(header, tensors)
     except _DAMAGES as error:
         what = f"{type(error).__name__}: {error}"
-        raise make_damaged_error(path, f"its content is no step ({what:.200})", error) from None
+        raise make_damaged_error(path, f"its content is no step ({what:.200})") from None
 
 
 def _check_versions(path: Path, versions: Any) -> None:
@@ -128,11 +128,7 @@ def _to_header(step: ExportedStep) -> Dict[str, Any]:
             help="export it for one process; replicas of one process can be exported",
         )
     return {
-        "versions": {
-            "porting": VERSION,
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-        },
+        "versions": {"porting": VERSION, "torch": str(torch.__version__), "python": platform.python_version()},
         **{name: getattr(step, name) for name in _TEXTS},
         "batch": dataclasses.asdict(step.batch),
         "graph": graph_to_data(step.graph, functions=_FUNCTIONS),

@@ -13,7 +13,7 @@ import math
 import os
 import struct
 import zlib
-from typing import Any, BinaryIO, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, BinaryIO, Dict, Iterator, Mapping, Sequence, Tuple, Union
 
 import torch
 
@@ -76,22 +76,25 @@ def read_step_file(path: Path) -> Tuple[Dict[str, Any], Dict[str, torch.Tensor]]
     with open(path, "rb") as file:
         length = _check_file(path, file)
         file.seek(_HEAD.size)
-        header = _read_header(path, file.read(length))
+        try:
+            header = json.loads(zlib.decompressobj().decompress(file.read(length), _MAX_HEADER_BYTES))
+        except (ValueError, zlib.error, RecursionError):
+            raise make_damaged_error(path, "its header is no JSON") from None
+        if not isinstance(header, dict):
+            raise make_damaged_error(path, "its header is no table")
         layout = header.pop("tensors", None)
         if not isinstance(layout, list):
             raise make_damaged_error(path, "it lists no tensors")
         return header, dict(_read_tensors(path, file, layout))
 
 
-def make_damaged_error(path: Path, fault: str, cause: Optional[BaseException] = None) -> ExecutableError:
+def make_damaged_error(path: Path, fault: str) -> ExecutableError:
     """Return the error that says why the file at `path` cannot be used."""
-    error = ExecutableError.of(
+    return ExecutableError.of(
         "E023",
         message=f"`{os.fspath(path)}` cannot be read: {fault}",
         help="export the step again: `porting export PROGRAM:FUNCTION -o FILE`",
     )
-    error.__cause__ = cause
-    return error
 
 
 def _check_file(path: Path, file: BinaryIO) -> int:
@@ -120,17 +123,6 @@ def _check_file(path: Path, file: BinaryIO) -> int:
     return int(length)
 
 
-def _read_header(path: Path, text: bytes) -> Dict[str, Any]:
-    try:
-        unpacked = zlib.decompressobj().decompress(text, _MAX_HEADER_BYTES)
-        header = json.loads(unpacked)
-    except (ValueError, zlib.error, RecursionError) as error:
-        raise make_damaged_error(path, "its header is no JSON", error) from None
-    if not isinstance(header, dict):
-        raise make_damaged_error(path, "its header is no table")
-    return header
-
-
 def _read_tensors(path: Path, file: BinaryIO, layout: Sequence[Any]) -> Iterator[Tuple[str, torch.Tensor]]:
     room = os.fstat(file.fileno()).st_size
     for entry in layout:
@@ -139,8 +131,8 @@ def _read_tensors(path: Path, file: BinaryIO, layout: Sequence[Any]) -> Iterator
             sizes = [int(size) for size in shape]
             empty = torch.empty([0], dtype=dtype_named(dtype))
             count = math.prod(sizes) * empty.element_size() if min(sizes, default=0) >= 0 else -1
-        except (TypeError, ValueError, OverflowError) as error:
-            raise make_damaged_error(path, f"a tensor is described by {entry!r:.80}", error) from None
+        except (TypeError, ValueError, OverflowError):
+            raise make_damaged_error(path, f"a tensor is described by {entry!r:.80}") from None
         if not isinstance(name, str) or not 0 <= count <= room - file.tell():
             raise make_damaged_error(path, f"it ends within the tensor {name!r:.80}")
         content = bytearray(file.read(count))

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ..capture import StepGraph, capture_step
 from ..capture.graph_flow import identify_memory
 from ..capture.subgraphs import Body
-from ..diagnostics import PortingError
+from ..diagnostics import PortingError, take_first_line
 from ..engines.recompute.values_for_backward import keep_values_for_backward
 from ..engines.replay.direct_calls import find_direct_call
 from ..engines.replay.graph_function import GraphFunction
@@ -72,7 +72,7 @@ def walk_step(
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
         raise PortingError.at_caller(
             "M002",
-            notes=f"an operator cannot run without values: {str(error).splitlines()[0]}",
+            notes=f"an operator cannot run without values: {take_first_line(error)}",
             help="look at the step without its branches (`poptorch.cond`)",
         ) from error
 

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any, Iterator, NoReturn, Optional, Sequence, Tuple
 
-from porting.diagnostics import PortingError, render
+from porting.diagnostics import PortingError, render, take_first_line
 from porting.recipe_chain.checks import Check, Outcome
 from porting.recipe_chain.recipe_files import Recipe, RecipeStep
 from porting.recipe_chain.steps import DEFAULT_NUM_STEPS, CheckFailed, Steps
@@ -80,7 +80,7 @@ def run_check(check: Check, steps: Steps) -> Outcome:
     except (Exception, SystemExit) as error:  # a program that ends itself has not been checked
         if isinstance(error, ModuleNotFoundError):
             _raise_missing_extra(error, f"step {check.step}")
-        return outcome(False, f"raised {type(error).__name__}: {_take_first_line(error)}", traceback.format_exc())
+        return outcome(False, f"raised {type(error).__name__}: {take_first_line(error)}", traceback.format_exc())
 
 
 @contextlib.contextmanager
@@ -103,7 +103,7 @@ def report_failures_of(recipe: Recipe, file: str) -> Iterator[None]:
             raise PortingError.of(
                 "R004",
                 message=f"`{file}` of the recipe `{recipe.name}` raised {type(error).__name__}",
-                notes=_take_first_line(error),
+                notes=take_first_line(error),
                 help=f"repair {recipe.folder / file}; its error stands above",
             ) from error
         step = failed or next(step for step in recipe.steps if step.path.name == file)
@@ -136,10 +136,6 @@ def _raise_missing_extra(error: ModuleNotFoundError, importer: str) -> None:
         raise PortingError.of(
             "X001", notes=f"{importer} imports `{error.name}`", help=f'pip install "ipu-porting[{extra}]"'
         ) from error
-
-
-def _take_first_line(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0]
 
 
 def _refuse_checks(recipe: Recipe, fault: str) -> NoReturn:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch import nn
 
 import porting.simulator as poptorch
 from porting.capture import capture_step
-from porting.engines.calls.call_plan import CallPlan
+from porting.engines.calls.call_plan import CallPlan, ReplicaGroups
 from porting.engines.calls.executable import BuildRequest, Variant
 from porting.executables.key import make_executable_key
 from porting.simulator._optimizer_attributes import read_settings
@@ -36,7 +37,16 @@ class Net(nn.Module):
 
 
 def key_of(
-    model=None, *, batch=16, optimizer=None, variant=None, plan=None, engine="auto", dtype=torch.float32, **settings
+    model=None,
+    *,
+    batch=16,
+    optimizer=None,
+    variant=None,
+    plan=None,
+    engine="auto",
+    dtype=torch.float32,
+    replica_groups=None,
+    **settings,
 ):
     model = model or Net()
     inputs = [torch.ones(batch, 4, dtype=dtype), torch.zeros(batch, dtype=torch.long)]
@@ -44,6 +54,7 @@ def key_of(
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
     names = [name for name, _parameter in model.named_parameters()]
     request = BuildRequest(plan or CallPlan(), tuple(read_settings(optimizer)), (tuple(names),), variant or Variant())
+    request = replace(request, replica_groups=replica_groups or {})
     return make_executable_key(graph, request, engine=engine, **settings)
 
 
@@ -79,7 +90,7 @@ CHANGES = {
     "engine": lambda: key_of(engine="aot"),
     "variant": lambda: key_of(variant=Variant("aot", channels_last=True)),
     "threads": lambda: key_of(variant=Variant(num_threads=7)),
-    "extra": lambda: key_of(extra={"limit": 3}),
+    "replica groups": lambda: key_of(replica_groups={"body.weight": ReplicaGroups(4, 2, strided=False)}),
 }
 
 
@@ -111,7 +122,7 @@ def test_the_values_of_weights_change_nothing():
 
 
 def test_the_name_of_the_class_explains_and_changes_nothing():
-    named = key_of(model=Net(), extra=None)
+    named = key_of(model=Net())
 
     assert named.digest == key_of().digest
     assert key_of().explained["places"] != []
@@ -138,8 +149,7 @@ def program(*, lines_before=0):
                 return nn.functional.max_pool2d(y * 2.5, 2), x.to(torch.float16)
 
         graph = capture_step(Net(), [torch.ones(2, 3, 8, 8)], mode="inference")
-        extra = {"names": {"a", "b", "c"}}
-        print(make_executable_key(graph, BuildRequest(CallPlan()), engine="aot", extra=extra).digest)
+        print(make_executable_key(graph, BuildRequest(CallPlan()), engine="aot").digest)
         """
     )
 
@@ -202,11 +212,6 @@ def test_a_call_of_the_host_is_for_this_process_only():
     key = make_executable_key(graph, BuildRequest(CallPlan()), engine="aot")
 
     assert key.opaque != ()
-
-
-def test_what_is_no_plain_value_cannot_be_extra():
-    with pytest.raises(TypeError, match="plain values, not of object"):
-        key_of(extra={"thing": object()})
 
 
 @pytest.mark.slow

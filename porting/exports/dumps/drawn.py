@@ -40,15 +40,10 @@ def as_dot(step: ExportedStep) -> bytes:
     """Draw the graph of `step`; operators of bodies (segments, loops, branches) stand in a frame of their own."""
     facts = describe_step(step)
     entering, operators, title = facts["entering"], facts["operators"], _quote_text(facts["title"])
-    lines = [
-        f"digraph {title} {{",
-        "  rankdir=TB;",
-        '  node [fontname="Helvetica", fontsize=10];',
-        f"  label={title};",
-    ]
+    lines = [f"digraph {title} {{", "  rankdir=TB;", '  node [fontname="Helvetica", fontsize=10];', f"  label={title};"]
     for tensor in entering:
         colour = _COLOURS.get(tensor["kind"], "#ffffff")
-        label = _make_label([tensor["name"], format_tensor(tensor)])
+        label = _quote_text(f"{tensor['name']}\n{format_tensor(tensor)}")
         lines.append(
             f'  {_quote_text(tensor["name"])} [shape=ellipse, style=filled, fillcolor="{colour}", label={label}];'
         )
@@ -70,30 +65,23 @@ def _draw_operators(operators: Sequence[Facts], *, indent: str, prefix: str = ""
     for item in operators:
         sums = f"{_format_count(item['new_bytes'], 'B')}, {_format_count(item['flops'], 'FLOP')}"
         place = [str(Place(**item["place"]))] if item["place"] else []
-        label = _make_label([item["operator"], item["module"] or "forward", sums, *place])
+        label = _quote_text("\n".join([item["operator"], item["module"] or "forward", sums, *place]))
         name = f"{prefix}{item['name']}"
         yield f"{indent}{_quote_text(name)} [shape=box, label={label}];"
         for number, body in enumerate(item["bodies"]):
             yield f"{indent}subgraph {_quote_text(f'cluster {name} {number}')} {{"
             yield f"{indent}  label={_quote_text(f'in {name}')}; style=dashed;"
-            yield from _draw_body(body, indent=indent + "  ", prefix=f"{name}/{number}/")
+            yield from _draw_operators(body, indent=indent + "  ", prefix=f"{name}/{number}/")
             yield f"{indent}}}"
-
-
-def _draw_body(body: Sequence[Facts], *, indent: str, prefix: str) -> Iterator[str]:
-    yield from _draw_operators(body, indent=indent, prefix=prefix)
-    makers = {tensor["name"]: item["name"] for item in body for tensor in item["outputs"]}
-    for item in body:
+    # the arrows of the whole step carry types and shapes, which `as_dot` knows
+    makers = {tensor["name"]: item["name"] for item in operators for tensor in item["outputs"]}
+    for item in operators if prefix else ():
         for used in dict.fromkeys(makers[name] for name in item["inputs"] if name in makers):
             yield f"{indent}{_quote_text(prefix + used)} -> {_quote_text(prefix + item['name'])};"
 
 
 def _quote_text(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-
-
-def _make_label(lines: Sequence[str]) -> str:
-    return '"' + "\\n".join(_quote_text(line)[1:-1] for line in lines) + '"'
 
 
 def _format_count(number: Optional[int], unit: str) -> str:

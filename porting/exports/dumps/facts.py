@@ -126,10 +126,7 @@ def _count_peak_bytes(graph: StepGraph) -> int:
     """Walk through the forward pass and count references to memory; what enters the graph is not counted."""
     nodes = list(graph.graph.nodes)
     entering = {tensor_memory(node) for node in graph.placeholders}
-    last_use: Dict[int, int] = {}
-    for position, node in enumerate(nodes):
-        for used in (node, *node.all_input_nodes):
-            last_use[tensor_memory(used)] = position
+    last_use = {tensor_memory(used): at for at, node in enumerate(nodes) for used in (node, *node.all_input_nodes)}
     alive: Dict[int, int] = {}
     peak = 0
     for position, node in enumerate(nodes):

@@ -32,10 +32,8 @@ def as_onnx(step: ExportedStep) -> bytes:
     for name in ("onnx", "onnxscript"):
         require_extra(name, extra="onnx", message=f"ONNX files need onnx and onnxscript; not installed: {name}")
     module = _Forward(step)
-    names = [
-        [re.sub(r"\W", "_", info.name) or "value" for info in infos]
-        for infos in (step.graph.inputs, step.graph.outputs)
-    ]
+    named = step.graph.inputs, step.graph.outputs
+    names = [[re.sub(r"\W", "_", info.name) or "value" for info in infos] for infos in named]
     try:
         with _silence_exporter():
             program: Any = torch.onnx.export(
