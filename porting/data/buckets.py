@@ -13,6 +13,8 @@ from typing import List, Sequence, Tuple
 
 import torch
 
+from porting.diagnostics import align_columns
+
 __all__ = ["Buckets", "PaddingReport", "choose_buckets", "pad"]
 
 
@@ -85,16 +87,13 @@ class PaddingReport:
         return 1 - self.num_tokens / self.num_places if self.num_places else 0.0
 
     def __str__(self) -> str:
-        lines = ["bucket  sequences  tokens  places  padding"]
-        for length, sequences, tokens in self.rows:
-            lines.append(_format_line(str(length), sequences, tokens, length * sequences))
-        total = sum(sequences for _length, sequences, _tokens in self.rows)
-        return "\n".join([*lines, _format_line("all", total, self.num_tokens, self.num_places)])
-
-
-def _format_line(name: str, sequences: int, tokens: int, places: int) -> str:
-    share = 1 - tokens / places if places else 0.0
-    return f"{name:>6}  {sequences:>9}  {tokens:>6}  {places:>6}  {share:>7.1%}"
+        counts = [(str(length), number, tokens, length * number) for length, number, tokens in self.rows]
+        counts.append(("all", sum(number for _length, number, _tokens in self.rows), self.num_tokens, self.num_places))
+        table = [("bucket", "sequences", "tokens", "places", "padding")]
+        for name, number, tokens, places in counts:
+            share = 1 - tokens / places if places else 0.0
+            table.append((name, str(number), str(tokens), str(places), f"{share:.1%}"))
+        return "\n".join(align_columns(table, right=range(5)))
 
 
 def choose_buckets(lengths: Sequence[int], num_buckets: int) -> Buckets:

@@ -72,8 +72,11 @@ class VGG(nn.Module):
         super().__init__()
         blocks, channels = [], config.in_channels
         for num_convolutions, after in zip(config.convolutions, config.channels):
-            blocks.append(_make_block(channels, after, num_convolutions=num_convolutions))
-            channels = after
+            layers: List[nn.Module] = []
+            for _ in range(num_convolutions):
+                layers += [nn.Conv2d(channels, after, kernel_size=3, padding=1), nn.ReLU(inplace=True)]
+                channels = after
+            blocks.append(nn.Sequential(*layers, nn.MaxPool2d(2)))
         self.blocks = nn.Sequential(*blocks)
         num_features = channels * (config.image_size // 2 ** len(blocks)) ** 2
         self.classifier = nn.Sequential(
@@ -92,11 +95,3 @@ class VGG(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Classify images."""
         return self.classifier(self.blocks(images))
-
-
-def _make_block(before: int, after: int, *, num_convolutions: int) -> nn.Sequential:
-    layers: List[nn.Module] = []
-    for _ in range(num_convolutions):
-        layers += [nn.Conv2d(before, after, kernel_size=3, padding=1), nn.ReLU(inplace=True)]
-        before = after
-    return nn.Sequential(*layers, nn.MaxPool2d(2))

@@ -153,6 +153,7 @@ def demand_equal(expected: Sequence[float], found: Sequence[float], *, relative:
     >>> demand_equal([2.0, 1.0], [2.0, 1.0])
     '2 losses, largest relative difference 0.0e+00'
     """
+    demand(len(found) == len(expected), f"{len(found)} losses, and {len(expected)} expected")
     worst, at = largest_difference(expected, found)
     text = f"{len(found)} losses, largest relative difference {worst:.1e}"
     return demand(worst <= relative, text if worst <= relative else f"{text} in optimizer step {at + 1}")

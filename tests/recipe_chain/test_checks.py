@@ -12,6 +12,8 @@ from porting.recipe_chain import (
     Losses,
     close_losses,
     demand,
+    demand_equal,
+    demand_falling,
     equal_losses,
     holds,
     measured,
@@ -117,3 +119,17 @@ def test_what_a_program_measures_can_be_demanded(num_steps, found):
     step = SimpleNamespace(train=lambda num_steps=9: Losses([0.5], accuracy=num_steps))
 
     assert measured("accuracy", *num_steps)(step) == found
+
+
+def test_values_that_fall_are_told_by_their_ends():
+    assert demand_falling([0.5, 0.25]) == "0.500 to 0.250"
+
+
+def test_a_value_that_does_not_fall_fails_with_all():
+    with pytest.raises(CheckFailed, match=r"0\.500, 0\.500"):
+        demand_falling([0.5, 0.5])
+
+
+def test_fewer_losses_are_not_equal():
+    with pytest.raises(CheckFailed, match="1 losses, and 2 expected"):
+        demand_equal([1.0, 2.0], [1.0])

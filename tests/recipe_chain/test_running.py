@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from porting.diagnostics import PortingError
-from porting.recipe_chain import CheckFailed, Steps, find_recipe, holds, run_check
+from porting.recipe_chain import CheckFailed, Steps, find_recipe, holds, read_checks, run_check
 
 STEPS = Steps(find_recipe("first_port"))
 
@@ -73,3 +73,20 @@ def test_a_program_that_ends_itself_is_an_outcome():
 def test_an_interrupt_is_not_held_back():
     with pytest.raises(KeyboardInterrupt):
         outcome_of(failing(KeyboardInterrupt()))
+
+
+def test_a_chain_of_steps_is_checked_step_by_step(tmp_path):
+    for number in range(3):
+        (tmp_path / f"step_{number}_one.py").write_text("def train(num_steps):\n    return [1.0] * num_steps\n")
+    table = 'CHECKS = (*chain_of_equal_losses(1, 2), holds(1, "it holds", lambda step: "fine"))'
+    (tmp_path / "checks.py").write_text(f"from porting.recipe_chain import chain_of_equal_losses, holds\n\n{table}\n")
+    recipe = find_recipe(str(tmp_path))
+
+    with Steps(recipe) as steps:
+        checks = read_checks(recipe, steps)
+
+    assert [(check.step, check.text) for check in checks] == [
+        (1, "losses equal step 0's"),
+        (1, "it holds"),
+        (2, "losses equal step 1's"),
+    ]

@@ -34,6 +34,5 @@ def draw(folder: Path) -> List[Path]:
 
 def _smooth(values: Any) -> List[float]:
     """Return the mean of each value and up to seven before it."""
-    return [
-        sum(values[max(0, end - 8) : end]) / len(values[max(0, end - 8) : end]) for end in range(1, len(values) + 1)
-    ]
+    windows = (values[max(0, end - 8) : end] for end in range(1, len(values) + 1))
+    return [sum(window) / len(window) for window in windows]
