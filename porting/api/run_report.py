@@ -193,20 +193,20 @@ class RunReport:
         return [f"not finite  since {since}; `ported.find_nan(batch)` names the operator and the line"]
 
     def _divide_time(self) -> List[str]:
-        """Say in a line for each executor where the time of its calls went, as far as it is known."""
-        lines = []
+        """Make a table of where the time of each executor's calls went, as far as it is known."""
+        rows: List[Tuple[str, ...]] = [("seconds of", "loader", "host to device", "run", "device to host", "Python")]
         for record in self.executors:
-            parts = [
-                ("loader", self.loader_seconds if record.name == "training" else None),
-                ("host to device", record.host_to_device_seconds),
-                ("run", record.run_seconds),
-                ("device to host", record.device_to_host_seconds),
-                ("Python", record.python_seconds),
-            ]
+            parts = (
+                self.loader_seconds if record.name == "training" else None,
+                record.host_to_device_seconds,
+                record.run_seconds,
+                record.device_to_host_seconds,
+                record.python_seconds,
+            )
             if record.run_seconds is not None:
-                told = ", ".join(f"{name} {seconds:.3f}" for name, seconds in parts if seconds is not None)
-                lines.append(f"seconds of {record.name}: {told}")
-        return lines
+                cells = ["-" if seconds is None else f"{seconds:.3f}" for seconds in parts]
+                rows.append((record.name, *cells))
+        return list(align_columns(rows)) if len(rows) > 1 else []
 
     def _describe_step(self) -> str:
         options, total = self.options, self.samples_per_step
