@@ -155,7 +155,7 @@ def _make_parts(
     if optimizer is not None:
         require_filled_pipeline(options)
     stop_watching(optimizer)
-    converted = _converted(optimizer, wrapped, backend.module, max_grad_norm)
+    converted = _convert_optimizer(optimizer, wrapped, backend.module, max_grad_norm)
     plan = apply_precision(model, options, backend.module)
     if (plan.input_dtype, plan.output_dtype) != (None, None):
         wrapped = wrap(input_dtype=plan.input_dtype, loss_dtype=plan.loss_dtype, output_dtype=plan.output_dtype)
@@ -190,7 +190,7 @@ def _check_arguments(model: Any, options: Any, loop: str) -> None:
         raise OptionError.at_caller("P002", message=fault, help=remedy)
 
 
-def _converted(optimizer: Any, wrapped: nn.Module, backend: Any, max_grad_norm: Optional[float]) -> Any:
+def _convert_optimizer(optimizer: Any, wrapped: nn.Module, backend: Any, max_grad_norm: Optional[float]) -> Any:
     """Make the device's optimizer; None without one, for which the device has a default that clips nothing."""
     if optimizer is not None:
         return to_backend_optimizer(optimizer, wrapped, backend=backend, max_grad_norm=max_grad_norm)

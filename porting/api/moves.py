@@ -84,9 +84,9 @@ class FixedModule(nn.Module):
         for value in (*args, *keywords.values()):
             if isinstance(value, torch.Tensor):
                 _check_device(value.device, value)
-                self._cast(value.dtype, "to(tensor)")
+                self._keep_type(value.dtype, "to(tensor)")
             elif isinstance(value, torch.dtype):
-                self._cast(value, f"to({value})")
+                self._keep_type(value, f"to({value})")
             elif isinstance(value, torch.memory_format):
                 raise _cannot_move(f"`to(memory_format={value})`")
             elif value is not None and not isinstance(value, bool):
@@ -103,25 +103,25 @@ class FixedModule(nn.Module):
 
     def half(self: _Self) -> _Self:
         """Return this module if its weights are float16 already; raise DeviceError D003 otherwise."""
-        return self._cast(torch.float16, "half()")
+        return self._keep_type(torch.float16, "half()")
 
     def float(self: _Self) -> _Self:
         """Return this module if its weights are float32 already; raise DeviceError D003 otherwise."""
-        return self._cast(torch.float32, "float()")
+        return self._keep_type(torch.float32, "float()")
 
     def double(self: _Self) -> _Self:
         """Refuse (DeviceError D003): the device has no float64."""
-        return self._cast(torch.float64, "double()")
+        return self._keep_type(torch.float64, "double()")
 
     def bfloat16(self: _Self) -> _Self:
         """Refuse (DeviceError D003): the device has no bfloat16."""
-        return self._cast(torch.bfloat16, "bfloat16()")
+        return self._keep_type(torch.bfloat16, "bfloat16()")
 
     def type(self: _Self, dst_type: Any) -> _Self:
         """Return this module if its weights are of `dst_type` already; raise DeviceError D003 otherwise."""
-        return self._cast(dst_type, f"type({dst_type})")
+        return self._keep_type(dst_type, f"type({dst_type})")
 
-    def _cast(self: _Self, dtype: Any, call: str) -> _Self:
+    def _keep_type(self: _Self, dtype: Any, call: str) -> _Self:
         floats = [tensor for tensor in self.parameters() if tensor.is_floating_point()]
         if any(dtype not in (tensor.dtype, tensor.type()) for tensor in floats):
             raise _cannot_move(f"`{call}`")
@@ -184,7 +184,7 @@ def _refuse_move(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-def _delegate(name: str) -> Callable[..., Any]:
+def _delegate_method(name: str) -> Callable[..., Any]:
     def ask_model(self: FixedModule, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._port.model, name)(*args, **kwargs)
 
@@ -196,7 +196,7 @@ for _name in ("cuda", "mtia", "share_memory", "to_empty", "xpu"):
     setattr(FixedModule, _name, _refuse_move(_name))
 # Backward hooks are the model's, where a compilation refuses them: no gradient passes through a port on the host.
 for _name in ("register_backward_hook", "register_full_backward_hook", "register_full_backward_pre_hook"):
-    setattr(FixedModule, _name, _delegate(_name))
+    setattr(FixedModule, _name, _delegate_method(_name))
 
 
 def refuse_assignment(assign: bool) -> None:

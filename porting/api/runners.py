@@ -71,9 +71,9 @@ class Runners:
         # of executors that are not made yet, by name
         self._random_states: Dict[str, List[int]] = {}
         self._by_name: Dict[str, List[Runner]] = {}
-        self.training = self._make("training")
+        self.training = self._make_runner("training")
 
-    def _make(self, name: str) -> Runner:
+    def _make_runner(self, name: str) -> Runner:
         trains = name == "training"
         runner = Runner(
             name,
@@ -88,14 +88,14 @@ class Runners:
 
     def last(self, name: str) -> Runner:
         """Return the runner of a kind that was used last."""
-        return self._by_name[name][-1] if name in self._by_name else self._make(name)
+        return self._by_name[name][-1] if name in self._by_name else self._make_runner(name)
 
     def named(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runner:
         """Return the runner for "evaluation" or "inference" of this batch."""
         last = self.last(name)
         if self._port.options.max_executables == 1 or not last.has_executable():
             return last
-        return self._find(name, args, kwargs)
+        return self._find_runner(name, args, kwargs)
 
     def is_training_compiled(self) -> bool:
         """Tell whether there is an executable that trains."""
@@ -110,7 +110,7 @@ class Runners:
         words = last.executor.rng_state
         last.detach()
         self._optimizer.keep_state()
-        self.training = self._find("training", args, kwargs)
+        self.training = self._find_runner("training", args, kwargs)
         if self.training.has_executable():
             self._optimizer.prepare()
             # by this the state of the optimizer is read from here
@@ -121,7 +121,7 @@ class Runners:
             self._random_states["training"] = words
         return self.training
 
-    def _find(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runner:
+    def _find_runner(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runner:
         """Return the runner that is compiled for this batch, or one that is not compiled, and let it be the last."""
         runners = self._by_name[name]
         found = next((runner for runner in reversed(runners) if runner.accepts(args, kwargs)), None)
@@ -129,7 +129,7 @@ class Runners:
         if found is None:
             say_other_shape(self._findings, runners, args, kwargs, most=self._port.options.max_executables)
             if len(runners) < self._port.options.max_executables:
-                return self._make(name)
+                return self._make_runner(name)
             found = runners[0]
             found.destroy()
         runners.remove(found)

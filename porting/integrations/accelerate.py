@@ -55,12 +55,12 @@ class Accelerator(_Accelerator):
         """Take the library's arguments, and those of the port."""
         for name, advice in _REFUSED.items():
             if kwargs.get(name) not in (None, "no"):
-                _refuse(f"`Accelerator({name}=...)` is for another device", advice)
+                _refuse_setting(f"`Accelerator({name}=...)` is for another device", advice)
         super().__init__(*args, **{**kwargs, "cpu": True})
         if self.mixed_precision != "no":  # by the environment or a file of settings
-            _refuse(f"a mixed precision of {self.mixed_precision} is configured for accelerate", _PRECISION)
+            _refuse_setting(f"a mixed precision of {self.mixed_precision} is configured for accelerate", _PRECISION)
         if self.num_processes != 1:
-            _refuse(f"accelerate has started {self.num_processes} processes", "start one: it drives one device")
+            _refuse_setting(f"accelerate has started {self.num_processes} processes", "start one: it drives one device")
         self._port_settings: Dict[str, Any] = {"options": port_options, "device": port_device, "modules": modules}
         self._port_settings["max_shapes"] = max_shapes
         self.device_calls: List[DeviceCalls] = []
@@ -83,5 +83,5 @@ class Accelerator(_Accelerator):
         return super().free_memory(*objects)
 
 
-def _refuse(fault: str, remedy: str) -> None:
+def _refuse_setting(fault: str, remedy: str) -> None:
     raise OptionError.at_caller("P002", message=fault, help=remedy)

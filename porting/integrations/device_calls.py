@@ -90,7 +90,7 @@ class DeviceCalls:
         if not self._is_on:
             self._is_on = True
             for name, module in self._chosen.items():
-                _RoutedForward.put_into(module, functools.partial(self._run, name))
+                _RoutedForward.put_into(module, functools.partial(self._run_module, name))
 
     def remove(self) -> None:
         """Let calls run on the host again; what is compiled stays for the next time."""
@@ -116,7 +116,7 @@ class DeviceCalls:
     def _list_ports(self) -> List[Any]:
         return [port for by_shape in self._ports.values() for port in by_shape.values()]
 
-    def _run(self, name: str, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+    def _run_module(self, name: str, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
         port = self._find_port(name, args, kwargs)
         # not by `train()`, which would reach the modules inside: some may be frozen in eval mode
         port.model.training = self._chosen[name].training

@@ -48,7 +48,7 @@ def create_supervised_trainer(
     """
     _refuse_settings(settings)
     if not isinstance(model, PortedModel):
-        return _route(_engine.create_supervised_trainer(model, optimizer, loss_fn, **settings), model, options)
+        return _route_model(_engine.create_supervised_trainer(model, optimizer, loss_fn, **settings), model, options)
     _check_port(model, optimizer, loss_fn, options, settings)
     transform = settings.get("output_transform", _read_loss)
     prepare = settings.get("prepare_batch", _split_batch)
@@ -84,7 +84,7 @@ def create_supervised_evaluator(
     """
     _refuse_settings(settings)
     if not isinstance(model, PortedModel):
-        return _route(_engine.create_supervised_evaluator(model, metrics, **settings), model, options)
+        return _route_model(_engine.create_supervised_evaluator(model, metrics, **settings), model, options)
     predict = _Predictor(model)
     transform = settings.get("output_transform", lambda x, y, y_pred: (y_pred, y))
     convert = settings.get("model_transform", lambda output: output)
@@ -113,11 +113,11 @@ class _Predictor:
         self._num_rows = self._num_rows or num_rows
         missing = self._num_rows - num_rows
         if not num_rows or missing <= 0:
-            return self._call(x)
-        filled = self._call(map_tensors(lambda tensor: _repeat_last(tensor, missing), x))
+            return self._call_padded(x)
+        filled = self._call_padded(map_tensors(lambda tensor: _repeat_last(tensor, missing), x))
         return map_tensors(lambda tensor: tensor[:num_rows] if tensor.dim() else tensor, filled)
 
-    def _call(self, x: Any) -> Any:
+    def _call_padded(self, x: Any) -> Any:
         args, kwargs = make_call_arguments(x)
         return self._inference(*args, **kwargs)
 
@@ -126,7 +126,7 @@ def _repeat_last(tensor: torch.Tensor, count: int) -> torch.Tensor:
     return torch.cat([tensor, tensor[-1:].expand(count, *tensor.shape[1:])]) if tensor.dim() else tensor
 
 
-def _route(engine: Any, model: nn.Module, options: Optional[PortOptions]) -> Any:
+def _route_model(engine: Any, model: nn.Module, options: Optional[PortOptions]) -> Any:
     """Let what `engine` does with a batch call the device; its `device_calls` tell what ran there."""
     if is_ported(model):
         return engine

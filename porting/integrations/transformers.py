@@ -147,9 +147,9 @@ class FixedLength:
         ids = batch.get("input_ids")
         if isinstance(ids, torch.Tensor) and "attention_mask" not in batch:
             batch["attention_mask"] = torch.ones_like(ids)
-        return {name: self._pad(name, value) for name, value in batch.items()}
+        return {name: self._pad_value(name, value) for name, value in batch.items()}
 
-    def _pad(self, name: str, value: Any) -> Any:
+    def _pad_value(self, name: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.dim() != 2:
             return value
         missing = self.length - value.shape[1]

@@ -75,7 +75,7 @@ class GradientRecords:
             return _describe_sum(name, gradient)
         node, record = found
         owner = self._owners.get(node)
-        return self._describe(name, record, owner)
+        return self._describe_fault(name, record, owner)
 
     def _make_hook(self, node: Any) -> Any:
         def look(outgoing: Sequence[Any], incoming: Sequence[Any]) -> None:
@@ -104,7 +104,7 @@ class GradientRecords:
                 break
         return found
 
-    def _describe(self, name: str, record: _Record, owner: Optional[_Owner]) -> NotFinite:
+    def _describe_fault(self, name: str, record: _Record, owner: Optional[_Owner]) -> NotFinite:
         word = "NaN" if record.outgoing.num_nan else "infinity"
         operator = None if owner is None else owner.operator
         title = "an operator" if operator is None else f"`{operator.name}`"

@@ -56,8 +56,8 @@ class OperatorRecords:
     def begin(self, inputs: Sequence[NamedValue]) -> Tuple[ValueRange, ...]:
         """Look at what goes into an operator that is about to run, which may overwrite it; return the ranges."""
         for value in inputs:
-            if value.kind and is_not_finite(value.tensor) and _address(value.tensor) not in self._made_by:
-                self._enter(value)
+            if value.kind and is_not_finite(value.tensor) and _find_address(value.tensor) not in self._made_by:
+                self._note_input(value)
         self._started = len(self._records)
         return tuple(measure_range(value.name, value.tensor) for value in inputs)
 
@@ -75,9 +75,9 @@ class OperatorRecords:
         `names_infinity` says that an argument of it is an infinity, so that its result is meant to hold some.
         """
         sources: Optional[Tuple[int, ...]] = None
-        known = {_address(value.tensor) for value in inputs}
+        known = {_find_address(value.tensor) for value in inputs}
         for name, tensor in results:
-            address = _address(tensor)
+            address = _find_address(tensor)
             if not is_not_finite(tensor):
                 if address not in known or _fills_memory(tensor):
                     self._made_by.pop(address, None)
@@ -102,27 +102,27 @@ class OperatorRecords:
         """
         if not is_not_finite(tensor):
             return None
-        index = self._made_by.get(_address(tensor))
+        index = self._made_by.get(_find_address(tensor))
         if index is None:
             range_ = measure_range(name, tensor)
             return NotFinite(phase="forward", message=f"`{name}` is not finite", name=name, result=range_)
         if allows_meant and self._records[index].is_meant:
             return None
-        return self._describe(*self._go_back(index), name)
+        return self._describe_fault(*self._go_back(index), name)
 
     # -- keeping records -----------------------------------------------------------------------------------------------
 
-    def _enter(self, value: NamedValue) -> None:
+    def _note_input(self, value: NamedValue) -> None:
         range_ = measure_range(value.name, value.tensor)
         is_meant = value.kind in _MEANT_KINDS and not range_.num_nan
-        self._made_by[_address(value.tensor)] = len(self._records)
+        self._made_by[_find_address(value.tensor)] = len(self._records)
         self._records.append(_Record(None, value.kind, (), range_, (), is_meant))
 
     def _find_sources(self, inputs: Sequence[NamedValue], ranges: Tuple[ValueRange, ...]) -> Tuple[int, ...]:
         """Return the records of those inputs that were not finite; of those with NaN only, if there are such."""
         by_kind: Dict[bool, Set[int]] = {True: set(), False: set()}
         for value, range_ in zip(inputs, ranges):
-            index = self._made_by.get(_address(value.tensor))
+            index = self._made_by.get(_find_address(value.tensor))
             if index is not None and not range_.is_finite:
                 by_kind[bool(range_.num_nan)].add(index)
         return tuple(sorted(by_kind[True] or by_kind[False]))
@@ -141,7 +141,7 @@ class OperatorRecords:
                 return index, next_index
             index, next_index = sources[0], index
 
-    def _describe(self, index: int, next_index: Optional[int], name: str) -> NotFinite:
+    def _describe_fault(self, index: int, next_index: Optional[int], name: str) -> NotFinite:
         record = self._records[index]
         following = None if next_index is None else self._records[next_index]
         if record.operator is None:
@@ -160,7 +160,7 @@ class OperatorRecords:
             inputs=record.inputs,
             result=record.result,
             notes=tuple(notes),
-            help=(_advise(record),),
+            help=(_choose_advice(record),),
         )
 
 
@@ -195,7 +195,7 @@ def _name_record(record: _Record) -> str:
     return f"`{record.operator.name}`" + (f" at {record.operator.place}" if record.operator.place else "")
 
 
-def _advise(record: _Record) -> str:
+def _choose_advice(record: _Record) -> str:
     # what is beyond the type's range, by far the most frequent case in half precision
     if record.result.dtype == "float16" and not record.result.num_nan:
         return "float16 ends at 65504: scale the values down before, or compute this part in float32"
@@ -204,7 +204,7 @@ def _advise(record: _Record) -> str:
     return "keep the inputs in the operator's domain: `clamp` them, or add a small number where one may be zero"
 
 
-def _address(tensor: torch.Tensor) -> int:
+def _find_address(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
 

@@ -1,4 +1,4 @@
-"""Which values are the device's, while it traces: those a substitute is for."""
+"""The values of the device while it traces: those a substitute is for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What took the place of something else while a model was traced, and the findings that tell of it."""
+"""Uses of remedies and substitutes while a model was traced, and the findings that tell of them."""
 
 from __future__ import annotations
 
