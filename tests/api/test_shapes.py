@@ -256,3 +256,25 @@ def test_a_host_loop_drops_the_least_recently_used_pair():
         called(batches[3][0]).sum().backward()
 
     assert len(called.report().executors) == 4
+
+
+# -- executables on disk ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_executables_of_each_shape_are_found_on_disk(tmp_path):
+    batches = make_batches([8, 5])
+    records = []
+    for _program in range(2):
+        net = make_net(dropout=0.0)
+        options = PortOptions(max_executables=2, engine="aot", cache_dir=tmp_path, frozen="allow")
+        optimizer = OPTIMIZERS["SGD"](net.parameters())
+        ported = to_ipu(net, nn.CrossEntropyLoss(), optimizer=optimizer, options=options, device="sim")
+        for batch in batches:
+            ported(*batch)
+        records.append(ported.report().executors)
+        ported.destroy()
+
+    assert [record.cache for record in records[0]] == ["miss", "miss"]
+    assert [record.cache for record in records[1]] == ["hit", "hit"]
+    assert all(record.compiler_seconds == 0.0 for record in records[1])
