@@ -116,7 +116,7 @@ from porting.engines.replay import graph_function
 
 written = []
 write = graph_function.GraphFunction.__init__
-graph_function.GraphFunction.__init__ = lambda self, graph: written.append(graph) or write(self, graph)
+graph_function.GraphFunction.__init__ = lambda self, *a, **k: written.append(a) or write(self, *a, **k)
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 options = PortOptions(engine="{engine}", cache_dir="{folder}")

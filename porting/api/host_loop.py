@@ -330,10 +330,12 @@ class _Backward:
         self._copy_weights(call.buffers or {})
         if not self.runner.has_executable():
             self._optimizer.prepare()
-        self.runner.compile(batch, call.kwargs)
-        if call.random_state is not None:
-            self.runner.executor.rng_state = call.random_state
-        self.runner.run(batch, call.kwargs)
+        # torch's backward pass records nothing, and here a step is to be differentiated
+        with torch.enable_grad():
+            self.runner.compile(batch, call.kwargs)
+            if call.random_state is not None:
+                self.runner.executor.rng_state = call.random_state
+            self.runner.run(batch, call.kwargs)
         gradients = read_gradients(self._port, self._optimizer.device, self.runner.executor, -1)
         self.runner.record.bytes_to_host += sum(each.numel() * each.element_size() for each in gradients.values())
         if not all(bool(gradient.isfinite().all()) for gradient in gradients.values()):

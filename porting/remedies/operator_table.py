@@ -35,6 +35,7 @@ def op(*targets: Target, host: bool = False, name: str = "") -> Callable[[Callab
     Both count in what a port compiles, on the simulator and on IPUs; plain calls of the target stay as they are.
     Raises OptionError P002 for a target that cannot be substituted.
 
+    >>> import torch
     >>> @op(torch.special.entr)
     ... def entropy_terms(x):
     ...     return torch.where(x > 0, -x * torch.log(torch.where(x > 0, x, torch.ones_like(x))), torch.zeros_like(x))

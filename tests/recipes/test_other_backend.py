@@ -10,7 +10,8 @@ import pytest
 
 from porting.recipe_chain import find_recipe, read_recipes
 
-RECIPES = [recipe.name for recipe in read_recipes()]
+# the literal implementation hands no gradients out, which a host loop needs
+RECIPES = [recipe.name for recipe in read_recipes() if recipe.name != "trainers"]
 NUM_STEPS = 3
 # In half precision sums are rounded after each term or at their end, as an implementation likes. The noise of two
 # executors comes from two streams, or from one.

@@ -122,6 +122,15 @@ def make_targets(options: Any) -> Tuple[Callable[[], Any], Callable[[], Any]]:
     return small, a21
 
 
+def make_parser(description: Optional[str], settings_type: Type[Settings]) -> argparse.ArgumentParser:
+    """Make the parser of a command line with the settings of a program, and the number of steps."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--steps", type=int, default=160, help="optimizer steps (160)")
+    for setting in fields(settings_type):
+        parser.add_argument(f"--{setting.name}", default=setting.default, **setting.metadata)
+    return parser
+
+
 def main(
     train: Callable[..., Losses],
     validate: Callable[..., Dict[str, float]],
@@ -134,11 +143,7 @@ def main(
 
     Of several instances each saves in a file that ends in its number, and the first one prints.
     """
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--steps", type=int, default=160, help="optimizer steps (160)")
-    for setting in fields(settings_type):
-        parser.add_argument(f"--{setting.name}", default=setting.default, **setting.metadata)
-    arguments = vars(parser.parse_args())
+    arguments = vars(make_parser(description, settings_type).parse_args())
     num_steps, settings = arguments.pop("steps"), settings_type(**arguments)
     losses = train(num_steps, settings)
     measured = losses.measured

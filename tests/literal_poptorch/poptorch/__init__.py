@@ -134,6 +134,9 @@ def removeBlocks(module: torch.nn.Module) -> None:
 class _Executor:
     """A model and its options; a call cuts the batch and runs the micro-batches in turn."""
 
+    # it draws torch's numbers, and has no stream of its own
+    rng_state: Any = None
+
     def __init__(self, model: torch.nn.Module, options: Any, optimizer: Any, *, trains: bool) -> None:
         self._model, self._trains = model, trains
         self.options = options if options is not None else Options()

@@ -31,6 +31,8 @@ def map_tensors(values: Any, change: Callable[[torch.Tensor], Any]) -> Any:
 
 def cut(values: Any, *, num_slices: int) -> List[Any]:
     """Cut all tensors along their rows into equal slices."""
+    if num_slices == 1:  # a number has no rows
+        return [values]
     for tensor in flatten(values):
         if tensor.shape[0] % num_slices:
             raise ValueError(f"{tensor.shape[0]} rows cannot be cut into {num_slices} micro-batches")
