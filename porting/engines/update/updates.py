@@ -210,7 +210,8 @@ def _update_group(
 
 def _list_state(settings: GroupSettings, names: Sequence[str], slots: Mapping[str, Slots]) -> State:
     """List each state tensor over all parameters: the `foreach` operators then run once for all of them."""
-    return {slot: [slots[name][slot] for name in names] for slot in list_slots(settings)}
+    by_parameter = [slots[name] for name in names]
+    return {slot: [own[slot] for own in by_parameter] for slot in list_slots(settings)}
 
 
 def _widen(tensors: Tensors) -> Tensors:
