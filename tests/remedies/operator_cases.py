@@ -50,6 +50,14 @@ FUNCTIONS: Dict[str, Compute] = {
     "circular padding": lambda x: F.pad(x, (1, 2), mode="circular"),
     "reflected padding": lambda x: F.pad(x, (2, 1), mode="reflect"),
     "replicated padding": lambda x: F.pad(x, (0, 3), mode="replicate"),
+    "grid_sample": lambda x: F.grid_sample(x[:, None], x[:, :, None, :2] * 2, align_corners=False),
+    "grid_sample at borders": lambda x: F.grid_sample(x[:, None], x[:, :, None, :2] * 2, "bilinear", "border", True),
+    "grid_sample of cubes": lambda x: F.grid_sample(x[:, None], x[:, :, None, 1:3] * 2, "bicubic", "reflection", False),
+    "grid_sample of the nearest": lambda x: F.grid_sample(
+        x[:, None], x.detach()[:, :, None, :2], "nearest", "zeros", True
+    ),
+    "grid_sample of volumes": lambda x: F.grid_sample(x[None, None], x[None, :, None, :, :3], align_corners=True),
+    "affine_grid": lambda x: F.affine_grid(x[:, :2, :3], [3, 1, 4, 5], align_corners=False),
     "masked mean": lambda x: x[x > 0].mean(),
     "masked logarithm": lambda x: torch.log(x[x > 0]).sum(),
     "masked_select": lambda x: torch.masked_select(x, x > 0).square().mean(),
