@@ -52,7 +52,7 @@ FUNCTIONS: Dict[str, Compute] = {
     "replicated padding": lambda x: F.pad(x, (0, 3), mode="replicate"),
     "grid_sample": lambda x: F.grid_sample(x[:, None], x[:, :, None, :2] * 2, align_corners=False),
     "grid_sample at borders": lambda x: F.grid_sample(x[:, None], x[:, :, None, :2] * 2, "bilinear", "border", True),
-    "grid_sample of cubes": lambda x: F.grid_sample(x[:, None], x[:, :, None, 1:3] * 2, "bicubic", "reflection", False),
+    "grid_sample of cubes": lambda x: F.grid_sample(x[:, None], x[:, :, None, 1:3], "bicubic", "reflection", False),
     "grid_sample of the nearest": lambda x: F.grid_sample(
         x[:, None], x.detach()[:, :, None, :2], "nearest", "zeros", True
     ),
