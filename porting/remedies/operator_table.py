@@ -23,6 +23,8 @@ _BUILT_IN = (
     "sampled",
     "accumulated",
     "distances",
+    "counted",
+    "quantiles",
     "masked_rows",
 )
 
