@@ -45,23 +45,15 @@ def find_positions(
     return counts.to(torch.int32) if out_int32 else counts
 
 
-def find_members(
-    elements: Any = None,
-    test_elements: Any = None,
-    *,
-    element: Any = None,
-    test_element: Any = None,
-    assume_unique: bool = False,
-    invert: bool = False,
-    out: Any = None,
-) -> Any:
+def find_members(elements: Any = None, test_elements: Any = None, *, invert: bool = False, **more: Any) -> Any:
     """Say which elements are among the others, as `torch.isin` does; each is compared with all of them.
 
     Numbers have names of their own in torch, `element` and `test_element`.
     """
-    elements = element if elements is None else elements
-    tested = test_element if test_elements is None else test_elements
-    if out is not None or elements is None or tested is None:
+    elements, tested = more.pop("element", elements), more.pop("test_element", test_elements)
+    # a promise that comparisons have no use for
+    more.pop("assume_unique", None)
+    if more or elements is None or tested is None:
         return Fallback
     if not isinstance(tested, torch.Tensor):
         found = elements == tested
