@@ -69,15 +69,16 @@ def find_members(elements: Any = None, test_elements: Any = None, *, invert: boo
 def count_bins(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Any:
     """Count how many elements fall into each of `bins` equal ranges, as `torch.histc` does; without a gradient.
 
-    Where `min` and `max` are equal, the range is that of the elements. Counts above 2 ** 24 are not exact.
+    Where `min` and `max` are equal, the range is that of the elements. Whole numbers are counted too, as on GPUs.
+    Counts above 2 ** 24 are not exact.
     """
     if out is not None or not isinstance(bins, int) or bins < 1 or min > max:
         return Fallback
-    if not x.is_floating_point() or x.numel() == 0:
+    if x.dtype is torch.bool or x.is_complex() or x.numel() == 0:
         return Fallback
     values = x.detach().flatten()
     # halves do not count far
-    values = values.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else values
+    values = values if x.dtype in (torch.float32, torch.float64) else values.to(torch.float32)
     if min == max:
         low, high = values.amin(), values.amax()
         is_point = low == high

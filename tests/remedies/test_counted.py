@@ -99,6 +99,16 @@ def test_halves_are_counted_as_floats():
     assert_same_values(lambda x: torch.histc(x.float(), 9).half(), lambda x: count_bins(x, 9), x)
 
 
+@pytest.mark.parametrize("num_experts", [2, 3, 8, 64])
+def test_whole_numbers_are_counted_as_on_gpus(num_experts):
+    experts = torch.randint(0, num_experts, (200,), generator=torch.Generator().manual_seed(6), dtype=torch.int32)
+
+    counts = count_bins(experts, num_experts, 0, num_experts - 1)
+
+    assert counts.dtype == torch.int32
+    assert counts.tolist() == torch.bincount(experts, minlength=num_experts).tolist()
+
+
 COMPUTED_BY_OTHERS = {
     "torch.searchsorted": lambda x: x * torch.searchsorted(x.detach().sort(-1).values, x.detach(), right=True),
     "torch.searchsorted of a number": lambda x: x * torch.searchsorted(x[0].detach().sort().values, 0.1),
@@ -145,5 +155,5 @@ def test_what_torch_refuses_is_left_to_torch():
     assert find_positions(x, x, out=x) is Fallback
     assert count_bins(x, 0) is Fallback
     assert count_bins(x, 2, 1, 0) is Fallback
-    assert count_bins(x.to(torch.int64), 2) is Fallback
+    assert count_bins(x > 0, 2) is Fallback
     assert find_members(x, x[:0]) is Fallback
