@@ -308,6 +308,13 @@ TRANSFORMERS = (
         *transformers_detection.PATCHES,
     ),
     _make_remedy(
+        "finite-activations",
+        "whether activations are infinite is read on the host; what is clamped where they are is chosen instead",
+        *transformers_detection.PATCHES_4,
+        first="4.46",
+        below="5",
+    ),
+    _make_remedy(
         "static-experts",
         "experts compute the tokens that they got, whose number is not known; each token takes the weights of its "
         "experts instead, or each expert computes all tokens",

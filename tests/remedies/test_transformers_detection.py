@@ -7,7 +7,6 @@ import os
 
 import pytest
 import torch
-from torch import nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
@@ -16,57 +15,17 @@ import porting  # noqa: E402 - nothing may contact the network before
 from porting.remedies.patching import find_attribute  # noqa: E402
 from porting.remedies.sources import edit_function  # noqa: E402
 from porting.remedies.transformers_detection import PATCHES  # noqa: E402
-
-SMALL = {
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 16,
-    "decoder_ffn_dim": 16,
-    "num_queries": 5,
-    "num_labels": 3,
-    "dropout": 0.0,
-    "disable_custom_kernels": True,
-}
-
-
-class Detector(nn.Module):
-    """A small detector with the mean square of what it finds as its loss: its own matches boxes on the host."""
-
-    def __init__(self, kind, stages):
-        super().__init__()
-        torch.manual_seed(0)
-        backbone = transformers.ResNetConfig(
-            embedding_size=8, hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1], out_features=stages
-        )
-        config = getattr(transformers, f"{kind}Config")(
-            backbone_config=backbone, backbone=None, use_timm_backbone=False, use_pretrained_backbone=False, **SMALL
-        )
-        self.model = getattr(transformers, f"{kind}ForObjectDetection")(config)
-
-    def forward(self, images, mask):
-        found = self.model(pixel_values=images, pixel_mask=mask)
-        return found.logits.pow(2).mean() + found.pred_boxes.pow(2).mean()
+from tests.remedies.detectors import make_detector, make_images, train_plainly  # noqa: E402
 
 
 def assert_trains_like_plain(kind, stages):
-    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
-    mask = torch.ones(2, 64, 64, dtype=torch.int64)
-    plain, model = Detector(kind, stages), Detector(kind, stages)
-    optimizer = torch.optim.SGD(plain.parameters(), lr=0.01)
-    expected = []
-    for _step in range(3):
-        optimizer.zero_grad()
-        loss = plain(images, mask)
-        loss.backward()
-        optimizer.step()
-        expected.append(loss.item())
+    plain, model = make_detector(kind, stages), make_detector(kind, stages)
+    batch = make_images()
+    expected = train_plainly(plain, batch)
 
     ported = porting.to_ipu(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01), device="sim")
 
-    assert [float(ported(images, mask)) for _step in range(3)] == pytest.approx(expected, rel=1e-5)
+    assert [float(ported(**batch)) for _step in range(3)] == pytest.approx(expected, rel=1e-5)
     return " ".join(finding.message for finding in ported.report().findings)
 
 
@@ -94,7 +53,7 @@ def test_the_installed_layers_read_what_the_remedy_changes(patch):
 
 @pytest.mark.parametrize("value", [1.0, float("nan")])
 def test_what_is_chosen_is_what_the_layer_computes(value):
-    layer = Detector("Detr", ["stage4"]).model.model.encoder.layers[0]
+    layer = make_detector("Detr", ["stage4"]).model.model.encoder.layers[0]
     patch = next(patch for patch in PATCHES if ":DetrEncoderLayer." in patch.target)
     changed = edit_function(type(layer).forward, patch.edits)
     x = torch.randn(2, 4, 32, generator=torch.Generator().manual_seed(1)) * value
