@@ -14,12 +14,17 @@ __all__ = ["SUBSTITUTES", "add_exponentials", "find_extremes"]
 
 def add_exponentials(x: torch.Tensor, dim: int, *, out: Optional[torch.Tensor] = None) -> Any:
     """Sum the exponentials up to each position of `dim`, in logarithms, as `torch.logcumsumexp` does."""
-    if out is not None or not isinstance(dim, int) or not x.is_floating_point():
+    if out is not None or not _has_dimension(x, dim) or not x.is_floating_point():
         return Fallback
     if x.dim() == 0:
         return x.clone()
     (result,) = _accumulate([x], dim % x.dim(), _add_pair)
     return result
+
+
+def _has_dimension(x: torch.Tensor, dim: Any) -> bool:
+    num_dims = max(x.dim(), 1)
+    return isinstance(dim, int) and -num_dims <= dim < num_dims
 
 
 def _add_pair(earlier: Sequence[torch.Tensor], later: Sequence[torch.Tensor]) -> List[torch.Tensor]:
@@ -35,7 +40,7 @@ def find_extremes(
     x: torch.Tensor, dim: int, *, out: Any = None, is_better: Callable[..., Any], make: Callable[..., Any]
 ) -> Any:
     """Find the extreme up to each position of `dim`, the last of equal ones, as `torch.cummax` does."""
-    if out is not None or not isinstance(dim, int):
+    if out is not None or not _has_dimension(x, dim):
         return Fallback
     if x.dim() == 0:
         return make((x.clone(), torch.zeros_like(x, dtype=torch.int64, device=x.device)))

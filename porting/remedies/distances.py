@@ -37,7 +37,7 @@ def measure_matrices(
 
     `Fallback` for larger ones, which have no closed form, and for the norms that the device has.
     """
-    if ord not in _SINGULAR or out is not None or x.is_complex() or x.dim() < 2 or len(dim) != 2:
+    if ord not in _SINGULAR or out is not None or x.is_complex() or not _has_dimensions(x, dim):
         return Fallback
     rows, columns = (place % x.dim() for place in dim)
     if rows == columns or not 1 <= min(x.shape[rows], x.shape[columns]) <= 2:
@@ -50,6 +50,10 @@ def measure_matrices(
         for place in sorted((rows, columns)):
             norms = norms.unsqueeze(place)
     return norms
+
+
+def _has_dimensions(x: torch.Tensor, dim: Sequence[int]) -> bool:
+    return len(dim) == 2 and all(isinstance(place, int) and -x.dim() <= place < x.dim() for place in dim)
 
 
 def _find_singular(matrices: torch.Tensor) -> List[torch.Tensor]:

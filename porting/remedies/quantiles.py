@@ -31,6 +31,8 @@ def find_quantiles(
     """
     if out is not None or interpolation not in _INTERPOLATIONS or not _are_quantiles(x, q):
         return Fallback
+    if dim is not None and not -max(x.dim(), 1) <= dim < max(x.dim(), 1):
+        return Fallback
     values = x.flatten() if dim is None or x.dim() == 0 else torch.movedim(x, dim, -1)
     wanted = q.reshape(-1) if isinstance(q, torch.Tensor) else torch.full((1,), q, dtype=x.dtype, device=x.device)
     is_missing = torch.isnan(values)

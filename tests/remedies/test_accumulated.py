@@ -91,8 +91,11 @@ def test_a_model_trains_like_plain(compute):
     assert_trains_like_plain(Running, make_values(4, 6))
 
 
-def test_a_result_to_write_to_is_left_to_torch():
+def test_a_result_to_write_to_and_a_dimension_that_is_not_there_are_left_to_torch():
     x = make_values(3)
+
+    assert add_exponentials(x, 1) is Fallback
+    assert SUBSTITUTES["cummin"](x, -2) is Fallback
 
     assert add_exponentials(x, 0, out=x) is Fallback
     assert SUBSTITUTES["cummax"](x, 0, out=(x, x.long())) is Fallback

@@ -159,4 +159,6 @@ def test_what_torch_refuses_is_left_to_torch():
     assert measure_pairs(make_rows(3)) is Fallback
     assert measure_pairs(make_rows(3, 2), -1.0) is Fallback
     assert measure_matrices(make_rows(2, 2), 2, dim=(0, 0)) is Fallback
+    assert measure_matrices(make_rows(2, 2), 2, dim=(0, 2)) is Fallback
+    assert measure_matrices(make_rows(2), 2) is Fallback
     assert measure_matrices(torch.ones(2, 2, dtype=torch.int64), 2) is Fallback

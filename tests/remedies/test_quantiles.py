@@ -85,6 +85,7 @@ def test_what_torch_refuses_is_left_to_torch():
     x = make_values(4)
 
     assert find_quantiles(x, 1.5) is Fallback
+    assert find_quantiles(x, 0.5, dim=1) is Fallback
     assert find_quantiles(x, 0.5, interpolation="cubic") is Fallback
     assert find_quantiles(x, torch.tensor([0.5], dtype=torch.float64)) is Fallback
     assert find_quantiles(x.to(torch.int64), 0.5) is Fallback

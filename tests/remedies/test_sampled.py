@@ -89,6 +89,15 @@ def test_what_lies_outside_does_not_count_even_where_the_image_is_infinite():
     assert sample_grid(images, places, align_corners=False).tolist() == [[[[0.0]]]]
 
 
+def test_halves_are_read_at_the_places_of_floats():
+    images, places = make_images(1, 2, 5, 300).half(), make_grid(1, 4, 4, 2).half()
+
+    values = sample_grid(images, places, align_corners=False)
+
+    expected = F.grid_sample(images.float(), places.float(), align_corners=False)
+    torch.testing.assert_close(values, expected.half(), rtol=0.0, atol=2e-3)
+
+
 @pytest.mark.parametrize("padding_mode", PADDINGS)
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 def test_a_model_that_warps_trains_like_plain(mode, padding_mode):
