@@ -18,12 +18,11 @@ from ..host_tensors import HostTensor, find_gradient_hooks, host_tensors, refuse
 from ..module_attributes import materialise_lazy_modules
 from ..structure import find_opaque_holder, flatten_tensors, rebuild
 from .autocast import enter_autocast
-from .constant_state import is_variable, report_lost_writes, write_copies_of_constants
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .errors import Refusal, add_context
 from .losses import find_losses, single_final_loss, value_when_computed
-from .module_state import replace_state
+from .module_state import is_variable, replace_state, report_lost_writes, write_copies_of_constants
 from .recording.recorder import Recorder
 from .recording.reports import Reports
 from .step_graph import StepGraph, TensorInfo

@@ -288,7 +288,7 @@ def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arg
 
     compared = list(lay_out_comparison(earlier, results.content)) if earlier is not None else []
     if arguments.html is not None:
-        from porting.bench.html_page import write_html
+        from porting.bench.charts import write_html
 
         write_atomically(arguments.html, write_html(results.content, comparison=compared).encode())
     if arguments.png is not None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
 from ..support.atomic_files import write_atomically
+from .folders import lock_file
 from .identity import ExecutableKey
-from .locks import lock_file
 from .machine import find_compiler, list_versions
 
 __all__ = ["Failures"]

@@ -25,9 +25,8 @@ from ..diagnostics import Finding, log_finding
 from ..support.atomic_files import sync_folder
 from .entry import MANIFEST, DamagedEntryError, Entry, Manifest, is_digest, read_manifest, verify_files, write_entry
 from .failures import Failures
-from .folders import new_folder, remove_folder, sweep
+from .folders import LockUnsupportedError, lock_file, new_folder, remove_folder, sweep, try_lock
 from .identity import ExecutableKey
-from .locks import LockUnsupportedError, lock_file, try_lock
 from .settings import PROGRAMS, find_cache_folder, format_bytes, read_max_cache_bytes
 from .sources import record_sources
 

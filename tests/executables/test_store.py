@@ -13,8 +13,8 @@ import pytest
 
 from porting.executables import store as store_module
 from porting.executables.entry import EXPLANATION, MANIFEST, read_explanation
+from porting.executables.folders import LockUnsupportedError
 from porting.executables.identity import ExecutableKey
-from porting.executables.locks import LockUnsupportedError
 from porting.executables.store import ExecutableStore
 
 is_root = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -261,7 +261,7 @@ def test_without_locks_executables_are_found_and_not_kept(store, make_key, files
 
     monkeypatch.setattr(store_module, "try_lock", refuse)
     monkeypatch.setattr("porting.executables.folders.try_lock", refuse)
-    monkeypatch.setattr("porting.executables.locks.try_lock", refuse)
+    monkeypatch.setattr("porting.executables.folders.try_lock", refuse)
 
     assert store.find(make_key()) is not None
     assert not store.keep(make_key(threads=2), files, {})
