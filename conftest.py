@@ -27,7 +27,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 # examples that start processes of torch; a docstring cannot say so itself
-_SLOW_EXAMPLES = ("porting.bench.measure.bench", "porting.bench.children.SideProcess", "benchmarks.md")
+_SLOW_EXAMPLES = ("porting.bench.measure.bench", "benchmarks.md")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,14 +1,21 @@
-"""`bench`: a model in plain eager PyTorch against itself ported, on the same batches and seed, in turns."""
+"""`bench`: a model in plain eager PyTorch against itself ported, on the same batches and seed, in turns.
+
+The eager side, peak memory and the way to the first step need processes of their own: what one side asks of its process
+(threads, the C library's memory, the state of torch) does not reach the other.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
+import json
 import logging
 import math
+import statistics
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
@@ -17,19 +24,19 @@ from torch import nn
 
 from porting.comparison.tensors import change_last_bits
 from porting.options import PortOptions
+from porting.support.interleaved import take_turns
 
-from .children import measure_memory, measure_start_up, start_side, take_turn
 from .choices import BenchSettings
 from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
 from .eager import EagerSide
 from .parity import Parity, compare_losses, measure_weight_difference
 from .ported import PortedSide, choose_losses
-from .processes import ChildError
+from .processes import Child, ChildError, make_environment
 from .report import BenchReport, Memory, Side, StartUp, find_break_even_steps
 from .turns import Turn, Turns, divide_times, time_calls, time_sides
 from .workloads import Batch, Source, Workload, pickle_workload
 
-__all__ = ["bench", "measure"]
+__all__ = ["bench", "measure", "measure_memory", "measure_start_up", "run_job", "start_side", "take_turn"]
 
 _logger = logging.getLogger("porting")
 
@@ -281,3 +288,90 @@ def _measure_data_paths(
         name: measure_data_path(train, begin, source=source, batch=workload.batch, seconds=seconds)
         for name, (train, begin) in epochs.items()
     }
+
+
+_JOB_SECONDS = 600.0
+
+
+def start_side(side: str, source: Source, settings: BenchSettings) -> Child:
+    """Start the process of `side`, which makes the workload of `source`; `ask()` waits until it is made and warm.
+
+    >>> source = Source("porting.bench.suite:load", {"name": "mushrooms", "choices": {}})
+    >>> with start_side("eager", source, BenchSettings()) as child:
+    ...     child.ask().strip(), len(take_turn(child, 2).call_seconds)
+    ('ready', 2)
+    """
+    return Child("turns", _make_task(side, source, settings), is_asked=True)
+
+
+def take_turn(child: Child, num_calls: int) -> Turn:
+    """Let the process of a side that is ready call it so often; raises ChildError when the process ends instead."""
+    answer = json.loads(child.ask(str(num_calls)))
+    return Turn(tuple(answer["call_seconds"]), answer["cpu_seconds"])
+
+
+def measure_memory(source: Source, settings: BenchSettings) -> Memory:
+    """Measure the peak memory of each side, in one process after the other."""
+    try:
+        eager, ported = (run_job("memory", side, source, settings) for side in ("eager", "ported"))
+    except ChildError as failure:
+        return Memory(reason=str(failure))
+    return Memory(eager["peak_bytes"], ported["peak_bytes"], ported["process_peak_bytes"])
+
+
+def measure_start_up(source: Source, settings: BenchSettings) -> StartUp:
+    """Time fresh processes of both sides in turns, to the end of the first step.
+
+    The first one of each side is not counted: it writes bytecode and reads files that the others find. Cold starts,
+    which find no executable, follow it.
+    """
+    with tempfile.TemporaryDirectory(prefix="porting-bench-") as folder:
+        # bytecode is kept, as that of installed packages is, whatever this process was told
+        environment = {**make_environment(), "PYTHONPYCACHEPREFIX": str(Path(folder) / "bytecode")}
+        for name in ("PYTHONDONTWRITEBYTECODE", "PORTING_ENGINE"):
+            environment.pop(name, None)
+
+        def start(side: str, from_source: Source = source) -> Dict[str, Any]:
+            return run_job("start-up", side, from_source, settings, environment=environment)
+
+        sides = {"eager": lambda: start("eager"), "ported": lambda: start("ported")}
+        try:
+            take_turns(sides, rounds=1)
+            caches = [str(Path(folder) / str(run)) for run in range(settings.cold_starts)]
+            cold = [start("ported", source.with_cache(cache)) for cache in caches]
+            runs = {**take_turns(sides, rounds=settings.start_up_runs), "cold": cold}
+        except ChildError as failure:
+            return StartUp(reason=str(failure))
+    figures: Dict[str, Any] = {
+        f"{side}_{figure}": _find_median(of_side, figure)
+        for side, of_side in runs.items()
+        for figure in ("cpu_seconds", "wall_seconds", "first_step_cpu_seconds")
+    }
+    return StartUp(
+        **figures,
+        torch_cpu_seconds=_find_median(runs["ported"], "torch_cpu_seconds"),
+        import_cpu_seconds=_find_median(runs["ported"], "import_cpu_seconds"),
+        loads_compiler=any(run["loads_compiler"] for run in runs["ported"]),
+        num_runs=settings.start_up_runs,
+    )
+
+
+def _find_median(runs: List[Dict[str, Any]], figure: str) -> Optional[float]:
+    return statistics.median(run[figure] for run in runs) if runs else None
+
+
+def run_job(
+    job: str, side: str, source: Source, settings: BenchSettings, *, environment: Optional[Mapping[str, str]] = None
+) -> Dict[str, Any]:
+    """Run a job of `porting.bench.child` and return its result; raises ChildError with the reason if there is none."""
+    with Child(job, _make_task(side, source, settings), environment=environment) as child:
+        if not child.wait(_JOB_SECONDS):
+            raise ChildError(f"the {side} process ran longer than {_JOB_SECONDS:.0f} s")
+        status, reason, result = child.outcome()
+        if status != "done":
+            raise ChildError(f"{side}: {reason}")
+        return result
+
+
+def _make_task(side: str, source: Source, settings: BenchSettings) -> Dict[str, Any]:
+    return {"side": side, "source": asdict(source), "settings": settings.to_dict()}

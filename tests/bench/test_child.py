@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from porting.bench.children import run_job
 from porting.bench.choices import BenchSettings
+from porting.bench.measure import run_job
 from porting.bench.processes import Child
 from porting.bench.workloads import Source
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 
 import pytest
 import torch
@@ -11,9 +12,10 @@ from torch.utils.data import TensorDataset
 
 import porting
 from porting import PortOptions
-from porting.bench import BenchSettings
+from porting.bench.choices import BenchSettings
 from porting.bench.eager import EagerSide
-from porting.bench.measure import measure
+from porting.bench.measure import measure, measure_start_up, run_job, start_side, take_turn
+from porting.bench.processes import ChildError
 from porting.bench.workloads import Source, Workload
 from porting.models import make_cnn, make_mlp
 
@@ -193,3 +195,130 @@ def test_the_package_and_its_function_are_the_same_call():
     assert callable(porting.bench)
     with pytest.raises(TypeError, match="model"):
         porting.bench()
+
+
+TALKATIVE = """
+    import sys
+    import torch
+    from porting.bench.workloads import Workload
+    from porting import PortOptions
+
+    class Talkative(torch.nn.Linear):
+        def forward(self, x):
+            print("forward", flush=True)
+            return super().forward(x)
+
+    def load(**_arguments):
+        print("loading")
+        model = Talkative(3, 2)
+        batch = torch.ones(4, 3), torch.zeros(4, dtype=torch.int64)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        return Workload(model, torch.nn.CrossEntropyLoss(), batch, optimizer, PortOptions(), "talkative")
+
+    def broken(**_arguments):
+        raise ValueError("no such data")
+"""
+
+
+@pytest.fixture
+def loaders(tmp_path, monkeypatch):
+    """Put the module `loaders_of_sides` where child processes find it; give a function that names its loaders."""
+    (tmp_path / "loaders_of_sides.py").write_text(textwrap.dedent(TALKATIVE))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return lambda name: Source(f"loaders_of_sides:{name}", {})
+
+
+@pytest.mark.slow
+def test_each_turn_times_as_many_calls_as_it_is_asked_for(loaders):
+    with start_side("eager", loaders("load"), BenchSettings(threads=1)) as child:
+        child.ask()
+        turns = [take_turn(child, number) for number in (3, 1)]
+
+    assert [len(turn.call_seconds) for turn in turns] == [3, 1]
+    assert all(seconds > 0 for turn in turns for seconds in (*turn.call_seconds, turn.cpu_seconds))
+
+
+def test_the_process_ends_with_the_context(loaders):
+    with start_side("eager", loaders("load"), BenchSettings()) as child:
+        pass
+
+    assert child.process.returncode is not None
+
+
+@pytest.mark.slow
+def test_a_side_that_cannot_be_made_is_an_error_with_its_reason(loaders):
+    with start_side("eager", loaders("broken"), BenchSettings()) as child:
+        with pytest.raises(ChildError, match="eager: the process ended with exit status 1.*no such data"):
+            child.ask()
+
+
+@pytest.mark.slow
+def test_a_side_that_dies_is_an_error(loaders):
+    with start_side("eager", loaders("load"), BenchSettings()) as child:
+        child.ask()
+        child.process.kill()
+        with pytest.raises(ChildError, match="signal 9"):
+            take_turn(child, 1)
+
+
+# -- start-up ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def starts(monkeypatch):
+    """Let processes cost what the test says, and keep what was started."""
+    started = []
+
+    def start(job, side, source, settings, *, environment):
+        kind = "cold" if "cache_dir" in source.arguments else side
+        started.append((kind, environment))
+        cpu = {"eager": 4.0, "cold": 8.0, "ported": 2.0}[kind]
+        return {
+            "cpu_seconds": cpu,
+            "wall_seconds": 2 * cpu,
+            "torch_cpu_seconds": 1.0,
+            "import_cpu_seconds": 0.5,
+            "first_step_cpu_seconds": cpu / 2,
+            "loads_compiler": kind != "ported",
+        }
+
+    monkeypatch.setattr("porting.bench.measure.run_job", start)
+    return started
+
+
+def test_warm_and_cold_starts_stand_beside_those_of_eager(starts):
+    start_up = measure_start_up(Source("a:b"), BenchSettings(start_up_runs=3, cold_starts=1))
+
+    cpu = start_up.eager_cpu_seconds, start_up.cold_cpu_seconds, start_up.ported_cpu_seconds
+    first = start_up.eager_first_step_cpu_seconds, start_up.cold_first_step_cpu_seconds
+    assert cpu == (4.0, 8.0, 2.0)
+    assert (first, start_up.ported_first_step_cpu_seconds) == ((2.0, 4.0), 1.0)
+    assert (start_up.num_runs, start_up.loads_compiler) == (3, False)
+
+
+def test_eager_and_warm_starts_take_turns(starts):
+    measure_start_up(Source("a:b"), BenchSettings(start_up_runs=2, cold_starts=1))
+
+    # one start of each side that is not counted, the cold one, then the turns
+    assert [kind for kind, _ in starts] == ["eager", "ported", "cold", "eager", "ported", "ported", "eager"]
+
+
+def test_cold_starts_are_made_only_where_they_are_asked_for(starts):
+    assert measure_start_up(Source("a:b"), BenchSettings(start_up_runs=1)).cold_cpu_seconds is None
+
+
+def test_processes_keep_bytecode_whatever_this_one_was_told(starts, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PORTING_ENGINE", "replay")
+
+    measure_start_up(Source("a:b"), BenchSettings(start_up_runs=1))
+
+    for _kind, environment in starts:
+        assert "PYTHONPYCACHEPREFIX" in environment
+        assert not {"PYTHONDONTWRITEBYTECODE", "PORTING_ENGINE"} & set(environment)
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_is_an_error_with_what_was_raised(loaders):
+    with pytest.raises(ChildError, match="eager: ValueError: no such data"):
+        run_job("start-up", "eager", loaders("broken"), BenchSettings())
