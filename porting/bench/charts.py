@@ -18,6 +18,8 @@ __all__ = ["EAGER_COLOUR", "PORTED_COLOUR", "require_matplotlib", "write_html", 
 
 Plain = Mapping[str, Any]
 
+EAGER_COLOUR, PORTED_COLOUR = "#8a8f98", "#2463a8"
+
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1c2733; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
@@ -154,12 +156,8 @@ def _write_figures(cell: Plain) -> Iterator[str]:
 
 # -- as PNG ------------------------------------------------------------------------------------------------------------
 
-EAGER_COLOUR, PORTED_COLOUR = "#8a8f98", "#2463a8"
-
 # of the axis: how wide a mark and a figure are
 _MARK_SHARE, _LABEL_SHARE = 0.015, 0.08
-
-Plain = Mapping[str, Any]
 
 
 def write_png(results: Plain, path: Path) -> None:

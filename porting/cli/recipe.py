@@ -15,8 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, count, refuse_usage
 from porting.comparison import largest_difference
 from porting.diagnostics import ExecutableError, PortingError, say_number
-from porting.recipe_chain.copying import copy_recipe, create_folder
-from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes
+from porting.recipe_chain.recipe_files import Recipe, RecipeStep, copy_recipe, create_folder, find_recipe, read_recipes
 
 __all__ = ["add_arguments", "run"]
 

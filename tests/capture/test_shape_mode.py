@@ -111,9 +111,6 @@ def test_a_compiler_that_is_loaded_in_the_middle_of_a_capture_sees_torch_as_it_i
     assert done.stdout.strip() == "[False, True] ['aten.cumsum.default'] True", done.stderr
 
 
-aten = torch.ops.aten
-
-
 class T:
     """A tensor to be made: a shape, and perhaps strides and a type."""
 
