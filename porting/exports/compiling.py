@@ -12,8 +12,8 @@ from ..diagnostics import ExecutableError, Finding
 from ..engines.recompute.recomputation import ComputationOrder, order_computation
 from ..engines.tuning.parity import Trial
 from ..engines.tuning.report import TuningLimits
+from ..executables.exported_step import ExportedStep
 from ..executables.obtain import Obtained, obtain_executable
-from .exported_step import ExportedStep
 
 __all__ = ["compile_step", "require_batch", "require_settings"]
 

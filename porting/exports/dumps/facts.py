@@ -21,7 +21,7 @@ from ...diagnostics import Place
 from ...engines.recompute.costs import predict_cost
 from ...engines.recompute.flop_counts import count_node_flops
 from ...engines.recompute.recomputation import ComputationOrder, order_computation
-from ..exported_step import ExportedStep
+from ...executables.exported_step import ExportedStep
 
 __all__ = ["SCHEMA", "Facts", "as_dot", "as_json", "as_text", "describe_step", "format_tensor"]
 
