@@ -27,8 +27,8 @@ from torch.utils.data import Dataset
 from porting.diagnostics import require_extra
 from porting.support.atomic_files import write_atomically
 
+from .events import Hits, check_halving, make_dense_images
 from .files import AnyPath, make_file_error, require_file
-from .hits import Hits, check_halving, make_dense_images
 
 __all__ = ["LarcvEvents", "LarcvFile", "load_h5py", "write_larcv"]
 
