@@ -195,7 +195,7 @@ class _Pair:
     def compute(self, call: _Call) -> List[torch.Tensor]:
         """Run `forward` on the device; return the tensors among its results."""
         if not self.forward.has_executable():
-            self.forward.compile(call.args, call.kwargs)
+            self.forward.compile(call.args, call.kwargs, waits=False)
         if self._is_random():
             self._say_it_is_random()
             call.random_state = self._read_random_state()
@@ -277,6 +277,11 @@ class _Pair:
         return list(executor.rng_state)
 
 
+def _choose_backward_options(options: PortOptions) -> PortOptions:
+    # both passes run as they begin: the backward pass of another engine would round otherwise than this forward pass
+    return options.replace(keep_gradients=True, frozen="allow", engine=options.engine or "ready")
+
+
 def _name_pass(name: str, port: Port) -> str:
     return name if port.model.training else f"{name} in eval mode"
 
@@ -319,7 +324,7 @@ class _Backward:
             surrogate,
             None,
             optimizer=torch.optim.SGD(trained, lr=0.0),
-            options=port.options.replace(keep_gradients=True, frozen="allow"),
+            options=_choose_backward_options(port.options),
         )
         name = _name_pass("backward", port)
         self.runner = Runner(name, self._port, findings, optimizer=self._optimizer, owner="ported", random_states={})
@@ -332,7 +337,7 @@ class _Backward:
             self._optimizer.prepare()
         # torch's backward pass records nothing, and here a step is to be differentiated
         with torch.enable_grad():
-            self.runner.compile(batch, call.kwargs)
+            self.runner.compile(batch, call.kwargs, waits=False)
             if call.random_state is not None:
                 self.runner.executor.rng_state = call.random_state
             self.runner.run(batch, call.kwargs)
