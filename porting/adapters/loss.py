@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from porting.adapters.labels import NO_LABELS, Key, LabelKeys, check_label_keys, split_labels
-from porting.adapters.loss_terms import Losses, LossTerm, compute_terms, make_terms, name_function
-from porting.adapters.portable_losses import PortableLosses
+from porting.adapters.loss_terms import Losses, LossTerm, PortableLosses, compute_terms, make_terms, name_function
 from porting.adapters.precision import cast_floats, cast_weights
 from porting.adapters.returned_loss import find_loss, make_scalar, refuse_second_loss, replace_loss
 from porting.adapters.tracing_guards import PrintGuard, announce_tracing, answer_autocast, guard_gradients

@@ -86,10 +86,10 @@ class PortOptimizer:
     def sync(self, upload: Upload) -> None:
         """Let the device see what was changed on the host's optimizer since the last call."""
         source = self.source
-        if source is not None and _differs(source, self._given_settings):
+        if source is not None and _has_changed(source, self._given_settings):
             self._given_settings = _copy_settings(source)
             sync_hyper_parameters(source, self.device, is_compiled=True)
-        if _differs(self.device, self._uploaded_settings):
+        if _has_changed(self.device, self._uploaded_settings):
             self.upload(self.device, upload)
 
     def upload(self, optimizer: Any, upload: Upload) -> None:
@@ -267,7 +267,7 @@ def _copy_settings(optimizer: Any) -> List[Dict[str, Any]]:
     ]
 
 
-def _differs(optimizer: Any, settings: Sequence[Mapping[str, Any]]) -> bool:
+def _has_changed(optimizer: Any, settings: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether the parameter groups are no longer as `_copy_settings` found them; every call asks."""
     groups = optimizer.param_groups
     return len(groups) != len(settings) or any(

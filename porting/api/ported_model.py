@@ -113,9 +113,9 @@ class PortedModel(FixedModule):
         Returns 0.0 when it is compiled already, and raises what a call would. After `eval()` it is the evaluation that
         is compiled. With `engine="auto"` the simulator measures engines now, which a call does beside the training.
         """
-        return self._compile(args, kwargs, waits=True)
+        return self._compile_for(args, kwargs, waits=True)
 
-    def _compile(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, waits: bool) -> float:
+    def _compile_for(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, waits: bool) -> float:
         if not self.training:
             return self._find_evaluator(args, kwargs).compile(args, kwargs, waits=waits)
         runner = self._runners.select_training(args, kwargs)
@@ -244,7 +244,7 @@ class PortedModel(FixedModule):
         looked at. It takes several times as long as a call. Raises what a call would.
         """
         args, kwargs = make_call_arguments(batch)
-        self._compile(args, kwargs, waits=False)
+        self._compile_for(args, kwargs, waits=False)
         if self.training:
             self._optimizer.sync(self._send_settings)
             runner = self._runners.select_training(args, kwargs)

@@ -1,21 +1,29 @@
-"""Tensors without values, and what operators make of them: by rules of our own where those know, else by torch's."""
+"""Tensors without values, and what operators make of them: by rules of our own where those know, else by torch's.
 
+Torch's own rules cost about a millisecond for each operator, and load its compiler. Ours, arithmetic on Python numbers,
+cover contiguous tensors of one floating-point type, and raise `UnknownShape` for all else and for all that is wrong.
+"""
+
+# ruff: noqa: N803 - names of tensors end in their shapes
 from __future__ import annotations
 
 import threading
 from contextlib import nullcontext
+from functools import partial
 from importlib import import_module
-from typing import Any, Callable, ContextManager, Dict, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Tuple
 
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..support.compiler_loading import is_compiler_loaded
-from .plain_shapes import UnknownShape
-from .shape_rules import rule_for
+from .device_operators import device_operator
+from .layer_shapes import LAYERS
+from .plain_shapes import UnknownShape, are_numbers, are_plain, expect, fits, is_contiguous, is_in_order, new_tensor
 
-__all__ = ["UNKNOWN", "ShapeMode", "in_order_of"]
+__all__ = ["UNKNOWN", "ShapeMode", "in_order_of", "rule_for"]
 
 UNKNOWN: Any = object()
 """The answer where only torch's own rules can tell."""
@@ -137,3 +145,226 @@ def _read_plain(face: FakeTensor) -> torch.Tensor:
             plain.set_(face.untyped_storage(), face.storage_offset(), face.shape, face.stride())
         face.__dict__[_PLAIN] = plain
     return plain
+
+
+aten = torch.ops.aten
+
+
+def rule_for(operator: Any) -> Optional[Callable[..., Any]]:
+    """Return what tells the results of `operator` on torch's meta tensors, or raises `UnknownShape`; None without."""
+    special = device_operator(operator)
+    return _RULES.get(operator) if special is None else special.rule
+
+
+# Integer types that stay as they are beside a Python integer.
+_COUNTS = frozenset([torch.int64, torch.int32])
+
+# -- element by element -----------------------------------------------------------------------------------------------
+
+
+def _infer_same(tensor: Tensor, *numbers: Any) -> Tensor:
+    return new_tensor(_infer_same_in_place(tensor, *numbers).shape, tensor)
+
+
+def _infer_same_in_place(tensor: Tensor, *numbers: Any) -> Tensor:
+    expect(are_plain(tensor, layout=is_in_order) and are_numbers(*numbers))
+    return tensor
+
+
+def _infer_gelu(tensor: Tensor, *, approximate: str = "none") -> Tensor:
+    expect(approximate in ("none", "tanh"))
+    return _infer_same(tensor)
+
+
+def _infer_broadcast(one: Tensor, other: Any) -> Tuple[int, ...]:
+    """Return the shape of the result if one of the operands has it already."""
+    if type(other) in (int, float):
+        is_count = type(other) is int and one.dtype in _COUNTS
+        expect(is_contiguous(one) if is_count else are_plain(one, layout=is_in_order))
+        return tuple(one.shape)
+    expect(are_plain(one, other, layout=is_in_order))
+    # what a scalar meets keeps its shape, even one that is empty
+    if one.dim() == 0 or other.dim() == 0:
+        return tuple(one.shape if other.dim() == 0 else other.shape)
+    expect(fits(one.shape, other.shape) or fits(other.shape, one.shape))
+    return tuple(one.shape if fits(other.shape, one.shape) else other.shape)
+
+
+def _infer_arithmetic(one: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    expect(are_numbers(alpha))
+    # a scalar changes no type of its kind, and an integer none at all
+    if isinstance(other, Tensor) and one.dtype != other.dtype and 0 not in (one.dim(), other.dim()):
+        expect(one.dtype.is_floating_point and other.dtype.is_floating_point)
+        dtype = torch.promote_types(one.dtype, other.dtype)
+        # shapes do not depend on types
+        one, other = (torch.empty_strided(x.shape, x.stride(), dtype=dtype, device="meta") for x in (one, other))
+    return new_tensor(_infer_broadcast(one, other), one)
+
+
+def _infer_quotient(one: Tensor, other: Any) -> Tensor:
+    # integers divided by each other become floats
+    expect(one.dtype.is_floating_point)
+    return _infer_arithmetic(one, other)
+
+
+def _infer_comparison(one: Tensor, other: Any) -> Tensor:
+    return new_tensor(_infer_broadcast(one, other), one, torch.bool)
+
+
+def _infer_copy_in_place(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    expect(fits(source.shape, target.shape))
+    return target
+
+
+def _infer_dropout(tensor: Tensor, p: float, train: bool) -> Tensor:
+    expect(0 <= p <= 1 and isinstance(train, bool))
+    return _infer_same(tensor)
+
+
+def _infer_filled(shape: Sequence[int], *, dtype: Optional[torch.dtype] = None) -> Tensor:
+    return torch.empty(tuple(shape), dtype=dtype or torch.get_default_dtype(), device="meta")
+
+
+def _infer_filled_of_type(tensor: Tensor, shape: Sequence[int], *, dtype: Optional[torch.dtype] = None) -> Tensor:
+    return _infer_filled(shape, dtype=dtype or tensor.dtype)
+
+
+def _infer_softmax(tensor: Tensor, dim: int, dtype: Optional[torch.dtype] = None) -> Tensor:
+    expect(dtype is None and are_plain(tensor) and -tensor.dim() <= dim < tensor.dim())
+    return new_tensor(tensor.shape, tensor)
+
+
+# -- products, sums, losses -------------------------------------------------------------------------------------------
+
+
+def _infer_matmul(one: Tensor, other: Tensor) -> Tensor:
+    expect(are_plain(one, other) and min(one.dim(), other.dim()) >= 2 and one.shape[-1] == other.shape[-2])
+    expect(other.dim() == 2 or one.shape[:-2] == other.shape[:-2])
+    return new_tensor((*one.shape[:-1], other.shape[-1]), one)
+
+
+def _infer_product(num_dimensions: int, one: Tensor, other: Tensor) -> Tensor:
+    expect(one.dim() == other.dim() == num_dimensions)
+    return _infer_matmul(one, other)
+
+
+def _infer_sum(tensor: Tensor) -> Tensor:
+    expect(are_plain(tensor))
+    return new_tensor((), tensor)
+
+
+def _infer_sum_over(tensor: Tensor, dims: Any, keepdim: bool = False) -> Tensor:
+    # no dimensions at all, None or an empty list, mean all of them
+    expect(bool(dims) and are_plain(tensor))
+    expect(all(-tensor.dim() <= dim < tensor.dim() for dim in dims))
+    gone = {dim % tensor.dim() for dim in dims}
+    sizes = ((1 if dim in gone else size, dim in gone) for dim, size in enumerate(tensor.shape))
+    return new_tensor([size for size, is_gone in sizes if keepdim or not is_gone], tensor)
+
+
+def _infer_cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    first = tensors[0]
+    expect(are_plain(*tensors) and -first.dim() <= dim < first.dim())
+    axis = dim % first.dim()
+    rests = {(*tensor.shape[:axis], *tensor.shape[axis + 1 :]) for tensor in tensors}
+    expect(len(rests) == 1 and all(tensor.dim() == first.dim() for tensor in tensors))
+    return new_tensor((*first.shape[:axis], sum(t.shape[axis] for t in tensors), *first.shape[axis + 1 :]), first)
+
+
+def _infer_stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    first = tensors[0]
+    expect(are_plain(*tensors) and len({tensor.shape for tensor in tensors}) == 1)
+    expect(-first.dim() - 1 <= dim <= first.dim())
+    axis = dim % (first.dim() + 1)
+    return new_tensor((*first.shape[:axis], len(tensors), *first.shape[axis:]), first)
+
+
+def _infer_reduced(shape: Sequence[int], like: Tensor, reduction: int) -> Tensor:
+    # none, mean and sum
+    expect(reduction in (0, 1, 2))
+    return new_tensor(shape if reduction == 0 else (), like)
+
+
+def _infer_class_loss(
+    logits_BC: Tensor, target: Tensor, weight: Any = None, reduction: int = 1, _skip: int = -100, smoothing: float = 0.0
+) -> Tensor:
+    """Lose by logits or log-probabilities (samples, classes, ...) for the indices of the right classes."""
+    shape = tuple(logits_BC.shape)
+    expect(are_plain(logits_BC) and weight is None and target.dtype == torch.int64 and is_contiguous(target))
+    expect(len(shape) >= 2 and tuple(target.shape) == (shape[0], *shape[2:]) and 0 <= smoothing < 1)
+    return _infer_reduced(target.shape, logits_BC, reduction)
+
+
+def _infer_difference_loss(one: Tensor, other: Tensor, reduction: int = 1) -> Tensor:
+    expect(are_plain(one, other) and one.shape == other.shape)
+    return _infer_reduced(one.shape, one, reduction)
+
+
+def _infer_threshold_loss(one: Tensor, other: Tensor, reduction: int = 1, threshold: float = 1.0) -> Tensor:
+    expect(threshold > 0)
+    return _infer_difference_loss(one, other, reduction)
+
+
+def _infer_weighted_loss(num_weights: int, one: Tensor, other: Tensor, *settings: Any) -> Tensor:
+    # a weight may have another shape or type than what it weighs
+    expect(all(weight is None for weight in settings[:num_weights]))
+    return _infer_difference_loss(one, other, *settings[num_weights:])
+
+
+def _list_overloads(names: str, overload: str = "default") -> List[Any]:
+    return [getattr(getattr(aten, name), overload) for name in names.split()]
+
+
+# Operators that torch's C++ side does for tensors without values just as for all others, and as quickly as a rule.
+_DONE_BY_TORCH = [
+    *_list_overloads(
+        "alias chunk detach expand expand_as narrow numpy_T permute reshape reshape_as split_with_sizes squeeze "
+        "swapaxes t unsqueeze view view_as"
+    ),
+    *_list_overloads("movedim select transpose unbind unflatten", "int"),
+    *_list_overloads("squeeze", "dim"),
+    *_list_overloads("squeeze", "dims"),
+    *_list_overloads("slice split add_ div_ mul_ sub_", "Tensor"),
+    *_list_overloads("clone contiguous ones_like relu_ zero_ zeros_like"),
+    aten.flatten.using_ints,
+    aten.split.sizes,
+    aten.to.dtype,
+]
+
+_UNARY = _list_overloads(
+    "abs clamp clamp_max clamp_min cos elu erf exp hardsigmoid hardswish hardtanh leaky_relu log log_sigmoid mish "
+    "neg reciprocal relu relu6 rsqrt selu sigmoid silu sin softplus sqrt square tanh"
+)
+
+_RULES: Dict[Any, Callable[..., Any]] = {
+    **{operator: operator for operator in _DONE_BY_TORCH},
+    **dict.fromkeys(_UNARY, _infer_same),
+    **dict.fromkeys(_list_overloads("elu_ hardtanh_ leaky_relu_ sigmoid_ silu_ tanh_"), _infer_same_in_place),
+    **dict.fromkeys(_list_overloads("add mul sub", "Tensor"), _infer_arithmetic),
+    **dict.fromkeys(_list_overloads("add mul rsub sub", "Scalar"), _infer_arithmetic),
+    aten.div.Tensor: _infer_quotient,
+    aten.div.Scalar: _infer_quotient,
+    **dict.fromkeys(_list_overloads("eq ge gt le lt ne", "Tensor"), _infer_comparison),
+    **dict.fromkeys(_list_overloads("eq ge gt le lt ne", "Scalar"), _infer_comparison),
+    **dict.fromkeys(_list_overloads("log_softmax softmax", "int"), _infer_softmax),
+    **dict.fromkeys(_list_overloads("mean sum"), _infer_sum),
+    **dict.fromkeys(_list_overloads("new_empty new_ones new_zeros"), _infer_filled_of_type),
+    **dict.fromkeys(_list_overloads("ones zeros"), _infer_filled),
+    **dict.fromkeys(_list_overloads("cross_entropy_loss nll_loss_nd"), _infer_class_loss),
+    **dict.fromkeys(_list_overloads("l1_loss mse_loss"), _infer_difference_loss),
+    **dict.fromkeys(_list_overloads("huber_loss smooth_l1_loss"), _infer_threshold_loss),
+    aten.binary_cross_entropy.default: partial(_infer_weighted_loss, 1),
+    aten.binary_cross_entropy_with_logits.default: partial(_infer_weighted_loss, 2),
+    aten.bmm.default: partial(_infer_product, 3),
+    aten.cat.default: _infer_cat,
+    aten.copy_.default: _infer_copy_in_place,
+    aten.dropout.default: _infer_dropout,
+    aten.gelu.default: _infer_gelu,
+    aten.matmul.default: _infer_matmul,
+    aten.mean.dim: _infer_sum_over,
+    aten.mm.default: partial(_infer_product, 2),
+    aten.stack.default: _infer_stack,
+    aten.pow.Tensor_Scalar: _infer_same,
+    aten.sum.dim_IntList: _infer_sum_over,
+    **LAYERS,
+}

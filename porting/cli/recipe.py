@@ -15,8 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, count, refuse_usage
 from porting.comparison import largest_difference
 from porting.diagnostics import ExecutableError, PortingError, say_number
-from porting.recipe_chain.copying import copy_recipe, create_folder
-from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes
+from porting.recipe_chain.recipe_files import Recipe, RecipeStep, copy_recipe, create_folder, find_recipe, read_recipes
 
 __all__ = ["add_arguments", "run"]
 
@@ -171,7 +170,7 @@ def _run_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, num_steps: int, a
             # not a bar: each step shows the bar of its compilation
             if sys.stderr.isatty():
                 print(f"step {step.number}: {step.summary}", file=sys.stderr)
-            with _load_module("running").report_failures_of(recipe, step.path.name):
+            with _load_module("checks").report_failures_of(recipe, step.path.name):
                 losses[step.number] = list(modules.module(step.number).train(num_steps))
     if as_json:
         print(json.dumps([{"number": number, "losses": values} for number, values in losses.items()], indent=2))
@@ -197,7 +196,7 @@ def _lay_out_losses(losses: Dict[int, List[float]]) -> Iterator[str]:
 
 
 def _check_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) -> int:
-    running, numbers = _load_module("running"), [step.number for step in steps]
+    running, numbers = _load_module("checks"), [step.number for step in steps]
     records = []
     with _load_module("steps").Steps(recipe) as modules:
         checks = [check for check in running.read_checks(recipe, modules) if check.step in numbers]
@@ -291,7 +290,7 @@ def _draw_pictures(recipe: Recipe, destination: Path) -> int:
             recipe, "program `pictures.py`", "its `draw(folder)` draws into a folder, and lists the files"
         )
     with create_folder(destination) as folder, _load_module("steps").Steps(recipe) as modules:
-        with _load_module("running").report_failures_of(recipe, "pictures.py"):
+        with _load_module("checks").report_failures_of(recipe, "pictures.py"):
             drawn = modules.load("pictures").draw(folder)
     for picture in drawn:
         print(destination / Path(picture).name)

@@ -5,6 +5,96 @@ Here nothing is judged: what is compared, and with which tolerance, says the cal
 
 from __future__ import annotations
 
-from .numbers import Difference, Tolerance, is_rounding, largest_difference
+import math
+from dataclasses import dataclass
+from typing import Callable, Sequence, Tuple
 
 __all__ = ["Difference", "Tolerance", "is_rounding", "largest_difference"]
+
+# What is divided by at least, so that zeros are equal.
+_SMALLEST_SCALE = 1e-300
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far something may be from what it should be: relative to its scale, or absolutely."""
+
+    relative: float
+    absolute: float = 0.0
+
+    def allowed_at(self, scale: float) -> float:
+        """Return the largest difference that passes for something of this scale.
+
+        >>> Tolerance(0.1, 2.0).allowed_at(50.0), Tolerance(0.1, 2.0).allowed_at(1.0)
+        (5.0, 2.0)
+        """
+        return max(self.relative * scale, self.absolute)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far something is from what it should be.
+
+    `largest` is how far, `scale` the size of what is compared, `allowed` what `largest` may be. `kind`, `name` and
+    `step` (an optimizer step, counted from 1) say what is compared. Where the two cannot be subtracted, `largest` is
+    infinite and `note` says why.
+    """
+
+    kind: str
+    name: str
+    step: int
+    largest: float
+    scale: float
+    allowed: float
+    note: str = ""
+
+    @property
+    def relative(self) -> float:
+        """The largest difference as a part of the scale."""
+        return self.largest / self.scale if self.scale else (math.inf if self.largest else 0.0)
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is allowed; what is not a number is not."""
+        return self.largest <= self.allowed
+
+    @property
+    def severity(self) -> float:
+        """How many times the allowed difference it is."""
+        if math.isnan(self.largest):
+            return math.inf
+        return self.largest / self.allowed if self.allowed else (math.inf if self.largest else 0.0)
+
+
+def largest_difference(
+    expected: Sequence[float],
+    found: Sequence[float],
+    *,
+    scale_of: Callable[[float, float], float] = lambda one, other: max(abs(one), abs(other)),
+) -> Tuple[float, int]:
+    """Return the largest difference of two rows of numbers relative to their scale, and the place of it.
+
+    The scale of two numbers is the larger one unless `scale_of` says otherwise. The difference is infinite where one
+    is not a finite number.
+
+    >>> largest_difference([1.0, 1.0], [1.0, 2.0])
+    (0.5, 1)
+    """
+    differences = [0.0] if not expected or not found else []
+    for one, other in zip(expected, found):
+        is_finite = math.isfinite(one) and math.isfinite(other)
+        scale = max(scale_of(one, other), _SMALLEST_SCALE) if is_finite else 1.0
+        differences.append(abs(one - other) / scale if is_finite else math.inf)
+    worst = max(differences)
+    return worst, differences.index(worst)
+
+
+def is_rounding(error: float, *, noise: float, margin: float) -> bool:
+    """Tell whether an error is as small as what rounding is known to cause, times a margin.
+
+    `noise` is the error of a computation that is right and rounds otherwise: one example of many, hence the margin.
+
+    >>> is_rounding(3e-6, noise=1e-6, margin=4.0), is_rounding(5e-6, noise=1e-6, margin=4.0)
+    (True, False)
+    """
+    return error <= margin * noise

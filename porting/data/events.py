@@ -5,21 +5,22 @@ short tracks and showers, at the same tick in all planes. Low charge is scattere
 charges are like those of SBND's simulated events: 0.9 % of the pixels see something, 55 % of these are background, and
 the median charge is 9. Even a frame too small for that has one cosmic ray and one vertex.
 
+The hits of a plane are a list, as detectors store them; images are what networks see.
+
 N = events, P = planes (3), H and W = height and width in pixels: ticks of time, and wires.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Dict, List, Sequence, Tuple
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from .hits import Hits, check_halving, make_dense_images
-
-__all__ = ["NeutrinoEvents", "make_events"]
+__all__ = ["Hits", "NeutrinoEvents", "check_halving", "make_dense_images", "make_events"]
 
 BACKGROUND, COSMIC, NEUTRINO = 0, 1, 2
 """The labels of pixels."""
@@ -209,3 +210,50 @@ def _draw_charges(random: np.random.Generator, num_hits: int, median: float, wid
     """Draw log-normal charges above the threshold, in float32."""
     charges = random.lognormal(math.log(median), width, num_hits)
     return np.maximum(charges, _THRESHOLD + 0.1 * random.random(num_hits)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Hits:
+    """The pixels of one plane that saw something: their rows (ticks), columns (wires), charges and labels."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    charges: np.ndarray
+    labels: np.ndarray
+
+
+def make_dense_images(
+    planes: Sequence[Hits], *, height: int, width: int, downsample: int = 0
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Make image_PHW (float32) and labels_PHW (int64) of the hits of each plane; other pixels have no charge, label 0.
+
+    `downsample` is the number of times that height and width are halved: a pixel then has the mean charge of those that
+    it stands for, and their largest label. ValueError for sides that cannot be halved that often.
+
+    >>> hits = Hits(np.array([0, 3]), np.array([1, 2]), np.array([8.0, 4.0]), np.array([2, 1]))
+    >>> make_dense_images([hits], height=4, width=4, downsample=1)[0]
+    tensor([[[2., 0.],
+             [0., 1.]]])
+    """
+    check_halving(height, width, downsample)
+    height, width = height >> downsample, width >> downsample
+    image = np.zeros((len(planes), height * width), dtype=np.float32)
+    labels = np.zeros((len(planes), height * width), dtype=np.int64)
+    for plane, hits in enumerate(planes):
+        pixels = (hits.rows.astype(np.int64) >> downsample) * width + (hits.columns.astype(np.int64) >> downsample)
+        # many hits may share a pixel: charges add up in float64
+        charges = np.bincount(pixels, weights=hits.charges, minlength=height * width)
+        image[plane] = charges / 4**downsample
+        # of hits that share a pixel the last one is kept, and it has the largest label
+        order = np.argsort(hits.labels, kind="stable")
+        labels[plane, pixels[order]] = hits.labels[order]
+    shape = (len(planes), height, width)
+    return torch.from_numpy(image).view(shape), torch.from_numpy(labels).view(shape)
+
+
+def check_halving(height: int, width: int, downsample: int) -> None:
+    """Raise ValueError for a number of halvings that is negative, or that height and width do not allow."""
+    if downsample < 0:
+        raise ValueError(f"`downsample` is {downsample}; it counts how often the sides are halved")
+    if height % 2**downsample or width % 2**downsample:
+        raise ValueError(f"{height} x {width} pixels cannot be halved {downsample} times")

@@ -22,7 +22,7 @@ from porting.diagnostics.errors import (
     UnsupportedOptimizerError,
     require_extra,
 )
-from porting.diagnostics.findings import Finding
+from porting.diagnostics.findings import FORMATS, Finding, render, render_all
 from porting.diagnostics.places import (
     Place,
     caller_place,
@@ -31,7 +31,6 @@ from porting.diagnostics.places import (
     frame_place,
     is_user_file,
 )
-from porting.diagnostics.rendering import FORMATS, render, render_all
 from porting.diagnostics.wording import align_columns, list_names, say_number, take_first_line
 
 __all__ = [

@@ -10,8 +10,7 @@ from types import TracebackType
 from typing import Any, Dict, Optional, Set, Type
 
 from porting.diagnostics.errors import PortingError
-from porting.diagnostics.findings import Finding
-from porting.diagnostics.rendering import render
+from porting.diagnostics.findings import Finding, render
 
 __all__ = ["PortingWarning", "log_finding", "log_in_one_line", "notify", "print_finding", "show_findings_alone"]
 

@@ -6,9 +6,8 @@ import importlib
 from typing import Any, Optional, Sequence, Type, TypeVar, Union
 
 from porting.diagnostics.codes import Severity
-from porting.diagnostics.findings import Finding
+from porting.diagnostics.findings import Finding, render
 from porting.diagnostics.places import Place, caller_place
-from porting.diagnostics.rendering import render
 
 __all__ = [
     "BatchError",

@@ -14,24 +14,25 @@ from __future__ import annotations
 
 import errno
 import functools
+import json
 import logging
 import os
+import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from ..diagnostics import Finding, log_finding
-from ..support.atomic_files import sync_folder
+from ..support.atomic_files import sync_folder, write_atomically
 from .entry import MANIFEST, DamagedEntryError, Entry, Manifest, is_digest, read_manifest, verify_files, write_entry
-from .failures import Failures
-from .folders import new_folder, remove_folder, sweep
+from .folders import LockUnsupportedError, lock_file, new_folder, remove_folder, sweep, try_lock
 from .identity import ExecutableKey
-from .locks import LockUnsupportedError, lock_file, try_lock
+from .machine import find_compiler, list_versions
 from .settings import PROGRAMS, find_cache_folder, format_bytes, read_max_cache_bytes
 from .sources import record_sources
 
-__all__ = ["ExecutableStore", "StoredEntry"]
+__all__ = ["ExecutableStore", "Failures", "StoredEntry"]
 
 _logger = logging.getLogger("porting")
 
@@ -304,3 +305,80 @@ def _describe_entry(folder: Path, *, is_thorough: bool) -> Optional[StoredEntry]
     paths = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else [folder]
     sizes = [path.stat().st_size for path in paths if path.exists()]
     return StoredEntry(folder.name, folder, None, problem, sum(sizes), used)
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+_FAILURES_FORMAT = "porting-failures"
+_MAX_RECORD_BYTES = 1 << 20
+_MAX_REASON = 2000
+
+
+class Failures:
+    """The failures of one store: a small file for each key.
+
+    They hold for one compiler: with another, everything is tried again. Versions and processor belong to the key.
+    """
+
+    def __init__(self, programs: Path, *, report: Callable[[OSError], None]) -> None:
+        """Remember in `programs`, the folder of the store; `report` is told of what cannot be written there."""
+        self._folder = programs / ".failures"
+        self._locks = programs / ".locks"
+        self._report = report
+
+    def note(self, key: ExecutableKey, candidate: str, reason: str) -> None:
+        """Remember that `candidate` could not be compiled for `key`, and why."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._locks.mkdir(parents=True, exist_ok=True)
+            with lock_file(self._locks / f"failures-{key.digest}.lock", timeout_seconds=5.0):
+                path = self._find_path(key.digest)
+                record = _read_record(path) or {"format": _FAILURES_FORMAT, "digest": key.digest, "failures": {}}
+                now = time.time()
+                failure = {"reason": reason[:_MAX_REASON], "when": now, "compiler": find_compiler()}
+                record["failures"][candidate] = failure
+                record.update(when=now, model=key.model, versions=list_versions())
+                write_atomically(path, json.dumps(record).encode())
+        except OSError as error:
+            self._report(error)
+
+    def read(self, digest: str) -> Dict[str, str]:
+        """Return the reasons by candidate, of failures with the compiler of this process."""
+        failures = (_read_record(self._find_path(digest)) or {"failures": {}})["failures"]
+        return {name: item["reason"] for name, item in failures.items() if item.get("compiler") == find_compiler()}
+
+    def read_all(self) -> Dict[str, Dict[str, Any]]:
+        """Return all records by digest: `model`, `when` and `failures`, each with a `reason`.
+
+        Those that cannot be read are left out.
+        """
+        try:
+            names = sorted(os.listdir(self._folder))
+        except OSError:
+            return {}
+        paths = [self._folder / name for name in names if name.endswith(".json") and not name.startswith(".")]
+        records = {path.stem: _read_record(path) for path in paths}
+        return {digest: record for digest, record in records.items() if record is not None}
+
+    def forget(self, digest: str) -> bool:
+        """Let what failed for a key be tried again; True if something was remembered."""
+        try:
+            self._find_path(digest).unlink()
+        except OSError:
+            return False
+        return True
+
+    def _find_path(self, digest: str) -> Path:
+        return self._folder / f"{digest}.json"
+
+
+def _read_record(path: Path) -> Optional[Dict[str, Any]]:
+    """Read the record of a key; None for what is not one, such as a file that somebody else wrote."""
+    try:
+        with open(path, "rb") as file:
+            record = json.loads(file.read(_MAX_RECORD_BYTES))
+        is_record = record["format"] == _FAILURES_FORMAT
+        reasons = [item["reason"] for item in record["failures"].values()]
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        return None
+    return record if is_record and all(isinstance(reason, str) for reason in reasons) else None

@@ -22,9 +22,8 @@ from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import make_call_arguments
 from ..targets import DEFAULT, Target, find_target
-from .memory_model import Layout, StageMemory, count_code_bytes, measure_ipus
+from .memory_model import Layout, StageMemory, StepMemory, count_code_bytes, count_device_bytes, measure_ipus
 from .remedies import Remedy, find_first_remedy, list_remedies
-from .step_memory import StepMemory, count_device_bytes
 from .step_walk import look_at_step, number_stages, walk_step
 
 __all__ = ["MemoryReport", "bound_bytes", "count_bytes_per_weight", "memory_report", "note_memory"]

@@ -12,8 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 from ..diagnostics import list_names
 from ..options import PortOptions
-from .memory_model import Layout, measure_ipus
-from .step_memory import StepMemory
+from .memory_model import Layout, StepMemory, measure_ipus
 
 __all__ = ["Remedy", "find_first_remedy", "list_remedies"]
 

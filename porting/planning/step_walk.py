@@ -26,7 +26,7 @@ from ..engines.replay.graph_function import GraphFunction
 from ..module_attributes import keep_train_modes
 from ..options import PortOptions
 from ..simulator.tracing_state import tracing
-from .step_memory import Operation, StepMemory, Value, count_device_bytes
+from .memory_model import Operation, StepMemory, Value, count_device_bytes
 
 __all__ = ["look_at_step", "number_stages", "walk_step"]
 

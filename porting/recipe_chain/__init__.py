@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.recipe_chain.checks import holds as holds
     from porting.recipe_chain.checks import measured as measured
     from porting.recipe_chain.checks import reaches as reaches
+    from porting.recipe_chain.checks import read_checks as read_checks
+    from porting.recipe_chain.checks import run_check as run_check
     from porting.recipe_chain.checks import run_program as run_program
     from porting.recipe_chain.programs import Losses as Losses
     from porting.recipe_chain.programs import draw_batches as draw_batches
@@ -31,8 +33,6 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.recipe_chain.recipe_files import RecipeStep as RecipeStep
     from porting.recipe_chain.recipe_files import find_recipe as find_recipe
     from porting.recipe_chain.recipe_files import read_recipes as read_recipes
-    from porting.recipe_chain.running import read_checks as read_checks
-    from porting.recipe_chain.running import run_check as run_check
     from porting.recipe_chain.steps import CheckFailed as CheckFailed
     from porting.recipe_chain.steps import Steps as Steps
 

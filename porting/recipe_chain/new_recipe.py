@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from porting.diagnostics import ExecutableError
-from porting.recipe_chain.copying import create_folder
+from porting.recipe_chain.recipe_files import create_folder
 
 __all__ = ["UserModel", "write_recipe"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from porting.run.environment import is_simulated, simulated_environment, vendor_environment
-from porting.run.instances import InstancePlan, run_instances
+from porting.run.instances import InstancePlan, is_simulated, run_instances, simulated_environment, vendor_environment
 
 __all__ = ["InstancePlan", "is_simulated", "run_instances", "simulated_environment", "vendor_environment"]

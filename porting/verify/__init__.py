@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from porting.comparison import Difference
-from porting.verify.compare import compare_training
+from porting.verify.compare import KINDS, KindDifferences, TrainingComparison, compare_training
 from porting.verify.plain_training import PlainTraining
-from porting.verify.training_comparison import KINDS, KindDifferences, TrainingComparison
 
 __all__ = ["KINDS", "Difference", "KindDifferences", "PlainTraining", "TrainingComparison", "compare_training"]

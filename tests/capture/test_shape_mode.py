@@ -7,9 +7,11 @@ import sys
 
 import pytest
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from porting.capture.shape_mode import UNKNOWN, ShapeMode, in_order_of
+from porting.capture.operator_schema import list_leaves, map_leaves
+from porting.capture.shape_mode import UNKNOWN, ShapeMode, in_order_of, rule_for
 
 aten = torch.ops.aten
 
@@ -107,3 +109,190 @@ def test_a_compiler_that_is_loaded_in_the_middle_of_a_capture_sees_torch_as_it_i
     done = subprocess.run([sys.executable, "-c", LOADED_DURING_CAPTURE], capture_output=True, text=True, check=False)
 
     assert done.stdout.strip() == "[False, True] ['aten.cumsum.default'] True", done.stderr
+
+
+class T:
+    """A tensor to be made: a shape, and perhaps strides and a type."""
+
+    def __init__(self, *shape, strides=None, dtype=torch.float32):
+        self.shape, self.strides, self.dtype = shape, strides, dtype
+
+    def __repr__(self):
+        return f"T{self.shape}"
+
+    def made(self, _value=None):
+        if self.strides is None:
+            return torch.empty(self.shape, dtype=self.dtype)
+        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype)
+
+
+def integers(*shape):
+    return T(*shape, dtype=torch.int64)
+
+
+# each head's columns lie beside those of other heads, as a projection to all of them leaves them
+HEADS = T(2, 3, 5, 4, strides=(180, 4, 36, 1))
+LSTM_WEIGHTS = [T(24, 4), T(24, 6), T(24), T(24)]
+CELLS = [T(1, 3, 6), T(1, 3, 6)]
+
+KNOWN = [
+    # element by element
+    (aten.relu.default, (T(2, 3),), {}),
+    (aten.sigmoid.default, (T(3, 4, strides=(16, 1)),), {}),
+    (aten.relu_.default, (T(2, 3),), {}),
+    (aten.gelu.default, (T(2, 3),), {"approximate": "tanh"}),
+    (aten.clamp.default, (T(2, 3), 0.0, 6), {}),
+    (aten.clamp_min.default, (T(), 1e-6), {}),
+    (aten.pow.Tensor_Scalar, (T(2, 3), 2), {}),
+    (aten.add.Tensor, (T(2, 3), T(1, 3)), {"alpha": 2}),
+    (aten.add.Tensor, (T(3), T(2, 3)), {}),
+    (aten.add.Tensor, (T(2, 3), T(2, 3, dtype=torch.float16)), {}),
+    (aten.mul.Tensor, (T(3, dtype=torch.bfloat16), T(2, 3, dtype=torch.float16)), {}),
+    (aten.add.Tensor, (integers(), 1), {}),
+    (aten.add_.Tensor, (integers(), 1), {}),
+    (aten.add_.Tensor, (T(2, 3), T(2, 3, dtype=torch.float16)), {}),
+    (aten.mul.Tensor, (T(2, 1, 3), 2.0), {}),
+    (aten.div.Tensor, (T(2, 3), T()), {}),
+    (aten.rsub.Scalar, (T(2, 3), 1.0), {}),
+    (aten.gt.Scalar, (T(2, 3), 0), {}),
+    (aten.eq.Tensor, (T(2, 3), T(2, 3)), {}),
+    (aten.dropout.default, (T(2, 3), 0.5, True), {}),
+    (aten.dropout.default, (T(2, 3), 0.0, True), {}),
+    (aten.dropout.default, (T(2, 3), 0.5, False), {}),
+    (aten.softmax.int, (T(2, 3), -1), {}),
+    (aten.to.dtype, (integers(1, 3), torch.int32), {}),
+    (aten.to.dtype, (T(1, 3, strides=(9, 1)), torch.float16), {}),
+    (aten.to.dtype, (T(2, 3), torch.float32), {}),
+    (aten.to.dtype, (T(2, 3, dtype=torch.bfloat16), torch.float32, False, False, torch.preserve_format), {}),
+    (aten.to.dtype, (T(2, 3), torch.float16, False, False, torch.contiguous_format), {}),
+    (aten.clone.default, (T(2, 3),), {}),
+    (aten.contiguous.default, (T(3, 2, strides=(1, 3)),), {}),
+    (aten.contiguous.default, (T(3, 2),), {}),
+    (aten.copy_.default, (T(2, 3), T(3)), {}),
+    (aten.zeros.default, ([2, 3],), {}),
+    (aten.new_zeros.default, (T(2), [2, 3]), {"dtype": torch.int32}),
+    (aten.zeros_like.default, (T(2, 3),), {}),
+    # views
+    (aten.view.default, (T(2, 6), [-1, 3]), {}),
+    (aten.reshape.default, (T(3, 2, strides=(1, 3)), [6]), {}),
+    (aten.flatten.using_ints, (T(2, 3, 4), 1), {}),
+    (aten.transpose.int, (T(2, 3), 0, 1), {}),
+    (aten.permute.default, (T(2, 3, 4), [2, 0, 1]), {}),
+    (aten.slice.Tensor, (T(4, 3), 0, 1, 3), {}),
+    (aten.select.int, (T(4, 3), 1, -1), {}),
+    (aten.split.Tensor, (T(2, 6), 2, 1), {}),
+    (aten.chunk.default, (T(2, 6), 4, 1), {}),
+    (aten.unbind.int, (T(2, 6),), {}),
+    (aten.expand.default, (T(1, 6), [3, -1]), {}),
+    # layers
+    (aten.linear.default, (T(2, 5, 3), T(4, 3), T(4)), {}),
+    (aten.linear.default, (T(2, 3, strides=(9, 1)), T(4, 3)), {}),
+    (aten.conv1d.default, (T(2, 3, 9), T(4, 3, 3), T(4), [2], [1]), {}),
+    (aten.conv2d.default, (T(2, 4, 9, 8), T(6, 2, 3, 2), None, [2, 1], [1, 0], [1, 2], 2), {}),
+    (aten.conv3d.default, (T(1, 1, 5, 5, 5), T(2, 1, 3, 3, 3)), {}),
+    (aten.batch_norm.default, (T(2, 3, 4), T(3), T(3), T(3), T(3), True, 0.1, 1e-5, True), {}),
+    (aten.batch_norm.default, (T(2, 3, 4, dtype=torch.bfloat16), *[T(3)] * 4, True, 0.1, 1e-5, True), {}),
+    (aten.layer_norm.default, (T(2, 3, 4), [3, 4], T(3, 4), T(3, 4)), {}),
+    (aten.group_norm.default, (T(2, 4, 3), 2, T(4), T(4)), {}),
+    (aten.max_pool2d.default, (T(2, 3, 8, 9), [3, 2], [2, 2], [1, 1], [1, 1], True), {}),
+    (aten.max_pool2d.default, (T(2, 3, 8, 8), [2, 2]), {}),
+    (aten.avg_pool2d.default, (T(2, 3, 7, 7), [2, 2], [2, 2], [0, 0], True), {}),
+    (aten.adaptive_avg_pool2d.default, (T(2, 3, 7, 7), [1, 1]), {}),
+    (aten.embedding.default, (T(9, 4), integers(2, 5)), {}),
+    (aten.lstm.input, (T(5, 3, 4), CELLS, LSTM_WEIGHTS, True, 1, 0.0, True, False, False), {}),
+    (aten.lstm.input, (T(3, 5, 4), CELLS, LSTM_WEIGHTS, True, 1, 0.0, True, False, True), {}),
+    (aten.upsample_bilinear2d.vec, (T(1, 2, 3, 5), None, False, [2.0, 1.5]), {}),
+    (aten.upsample_nearest2d.vec, (T(1, 2, 3, 5), [6, 7], None), {}),
+    (aten.scaled_dot_product_attention.default, (HEADS, HEADS, HEADS, None, 0.0, True), {}),
+    (aten.scaled_dot_product_attention.default, (T(2, 3, 5, 4), T(2, 3, 5, 4), T(2, 3, 5, 4)), {}),
+    # products, sums, losses
+    (aten.matmul.default, (T(2, 5, 3), T(3, 4)), {}),
+    (aten.bmm.default, (T(2, 5, 3), T(2, 3, 4)), {}),
+    (aten.mean.default, (T(2, 3),), {}),
+    (aten.sum.dim_IntList, (T(2, 3, 4), [-1, 0], True), {}),
+    (aten.cat.default, ([T(2, 3), T(4, 3)],), {}),
+    (aten.stack.default, ([T(2, 3), T(2, 3)], -1), {}),
+    (aten.cross_entropy_loss.default, (T(2, 3), integers(2)), {}),
+    (aten.cross_entropy_loss.default, (T(2, 3, 4), integers(2, 4), None, 0, -100, 0.1), {}),
+    (aten.nll_loss_nd.default, (T(2, 3), integers(2)), {}),
+    (aten.mse_loss.default, (T(2, 3), T(2, 3), 2), {}),
+    (aten.huber_loss.default, (T(2, 3), T(2, 3), 0, 0.5), {}),
+    (aten.binary_cross_entropy_with_logits.default, (T(2, 3), T(2, 3)), {}),
+]
+
+
+def described(result, arguments):
+    """Describe results: where they lie, and which arguments they are or share memory with."""
+    given = [leaf for leaf in list_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    memories = [tensor.untyped_storage()._cdata for tensor in given]
+    return [
+        (
+            tuple(tensor.shape),
+            tensor.stride(),
+            tensor.dtype,
+            tensor.storage_offset(),
+            [tensor is other for other in given],
+            [tensor.untyped_storage()._cdata == memory for memory in memories],
+        )
+        for tensor in list_leaves(result)
+    ]
+
+
+def by_rule(operator, args, kwargs):
+    mode = ShapeMode()
+
+    def made(leaf):
+        return mode.make_empty(leaf.shape, dtype=leaf.dtype, strides=leaf.strides) if isinstance(leaf, T) else leaf
+
+    arguments = map_leaves(made, (args, kwargs))
+    result = mode.result_of(operator, *arguments)
+    return UNKNOWN if result is UNKNOWN else described(result, arguments)
+
+
+def by_torch(operator, args, kwargs):
+    with torch.no_grad(), FakeTensorMode() as mode:
+        arguments = map_leaves(
+            lambda leaf: mode.from_tensor(leaf.made()) if isinstance(leaf, T) else leaf, (args, kwargs)
+        )
+        with enable_python_dispatcher():
+            return described(operator(*arguments[0], **arguments[1]), arguments)
+
+
+@pytest.mark.parametrize(("operator", "args", "kwargs"), KNOWN, ids=lambda value: str(value)[:60])
+def test_a_rule_says_what_torch_says(operator, args, kwargs):
+    assert by_rule(operator, args, kwargs) == by_torch(operator, args, kwargs)
+
+
+UNUSUAL = [
+    (aten.relu.default, (T(2, 3, dtype=torch.int32),), {}),
+    (aten.relu.default, (T(3, 2, strides=(1, 3)),), {}),
+    (aten.add.Tensor, (T(2, 1), T(1, 3)), {}),
+    (aten.add.Tensor, (T(2, 3), T(dtype=torch.float16)), {}),
+    (aten.add.Tensor, (integers(2), 0.5), {}),
+    (aten.add.Tensor, (T(2, 3), True), {}),
+    (aten.div.Tensor, (integers(2), 2), {}),
+    (aten.add_.Tensor, (T(3), T(2, 3)), {}),
+    (aten.linear.default, (T(2, 5), T(4, 3)), {}),
+    (aten.conv2d.default, (T(2, 3, 2, 2), T(4, 3, 3, 3)), {}),
+    (aten.conv2d.default, (T(2, 3, 8, 8, strides=(192, 1, 24, 3)), T(4, 3, 3, 3)), {}),
+    (aten.batch_norm.default, (T(2, 3), *[T(3, dtype=torch.float16)] * 4, True, 0.1, 1e-5, True), {}),
+    (aten.batch_norm.default, (T(1, 3), T(3), T(3), T(3), T(3), True, 0.1, 1e-5, True), {}),
+    (aten.max_pool2d.default, (T(2, 3, 8, 8), [2, 2], [2, 2], [2, 2]), {}),
+    (aten.view.default, (T(2, 6), [5]), {}),
+    (aten.cross_entropy_loss.default, (T(2, 3), T(2, 3)), {}),
+    (aten.cross_entropy_loss.default, (T(2, 3), integers(3)), {}),
+    (aten.matmul.default, (T(2, 3), T(2, 3)), {}),
+    (aten.cat.default, ([T(2, 3), T(2, 4)],), {}),
+    (aten.softmax.int, (T(2, 3), 2), {}),
+    (aten.sum.dim_IntList, (T(0, 3), [0]), {}),
+]
+
+
+@pytest.mark.parametrize(("operator", "args", "kwargs"), UNUSUAL, ids=lambda value: str(value)[:60])
+def test_what_is_unusual_or_wrong_is_left_to_torch(operator, args, kwargs):
+    assert by_rule(operator, args, kwargs) is UNKNOWN
+
+
+def test_an_operator_of_a_library_has_its_own_rule():
+    assert rule_for(aten.relu.default) is not None
+    assert rule_for(aten.nonzero.default) is None

@@ -18,7 +18,7 @@ import torch
 from porting.cli.main import main
 from porting.diagnostics import PortingError
 from porting.recipe_chain import find_recipe, read_recipes, recipe_files
-from porting.recipe_chain.running import report_failures_of
+from porting.recipe_chain.checks import report_failures_of
 
 SOURCE = '''
 """{summary}."""

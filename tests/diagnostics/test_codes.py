@@ -92,6 +92,8 @@ def test_only_a_few_codes_are_not_errors():
         "E006",
         "E007",
         "E008",
+        "E011",
+        "E012",
         "K003",
         "K004",
         "L008",

@@ -13,8 +13,8 @@ import pytest
 
 from porting.executables import store as store_module
 from porting.executables.entry import EXPLANATION, MANIFEST, read_explanation
+from porting.executables.folders import LockUnsupportedError
 from porting.executables.identity import ExecutableKey
-from porting.executables.locks import LockUnsupportedError
 from porting.executables.store import ExecutableStore
 
 is_root = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -261,7 +261,7 @@ def test_without_locks_executables_are_found_and_not_kept(store, make_key, files
 
     monkeypatch.setattr(store_module, "try_lock", refuse)
     monkeypatch.setattr("porting.executables.folders.try_lock", refuse)
-    monkeypatch.setattr("porting.executables.locks.try_lock", refuse)
+    monkeypatch.setattr("porting.executables.folders.try_lock", refuse)
 
     assert store.find(make_key()) is not None
     assert not store.keep(make_key(threads=2), files, {})
@@ -366,3 +366,33 @@ def test_a_lost_explanation_does_not_hinder_a_program(store, make_key, files):
     path.write_bytes(b"x" * path.stat().st_size)
 
     assert store.find(make_key()) is not None
+
+
+def test_failures_are_remembered_for_their_key_and_this_compiler(store, make_key, monkeypatch):
+    store.failures.note(make_key(), "inductor", "the compiler crashed")
+    store.failures.note(make_key(), "aot", "it took too long")
+
+    assert store.failures.read(make_key().digest) == {"inductor": "the compiler crashed", "aot": "it took too long"}
+    assert store.failures.read(make_key(threads=2).digest) == {}
+    monkeypatch.setattr("porting.executables.store.find_compiler", lambda: "/opt/another/g++")
+    assert store.failures.read(make_key().digest) == {}
+
+
+def test_failures_can_be_forgotten(store, make_key):
+    store.failures.note(make_key(), "aot", "it took too long")
+
+    assert store.failures.forget(make_key().digest)
+    assert store.failures.read(make_key().digest) == {}
+    assert not store.failures.forget(make_key().digest)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": "porting-failures", "failures": [1]}', "[" * 100_000])
+def test_a_damaged_record_of_failures_is_no_record(text, store, make_key):
+    store.failures.note(make_key(), "aot", "it took too long")
+    path = store.programs / ".failures" / f"{make_key().digest}.json"
+    path.write_text(text)
+
+    assert store.failures.read(make_key().digest) == {}
+    assert store.failures.read_all() == {}
+    store.failures.note(make_key(), "aot", "again")
+    assert store.failures.read(make_key().digest) == {"aot": "again"}

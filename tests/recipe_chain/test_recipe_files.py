@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+
 import pytest
 
+from porting.cli.main import main
 from porting.diagnostics import PortingError
 from porting.recipe_chain import find_recipe, read_recipes
 from porting.recipe_chain.recipe_files import RECIPES_FOLDER
@@ -50,3 +56,27 @@ def test_an_unknown_name_is_an_error_with_all_names():
         find_recipe("nothing")
 
     assert all(recipe.name in caught.value.finding.notes[0] for recipe in read_recipes())
+
+
+def run_program(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment, **options)
+
+
+@pytest.mark.slow
+def test_a_copied_program_is_imported_by_itself(tmp_path):
+    main(["recipe", "copy", "first_port", str(tmp_path / "mine")])
+    program = "import step_2_loss_in_forward as step; print(*step.train(2))"
+
+    result = run_program("-c", program, cwd=tmp_path / "mine")
+
+    assert len(result.stdout.split()) == 2, result.stderr
+
+
+@pytest.mark.slow
+def test_a_copied_program_runs_as_a_script(tmp_path):
+    main(["recipe", "copy", "first_port", str(tmp_path / "mine")])
+
+    result = run_program(str(tmp_path / "mine" / "step_5_device_iterations.py"), cwd=tmp_path)
+
+    assert re.fullmatch(r"loss 2\.\d+ -> 0\.\d+, test accuracy 0\.9[5-9]\d\n", result.stdout), result.stderr

@@ -17,8 +17,8 @@ import pytest
 from porting.cli.main import _build_parser
 from porting.diagnostics import PortingError
 from porting.recipe_chain import Check, Recipe, RecipeStep, Steps, read_checks, read_recipes, run_check
-from porting.recipe_chain.copying import copy_recipe
-from porting.recipe_chain.running import EXTRA_OF_MODULE
+from porting.recipe_chain.checks import EXTRA_OF_MODULE
+from porting.recipe_chain.recipe_files import copy_recipe
 from tests.docs.page_blocks import blocks_of, commands_of, run, without_measures
 
 ROOT = Path(__file__).parents[2]

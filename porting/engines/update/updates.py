@@ -197,8 +197,8 @@ def _update_group(
         torch._foreach_add_(state["Step"], 1.0)
     # Single precision is updated in place, and nothing is left to store. Half precision is computed in single and
     # rounded once.
-    single_weights = _widen(weights)
-    single_state = {slot: _widen(tensors) for slot, tensors in state.items()}
+    single_weights = _widen_tensors(weights)
+    single_state = {slot: _widen_tensors(tensors) for slot, tensors in state.items()}
     family = find_optimizer_family(settings)
     fused = find_fused_arithmetic(family, single_weights, gradients, single_state) if is_fused else None
     (fused or _ARITHMETIC[family])(settings, single_weights, gradients, single_state)
@@ -214,7 +214,7 @@ def _list_state(settings: GroupSettings, names: Sequence[str], slots: Mapping[st
     return {slot: [own[slot] for own in by_parameter] for slot in list_slots(settings)}
 
 
-def _widen(tensors: Tensors) -> Tensors:
+def _widen_tensors(tensors: Tensors) -> Tensors:
     """Return tensors in single precision; those that are in it are themselves."""
     return [tensor if tensor.dtype is torch.float32 else tensor.float() for tensor in tensors]
 

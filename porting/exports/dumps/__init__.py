@@ -13,9 +13,9 @@ __all__ = ["FORMATS", "dump_graph", "require_format"]
 
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
-        "text": "porting.exports.dumps.drawn:as_text",
+        "text": "porting.exports.dumps.facts:as_text",
         "json": "porting.exports.dumps.facts:as_json",
-        "dot": "porting.exports.dumps.drawn:as_dot",
+        "dot": "porting.exports.dumps.facts:as_dot",
         "onnx": "porting.exports.dumps.onnx_form:as_onnx",
     }
 )

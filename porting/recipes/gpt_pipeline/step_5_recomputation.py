@@ -5,7 +5,7 @@ from __future__ import annotations
 import porting
 from porting.models import gpt
 from porting.recipe_chain import Losses, draw_batches
-from porting.recipes.gpt_pipeline.workload import load_text, make_model, make_optimizer, measure_loss, print_result
+from porting.recipes.gpt_pipeline.workload import make_parts, measure_loss, print_result
 
 STAGES = {"blocks.1": 1, "blocks.2": 2, "blocks.3": 3, "head": 0}
 KEPT = [f"blocks.{number}" for number in range(4)]
@@ -14,9 +14,7 @@ OPTIONS = porting.PortOptions(micro_batch=4, accumulation=10, output_mode="all",
 
 def train(num_steps: int) -> Losses:
     """Return the losses of `num_steps` optimizer steps, and the mean loss on the text to test with."""
-    loader, test_set, _entropy = load_text()
-    model = make_model()
-    optimizer = make_optimizer(model)
+    loader, test_set, model, optimizer = make_parts()
     ported = porting.to_ipu(model, gpt.loss, optimizer=optimizer, options=OPTIONS, returns=["loss"])
     losses = Losses()
     for tokens, labels in draw_batches(loader, num_steps):

@@ -8,7 +8,7 @@ import porting
 from porting.models import gpt
 from porting.recipe_chain import Losses, draw_batches
 from porting.recipes.gpt_pipeline import workload
-from porting.recipes.gpt_pipeline.workload import load_text, make_model, make_optimizer, measure_loss, print_result
+from porting.recipes.gpt_pipeline.workload import make_model, make_parts, measure_loss, print_result
 
 STAGES = {"blocks.1": 1, "blocks.2": 2, "blocks.3": 3, "head": 0}
 KEPT = [f"blocks.{number}" for number in range(4)]
@@ -19,9 +19,8 @@ OPTIONS = porting.PortOptions(
 
 def train(num_steps: int) -> Losses:
     """Return the losses of `num_steps` optimizer steps, and the mean loss on the text to test with."""
-    loader, test_set, _entropy = load_text()
-    model = make_model().half()
-    optimizer = make_optimizer(model)
+    loader, test_set, model, optimizer = make_parts()
+    model.half()
     ported = porting.to_ipu(model, gpt.loss, optimizer=optimizer, options=OPTIONS, returns=["loss"])
     ported.compile(*test_set[: OPTIONS.samples_per_call])
     losses = Losses()

@@ -19,6 +19,13 @@ GPT2_STAGES = {"blocks.0": 1, "blocks.4": 2, "blocks.8": 3, "head": 0}
 GPT2_BLOCKS = [f"blocks.{number}" for number in range(12)]
 
 
+def make_parts() -> Tuple[DataLoader, TensorDataset, gpt.GPT, torch.optim.AdamW]:
+    """Return batches to train with, windows to test with, the model and its optimizer."""
+    loader, test_set, _entropy = load_text()
+    model = make_model()
+    return loader, test_set, model, make_optimizer(model)
+
+
 def load_text() -> Tuple[DataLoader, TensorDataset, float]:
     """Cut a text into windows; return batches of 40 to train with, those to test with, and the least possible loss."""
     source = make_markov_source(NUM_WORDS, order=2, num_likely=2, seed=0)

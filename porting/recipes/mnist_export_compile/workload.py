@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import porting
-from porting.data.digits import make_digits
+from porting.data.idx import read_or_make_digits
 from porting.data.images import fake_data
 from porting.models import mlp
 from porting.recipe_chain import Losses
@@ -50,8 +50,7 @@ def load_data(arguments: argparse.Namespace) -> Tuple[TensorDataset, TensorDatas
     """Draw digits, 1250 to train and 500 to test, or make random numbers; rows of 784 pixels."""
     if arguments.use_fake_data:
         return TensorDataset(*fake_data(150, seed=0)), TensorDataset(*fake_data(100, seed=1))
-    (images, labels), (test_images, test_labels) = make_digits(1250, seed=0), make_digits(500, seed=1)
-    return TensorDataset(images.flatten(1), labels), TensorDataset(test_images.flatten(1), test_labels)
+    return read_or_make_digits(None, num_train=1250, num_test=500, is_flat=True)
 
 
 def make_model(arguments: argparse.Namespace) -> nn.Sequential:

@@ -40,8 +40,7 @@ from ..errors import createPoptorchError, native_error
 from ..options import Options
 from .capture_errors import log_coercions, make_vendor_error
 from .executables import HostSide, make_call_plan, make_exchange, make_executable, place_mean
-from .graph_checks import check_overlap, check_pipeline, refuse_written_buffers
-from .operator_checks import check_operators
+from .graph_checks import check_operators, check_overlap, check_pipeline, refuse_written_buffers
 
 __all__ = ["CompiledModel", "announce_compilation", "compile_model"]
 

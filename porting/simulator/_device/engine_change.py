@@ -58,7 +58,7 @@ class EngineChange:
             self._num_calls += 1
             self._seconds.append(ended - started)
         if self._before is not None:
-            self._judge(self._before)
+            self._judge_change(self._before)
         else:
             found = self._tuning.look(self._compiled.state, inputs)
             if found is not None:
@@ -76,21 +76,21 @@ class EngineChange:
         before = self._compiled.obtained
         self._is_over = found.variant == before.variant
         if self._is_over:
-            self._say(f"from call {self._num_calls + 1} on: nothing was found that is faster")
+            self._say_change(f"from call {self._num_calls + 1} on: nothing was found that is faster")
             return
         try:
-            self._exchange(found)
+            self._exchange_executable(found)
         except Exception as error:
             # too little memory for another layout of the weights, for instance
             self._is_over = True
-            self._say(f"the executable `{found.variant.label}` cannot take over: {failure_reason(error)}")
+            self._say_change(f"the executable `{found.variant.label}` cannot take over: {failure_reason(error)}")
             return
         self._before, self._seconds_before = before, median(self._seconds) if self._seconds else 0.0
         self._seconds.clear()
         self._num_calls_before = self._num_calls
-        self._say(f"from call {self._num_calls + 1} on the step runs as {found.summary}")
+        self._say_change(f"from call {self._num_calls + 1} on the step runs as {found.summary}")
 
-    def _judge(self, before: Obtained) -> None:
+    def _judge_change(self, before: Obtained) -> None:
         """Keep the new executable unless it is slower than the old one was, by the clock of this training."""
         if self._num_calls - self._num_calls_before == _NUM_WARM_UP:
             self._seconds.clear()
@@ -101,11 +101,11 @@ class EngineChange:
         if seconds > _LOSS * self._seconds_before > 0.0:
             slower = seconds / self._seconds_before
             label = self._compiled.obtained.variant.label
-            self._exchange(before)
-            self._say(f"from call {self._num_calls + 1} on as before: `{label}` took {slower:.2f} times as long")
+            self._exchange_executable(before)
+            self._say_change(f"from call {self._num_calls + 1} on as before: `{label}` took {slower:.2f} times as long")
         self._before = None
 
-    def _exchange(self, obtained: Obtained) -> None:
+    def _exchange_executable(self, obtained: Obtained) -> None:
         """Let `obtained` run the next call, with weights, optimizer's state and random stream as they are."""
         compiled = self._compiled
         state = compiled.state
@@ -114,5 +114,5 @@ class EngineChange:
         compiled.obtained, compiled.state = obtained, state
         self._adopt(state)
 
-    def _say(self, message: str) -> None:
+    def _say_change(self, message: str) -> None:
         self._report(Finding("E011", message=message))
