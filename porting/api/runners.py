@@ -8,6 +8,7 @@ from typing import Any, DefaultDict, Dict, Iterator, List, Mapping, Optional, Se
 
 from ..data.buckets import choose_buckets
 from ..diagnostics import Severity
+from ..support.uncompiled_code import keep_class_uncompiled
 from .batch import BatchSignature
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings
@@ -19,6 +20,7 @@ __all__ = ["PortedInference", "Runners", "say_other_shape"]
 _OWNERS = {"training": "ported", "evaluation": "ported", "inference": "ported.inference()"}
 
 
+@keep_class_uncompiled
 class PortedInference:
     """A ported model for inference: call it with the model's arguments (and labels, to get the loss as well).
 
