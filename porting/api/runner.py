@@ -240,7 +240,7 @@ class Runner:
         """Keep what a search for NaN needs of a call that is about to run; raises as the call would."""
         self._bring_up_to_date(self.executor)
         try:
-            return keep_call(self._port, self.executor, args, kwargs)
+            return keep_call(self._port, self.executor, self._optimizer, args, kwargs)
         except Exception as error:
             self._raise_explained(error, args, kwargs)
 
