@@ -56,7 +56,7 @@ def keep_call(
     if optimizer is None:
         return KeptCall(weights=weights)
     names = name_parameters(optimizer.device, port.wrapped)
-    groups = _load("porting.engines.calls.group_settings").read_settings(optimizer.device)
+    groups = _load_module("porting.engines.calls.group_settings").read_settings(optimizer.device)
     return KeptCall(
         weights=weights,
         groups=groups,
@@ -70,7 +70,7 @@ def search_call(
 ) -> Optional[NotFinite]:
     """Return the first value of the call `kept` that is not finite, or None; what is kept is used up."""
     if kept.rehearsal is not None:
-        replay = _load("porting.engines.replay.nan_replay")
+        replay = _load_module("porting.engines.replay.nan_replay")
         fault, ran_on = replay.find_not_finite(kept.rehearsal), _REPLAYED
     else:
         fault, ran_on = _search_on_host(port, kept, args, kwargs, trains=trains), _ON_HOST
@@ -82,7 +82,7 @@ def search_call(
 def _search_on_host(
     port: Port, kept: KeptCall, args: Sequence[Any], kwargs: Mapping[str, Any], *, trains: bool
 ) -> Optional[NotFinite]:
-    calls, options = _load("porting.engines.calls.call_plan"), port.options
+    calls, options = _load_module("porting.engines.calls.call_plan"), port.options
     plan = calls.CallPlan(
         iterations=options.device_iterations,
         accumulation=options.accumulation if trains else 1,
@@ -107,7 +107,7 @@ def _search_on_host(
 
 def _make_training(port: Port, kept: KeptCall, plan: Any) -> HostTraining:
     """Return the backward pass and the update that the device makes, by the simulator's arithmetic."""
-    updates = _load("porting.engines.update.updates")
+    updates = _load_module("porting.engines.update.updates")
     slots: Dict[str, Dict[str, torch.Tensor]] = {}
     for key, value in kept.state.items():
         slot, _, name = key.partition("___")
@@ -130,9 +130,9 @@ def _make_training(port: Port, kept: KeptCall, plan: Any) -> HostTraining:
     )
 
 
-def _load(module: str) -> Any:
+def _load_module(name: str) -> Any:
     """Import a module of the engines when it is needed: their package is for captured steps in the main."""
-    return importlib.import_module(module)
+    return importlib.import_module(name)
 
 
 def refuse_not_finite(

@@ -36,7 +36,7 @@ class UpdateRecords:
         """Begin with what there is before the first update."""
         self._settings = {name: settings for settings, names in zip(groups, group_names) for name in names}
         self._gradients: Dict[str, ValueRange] = {}
-        self._before = _measure(parameters, slots)
+        self._before = _measure_tensors(parameters, slots)
         # what is so already, and of no use to the step, is not the step's fault
         self._known = {key for key, value in self._before.items() if not value.is_finite}
 
@@ -49,7 +49,7 @@ class UpdateRecords:
 
         Weights come first: what the optimizer keeps is between them and the gradients.
         """
-        after = _measure(parameters, slots)
+        after = _measure_tensors(parameters, slots)
         faulty = [key for key, value in after.items() if not value.is_finite and key not in self._known]
         if faulty:
             return self._describe_update(faulty[0], after)
@@ -91,7 +91,7 @@ def _name_part(parameter: str, after: Mapping[_Key, ValueRange]) -> List[str]:
     return []
 
 
-def _measure(parameters: Mapping[str, torch.Tensor], slots: Slots) -> Dict[_Key, ValueRange]:
+def _measure_tensors(parameters: Mapping[str, torch.Tensor], slots: Slots) -> Dict[_Key, ValueRange]:
     """Measure weights, as ("parameter", name), and the optimizer's state, as (parameter, slot)."""
     measured = {("parameter", name): measure_range(f"weight {name}", tensor) for name, tensor in parameters.items()}
     for name, own in slots.items():
