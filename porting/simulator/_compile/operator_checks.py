@@ -74,7 +74,6 @@ _GRANTED_IN_PORTS = (
     *("with 1 layer", "idirectional", "without biases", "dropout = 0.0"),
     *('Parameter "weight"', "torch.triu", "sorted=False"),
 )
-_IN_PORTS = ("with 1 layer", "idirectional", "without biases", "dropout = 0.0", "torch.triu", "sorted=False")
 _IN_PORTS = "or leave it as it is: `porting.to_ipu(model)` computes it by operators that the device has"
 _OTHERWISE = "express it with other operators, or compute it on the host outside `forward`"
 _SUPPORT = (
