@@ -79,7 +79,7 @@ class Runner:
         self._weight_bytes = self._batch_bytes = self._result_bytes = 0
         self._watch = AttributeWatch([], {}, allowed=())
         self._late_changes: Optional[LateChanges] = None
-        self._host_writes: Optional[HostWrites] = None
+        self._host_writes = HostWrites([])
         self._tensors: FrozenSet[int] = frozenset()
         # weakly: runners that share weights must not keep each other's models alive
         self._others: List[weakref.ref[Runner]] = []
@@ -176,7 +176,8 @@ class Runner:
         if self.trains:
             self._late_changes = LateChanges(self._port)
             watch_gradient_reads(self._port)
-        self._host_writes = HostWrites(self._port.wrapped)
+        wrapped = self._port.wrapped
+        self._host_writes = HostWrites([*wrapped.parameters(), *wrapped.buffers()])
         self._host_writes.ignore_fetches(executor)
         self._host_writes.notice()
         for other in self._list_sharing():
@@ -231,8 +232,7 @@ class Runner:
     def _bring_up_to_date(self, executor: Any) -> None:
         """Take the device, with the weights as the host has them if somebody wrote to those."""
         self._take_device()
-        writes = self._host_writes
-        if writes is not None and writes.notice() and executor.isAttachedToDevice():
+        if self._host_writes.notice() and executor.isAttachedToDevice():
             executor.copyWeightsToDevice()
             self.record.bytes_to_device += self._weight_bytes
 
@@ -264,8 +264,7 @@ class Runner:
             executor.copyWeightsToHostIfNeeded()
         if not self.trains:
             note_outputs(result, self.record, self._findings)
-        if self._host_writes is not None:
-            self._host_writes.notice()
+        self._host_writes.notice()
 
     def _say_it_took_long(self, seconds: float) -> None:
         if seconds >= _LONG_SECONDS:
@@ -339,8 +338,7 @@ class Runner:
         """Fetch what an inference has written to buffers, as BatchNorm does in train mode."""
         self.executor.copyWeightsToHost()
         self.record.bytes_to_host += self._weight_bytes
-        if self._host_writes is not None:
-            self._host_writes.notice()
+        self._host_writes.notice()
 
     def send_weights(self) -> None:
         """Send the host's weights to the executor that holds the device; the others get them on their turn."""
@@ -348,6 +346,8 @@ class Runner:
             if runner.is_attached:
                 runner.executor.copyWeightsToDevice()
                 runner.record.bytes_to_device += runner._weight_bytes
+                # it need not be sent by the next call
+                runner._host_writes.notice()
 
     def _unwrap_model(self) -> None:
         """Give the model and its tensors the classes back that they had before a training executor took them over.
