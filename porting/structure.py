@@ -89,13 +89,17 @@ def _collect(value: Any, like: Any, add: Callable[[torch.Tensor], None]) -> None
     if adapter is not None:
         for tensor in adapter.yieldTensors(value):
             add(tensor)
-    elif isinstance(value, Mapping):
-        for key in like if isinstance(like, Mapping) else value:
-            _collect(value[key], like[key] if isinstance(like, Mapping) else None, add)
     elif isinstance(value, (list, tuple)):
         pattern = like if isinstance(like, (list, tuple)) and len(like) == len(value) else [None] * len(value)
         for item, item_like in zip(value, pattern):
-            _collect(item, item_like, add)
+            # most items are tensors, and a call for each would be a good part of a small step
+            if isinstance(item, torch.Tensor):
+                add(item)
+            else:
+                _collect(item, item_like, add)
+    elif isinstance(value, Mapping):
+        for key in like if isinstance(like, Mapping) else value:
+            _collect(value[key], like[key] if isinstance(like, Mapping) else None, add)
 
 
 def make_call_arguments(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
@@ -160,16 +164,16 @@ def _rebuild(value: Any, of_tensor: Callable[[torch.Tensor], Any], of_adapted: C
     adapter = adapter_for(value)
     if adapter is not None:
         return of_adapted(adapter, value)
-    if isinstance(value, defaultdict):
-        return type(value)(value.default_factory, {k: _rebuild(v, of_tensor, of_adapted) for k, v in value.items()})
-    if isinstance(value, Mapping):
-        items_of = {key: _rebuild(item, of_tensor, of_adapted) for key, item in value.items()}
-        return type(value)(items_of)  # type: ignore[call-arg]
     if isinstance(value, (list, tuple)):
         items = [_rebuild(item, of_tensor, of_adapted) for item in value]
         if hasattr(value, "_fields"):
             return type(value)(*items)
         return items if type(value) is list else type(value)(items)
+    if isinstance(value, defaultdict):
+        return type(value)(value.default_factory, {k: _rebuild(v, of_tensor, of_adapted) for k, v in value.items()})
+    if isinstance(value, Mapping):
+        items_of = {key: _rebuild(item, of_tensor, of_adapted) for key, item in value.items()}
+        return type(value)(items_of)  # type: ignore[call-arg]
     return value
 
 

@@ -39,6 +39,11 @@ class Backend:
     popdist: str = "popdist"
     finding: Optional[Finding] = None
 
+    def start_at_once(self, executor: Any) -> None:
+        """Let an executor's compilation not wait until engines have been measured; a device has no choice of them."""
+        if self.is_simulator:
+            executor.device_session.waits_for_engine = False
+
     def compiled_step(self, executor: Any) -> Any:
         """Return what the simulator's `executor` has compiled: graph, plan, executable.
 

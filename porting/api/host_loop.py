@@ -12,6 +12,8 @@ from __future__ import annotations
 import copy
 import weakref
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -30,7 +32,7 @@ from .optimizer import PortOptimizer
 from .port import Port, PortFindings, read_modes
 from .run_report import ExecutorRecord, RunReport, make_report
 from .runner import Runner
-from .runners import say_other_shape
+from .shapes import CompiledShapes
 
 __all__ = ["HostLoopModel", "check_host_loop"]
 
@@ -69,7 +71,7 @@ class HostLoopModel(FixedModule):
         super().__init__(port)
         self._findings = findings
         self._make_parts = make_parts
-        self._pairs: Dict[Any, List[_Pair]] = {}
+        self._pairs: Dict[Any, CompiledShapes[_Pair]] = {}
         self.training = port.model.training
         weakref.finalize(self, destroy_unseen, _destroy_all, self._pairs).atexit = False
 
@@ -114,31 +116,27 @@ class HostLoopModel(FixedModule):
         return replace(report, optimizer="on the host")
 
     def _find_pair(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Pair:
-        """Return the executables for this batch, and let them be the last of their list."""
         # what is compiled in: the modes of all modules, and which parameters get a gradient
         key = (*read_modes(self._port), *(parameter.requires_grad for parameter in self._port.model.parameters()))
-        pairs, most = self._pairs.setdefault(key, []), self._port.options.max_executables
-        pair = next((each for each in reversed(pairs) if each.forward.accepts(args, kwargs)), None)
-        if pair is None and pairs and (most == 1 or not pairs[-1].forward.has_executable()):
-            pair = pairs[-1]
-        if pair is not None:
-            pairs.remove(pair)
-        elif pairs:
-            say_other_shape(self._findings, [each.forward for each in pairs], args, kwargs, most=most)
-            if len(pairs) == most:
-                pairs.pop(0).destroy()
-        pairs.append(pair or _Pair(self._port, self._findings, self._make_parts))
-        return pairs[-1]
+        if key not in self._pairs:
+            self._pairs[key] = CompiledShapes(
+                # not by way of `self`: what is left of the pairs must not keep their model alive
+                partial(_Pair, self._port, self._findings, self._make_parts),
+                attrgetter("forward"),
+                self._findings,
+                self._port.options,
+            )
+        return self._pairs[key].find(args, kwargs)
 
 
-def _destroy_all(pairs: Dict[Any, List[_Pair]]) -> None:
+def _destroy_all(pairs: Dict[Any, CompiledShapes[_Pair]]) -> None:
     for pair in _list_all(pairs):
         pair.destroy()
     pairs.clear()
 
 
-def _list_all(pairs: Dict[Any, List[_Pair]]) -> List[_Pair]:
-    return [pair for of_key in pairs.values() for pair in of_key]
+def _list_all(pairs: Dict[Any, CompiledShapes[_Pair]]) -> List[_Pair]:
+    return [pair for shapes in pairs.values() for pair in shapes]
 
 
 @dataclass
@@ -198,7 +196,8 @@ class _Pair:
 
     def compute(self, call: _Call) -> List[torch.Tensor]:
         """Run `forward` on the device; return the tensors among its results."""
-        self.forward.compile(call.args, call.kwargs)
+        if not self.forward.has_executable():
+            self.forward.compile(call.args, call.kwargs, waits=False)
         if self._is_random():
             self._say_it_is_random()
             call.random_state = self._read_random_state()
@@ -241,6 +240,7 @@ class _Pair:
         self.forward.destroy()
         for backward in self._backwards.values():
             backward.runner.destroy()
+        self._backwards.clear()
 
     @property
     def records(self) -> List[ExecutorRecord]:
@@ -277,6 +277,11 @@ class _Pair:
         if executor.rng_state is None:
             executor.rng_state = [torch.initial_seed() % 2**32]
         return list(executor.rng_state)
+
+
+def _choose_backward_options(options: PortOptions) -> PortOptions:
+    # both passes run as they begin: the backward pass of another engine would round otherwise than this forward pass
+    return options.replace(keep_gradients=True, frozen="allow", engine=options.engine or "ready")
 
 
 def _name_pass(name: str, port: Port) -> str:
@@ -322,7 +327,7 @@ class _Backward:
             surrogate,
             None,
             optimizer=torch.optim.SGD(trained, lr=0.0),
-            options=port.options.replace(keep_gradients=True, frozen="allow"),
+            options=_choose_backward_options(port.options),
         )
         name = _name_pass("backward", port)
         self.runner = Runner(name, self._port, findings, optimizer=self._optimizer, owner="ported", random_states={})
@@ -335,7 +340,7 @@ class _Backward:
             self._optimizer.prepare()
         # torch's backward pass records nothing, and here a step is to be differentiated
         with torch.enable_grad():
-            self.runner.compile(batch, call.kwargs)
+            self.runner.compile(batch, call.kwargs, waits=False)
             if call.random_state is not None:
                 self.runner.executor.rng_state = call.random_state
             self.runner.run(batch, call.kwargs)

@@ -86,12 +86,10 @@ class PortOptimizer:
     def sync(self, upload: Upload) -> None:
         """Let the device see what was changed on the host's optimizer since the last call."""
         source = self.source
-        if source is not None:
-            given = _copy_settings(source)
-            if given != self._given_settings:
-                self._given_settings = given
-                sync_hyper_parameters(source, self.device, is_compiled=True)
-        if _copy_settings(self.device) != self._uploaded_settings:
+        if source is not None and _differs(source, self._given_settings):
+            self._given_settings = _copy_settings(source)
+            sync_hyper_parameters(source, self.device, is_compiled=True)
+        if _differs(self.device, self._uploaded_settings):
             self.upload(self.device, upload)
 
     def upload(self, optimizer: Any, upload: Upload) -> None:
@@ -267,3 +265,12 @@ def _copy_settings(optimizer: Any) -> List[Dict[str, Any]]:
         }
         for group in optimizer.param_groups
     ]
+
+
+def _differs(optimizer: Any, settings: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether the parameter groups are no longer as `_copy_settings` found them; every call asks."""
+    groups = optimizer.param_groups
+    return len(groups) != len(settings) or any(
+        len(group) != len(copied) + 1 or [*map(group.get, copied)] != [*copied.values()]
+        for group, copied in zip(groups, settings)
+    )

@@ -89,8 +89,13 @@ class PortFindings:
         """Keep a finding for the end of the compilation."""
         self._deferred.append(finding)
 
+    @property
+    def are_deferred(self) -> bool:
+        """Whether there is something to say."""
+        return bool(self._deferred)
+
     def say_deferred(self) -> None:
-        """Say what a compilation that ended well has found."""
+        """Say what a compilation that ended well, or a call, has found."""
         deferred, self._deferred = self._deferred, []
         for finding in deferred:
             self.say(finding)

@@ -113,14 +113,17 @@ class PortedModel(FixedModule):
         """Compile for batches like this one and return the seconds it took; no weight, state or generator changes.
 
         Returns 0.0 when it is compiled already, and raises what a call would. After `eval()` it is the evaluation that
-        is compiled.
+        is compiled. With `engine="auto"` the simulator measures engines now, which a call does beside the training.
         """
+        return self._compile(args, kwargs, waits=True)
+
+    def _compile(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, waits: bool) -> float:
         if not self.training:
-            return self._find_evaluator(args, kwargs).compile(args, kwargs)
+            return self._find_evaluator(args, kwargs).compile(args, kwargs, waits=waits)
         runner = self._runners.select_training(args, kwargs)
         if not runner.has_executable():
             self._prepare_compilation(args, kwargs)
-        return runner.compile(args, kwargs)
+        return runner.compile(args, kwargs, waits=waits)
 
     def inference(self) -> PortedInference:
         """Return the model for inference: it shares the weights, runs in eval mode and never changes anything."""
@@ -243,7 +246,7 @@ class PortedModel(FixedModule):
         looked at. It takes several times as long as a call. Raises what a call would.
         """
         args, kwargs = make_call_arguments(batch)
-        self.compile(*args, **kwargs)
+        self._compile(args, kwargs, waits=False)
         if self.training:
             self._optimizer.sync(self._send_settings)
             runner = self._runners.select_training(args, kwargs)

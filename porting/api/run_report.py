@@ -82,6 +82,10 @@ class ExecutorRecord:
         self.compiler_seconds = obtained.seconds.get("compile", 0.0)
         self.load_seconds = obtained.seconds.get("find", 0.0) + obtained.seconds.get("load", 0.0)
 
+    def note_engine_change(self, obtained: Any) -> None:
+        """Keep what runs the calls from now on, which was found while they went on."""
+        self.engine, self.tuning = obtained.variant.label, obtained.tuning
+
     def to_dict(self) -> Dict[str, Any]:
         """Return the record as plain values; `compiled_at` in ISO 8601 with the local offset from UTC."""
         record = dict(self.__dict__)

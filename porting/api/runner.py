@@ -107,12 +107,12 @@ class Runner:
 
     # -- compiling -----------------------------------------------------------------------------------------------------
 
-    def compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+    def compile(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, waits: bool = True) -> float:
         """Compile for this batch and return the seconds it took; 0.0 when there is an executable already.
 
-        Raises BatchError when the batch does not fit the executable that there is, or cannot be cut as the options
-        ask, and CaptureError when the device could not run the model. Nothing is left behind then: the model is as
-        plain as before.
+        Unless it `waits`, the simulator's engines are measured later, beside the training. Raises BatchError when the
+        batch does not fit the executable that there is, or cannot be cut as the options ask, and CaptureError when the
+        device could not run the model. Nothing is left behind then: the model is as plain as before.
         """
         if self.executor is not None:
             finding = find_foreign_device(args, kwargs) or self.describe_difference(args, kwargs)
@@ -127,7 +127,7 @@ class Runner:
         files = list_cache_files(self._port.options)
         start = time.perf_counter()
         modules = list_modules_by_prefix(self._port)
-        executor, reads = self._make_compiled(modules, args, kwargs)
+        executor, reads = self._make_compiled(modules, args, kwargs, waits)
         seconds = time.perf_counter() - start
         self.signature = BatchSignature(args, kwargs)
         self._batch_bytes = _count_bytes(flatten_tensors((args, kwargs)))
@@ -144,7 +144,7 @@ class Runner:
         return seconds
 
     def _make_compiled(
-        self, modules: Sequence[Tuple[str, nn.Module]], args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, modules: Sequence[Tuple[str, nn.Module]], args: Sequence[Any], kwargs: Mapping[str, Any], waits: bool
     ) -> Tuple[Any, AttributeReads]:
         """Return a compiled executor, and which attributes of `modules` its `forward` has read."""
         port, findings = self._port, self._findings
@@ -152,6 +152,8 @@ class Runner:
         try:
             with compilation(port, findings, keeps_modes=self._keeps_modes) as begun, note_reads(modules) as reads:
                 executor = make_executor(port, findings, self._optimizer, args, kwargs)
+                if not waits:
+                    port.backend.start_at_once(executor)
                 executor.compile(*args, **kwargs)
                 check_placement(port, executor, begun)
                 if self._optimizer is not None:
@@ -209,7 +211,7 @@ class Runner:
             say_changed_attribute(self._findings, change)
         executor = self.executor
         if executor is None:
-            self._say_it_took_long(self.compile(args, kwargs))
+            self._say_it_took_long(self.compile(args, kwargs, waits=False))
             executor = self.executor
         self._bring_up_to_date(executor)
         if self._late_changes is not None:
@@ -265,6 +267,12 @@ class Runner:
         if not self.trains:
             note_outputs(result, self.record, self._findings)
         self._host_writes.notice()
+        if self._findings.are_deferred:
+            # the executor has changed its engine, or found out why it does not
+            self._findings.say_deferred()
+            step = self._port.backend.compiled_step(executor)
+            if step is not None:
+                record.note_engine_change(step.obtained)
 
     def _say_it_took_long(self, seconds: float) -> None:
         if seconds >= _LONG_SECONDS:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import replace
-from typing import Any, DefaultDict, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from ..data.buckets import choose_buckets
-from ..diagnostics import Severity
 from ..support.uncompiled_code import keep_class_uncompiled
-from .batch import BatchSignature
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings
 from .run_report import ExecutorRecord
 from .runner import Runner
+from .shapes import CompiledShapes
 
-__all__ = ["PortedInference", "Runners", "say_other_shape"]
+__all__ = ["PortedInference", "Runners"]
 
 _OWNERS = {"training": "ported", "evaluation": "ported", "inference": "ported.inference()"}
 
@@ -61,8 +57,7 @@ class PortedInference:
 class Runners:
     """The runners of a ported model: those that train, and those for evaluation and inference once they are asked for.
 
-    Of each kind there is one for each shape of batch, at most `max_executables` of the options. The least recently used
-    one is the first of its list, and goes where there is no room for another.
+    Of each kind there is one for each shape of batch, at most `max_executables` of the options.
     """
 
     def __init__(self, port: Port, findings: PortFindings, optimizer: PortOptimizer) -> None:
@@ -72,32 +67,33 @@ class Runners:
         self._optimizer = optimizer
         # of executors that are not made yet, by name
         self._random_states: Dict[str, List[int]] = {}
-        self._by_name: Dict[str, List[Runner]] = {}
-        self.training = self._make_runner("training")
+        self._by_name: Dict[str, CompiledShapes[Runner]] = {}
+        self.training = self.last("training")
 
     def _make_runner(self, name: str) -> Runner:
-        trains = name == "training"
-        runner = Runner(
+        return Runner(
             name,
             self._port,
             self._findings,
-            optimizer=self._optimizer if trains else None,
+            optimizer=self._optimizer if name == "training" else None,
             owner=_OWNERS[name],
             random_states=self._random_states,
         )
-        self._by_name.setdefault(name, []).append(runner)
-        return runner
+
+    def _find_shapes(self, name: str) -> CompiledShapes[Runner]:
+        if name not in self._by_name:
+            self._by_name[name] = CompiledShapes(
+                lambda: self._make_runner(name), lambda runner: runner, self._findings, self._port.options
+            )
+        return self._by_name[name]
 
     def last(self, name: str) -> Runner:
         """Return the runner of a kind that was used last."""
-        return self._by_name[name][-1] if name in self._by_name else self._make_runner(name)
+        return self._find_shapes(name).last
 
     def named(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runner:
         """Return the runner for "evaluation" or "inference" of this batch."""
-        last = self.last(name)
-        if self._port.options.max_executables == 1 or not last.has_executable():
-            return last
-        return self._find_runner(name, args, kwargs)
+        return self._find_shapes(name).find(args, kwargs)
 
     def is_training_compiled(self) -> bool:
         """Tell whether there is an executable that trains."""
@@ -108,11 +104,11 @@ class Runners:
         compiled = [runner for runner in self._by_name["training"] if runner.has_executable()]
         if self._port.options.max_executables == 1 or not compiled or self.training.accepts(args, kwargs):
             return self.training
-        last = compiled[-1]
+        last = compiled[0]
         words = last.executor.rng_state
         last.detach()
         self._optimizer.keep_state()
-        self.training = self._find_runner("training", args, kwargs)
+        self.training = self._by_name["training"].find(args, kwargs)
         if self.training.has_executable():
             self._optimizer.prepare()
             # by this the state of the optimizer is read from here
@@ -123,24 +119,8 @@ class Runners:
             self._random_states["training"] = words
         return self.training
 
-    def _find_runner(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runner:
-        """Return the runner that is compiled for this batch, or one that is not compiled, and let it be the last."""
-        runners = self._by_name[name]
-        found = next((runner for runner in reversed(runners) if runner.accepts(args, kwargs)), None)
-        found = found or next((runner for runner in runners if not runner.has_executable()), None)
-        if found is None:
-            say_other_shape(self._findings, runners, args, kwargs, most=self._port.options.max_executables)
-            if len(runners) < self._port.options.max_executables:
-                return self._make_runner(name)
-            found = runners[0]
-            found.destroy()
-        runners.remove(found)
-        runners.append(found)
-        return found
-
     def __iter__(self) -> Iterator[Runner]:
-        # the last used first: of the optimizer's state only it has the newest
-        return iter([runner for runners in self._by_name.values() for runner in reversed(runners)])
+        return iter([runner for runners in self._by_name.values() for runner in runners])
 
     @property
     def records(self) -> List[ExecutorRecord]:
@@ -166,7 +146,7 @@ class Runners:
         for name, runners in self._by_name.items():
             # of those of one kind the last used one has drawn the newest numbers
             compiled = [runner for runner in runners if runner.executor is not None]
-            words = compiled[-1].executor.rng_state if compiled else None
+            words = compiled[0].executor.rng_state if compiled else None
             if words is not None:
                 states[name] = list(words)
         return states
@@ -183,45 +163,3 @@ class Runners:
         """Tell whether an executor has drawn numbers that had drawn none when `states` were read."""
         others = (runner for runner in self if runner.executor is not None and runner.record.name not in states)
         return any(runner.executor.rng_state is not None for runner in others)
-
-
-def say_other_shape(
-    findings: PortFindings, runners: Sequence[Runner], args: Sequence[Any], kwargs: Mapping[str, Any], *, most: int
-) -> None:
-    """Note that `runners` get another executable and why; warn (B001) where it takes the place of one.
-
-    The last used runner is the last.
-    """
-    finding = runners[-1].describe_difference(args, kwargs)
-    if finding is None:
-        return
-    name, number = runners[-1].record.name, len(runners) + 1
-    if number <= most:
-        message = f"{finding.message}: {name} gets executable {number} of {most}"
-        findings.say(replace(finding, message=message, severity=Severity.NOTE, help=()))
-        return
-    dropped = f"{name} drops the executable that was not used for longest"
-    seen = [runner.signature for runner in runners if runner.signature is not None]
-    help = (
-        *_suggest_buckets([*seen, BatchSignature(args, kwargs)], most),
-        f"or keep more executables: `PortOptions(max_executables={most + 1})`",
-    )
-    message = f"{finding.message}, and `max_executables` is {most}: {dropped}"
-    findings.say(replace(finding, message=message, severity=Severity.WARNING, help=help))
-
-
-def _suggest_buckets(signatures: Sequence[BatchSignature], num_buckets: int) -> Tuple[str, ...]:
-    """Suggest lengths to pad to, if it is in one dimension of a tensor that the batches differ."""
-    sizes: DefaultDict[Tuple[str, int], Set[int]] = defaultdict(set)
-    for signature in signatures:
-        for leaf in signature.leaves:
-            for dimension, size in enumerate(leaf.shape or ()):
-                sizes[leaf.name, dimension].add(size)
-    for (name, dimension), lengths in sizes.items():
-        if len(lengths) > num_buckets:
-            chosen = choose_buckets(sorted(lengths), num_buckets).lengths
-            return (
-                f"pad dimension {dimension} of {name} to few lengths, such as {', '.join(map(str, chosen))}: "
-                f"`porting.data.buckets.choose_buckets(lengths, {num_buckets})` finds the best for a dataset",
-            )
-    return ()

@@ -144,7 +144,7 @@ def measure(
         return BenchReport(
             name=workload.name,
             precision=ported.options.precision,
-            engine=ported.options.engine,
+            engine=ported.options.engine or "auto",
             samples_per_step=workload.samples_per_step,
             steps_per_call=workload.steps_per_call,
             num_parameters=workload.num_parameters,

@@ -161,6 +161,8 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("E008", "optimizer-changed", "the compiled step does not fit a call", "warning"),
     ("E009", "foreign-executable", "the executables are for another machine or version"),
     ("E010", "unknown-executable", "there is no such executable"),
+    ("E011", "engine-changed", "the training goes on with another engine", "note"),
+    ("E012", "engine-not-sought", "no faster engine was looked for", "note"),
     ("E020", "unknown-target", "there is no such target"),
     ("E021", "target-failed", "loading the target failed"),
     ("E022", "incomplete-target", "the target gives no model with a batch"),

@@ -30,6 +30,7 @@ from ..engines.tuning.memory_format import lay_out
 from ..engines.tuning.parity import Trial, compare_with_replay
 from ..engines.tuning.report import TuningLimits, TuningReport
 from ..engines.tuning.tuner import tune
+from .background import BackgroundTuning
 from .explanations import explain_miss
 from .folders import temporary_folder
 from .identity import ExecutableKey
@@ -50,7 +51,8 @@ class Obtained:
     runs on. `engine` is what was asked for, `variant` what it became. `origin` is "hit" (loaded from the store),
     "compiled" (just now) or "replay". `cache` is "hit", "miss", or "off" where no store was asked. `tuning` are the
     measurements of the choice, also those of the process that made it. `seconds` are those spent here: "find" (the key
-    and the search), "compile" (tuning included), "load".
+    and the search), "compile" (tuning included), "load". `background` looks for a faster one while this one runs, if
+    that was asked for and there may be one.
     """
 
     executable: Executable
@@ -62,6 +64,7 @@ class Obtained:
     tuning: Optional[TuningReport] = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     findings: Tuple[Finding, ...] = ()
+    background: Optional[BackgroundTuning] = None
 
     @property
     def summary(self) -> str:
@@ -79,13 +82,15 @@ def obtain_executable(
     limits: Optional[TuningLimits] = None,
     model: str = "",
     report: Callable[[Finding], None] = lambda _finding: None,
+    waits: bool = True,
 ) -> Obtained:
     """Return an executable of `graph` for `request`, whose variant is chosen here.
 
     `engine` is "ready" (what the store has, else replay, at once), "auto" (what the store has, else the fastest of all,
-    by measuring) or the name of an engine. `cache_dir` is the store's folder, that of the environment unless given.
-    `make_trial` makes what candidates are run on; it is called only if there are any. `model` is the name of the model,
-    for people. `report` gets each finding when it arises.
+    by measuring) or the name of an engine. Unless it `waits`, "auto" is what the store has, or replay, at once, and
+    the measuring is left to `Obtained.background`. `cache_dir` is the store's folder, that of the environment unless
+    given. `make_trial` makes what candidates are run on; it is called only if there are any. `model` is the name of the
+    model, for people. `report` gets each finding when it arises.
 
     Raises OptionError P004 for an unknown engine, and KeyboardInterrupt; everything else ends in replay.
     """
@@ -93,7 +98,7 @@ def obtain_executable(
     # a step that computes again does so to need less memory; all others are quicker if they keep it
     (give_back_what_is_freed if recomputes(graph) else keep_freed_memory)()
     wanted = replace(request, variant=Variant(), report=report)
-    return _Search(graph, wanted, engine, cache_dir, make_trial, limits or TuningLimits(), model, report).run()
+    return _Search(graph, wanted, engine, cache_dir, make_trial, limits or TuningLimits(), model, report).run(waits)
 
 
 @dataclass
@@ -119,16 +124,40 @@ class _Search:
     because: List[Dict[str, Any]] = field(default_factory=list)
     replaces: bool = False
 
-    def run(self) -> Obtained:
+    def run(self, waits: bool) -> Obtained:
         """Go the way that the engine's name asks for."""
         reason = why_not_tuned(self.request)
+        background: Optional[BackgroundTuning] = None
         if reason or self.engine == "replay":
             if self.engine not in ("ready", "replay"):
                 self._add_finding(replay_finding(reason))
             found = None
+        elif self.engine == "ready":
+            found = self._find_ready()
+        elif self.engine == "auto" and not waits:
+            found = self._find_ready()
+            background = self._prepare_background() if found is None else None
         else:
-            found = self._find_ready() if self.engine == "ready" else self._find_or_make()
-        return found or self._describe_result(build_replay(self.graph, self.request), self.graph)
+            found = self._find_or_make()
+        if found is not None:
+            return found
+        return self._describe_result(build_replay(self.graph, self.request), self.graph, background=background)
+
+    def _prepare_background(self) -> BackgroundTuning:
+        def find() -> Optional[Obtained]:
+            # the step is the same, and so is its key; what was found out about replay is no news
+            self.findings, self.seconds = [], {}
+            return self._load_executable(self._make_key("auto"))
+
+        return BackgroundTuning(
+            self.graph,
+            self.request,
+            find=find,
+            cache_dir=self.store.folder,
+            seconds=self.limits.seconds,
+            model=self.model,
+            report=self._add_finding,
+        )
 
     @functools.cached_property
     def store(self) -> ExecutableStore:

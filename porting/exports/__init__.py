@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from .. import simulator  # noqa: F401 - defines the operators of the device, which a step's graph calls
+from ..executables.exported_step import BatchRecord, ExportedStep, load_step
+from ..executables.step_file import is_step_file
 from .export import capture, export
-from .exported_step import BatchRecord, ExportedStep, load_step
-from .step_file import is_step_file
 
 __all__ = ["BatchRecord", "ExportedStep", "capture", "export", "is_step_file", "load_step"]

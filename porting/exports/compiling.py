@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Optional, Union
 
 import torch
@@ -12,10 +13,11 @@ from ..diagnostics import ExecutableError, Finding
 from ..engines.recompute.recomputation import ComputationOrder, order_computation
 from ..engines.tuning.parity import Trial
 from ..engines.tuning.report import TuningLimits
+from ..executables.background import STEP
+from ..executables.exported_step import ExportedStep, load_step
 from ..executables.obtain import Obtained, obtain_executable
-from .exported_step import ExportedStep
 
-__all__ = ["compile_step", "require_batch", "require_settings"]
+__all__ = ["compile_in_background", "compile_step", "require_batch", "require_settings"]
 
 
 def compile_step(
@@ -48,6 +50,14 @@ def compile_step(
         model=step.model,
         report=report,
     )
+
+
+def compile_in_background(arguments: Mapping[str, Any], folder: Path) -> None:
+    """Choose the executable of the step in `folder` under the settings of the training in another process."""
+    torch.set_num_threads(arguments["num_threads"])
+    torch.set_float32_matmul_precision(arguments["matmul_precision"])
+    step = load_step(folder / STEP)
+    compile_step(step, cache_dir=arguments["cache_dir"], tuning_seconds=arguments["seconds"])
 
 
 def require_batch(step: ExportedStep, *, path: Any = None, **wanted: Optional[int]) -> None:

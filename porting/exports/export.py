@@ -15,12 +15,12 @@ from ..capture.dtypes import device_dtype
 from ..diagnostics import OptionError
 from ..engines.calls.executable import BuildRequest
 from ..engines.recompute.values_for_backward import keep_values_for_backward
+from ..executables.exported_step import BatchRecord, ExportedStep
+from ..executables.step_file import Path
 from ..options import PortOptions
 from ..structure import make_call_arguments
 from ..support.atomic_files import write_atomically
 from .dumps import dump_graph
-from .exported_step import BatchRecord, ExportedStep
-from .step_file import Path
 
 __all__ = ["MODES", "TRANSLATORS", "capture", "export"]
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from ..diagnostics import OptionError, require_extra
 from ..options import PortOptions
-from .device_calls import MAX_SHAPES, DeviceCalls
+from .device_calls import DeviceCalls
 
 __all__ = ["Accelerator"]
 
@@ -39,8 +39,8 @@ _REFUSED = {
 class Accelerator(_Accelerator):
     """accelerate's `Accelerator`: models that go through `prepare` run on the device, and stay themselves.
 
-    `port_options`, `port_device`, `modules` and `max_shapes` are those of `DeviceCalls`. Raises OptionError P002 for
-    settings that the device does in another way.
+    `port_options`, `port_device` and `modules` are those of `DeviceCalls`. Raises OptionError P002 for settings
+    that the device does in another way.
     """
 
     def __init__(
@@ -49,7 +49,6 @@ class Accelerator(_Accelerator):
         port_options: Optional[PortOptions] = None,
         port_device: str = "auto",
         modules: Sequence[str] = (),
-        max_shapes: int = MAX_SHAPES,
         **kwargs: Any,
     ) -> None:
         """Take the library's arguments, and those of the port."""
@@ -62,7 +61,6 @@ class Accelerator(_Accelerator):
         if self.num_processes != 1:
             _refuse_setting(f"accelerate has started {self.num_processes} processes", "start one: it drives one device")
         self._port_settings: Dict[str, Any] = {"options": port_options, "device": port_device, "modules": modules}
-        self._port_settings["max_shapes"] = max_shapes
         self.device_calls: List[DeviceCalls] = []
 
     def prepare_model(self, model: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import logging
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -17,15 +16,13 @@ from torch import nn
 
 from ..api import PortedModel, RunReport, to_ipu
 from ..api.host_loop import HostLoopModel
-from ..diagnostics import BatchError, DeviceError, OptionError, caller_place
+from ..diagnostics import DeviceError, OptionError
 from ..options import PortOptions
-from ..structure import flatten_tensors, outline
 
-__all__ = ["MAX_SHAPES", "DeviceCalls", "is_ported"]
+__all__ = ["DeviceCalls", "is_ported"]
 
-_logger = logging.getLogger("porting")
-
-MAX_SHAPES = 32
+# Trainers evaluate in other shapes, and end an epoch with what is left; few of their programs have more.
+_MAX_EXECUTABLES = 32
 
 _ALONE = "pass the module inside, `model.module`: one process drives one device"
 _WRAPPERS = {
@@ -40,11 +37,11 @@ class DeviceCalls:
     """Runs the modules of `model` on the device: of nested calls the outermost, as one graph.
 
     Modules without parameters stay on the host, and so do torchmetrics' metrics: they read values. `modules` names
-    those that run on the device instead, as in `named_modules()`. Loss and optimizer are the trainer's. A batch of
-    another shape, such as the last one of an epoch, is compiled for once more, up to `max_shapes` for a module.
+    those that run on the device instead, as in `named_modules()`. Loss and optimizer are the trainer's.
 
-    `options` are those of `to_ipu(model, loop="host")`, and so is `device`. OptionError P002 for a name that the model
-    does not have.
+    `options` are those of `to_ipu(model, loop="host")`, and so is `device`. A batch of another shape, such as the last
+    one of an epoch, is compiled for once more: each module has up to 32 executables, or the options' `max_executables`.
+    OptionError P002 for a name that the model does not have.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
@@ -63,15 +60,16 @@ class DeviceCalls:
         options: Optional[PortOptions] = None,
         device: str = "auto",
         modules: Sequence[str] = (),
-        max_shapes: int = MAX_SHAPES,
     ) -> None:
         """Change nothing yet; `install` or `active` does."""
         _refuse_wrappers(model)
         self.model = model
         self._chosen = _choose_modules(model, modules)
+        options = options or PortOptions()
+        if options.max_executables == 1:
+            options = options.replace(max_executables=_MAX_EXECUTABLES)
         self._port = functools.partial(to_ipu, loop="host", options=options, device=device)
-        self._max_shapes = max_shapes
-        self._ports: Dict[str, Dict[Any, Any]] = {}
+        self._ports: Dict[str, HostLoopModel] = {}
         self._is_on = False
 
     @contextmanager
@@ -101,7 +99,7 @@ class DeviceCalls:
     def destroy(self) -> None:
         """Let calls run on the host again and drop all executables."""
         self.remove()
-        for port in self._list_ports():
+        for port in self._ports.values():
             port.destroy()
         self._ports.clear()
 
@@ -110,33 +108,16 @@ class DeviceCalls:
         return [name or type(self.model).__name__ for name in self._ports]
 
     def reports(self) -> List[RunReport]:
-        """Tell what ran, one report for each module and shape of batch."""
-        return [port.report() for port in self._list_ports()]
-
-    def _list_ports(self) -> List[Any]:
-        return [port for by_shape in self._ports.values() for port in by_shape.values()]
+        """Tell what ran, one report for each module."""
+        return [port.report() for port in self._ports.values()]
 
     def _run_module(self, name: str, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
-        port = self._find_port(name, args, kwargs)
+        if name not in self._ports:
+            self._ports[name] = self._port(_ForwardOf(self._chosen[name]))
+        port = self._ports[name]
         # not by `train()`, which would reach the modules inside: some may be frozen in eval mode
         port.model.training = self._chosen[name].training
         return port(*args, **kwargs)
-
-    def _find_port(self, name: str, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
-        by_shape = self._ports.setdefault(name, {})
-        key = _make_key(args, kwargs)
-        if key not in by_shape:
-            if len(by_shape) >= self._max_shapes:
-                raise _make_shapes_error(name or type(self.model).__name__, len(by_shape))
-            if by_shape:
-                shapes = ", ".join(str(list(tensor.shape)) for tensor in flatten_tensors((args, kwargs)))
-                _logger.warning(
-                    "`%s` is compiled once more, for batches like %s; drop or pad them to save that",
-                    name or type(self.model).__name__,
-                    shapes,
-                )
-            by_shape[key] = self._port(_ForwardOf(self._chosen[name]))
-        return by_shape[key]
 
 
 class _ForwardOf(nn.Module):
@@ -249,26 +230,3 @@ def _has_forward(module: nn.Module) -> bool:
         if "forward" in vars(base):
             return base is not nn.Module and base.__name__ != "LightningModule"
     return False
-
-
-def _make_key(args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
-    """Return what one executable serves: shapes and types of tensors, and which arguments there are."""
-    shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in flatten_tensors((args, kwargs)))
-    # numbers are left out: one that changes in every call is an error of the port, which says what to do
-    given = outline((tuple(args), dict(kwargs)), lambda _tensor: "tensor")
-    kinds = [value if isinstance(value, (bool, str)) else type(value).__name__ for value in given[0]]
-    named = {k: value if isinstance(value, (bool, str)) else type(value).__name__ for k, value in given[1].items()}
-    return shapes, tuple(kinds), tuple(sorted(named.items()))
-
-
-def _make_shapes_error(name: str, num_shapes: int) -> BatchError:
-    return BatchError.of(
-        "B001",
-        message=f"`{name}` is called with a batch of a new shape, after {num_shapes} others that were compiled for",
-        place=caller_place(),
-        notes="each shape is compiled on its own, which takes minutes on an IPU",
-        help=(
-            "let the batches have few shapes: pad sequences to one length, and pass `drop_last=True` to the loader",
-            "or raise `max_shapes`, which goes to `DeviceCalls`",
-        ),
-    )

@@ -17,7 +17,7 @@ from torch import nn
 from ..api import RunReport
 from ..diagnostics import OptionError, require_extra
 from ..options import PortOptions
-from .device_calls import MAX_SHAPES, DeviceCalls
+from .device_calls import DeviceCalls
 
 __all__ = ["make_strategy"]
 
@@ -33,13 +33,11 @@ def make_strategy(
     *,
     device: str = "auto",
     modules: Sequence[str] = (),
-    max_shapes: int = MAX_SHAPES,
     package: Optional[str] = None,
 ) -> Any:
     """Return a strategy for `Trainer(strategy=...)` that runs the modules of a LightningModule on the device.
 
-    `options`, `device`, `modules` and `max_shapes` are those of `DeviceCalls`. The strategy's `reports()` tell what
-    ran.
+    `options`, `device` and `modules` are those of `DeviceCalls`. The strategy's `reports()` tell what ran.
     `package` is "lightning.pytorch" or "pytorch_lightning"; without it, the one that is imported already.
 
     Raises PortingError X001 where neither is installed, OptionError P002 where both are imported. A Trainer with a
@@ -49,7 +47,7 @@ def make_strategy(
     strategies = require_extra(
         f"{package}.strategies", extra="lightning", message=f"a strategy of Lightning needs `{package}`"
     )
-    settings: Dict[str, Any] = {"options": options, "device": device, "modules": modules, "max_shapes": max_shapes}
+    settings: Dict[str, Any] = {"options": options, "device": device, "modules": modules}
     return _define_class(strategies.SingleDeviceStrategy)(functools.partial(DeviceCalls, **settings))
 
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from ..diagnostics import BatchError, OptionError, require_extra
 from ..options import PortOptions
-from .device_calls import MAX_SHAPES, DeviceCalls
+from .device_calls import DeviceCalls
 
 __all__ = ["FixedLength", "Seq2SeqTrainer", "Trainer"]
 
@@ -58,7 +58,6 @@ class _OnDevice:
         port_options: Optional[PortOptions] = None,
         device: str = "auto",
         modules: Sequence[str] = (),
-        max_shapes: int = MAX_SHAPES,
         **kwargs: Any,
     ) -> None:
         """Take the library's arguments, and those of `DeviceCalls`.
@@ -68,7 +67,6 @@ class _OnDevice:
         super().__init__(*args, **kwargs)
         _refuse_arguments(self.args)
         self._settings: Dict[str, Any] = {"options": port_options, "device": device, "modules": modules}
-        self._settings["max_shapes"] = max_shapes
         self._calls: Any = None
 
     @property

@@ -95,12 +95,13 @@ def _make_instance_options(options: PortOptions, backend: Any, popdist: str) -> 
 def _set_engine(vendor: Any, options: PortOptions, backend: Any) -> None:
     """Choose how the simulator runs a graph; another backend takes what says nothing, or says so of its own."""
     if hasattr(vendor, "useEngine"):
-        vendor.useEngine(options.engine, tuning_seconds=options.tuning_seconds)
-    elif options.engine not in ("ready", "auto", os.environ.get("PORTING_ENGINE")):
+        waits = options.engine is not None
+        vendor.useEngine(options.engine or "auto", tuning_seconds=options.tuning_seconds, waits=waits)
+    elif options.engine not in (None, "ready", "auto", os.environ.get("PORTING_ENGINE")):
         raise OptionError.of(
             "P004",
             message=f"`engine` is {options.engine!r}, but `{_name_module(backend)}` has only its own",
-            help="leave `engine` at 'ready', or run on the simulator with `device='sim'`",
+            help="leave `engine` out, or run on the simulator with `device='sim'`",
         )
     if hasattr(vendor, "useComputationOrder"):
         vendor.useComputationOrder(options.computation_order)

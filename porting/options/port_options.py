@@ -85,9 +85,11 @@ class PortOptions:
     twice, and with several micro-batches a call it needs `output_mode="all"`.
 
     `engine` chooses how the simulator runs a graph: "ready" takes a compiled executable that is on disk already, or
-    else replays the graph at once; "auto" measures which way is the fastest, for at most `tuning_seconds` when a graph
-    is compiled for the first time, and keeps the result; or the name of an engine. The environment variable
-    PORTING_ENGINE changes the default.
+    else replays the graph at once; "auto" measures which way is the fastest, and keeps the result on disk; or the name
+    of an engine. With "auto" a call starts as with "ready". A training that has lasted for some seconds is measured by
+    a process of low priority, and goes on with what that found between two calls; `ported.compile` waits for it, up to
+    `tuning_seconds`. The default, None, is "auto" for which nothing waits, or what the environment variable
+    PORTING_ENGINE says.
 
     `stages` cuts the model into a pipeline: {"decoder": 1, "head": 0} begins a stage on IPU 1 where the module
     `decoder` is called, and another on IPU 0 where `head` is; what comes before the first is on IPU 0. The names are
@@ -142,9 +144,12 @@ class PortOptions:
         "None, or the path of a folder",
         lambda value: value is None or (isinstance(value, (str, os.PathLike)) and bool(os.fspath(value))),
     )
-    engine: str = field(
-        default_factory=lambda: os.environ.get("PORTING_ENGINE") or "ready",
-        metadata={"accepted": "'ready', 'auto', or the name of an engine", "check": _is_name},
+    engine: Optional[str] = field(
+        default_factory=lambda: os.environ.get("PORTING_ENGINE") or None,
+        metadata={
+            "accepted": "None, 'ready', 'auto', or the name of an engine",
+            "check": lambda value: value is None or _is_name(value),
+        },
     )
     tuning_seconds: float = _make_option(
         180.0,

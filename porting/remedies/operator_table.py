@@ -14,7 +14,19 @@ from porting.remedies.entries import OperatorSubstitute, Target
 __all__ = ["find_substitutes", "list_substitutes", "load_built_in", "name_target", "op"]
 
 # Modules with built-in substitutes, which say of themselves in `SUBSTITUTES` what they have.
-_BUILT_IN = ("recurrent", "triangles", "elementwise", "rearranged", "padded", "masked_rows")
+_BUILT_IN = (
+    "recurrent",
+    "triangles",
+    "elementwise",
+    "rearranged",
+    "padded",
+    "sampled",
+    "accumulated",
+    "distances",
+    "counted",
+    "quantiles",
+    "masked_rows",
+)
 
 _registered: Dict[Any, List[OperatorSubstitute]] = {}
 

@@ -8,7 +8,12 @@ from typing import Any, Callable
 
 import torch
 
-from porting.remedies import transformers_audio, transformers_layer_drop, transformers_longformer
+from porting.remedies import (
+    transformers_audio,
+    transformers_detection,
+    transformers_layer_drop,
+    transformers_longformer,
+)
 from porting.remedies.device_values import is_on_device
 from porting.remedies.entries import Edit, Patch, Remedy
 
@@ -296,6 +301,18 @@ TRANSFORMERS = (
         "I-BERT reads the range of its activations on the host, and assigns it to its buffers",
         Patch(f"{_MODELS}.ibert.quant_modules:QuantAct.forward", replacement=_observe_range),
         first="4.46",
+    ),
+    _make_remedy(
+        "finite-activations",
+        "whether all activations are finite is read on the host; what is clamped where they are not is chosen instead",
+        *transformers_detection.PATCHES,
+    ),
+    _make_remedy(
+        "finite-activations",
+        "whether activations are infinite is read on the host; what is clamped where they are is chosen instead",
+        *transformers_detection.PATCHES_4,
+        first="4.46",
+        below="5",
     ),
     _make_remedy(
         "static-experts",

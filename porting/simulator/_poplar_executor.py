@@ -113,7 +113,7 @@ class PoplarExecutor:
                 refuse_to_run(session.options)
                 bound = session.parser.bind(args, kwargs)
                 if session.compiled is None:
-                    session.compile(bound)
+                    session.compile(bound, waits=False)
                 if not session.is_attached:
                     self.attachToDevice()
             if not session.is_training:

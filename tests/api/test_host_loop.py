@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import warnings
 import weakref
 from collections import OrderedDict
@@ -487,3 +488,14 @@ def test_weights_that_are_exchanged_for_an_evaluation_by_data_reach_the_device(m
 
     assert not zeros.any()
     assert torch.equal(ported(x), eager.train()(x))
+
+
+def test_a_model_that_nobody_holds_is_gone():
+    ported = to_ipu(nn.Linear(4, 3), loop="host", device="sim")
+    ported(torch.randn(2, 4)).sum().backward()
+    gone = weakref.ref(ported)
+
+    del ported
+    gc.collect()
+
+    assert gone() is None

@@ -12,6 +12,7 @@ from porting.diagnostics import Finding
 from porting.executables.identity import ExecutableKey
 from porting.executables.machine import describe_processor, list_versions
 from porting.executables.store import ExecutableStore
+from tests.exports.conftest import parts, step_file  # noqa: F401 - fixtures
 
 
 def components(**changes: Any) -> Dict[str, Any]:

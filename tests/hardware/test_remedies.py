@@ -8,6 +8,8 @@ import torch
 pytest.importorskip("transformers")
 
 from tests.hardware.side_by_side import equal, port
+from tests.remedies.detectors import make_detector, make_images
+from tests.remedies.detectors import train_plainly as train_detector_plainly
 from tests.remedies.model_zoo import Entry, make_batch, make_model, train_plainly
 
 REMEDIED = {
@@ -40,3 +42,15 @@ def test_a_remedy_takes_part_and_the_losses_are_those_of_plain_pytorch(remedy):
 
     assert losses == equal(plain)
     assert f"`{remedy}`" in str(ported.report())
+
+
+def test_a_detector_trains_like_plain():
+    batch = make_images()
+    plain = train_detector_plainly(make_detector("Detr", ["stage4"]), batch)
+
+    model = make_detector("Detr", ["stage4"])
+    ported = port(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01))
+    losses = [float(ported(**batch)) for _step in range(3)]
+
+    assert losses == equal(plain)
+    assert "`finite-activations`" in str(ported.report())

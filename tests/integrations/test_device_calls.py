@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting import PortOptions, to_ipu
-from porting.diagnostics import BatchError, DeviceError, OptionError
+from porting.diagnostics import DeviceError, OptionError, PortingWarning
 from porting.integrations import DeviceCalls
 
 
@@ -90,32 +90,29 @@ def test_only_the_outermost_call_is_a_graph_and_losses_stay_on_the_host(model, c
     assert [record.num_calls for record in calls.reports()[0].executors] == [1, 1]
 
 
-def test_a_last_batch_that_is_smaller_is_compiled_for_and_said(model, calls, caplog):
+def test_a_last_batch_that_is_smaller_is_compiled_for_and_said(model, calls):
     batches = make_batches(6, 6, 2, 6, 6, 2)
 
     with calls.active():
         losses = train(model, batches, FORWARDS["the whole"])
 
     assert losses == train(make_net(), batches, FORWARDS["the whole"])
-    said = [record.message for record in caplog.records if "once more" in record.message]
-    assert said == ["`Net` is compiled once more, for batches like [2, 4]; drop or pad them to save that"]
+    [finding] = [finding for finding in calls.reports()[0].findings if finding.code == "B001"]
+    assert "executable 2 of 32" in finding.message
+    assert finding.notes[1] == "this call:    float32[2, 4]"
 
 
-def test_too_many_shapes_are_refused_with_the_remedy(model):
-    calls = DeviceCalls(model, device="sim", max_shapes=2)
+def test_of_too_many_shapes_the_oldest_is_dropped_with_the_remedy(model):
+    calls = DeviceCalls(model, device="sim", options=PortOptions(max_executables=2))
 
-    calls.install()
-    for x, _y in make_batches(6, 5):
-        model(x)
+    with calls.active(), pytest.warns(PortingWarning, match="`max_executables` is 2") as warned:
+        outputs = [model(x)["logits"] for x, _y in make_batches(6, 5, 4)]
 
-    with pytest.raises(BatchError, match="after 2 others") as caught:
-        model(x[:4])
-
-    calls.remove()
-
-    assert caught.value.code == "B001"
-    assert "model(x[:4])\n" in str(caught.value)
-    assert model(make_batches(3)[0][0])["logits"].shape == (3, 3)  # on the host again
+    plain = [make_net()(x)["logits"] for x, _y in make_batches(6, 5, 4)]
+    assert all(torch.equal(output, expected) for output, expected in zip(outputs, plain))
+    [warning] = warned
+    assert "pad dimension 0 of argument 0 to few lengths, such as 4, 6" in str(warning.message)
+    assert warning.filename == __file__
 
 
 def test_outside_of_the_context_calls_are_on_the_host(model, calls):

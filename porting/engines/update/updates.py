@@ -11,6 +11,7 @@ Formulae of PopTorch's back-end (g = gradient, w = weight, t = number of this up
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
@@ -164,11 +165,15 @@ def _make_slot(settings: GroupSettings, slot: str, parameter: torch.Tensor) -> t
 
 def find_optimizer_family(settings: GroupSettings) -> str:
     """Return which formulae update a group: "SGD", "ADAM", "ADAMW", "RMSPROP" or "LAMB"."""
-    name = settings.kind.name
+    return _find_family(settings.kind.name)
+
+
+@lru_cache(maxsize=None)
+def _find_family(kind: str) -> str:
     for family in _ARITHMETIC:
-        if name.startswith(family):
+        if kind.startswith(family):
             return family
-    raise ValueError(f"unknown optimizer kind {name}")
+    raise ValueError(f"unknown optimizer kind {kind}")
 
 
 def has_fused_arithmetic(settings: GroupSettings) -> bool:
@@ -185,15 +190,17 @@ def _update_group(
     is_fused: bool,
 ) -> None:
     names, weights = list(named), list(named.values())
-    ensure_slots(settings, names, named, slots)
-    # lists over all parameters: the `foreach` operators run once for all of them
-    state = {slot: [slots[name][slot] for name in names] for slot in list_slots(settings)}
+    try:
+        state = _list_state(settings, names, slots)
+    except KeyError:  # the first update of some of them
+        ensure_slots(settings, names, named, slots)
+        state = _list_state(settings, names, slots)
     if "Step" in state:
         torch._foreach_add_(state["Step"], 1.0)
-    # `float()` of single precision is the tensor itself: the arithmetic below then works in place, and nothing is left
-    # to store. Half precision is computed in single and rounded once.
-    single_weights = [weight.float() for weight in weights]
-    single_state = {slot: [tensor.float() for tensor in tensors] for slot, tensors in state.items()}
+    # Single precision is updated in place, and nothing is left to store. Half precision is computed in single and
+    # rounded once.
+    single_weights = _widen(weights)
+    single_state = {slot: _widen(tensors) for slot, tensors in state.items()}
     family = find_optimizer_family(settings)
     fused = find_fused_arithmetic(family, single_weights, gradients, single_state) if is_fused else None
     (fused or _ARITHMETIC[family])(settings, single_weights, gradients, single_state)
@@ -201,6 +208,17 @@ def _update_group(
         for target, value in zip(targets, values):
             if target is not value:
                 target.copy_(_round_at_random(value, target.dtype) if rounds_at_random else value)
+
+
+def _list_state(settings: GroupSettings, names: Sequence[str], slots: Mapping[str, Slots]) -> State:
+    """List each state tensor over all parameters: the `foreach` operators then run once for all of them."""
+    by_parameter = [slots[name] for name in names]
+    return {slot: [own[slot] for own in by_parameter] for slot in list_slots(settings)}
+
+
+def _widen(tensors: Tensors) -> Tensors:
+    """Return tensors in single precision; those that are in it are themselves."""
+    return [tensor if tensor.dtype is torch.float32 else tensor.float() for tensor in tensors]
 
 
 def _round_at_random(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -244,7 +262,7 @@ def _update_moments(s: GroupSettings, gradients: Tensors, state: State, *, is_co
     denominators: Tensors = list(torch._foreach_sqrt(state["Accl2"]))
     # The corrections are Python numbers in double precision, as torch computes them.
     corrections = _compute_bias_corrections(state, s.beta2, is_corrected)
-    torch._foreach_div_(denominators, [math.sqrt(c) for c in corrections])
+    torch._foreach_div_(denominators, [*map(math.sqrt, corrections)])
     torch._foreach_add_(denominators, s.eps)
     return denominators
 

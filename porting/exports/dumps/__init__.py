@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Mapping
 
 from ...diagnostics import ExecutableError
-from ..exported_step import ExportedStep
+from ...executables.exported_step import ExportedStep
 
 __all__ = ["FORMATS", "dump_graph", "require_format"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Iterator, Optional, Sequence
 
 from ...diagnostics import Place
-from ..exported_step import ExportedStep
+from ...executables.exported_step import ExportedStep
 from .facts import Facts, describe_step, format_tensor
 
 __all__ = ["as_dot", "as_text"]

@@ -19,7 +19,7 @@ from ...capture.subgraphs import bodies_of
 from ...engines.recompute.costs import predict_cost
 from ...engines.recompute.flop_counts import count_node_flops
 from ...engines.recompute.recomputation import ComputationOrder, order_computation
-from ..exported_step import ExportedStep
+from ...executables.exported_step import ExportedStep
 
 __all__ = ["SCHEMA", "Facts", "as_json", "describe_step", "format_tensor"]
 

@@ -17,7 +17,7 @@ from ...capture.graph_flow import is_random
 from ...diagnostics import ExecutableError, Place, require_extra
 from ...engines.recompute.value_units import statistics_written_by
 from ...engines.replay.graph_function import GraphFunction
-from ..exported_step import ExportedStep
+from ...executables.exported_step import ExportedStep
 
 __all__ = ["as_onnx"]
 

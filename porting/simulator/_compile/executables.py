@@ -117,8 +117,12 @@ def make_executable(
     groups: Mapping[str, ReplicaGroups],
     observer: Optional[StepObserver],
     model: str,
+    waits: bool,
 ) -> Tuple[Obtained, DeviceState]:
-    """Return the executable of `graph` that `options` ask for, to be measured with `inputs`, and its empty state."""
+    """Return the executable of `graph` that `options` ask for, to be measured with `inputs`, and its empty state.
+
+    Unless it `waits`, nothing is measured now.
+    """
     request = BuildRequest(plan, replica_groups=groups, observer=observer)
     # The settings of the optimizer are told by the parts of parameters, which only a state has.
     state = make_empty_state(graph, request)
@@ -141,6 +145,7 @@ def make_executable(
         limits=TuningLimits(seconds=extras.tuning_seconds),
         model=model,
         report=extras.report,
+        waits=waits and extras.waits,
     )
     # an engine may run another graph, whose state has other tensors
     return obtained, state if obtained.graph is graph else make_empty_state(obtained.graph, request)

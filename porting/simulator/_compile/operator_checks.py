@@ -26,10 +26,10 @@ _UNSUPPORTED: FrozenSet[str] = frozenset(
     "angle digamma special_digamma special_psi erfinv special_erfinv heaviside hypot lgamma special_gammaln logaddexp "
     "mvlgamma special_multigammaln nan_to_num polygamma special_polygamma sgn sinc special_sinc xlogy special_xlogy "
     "aminmax dist kthvalue mode nanmean quantile nanquantile multinomial poisson diag diag_embed diagonal histc kron "
-    "renorm repeat_interleave searchsorted trace tril as_strided cholesky linalg_cholesky linalg_cholesky_ex inverse "
-    "linalg_inv linalg_inv_ex det linalg_det slogdet linalg_slogdet linalg_eigh linalg_eigvalsh linalg_eig "
-    "linalg_eigvals linalg_qr qr linalg_solve linalg_lstsq linalg_svd linalg_svdvals svd pinverse "
-    "linalg_pinv".split()
+    "cummax cummin logcumsumexp isin pdist renorm repeat_interleave searchsorted trace tril as_strided cholesky "
+    "linalg_cholesky linalg_cholesky_ex inverse linalg_inv linalg_inv_ex det linalg_det slogdet linalg_slogdet "
+    "linalg_eigh linalg_eigvalsh linalg_eig linalg_eigvals linalg_qr qr linalg_solve linalg_lstsq linalg_svd "
+    "linalg_svdvals svd pinverse linalg_pinv".split()
 )
 
 # The same computation in operators that the device has.
@@ -50,6 +50,10 @@ _INSTEAD: Mapping[str, str] = {
     "adaptive_max_pool2d": "use `max_pool2d` with a kernel for the size of the input",
     "xlogy": "`x * torch.log(y)` where `x` is not zero",
     "dist": "`torch.norm(a - b)`",
+    "isin": "compare: `(x.unsqueeze(-1) == values).any(-1)`",
+    "logcumsumexp": "`torch.log(torch.cumsum(torch.exp(x - x.amax()), dim)) + x.amax()` where values are not far apart",
+    "pdist": "`torch.cdist(x, x)` has each distance twice",
+    "searchsorted": "`torch.bucketize(x, edges)` for one sequence; else compare, `(edges < x.unsqueeze(-1)).sum(-1)`",
 }
 # The same for calls of operators that the device has otherwise, by words of the refusal.
 _INSTEAD_OF_REFUSED: Mapping[str, str] = {
@@ -57,6 +61,10 @@ _INSTEAD_OF_REFUSED: Mapping[str, str] = {
     "idirectional": "run a second layer on `x.flip(0)` (`flip(1)` if `batch_first`), flip its output, `torch.cat` both",
     "without biases": "leave `bias=True`, and set the biases to zero without a gradient",
     "dropout = 0.0": "put an `nn.Dropout` after the layer",
+    "Matrix ": (
+        "take the Frobenius norm, or, in inference, compute it on the host by `@porting.op(..., host=True)`; for "
+        "one or two rows or columns `to_ipu` computes it"
+    ),
     'Parameter "weight"': (
         "weigh the samples: `(F.cross_entropy(x, y, reduction='none') * w[y]).sum() / w[y].sum()`, `w` as a buffer, "
         "marked with `poptorch.identity_loss(value, 'none')`"

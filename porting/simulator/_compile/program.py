@@ -82,16 +82,22 @@ def announce_compilation(bound: BoundArguments, options: Options) -> None:
 
 
 def compile_model(
-    model: nn.Module, bound: BoundArguments, options: Options, host: HostSide, check_graph: Callable[[StepGraph], None]
+    model: nn.Module,
+    bound: BoundArguments,
+    options: Options,
+    host: HostSide,
+    check_graph: Callable[[StepGraph], None],
+    *,
+    waits: bool,
 ) -> CompiledModel:
     """Trace `model` and build its executable, one process after the other, and write the files that options ask for.
 
-    `check_graph` may refuse what was traced. Raises `poptorch.Error` for everything that a device would refuse;
-    exceptions of `forward` come through as they are.
+    Unless it `waits`, no engine is measured. `check_graph` may refuse what was traced. Raises
+    `poptorch.Error` for everything that a device would refuse; exceptions of `forward` come through as they are.
     """
     # A tensor made in inference mode could not be written to by a later call outside of it.
     with torch.inference_mode(False), lock_compilation(model, options):
-        compiled = _trace_and_build(model, bound, options, host)
+        compiled = _trace_and_build(model, bound, options, host, waits=waits)
         trace_graph(compiled.graph)
         # before anything is written about a graph that is refused
         check_graph(compiled.graph)
@@ -103,7 +109,9 @@ def compile_model(
     return compiled
 
 
-def _trace_and_build(model: nn.Module, bound: BoundArguments, options: Options, host: HostSide) -> CompiledModel:
+def _trace_and_build(
+    model: nn.Module, bound: BoundArguments, options: Options, host: HostSide, *, waits: bool
+) -> CompiledModel:
     """Trace `model` on its first micro-batch and build the executable; one model at a time, whatever the thread."""
     extras = read_extras(options)
     bar = extras.progress_bar
@@ -145,6 +153,7 @@ def _trace_and_build(model: nn.Module, bound: BoundArguments, options: Options, 
             groups=groups,
             observer=None if anchors is None else anchors.observer,
             model=getattr(model, "_porting_model_name", type(model).__name__),
+            waits=waits,
         )
         if exchange is not None:
             exchange.watch(state.parameters)

@@ -22,6 +22,7 @@ from .._compile.executables import HostSide
 from .._compile.program import CompiledModel, announce_compilation, compile_model
 from .._logging import cpp_log, logger
 from .._optimizer.device_optimizer import DeviceOptimizer, name_parameters
+from .._options.simulator_options import read_extras
 from .._weights.host_weights import (
     download_weights,
     fetch_other_owners,
@@ -37,6 +38,7 @@ from ..enums import ConnectionType
 from ..errors import createPoptorchError, native_error
 from ..options import Options
 from .device_target import Claim, claim_device, is_offline
+from .engine_change import EngineChange
 from .perf_counters import CallTimes, count_cycles
 from .random_stream import RandomStream
 
@@ -68,6 +70,8 @@ class DeviceSession:
         self.host_weights_version = 0
         self.call_times: Optional[CallTimes] = None
         self.anchor_memory: Dict[str, torch.Tensor] = {}
+        self.waits_for_engine = True
+        self._engine_change: Optional[EngineChange] = None
         self._claim: Optional[Claim] = None
         self._logs_cycles = bool(options._Popart.options.get("instrumentWithHardwareCycleCounter"))
         self._warned_not_contiguous = False
@@ -91,20 +95,34 @@ class DeviceSession:
 
     # -- compiling -----------------------------------------------------------------------------------------------------
 
-    def compile(self, bound: BoundArguments, *, check_graph: Callable[[StepGraph], None] = lambda _graph: None) -> None:
-        """Compile for `bound`, and attach unless the device is offline; if `check_graph` refuses, nothing changes."""
+    def compile(
+        self,
+        bound: BoundArguments,
+        *,
+        check_graph: Callable[[StepGraph], None] = lambda _graph: None,
+        waits: Optional[bool] = None,
+    ) -> None:
+        """Compile for `bound`, and attach unless the device is offline; if `check_graph` refuses, nothing changes.
+
+        Unless it `waits`, by default as the session does, engines are measured while the training goes on.
+        """
         options = self.options
         announce_compilation(bound, options)
         self.wrap_user_model()
         if self.is_training:
             self.optimizer.require_own(name_parameters(self.user_model))
-        compiled = compile_model(self.model, bound, options, self._describe_host(), check_graph)
+        waits = self.waits_for_engine if waits is None else waits
+        compiled = compile_model(self.model, bound, options, self._describe_host(), check_graph, waits=waits)
         # not before: while the compilation could fail, the executable of before was still needed
         self.destroy()
         self.wrap_user_model()  # lazy parameters have a value now
         if options.connection_type == ConnectionType.Always:
             self._claim = claim_device(options, compiled.num_ipus)
         self.compiled, self.signature = compiled, CompiledSignature(bound)
+        if self.is_training and compiled.obtained.background is not None:
+            report = read_extras(options).report
+            background = compiled.obtained.background
+            self._engine_change = EngineChange(compiled, background, adopt=self.optimizer.move_to, report=report)
         self.random.is_behind = False
         if not is_offline(options):
             self._take_device()
@@ -140,9 +158,9 @@ class DeviceSession:
             self.optimizer.destroy()
             if find_owner(self.user_model) is self.owner:
                 unwrap_model(self.user_model)
-        self.compiled = None
-        self.signature = None
-        self.call_times = None
+        if self._engine_change is not None:
+            self._engine_change.stop()
+        self.compiled = self.signature = self.call_times = self._engine_change = None
         self._release_device()
 
     # -- the device ----------------------------------------------------------------------------------------------------
@@ -207,6 +225,8 @@ class DeviceSession:
         """Run one call, nest the outputs as `forward` did; `poptorch.Error` for arguments unlike the compiled ones."""
         compiled, entered = self.require_compiled(), perf_counter()
         hosts, inputs = self.prepare(bound)
+        if self._engine_change is not None:
+            self._follow_engine(self._engine_change, inputs)
         if trouble.injections:
             trouble.strike(trouble.Moment.CALL, training=self.is_training, subject=self)
         anchors = compiled.anchors
@@ -224,6 +244,12 @@ class DeviceSession:
         if self._logs_cycles:
             cpp_log("info", f"Total number of IPU cycles: {count_cycles(self.call_times, self.options)}")
         return outputs
+
+    def _follow_engine(self, change: EngineChange, inputs: Sequence[torch.Tensor]) -> None:
+        times = self.call_times
+        change.look(inputs, None if times is None else times[2] - times[1])
+        if change.is_over:
+            self._engine_change = None
 
     def prepare(self, bound: BoundArguments) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
         """Return the tensors of `bound`, on the host and as the device gets them; the optimizer is up to date then."""

@@ -82,6 +82,7 @@ class Extras:
 
     engine: str
     tuning_seconds: float = 180.0
+    waits: bool = True
     autocast: Optional[torch.dtype] = None
     computation_order: str = "none"
     listener: Optional[Callable[[Finding], None]] = None
@@ -101,12 +102,13 @@ class SimulatorOptions(OptionsDict):
         self._extras = Extras(engine=os.environ.get("PORTING_ENGINE") or "ready")
         super().__init__(**default_values)
 
-    def useEngine(self: _Self, name: str, tuning_seconds: Optional[float] = None) -> _Self:
+    def useEngine(self: _Self, name: str, tuning_seconds: Optional[float] = None, waits: bool = True) -> _Self:
         """Choose how the simulator runs a compiled step: ``"ready"``, ``"auto"`` or the name of an engine.
 
         ``"ready"``, the default unless the environment variable PORTING_ENGINE says otherwise, takes a compiled
         executable that is on disk already, or else replays the step. ``"auto"`` measures at the first compilation which
-        engine is the fastest, for at most ``tuning_seconds``. Raises OptionError P004 for a name that no engine has.
+        engine is the fastest, for at most ``tuning_seconds``; in a call, or unless it ``waits``, that is done beside
+        the training. Raises OptionError P004 for a name that no engine has.
         """
         require_type(name, str, "a str for useEngine")
         require_engine(name)
@@ -114,7 +116,7 @@ class SimulatorOptions(OptionsDict):
             is_number = isinstance(tuning_seconds, (int, float)) and not isinstance(tuning_seconds, bool)
             require(is_number and tuning_seconds > 0, "tuning_seconds must be a number above 0")
             self._extras = replace(self._extras, tuning_seconds=float(tuning_seconds))
-        self._extras = replace(self._extras, engine=name)
+        self._extras = replace(self._extras, engine=name, waits=waits)
         return self
 
     def useAutocast(self: _Self, dtype: Optional[torch.dtype] = torch.bfloat16) -> _Self:

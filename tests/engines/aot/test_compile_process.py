@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from porting.engines.aot.compile_process import compile_in_child, measure_group_memory
+from porting.engines.aot.compile_process import compile_in_child
 from porting.engines.compiled.compile_settings import CompileFailure, CompileLimits, CompileSettings
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="process groups are those of POSIX")
@@ -91,7 +91,7 @@ def test_inductors_caches_and_temporary_files_are_private(compiler, tmp_path):
     compiler("import os; (folder / 'places').write_text(os.environ['TORCHINDUCTOR_CACHE_DIR'] + os.environ['TMPDIR'])")
 
     places = (tmp_path / "made" / "step" / "places").read_text()
-    assert places.count(str(tmp_path / "made" / ".compiling-")) == 2
+    assert places.count(str(tmp_path / "made" / ".porting-")) == 2
 
 
 def test_the_compiler_gets_no_input(compiler, tmp_path):
@@ -179,10 +179,6 @@ def test_a_compiler_that_takes_too_much_memory_is_ended(compiler, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the memory of others is known on Linux")
-def test_the_memory_of_a_group_is_that_of_its_processes():
-    assert measure_group_memory(os.getpgrp()) > 10 << 20
-
-
 # -- interruptions
 
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from porting.diagnostics import ExecutableError
+from porting.executables.step_file import read_step_file, write_step_file
 from porting.exports import is_step_file, load_step
-from porting.exports.step_file import read_step_file, write_step_file
 
 HEAD = 12 + 4 + 32 + 8
 

@@ -1,4 +1,4 @@
-"""The process that compiles: it reads a job, does it, writes the outcome, and dies with the process that made it."""
+"""The other side of a `BoundProcess`: it does its job, says how that went, and dies with the one that started it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import signal
 import threading
 import traceback
 import warnings
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Dict
 
-from ..compiled.compile_settings import CompileSettings
-from .compile_process import RESULT
+from .bound_process import JOB, RESULT
 
 __all__ = ["main"]
 
@@ -30,9 +30,11 @@ def main(work_folder: str) -> int:
     _die_with_parent(work)
     warnings.simplefilter("ignore")
     try:
-        job = json.loads((work / "job.json").read_text(encoding="utf-8"))
-        settings = CompileSettings(**job["settings"])
-        import_module(job["compiler"]).compile_here(Path(job["program"]), work / "out", settings=settings)
+        job = json.loads((work / JOB).read_text(encoding="utf-8"))
+        if job["is_idle"]:
+            _give_way()
+        module, _, name = job["function"].partition(":")
+        getattr(import_module(module), name)(job["arguments"], work)
         outcome: Dict[str, str] = {}
     except Exception as error:
         traceback.print_exc()
@@ -42,8 +44,16 @@ def main(work_folder: str) -> int:
     return 1 if "error" in outcome else 0
 
 
+def _give_way() -> None:
+    """Let this process and those that it starts run on what the others leave of the processors."""
+    with suppress(OSError):
+        os.nice(19)
+    with suppress(AttributeError, OSError):  # Linux only
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
 def _die_with_parent(work: Path) -> None:
-    """Watch the pipe that is the standard input; its end is the parent's. The C++ compiler gets no input."""
+    """Watch the pipe that is the standard input; its end is the parent's. What this process starts gets no input."""
     # The pipe moves to another descriptor, out of the reach of what this process starts.
     lifeline = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -57,7 +67,7 @@ def _die_with_parent(work: Path) -> None:
         while os.getppid() == parent and not select.select([lifeline], [], [], _LOOK_SECONDS)[0]:
             pass
         shutil.rmtree(work, ignore_errors=True)
-        # The C++ compiler too, and this very process: nothing after this line runs.
+        # What it has started too, and this very process: nothing after this line runs.
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()

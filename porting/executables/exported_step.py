@@ -11,7 +11,6 @@ from typing import Any, Dict, Mapping, Tuple
 
 import torch
 
-from .. import simulator  # noqa: F401 - defines the operators of the device, which a step's graph calls
 from ..capture import StepGraph
 from ..capture.graph_data import STEP_FUNCTIONS, Functions, graph_from_data, graph_to_data
 from ..capture.plain_values import value_from_data, value_to_data

@@ -1,0 +1,115 @@
+"""`EngineChange`: a training goes on with a faster executable between two calls, and back if it is none."""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+from typing import Callable, Deque, Optional, Sequence
+
+import torch
+
+from ...diagnostics import Finding
+from ...engines.calls.device_state import DeviceState
+from ...engines.compiled.findings import failure_reason
+from ...executables.background import BackgroundTuning
+from ...executables.obtain import Obtained
+from .._compile.program import CompiledModel
+
+__all__ = ["EngineChange"]
+
+# So many calls before and behind a change are compared, a few behind it being warm-up.
+_NUM_COMPARED = 25
+_NUM_WARM_UP = 5
+# A change that was measured to gain goes back only if it clearly loses here.
+_LOSS = 1.1
+
+
+class EngineChange:
+    """Waits for a faster executable of `compiled`, exchanges it, and watches whether it is faster in this training.
+
+    `adopt` tells the session's other parts that the state on the device has moved to other tensors.
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledModel,
+        tuning: BackgroundTuning[Obtained],
+        *,
+        adopt: Callable[[DeviceState], None],
+        report: Callable[[Finding], None],
+    ) -> None:
+        """Begin with the executable of `compiled`."""
+        self.is_over = False
+        self._compiled = compiled
+        self._tuning = tuning
+        self._adopt = adopt
+        self._report = report
+        self._seconds: Deque[float] = deque(maxlen=_NUM_COMPARED)
+        self._num_calls = self._num_calls_before = 0
+        # the executable of before and the seconds of its calls, while they are compared
+        self._before: Optional[Obtained] = None
+        self._seconds_before = 0.0
+
+    def look(self, inputs: Sequence[torch.Tensor], last_seconds: Optional[float]) -> None:
+        """Between two calls: take what was found, or go back; `last_seconds` are those of the last call's run."""
+        if last_seconds is not None:
+            self._num_calls += 1
+            self._seconds.append(last_seconds)
+        if self._before is not None:
+            self._judge(self._before)
+            return
+        found = self._tuning.look(self._compiled.state, inputs)
+        if found is not None:
+            self._take_over(found)
+        elif self._tuning.is_over:
+            self.is_over = True
+
+    def stop(self) -> None:
+        """Look for nothing any more."""
+        self.is_over = True
+        self._tuning.stop()
+
+    def _take_over(self, found: Obtained) -> None:
+        before = self._compiled.obtained
+        self.is_over = found.variant == before.variant
+        if self.is_over:
+            self._say(f"from call {self._num_calls + 1} on: nothing was found that is faster")
+            return
+        try:
+            self._exchange(found)
+        except Exception as error:
+            # too little memory for another layout of the weights, for instance
+            self.is_over = True
+            self._say(f"the executable `{found.variant.label}` cannot take over: {failure_reason(error)}")
+            return
+        self._before, self._seconds_before = before, median(self._seconds) if self._seconds else 0.0
+        self._seconds.clear()
+        self._num_calls_before = self._num_calls
+        self._say(f"from call {self._num_calls + 1} on the step runs as {found.summary}")
+
+    def _judge(self, before: Obtained) -> None:
+        """Keep the new executable unless it is slower than the old one was, by the clock of this training."""
+        if self._num_calls - self._num_calls_before == _NUM_WARM_UP:
+            self._seconds.clear()
+        if self._num_calls - self._num_calls_before < _NUM_WARM_UP + _NUM_COMPARED:
+            return
+        self.is_over = True
+        seconds = median(self._seconds)
+        if seconds > _LOSS * self._seconds_before > 0.0:
+            slower = seconds / self._seconds_before
+            label = self._compiled.obtained.variant.label
+            self._exchange(before)
+            self._say(f"from call {self._num_calls + 1} on as before: `{label}` took {slower:.2f} times as long")
+        self._before = None
+
+    def _exchange(self, obtained: Obtained) -> None:
+        """Let `obtained` run the next call, with weights, optimizer's state and random stream as they are."""
+        compiled = self._compiled
+        state = compiled.state
+        if obtained.graph is not compiled.obtained.graph:
+            state = state.copy_for(obtained.graph)
+        compiled.obtained, compiled.state = obtained, state
+        self._adopt(state)
+
+    def _say(self, message: str) -> None:
+        self._report(Finding("E011", message=message))

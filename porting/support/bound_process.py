@@ -1,0 +1,188 @@
+"""`BoundProcess`: a process with one job, which may hang, crash, or take all memory without harm to this one.
+
+It works in a folder of its own, temporary files included, so that nothing is shared with other processes and nothing
+stays behind. It leads a process group, which is killed as a whole; it watches a pipe, and if this process dies, however
+that happens, it clears its folder away and kills the group.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional
+
+__all__ = ["JOB", "LOG", "RESULT", "BoundProcess", "find_free_memory", "measure_group_memory"]
+
+JOB = "job.json"
+"""What the process is to do, in its folder."""
+
+RESULT = "result.json"
+"""What it says of its outcome."""
+
+LOG = "log.txt"
+"""Everything that it and what it starts write."""
+
+_POLL_SECONDS = 0.05
+# A process in an uninterruptible wait of the kernel does not die at once, even by SIGKILL.
+_KILL_SECONDS = 10.0
+
+# A string instead of `-m`: what the parent has added to its `sys.path` does not travel. The paths go to the end, so
+# that they hide nothing that the child finds by itself.
+_START = (
+    "import sys; sys.path.extend({paths!r}); from porting.support.bound_worker import main; sys.exit(main({folder!r}))"
+)
+
+
+class BoundProcess:
+    """Runs `function`, named "module:function", on `arguments` (plain values) and the folder of the process.
+
+    The folder is made in `parent`, or among the temporary files, and goes with `end`. `environment` adds variables.
+    With `is_idle` it runs on what other processes leave of the processors.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        arguments: Mapping[str, Any],
+        *,
+        parent: Optional[str] = None,
+        environment: Optional[Mapping[str, str]] = None,
+        is_idle: bool = False,
+    ) -> None:
+        """Make the folder; OSError if that cannot be. Nothing runs before `start`."""
+        if not sys.executable:
+            raise OSError("this program does not know which Python runs it")
+        self.folder = Path(tempfile.mkdtemp(prefix=".porting-", dir=parent))
+        self._job = {"function": function, "arguments": dict(arguments), "is_idle": is_idle}
+        self._environment = dict(environment or {})
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._owner = os.getpid()
+
+    def start(self) -> None:
+        """Start the process; OSError where there is no room for its files or no further process."""
+        (self.folder / "tmp").mkdir()
+        (self.folder / JOB).write_text(json.dumps(self._job), encoding="utf-8")
+        torch = importlib.util.find_spec("torch")
+        paths = [str(Path(__file__).resolve().parents[2])]
+        if torch is not None and torch.origin:
+            paths.append(str(Path(torch.origin).parents[1]))
+        # what would fill the log must not come from outside
+        left_out = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_DEBUG", "PYTHONSTARTUP")
+        kept = {name: value for name, value in os.environ.items() if name not in left_out}
+        # with its temporary files in its folder even a killed compiler leaves nothing behind
+        own = {"TMPDIR": str(self.folder / "tmp"), "PYTHONWARNINGS": "ignore"}
+        with open(self.folder / LOG, "wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START.format(paths=paths, folder=str(self.folder))],
+                # nobody writes to this pipe: its end tells the child that this process is gone
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env={**kept, **own, **self._environment},
+                # the leader of a group of its own, so that one signal reaches what it starts as well
+                start_new_session=True,
+            )
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, and tell whether it has ended."""
+        assert self._process is not None
+        try:
+            self._process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def has_ended(self) -> bool:
+        """Tell whether it has ended, without waiting."""
+        return self._process is not None and self._process.poll() is not None
+
+    def measure_memory(self) -> int:
+        """Return the bytes that it and what it has started have in memory; 0 where the system does not say."""
+        return 0 if self._process is None else measure_group_memory(self._process.pid)
+
+    def kill(self) -> Optional[int]:
+        """Kill what runs, wait until it is gone, and return the exit status; the folder stays."""
+        process = self._process
+        # a fork of this process, such as a worker of a loader, has inherited the object and not the process
+        if process is None or self._owner != os.getpid():
+            return None
+        try:
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
+        except (ProcessLookupError, PermissionError):
+            pass  # all of them have ended
+        # Closed only now: an earlier end of the pipe would make the child clear its folder away.
+        if process.stdin is not None:
+            process.stdin.close()
+        return process.wait(timeout=_KILL_SECONDS)
+
+    def end(self) -> None:
+        """Kill what runs and clear the folder away."""
+        if self._owner != os.getpid():
+            return
+        self.kill()
+        for _attempt in range(20):
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if not self.folder.exists():
+                break
+            time.sleep(_POLL_SECONDS)  # a process that is dying may still have made a file
+
+    def read_error(self) -> Optional[str]:
+        """Return what went wrong in words, empty if nothing did; None if the process ended without a result."""
+        try:
+            result: Dict[str, Any] = json.loads((self.folder / RESULT).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return str(result.get("error", ""))
+
+    def read_end_of_log(self) -> str:
+        """Return the last 20,000 bytes of what it has written."""
+        try:
+            text = (self.folder / LOG).read_bytes()[-20000:].decode(errors="replace")
+        except OSError:
+            return ""
+        return text.replace(f"{self.folder}/", "")
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def measure_group_memory(group: int) -> int:
+    """Return the bytes that the processes of a group have in memory; 0 where the system does not say.
+
+    >>> measure_group_memory(-1)
+    0
+    """
+    total = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # the name of a program, in brackets, may contain anything
+            # The fields are those of proc(5), counted after the name: 2 is the group, 21 the pages in memory.
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+            if int(fields[2]) == group:
+                total += int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, IndexError, ValueError):
+            continue  # it has ended meanwhile
+    return total
+
+
+def find_free_memory() -> float:
+    """Return the bytes that new programs can have; infinity where the system does not say."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        text = ""
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return int(match[1]) * 1024 if match else float("inf")

@@ -1,0 +1,127 @@
+"""A process with one job: it does it, says what went wrong, and never outlives the one that started it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from porting.support.bound_process import BoundProcess, find_free_memory, measure_group_memory
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="process groups are those of POSIX")
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Give a function that starts a process with the given body, and ends it."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    processes = []
+
+    def start_process(body, **arguments):
+        (tmp_path / "bound_job.py").write_text(f"import os, time\ndef do(arguments, folder):\n    {body}\n")
+        process = BoundProcess("bound_job:do", {"number": 7}, parent=str(tmp_path), **arguments)
+        processes.append(process)
+        process.start()
+        return process
+
+    yield start_process
+    for process in processes:
+        process.end()
+
+
+def test_it_does_its_job_in_its_folder(start):
+    process = start("(folder / 'made').write_text(str(arguments['number']))")
+
+    assert process.wait(30)
+    assert process.has_ended()
+    assert process.read_error() == ""
+    assert (process.folder / "made").read_text() == "7"
+
+
+def test_its_end_takes_the_folder_away(start):
+    process = start("time.sleep(600)")
+
+    assert not process.wait(0.01)
+    process.end()
+
+    assert process.has_ended()
+    assert not process.folder.exists()
+
+
+def test_an_exception_is_told_and_logged(start):
+    process = start("raise ValueError('odd')")
+
+    assert process.wait(30)
+    assert process.read_error() == "ValueError: odd"
+    assert "Traceback" in process.read_end_of_log()
+
+
+def test_a_process_that_dies_tells_nothing(start):
+    process = start("os.abort()")
+
+    assert process.wait(30)
+    assert process.read_error() is None
+
+
+def test_variables_and_a_low_priority_are_its_own(start):
+    body = "(folder / 'made').write_text(f'{os.nice(0)} {os.environ[\"COLOUR\"]}')"
+
+    process = start(body, environment={"COLOUR": "blue"}, is_idle=True)
+
+    assert process.wait(30)
+    assert (process.folder / "made").read_text() == "19 blue"
+
+
+def test_a_fork_that_ends_leaves_it_alone(start):
+    process = start("time.sleep(600)")
+
+    child = os.fork()
+    if child == 0:
+        process.end()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    assert process.folder.exists()
+    assert not process.has_ended()
+
+
+def test_it_dies_with_the_process_that_started_it(tmp_path):
+    (tmp_path / "bound_job.py").write_text("import time\ndef do(arguments, folder):\n    time.sleep(600)\n")
+    program = (
+        "import sys, time; from porting.support.bound_process import BoundProcess\n"
+        f"process = BoundProcess('bound_job:do', {{}}, parent={str(tmp_path)!r})\n"
+        "process.start()\nprint(process._process.pid, flush=True)\ntime.sleep(600)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    ) as parent:
+        started = int(parent.stdout.readline())
+        time.sleep(0.5)
+        parent.send_signal(signal.SIGKILL)
+
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and (is_alive(started) or list(tmp_path.glob(".porting-*"))):
+        time.sleep(0.05)
+    assert not is_alive(started)
+    assert not list(tmp_path.glob(".porting-*"))
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_there_is_some_free_memory():
+    assert find_free_memory() > 1 << 20
+
+
+def test_the_memory_of_a_group_is_that_of_its_processes():
+    assert measure_group_memory(os.getpgrp()) > 10 << 20
