@@ -203,7 +203,7 @@ class _Pair:
             call.random_state = self._read_random_state()
         if self._num_differentiated != _Call.num_differentiated:
             self._num_differentiated = _Call.num_differentiated
-            self.forward.send_weights()
+            self.forward.send_weights(is_for_call=True)
         if self._has_statistics:
             call.buffers = {name: buffer.clone() for name, buffer in self._port.model.named_buffers()}
         call.returned = self.forward.run(call.args, call.kwargs)

@@ -348,14 +348,17 @@ class Runner:
         self.record.bytes_to_host += self._weight_bytes
         self._host_writes.notice()
 
-    def send_weights(self) -> None:
-        """Send the host's weights to the executor that holds the device; the others get them on their turn."""
+    def send_weights(self, *, is_for_call: bool = False) -> None:
+        """Send the host's weights to the executor that holds the device; the others get them on their turn.
+
+        For a call that follows at once, which need not send them again, `is_for_call` is true.
+        """
         for runner in (self, *self._list_sharing()):
             if runner.is_attached:
                 runner.executor.copyWeightsToDevice()
                 runner.record.bytes_to_device += runner._weight_bytes
-                # it need not be sent by the next call
-                runner._host_writes.notice()
+                if is_for_call:
+                    runner._host_writes.notice()
 
     def _unwrap_model(self) -> None:
         """Give the model and its tensors the classes back that they had before a training executor took them over.
