@@ -251,21 +251,13 @@ class Runner:
         if not self._has_run:
             self._has_run, self._result_bytes = True, _count_bytes(flatten_tensors(result))
         record = self.record
-        record.num_calls += 1
-        record.num_samples += record.samples_per_call or 0
-        record.call_seconds += seconds
-        record.bytes_to_device += self._batch_bytes
-        record.bytes_to_host += self._result_bytes
-        if self._session is not None:
-            entered, started, ended, left = self._session.call_times
-            record.host_to_device_seconds = (record.host_to_device_seconds or 0.0) + started - entered
-            record.run_seconds = (record.run_seconds or 0.0) + ended - started
-            record.device_to_host_seconds = (record.device_to_host_seconds or 0.0) + left - ended
+        times = None if self._session is None else self._session.call_times
+        record.note_call(seconds, sent=self._batch_bytes, returned=self._result_bytes, times=times)
         if self._has_let_go:
             # looking at the host's tensors would not fetch what it has trained
             executor.copyWeightsToHostIfNeeded()
         if not self.trains:
-            note_outputs(result, self.record, self._findings)
+            note_outputs(result, record, self._findings)
         self._host_writes.notice()
         if self._findings.are_deferred:
             # the executor has changed its engine, or found out why it does not

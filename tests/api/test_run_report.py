@@ -178,7 +178,7 @@ def test_the_report_has_the_measurements_that_the_engine_was_chosen_by(
 ):
     options = PortOptions(engine="auto", cache_dir=tmp_path, tuning_seconds=20.0)
     ported = to_ipu(make_model(), nn.CrossEntropyLoss(), options=options)
-    ported(*batches[0])
+    ported.compile(*batches[0])
 
     record = json.loads(json.dumps(ported.report().to_dict()))["executors"][0]
 

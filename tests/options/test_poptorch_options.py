@@ -71,11 +71,12 @@ def test_a_seed_leaves_the_global_generator_alone(poptorch):
 
 def test_the_simulator_is_told_the_engine():
     chosen = []
-    vendor = SimpleNamespace(useEngine=lambda name, tuning_seconds: chosen.append((name, tuning_seconds)))
+    vendor = SimpleNamespace(useEngine=lambda *args, **kwargs: chosen.append((*args, *kwargs.values())))
 
     to_poptorch(PortOptions(engine="reference", tuning_seconds=9.0), _backend(vendor), training=False)
+    to_poptorch(PortOptions(engine=None), _backend(vendor), training=False)
 
-    assert chosen == [("reference", 9.0)]
+    assert chosen == [("reference", 9.0, True), ("auto", 180.0, False)]
 
 
 def test_an_engine_that_the_environment_names_is_no_fault_of_a_backend_that_has_only_its_own(monkeypatch):

@@ -14,6 +14,7 @@ from ...engines.compiled.findings import failure_reason
 from ...executables.background import BackgroundTuning
 from ...executables.obtain import Obtained
 from .._compile.program import CompiledModel
+from .perf_counters import CallTimes
 
 __all__ = ["EngineChange"]
 
@@ -39,7 +40,7 @@ class EngineChange:
         report: Callable[[Finding], None],
     ) -> None:
         """Begin with the executable of `compiled`."""
-        self.is_over = False
+        self._is_over = False
         self._compiled = compiled
         self._tuning = tuning
         self._adopt = adopt
@@ -50,36 +51,38 @@ class EngineChange:
         self._before: Optional[Obtained] = None
         self._seconds_before = 0.0
 
-    def look(self, inputs: Sequence[torch.Tensor], last_seconds: Optional[float]) -> None:
-        """Between two calls: take what was found, or go back; `last_seconds` are those of the last call's run."""
-        if last_seconds is not None:
+    def look(self, inputs: Sequence[torch.Tensor], last_call: Optional[CallTimes]) -> bool:
+        """Between two calls: take what was found, or go back; tell whether to look again before the next call."""
+        if last_call is not None:
+            _entered, started, ended, _left = last_call
             self._num_calls += 1
-            self._seconds.append(last_seconds)
+            self._seconds.append(ended - started)
         if self._before is not None:
             self._judge(self._before)
-            return
-        found = self._tuning.look(self._compiled.state, inputs)
-        if found is not None:
-            self._take_over(found)
-        elif self._tuning.is_over:
-            self.is_over = True
+        else:
+            found = self._tuning.look(self._compiled.state, inputs)
+            if found is not None:
+                self._take_over(found)
+            elif self._tuning.is_over:
+                self._is_over = True
+        return not self._is_over
 
     def stop(self) -> None:
         """Look for nothing any more."""
-        self.is_over = True
+        self._is_over = True
         self._tuning.stop()
 
     def _take_over(self, found: Obtained) -> None:
         before = self._compiled.obtained
-        self.is_over = found.variant == before.variant
-        if self.is_over:
+        self._is_over = found.variant == before.variant
+        if self._is_over:
             self._say(f"from call {self._num_calls + 1} on: nothing was found that is faster")
             return
         try:
             self._exchange(found)
         except Exception as error:
             # too little memory for another layout of the weights, for instance
-            self.is_over = True
+            self._is_over = True
             self._say(f"the executable `{found.variant.label}` cannot take over: {failure_reason(error)}")
             return
         self._before, self._seconds_before = before, median(self._seconds) if self._seconds else 0.0
@@ -93,7 +96,7 @@ class EngineChange:
             self._seconds.clear()
         if self._num_calls - self._num_calls_before < _NUM_WARM_UP + _NUM_COMPARED:
             return
-        self.is_over = True
+        self._is_over = True
         seconds = median(self._seconds)
         if seconds > _LOSS * self._seconds_before > 0.0:
             slower = seconds / self._seconds_before

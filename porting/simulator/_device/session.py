@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from time import perf_counter
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -18,7 +18,6 @@ from ...host_tensors import host_tensors
 from ...structure import rebuild
 from .. import trouble
 from .._args_parser import ArgsParser, BoundArguments, CompiledSignature
-from .._compile.executables import HostSide
 from .._compile.program import CompiledModel, announce_compilation, compile_model
 from .._logging import cpp_log, logger
 from .._optimizer.device_optimizer import DeviceOptimizer, name_parameters
@@ -27,7 +26,6 @@ from .._weights.host_weights import (
     download_weights,
     fetch_other_owners,
     find_owner,
-    read_plain_views,
     unwrap_model,
     upload_weights,
     wrap_model,
@@ -39,6 +37,7 @@ from ..errors import createPoptorchError, native_error
 from ..options import Options
 from .device_target import Claim, claim_device, is_offline
 from .engine_change import EngineChange
+from .host_side import describe_host
 from .perf_counters import CallTimes, count_cycles
 from .random_stream import RandomStream
 
@@ -112,7 +111,8 @@ class DeviceSession:
         if self.is_training:
             self.optimizer.require_own(name_parameters(self.user_model))
         waits = self.waits_for_engine if waits is None else waits
-        compiled = compile_model(self.model, bound, options, self._describe_host(), check_graph, waits=waits)
+        host = describe_host(self.user_model, self.owner, self.optimizer, self.per_replica)
+        compiled = compile_model(self.model, bound, options, host, check_graph, waits=waits)
         # not before: while the compilation could fail, the executable of before was still needed
         self.destroy()
         self.wrap_user_model()  # lazy parameters have a value now
@@ -131,23 +131,6 @@ class DeviceSession:
         """Let the host's tensors fetch what the device has trained when somebody looks at them; only in training."""
         if self.owner is not None:
             wrap_model(self.user_model, self.owner)
-
-    def _describe_host(self) -> HostSide:
-        def read_weights() -> Mapping[str, torch.Tensor]:
-            fetch_other_owners(self.user_model, self.owner)  # only if somebody asks for the weights
-            return read_plain_views(self.user_model)
-
-        def list_groups(state: DeviceState) -> Any:
-            return self.optimizer.list_groups(state, name_parameters(self.user_model))
-
-        return HostSide(
-            is_training=self.is_training,
-            optimizer_type=self.optimizer.settings.get("optimizer_type"),
-            optimizer_groups=list_groups if self.is_training else lambda _state: ((), ()),
-            optimizer_names=lambda: self.optimizer.list_names(self.user_model),
-            weights=read_weights,
-            per_replica=self.per_replica,
-        )
 
     def destroy(self) -> None:
         """Drop the executable; in training, fetch what it trained and give the model its own classes back."""
@@ -225,8 +208,8 @@ class DeviceSession:
         """Run one call, nest the outputs as `forward` did; `poptorch.Error` for arguments unlike the compiled ones."""
         compiled, entered = self.require_compiled(), perf_counter()
         hosts, inputs = self.prepare(bound)
-        if self._engine_change is not None:
-            self._follow_engine(self._engine_change, inputs)
+        if self._engine_change is not None and not self._engine_change.look(inputs, self.call_times):
+            self._engine_change = None
         if trouble.injections:
             trouble.strike(trouble.Moment.CALL, training=self.is_training, subject=self)
         anchors = compiled.anchors
@@ -244,12 +227,6 @@ class DeviceSession:
         if self._logs_cycles:
             cpp_log("info", f"Total number of IPU cycles: {count_cycles(self.call_times, self.options)}")
         return outputs
-
-    def _follow_engine(self, change: EngineChange, inputs: Sequence[torch.Tensor]) -> None:
-        times = self.call_times
-        change.look(inputs, None if times is None else times[2] - times[1])
-        if change.is_over:
-            self._engine_change = None
 
     def prepare(self, bound: BoundArguments) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
         """Return the tensors of `bound`, on the host and as the device gets them; the optimizer is up to date then."""

@@ -235,6 +235,7 @@ def test_weights_and_optimizer_state_come_back_in_the_hosts_own_layout(monkeypat
         model = Images()
         optimizer = poptorch.optim.Adam(model.parameters(), lr=0.01)
         executor = poptorch.trainingModel(model, options(engine), optimizer=optimizer)
+        executor.compile(images, target)
         executor(images, target)
         states[engine] = (model.state_dict(), optimizer.state_dict()["ipu_state"])
         weight = executor.device_session.compiled.state.parameters["conv.weight"]
