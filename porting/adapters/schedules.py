@@ -9,10 +9,12 @@ import torch
 
 from porting.adapters.optimizers import sync_hyper_parameters
 from porting.diagnostics import UnsupportedOptimizerError
+from porting.support.uncompiled_code import keep_class_uncompiled
 
 __all__ = ["SchedulerBridge"]
 
 
+@keep_class_uncompiled
 class SchedulerBridge:
     """A torch scheduler whose every step is seen by the device.
 

@@ -24,6 +24,7 @@ from ..diagnostics import CaptureError, Finding, OptionError, Severity, caller_p
 from ..host_tensors import host_tensors
 from ..options import PortOptions
 from ..structure import flatten_tensors, rebuild
+from ..support.uncompiled_code import keep_class_uncompiled, keep_uncompiled
 from .compilation import destroy_unseen
 from .gradients import read_gradients
 from .moves import FixedModule, refuse_assignment
@@ -54,6 +55,7 @@ def check_host_loop(options: PortOptions, given: Mapping[str, Any]) -> None:
         raise OptionError.at_caller("P002", message=f"{fault} with `loop='host'`", help=help)
 
 
+@keep_class_uncompiled
 class HostLoopModel(FixedModule):
     """A model whose `forward` and backward pass run on the device, in the loop that it has; `to_ipu` makes it.
 
@@ -201,7 +203,7 @@ class _Pair:
             call.random_state = self._read_random_state()
         if self._num_differentiated != _Call.num_differentiated:
             self._num_differentiated = _Call.num_differentiated
-            self.forward.send_weights()
+            self.forward.send_weights(is_for_call=True)
         if self._has_statistics:
             call.buffers = {name: buffer.clone() for name, buffer in self._port.model.named_buffers()}
         call.returned = self.forward.run(call.args, call.kwargs)
@@ -301,6 +303,7 @@ class _OnDevice(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @keep_uncompiled
     def backward(ctx: Any, *cotangents: Optional[torch.Tensor]) -> Tuple[Optional[torch.Tensor], ...]:
         """Run the backward pass; see `_Pair.differentiate`."""
         # raises if one of them was written to since

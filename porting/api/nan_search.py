@@ -4,43 +4,65 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 import torch
 
 from ..adapters import plain_state_dict
+from ..adapters.optimizer_state import name_parameters
 from ..diagnostics import Finding, caller_place
-from ..nan_search import NotFinite, NotFiniteError, find_not_finite_on_host, is_not_finite
-from ..structure import flatten_tensors
+from ..nan_search import HostTraining, NotFinite, NotFiniteError, find_not_finite_on_host, is_not_finite
+from ..structure import flatten_tensors, rebuild
+from .optimizer import PortOptimizer
 from .port import Port, name_modules
 from .rehearsals import go_back_to, rehearse
 
 if TYPE_CHECKING:
+    from ..engines.calls.group_settings import GroupSettings
     from ..engines.calls.rehearsal import Rehearsal
 
 __all__ = ["KeptCall", "keep_call", "refuse_not_finite", "search_call"]
 
 _REPLAYED = "found by a replay of the call on a copy of the simulator's device: nothing has changed"
 _ON_HOST = (
-    "found in plain PyTorch on the host, in one micro-batch: an IPU shows no values in between, and its update of the "
-    "weights cannot be looked at"
+    "found in plain PyTorch on the host, from the weights and the optimizer's state of the device, which shows no "
+    "values in between"
 )
 
 
 @dataclass(frozen=True)
 class KeptCall:
-    """What there was before a call: on the simulator all of it, on an IPU the weights."""
+    """What there was before a call: on the simulator all of it, on an IPU the weights and the optimizer.
+
+    `groups` are the settings of the optimizer's parameter groups, `group_names` the parameters of each, and `state` the
+    optimizer's state by the device's names; all are empty in inference.
+    """
 
     rehearsal: Optional[Rehearsal] = None
     weights: Dict[str, torch.Tensor] = field(default_factory=dict)
+    groups: Sequence[GroupSettings] = ()
+    group_names: Sequence[Sequence[str]] = ()
+    state: Dict[str, torch.Tensor] = field(default_factory=dict)
 
 
-def keep_call(port: Port, executor: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KeptCall:
-    """Keep what a search needs, before a call of the compiled `executor` changes it."""
+def keep_call(
+    port: Port, executor: Any, optimizer: Optional[PortOptimizer], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> KeptCall:
+    """Keep what a search needs, before a call of the compiled `executor` changes it; `optimizer` is what trains."""
     rehearsal = rehearse(port, executor, args, kwargs)
     if rehearsal is not None:
         return KeptCall(rehearsal)
-    return KeptCall(weights={name: value.clone() for name, value in plain_state_dict(port.wrapped).items()})
+    weights = {name: value.clone() for name, value in plain_state_dict(port.wrapped).items()}
+    if optimizer is None:
+        return KeptCall(weights=weights)
+    names = name_parameters(optimizer.device, port.wrapped)
+    groups = _load_module("porting.engines.calls.group_settings").read_settings(optimizer.device)
+    return KeptCall(
+        weights=weights,
+        groups=groups,
+        group_names=[[names[id(parameter)] for parameter in group.params] for group in groups],
+        state={name: value.clone() for name, value in optimizer.read_device_state().items()},
+    )
 
 
 def search_call(
@@ -48,18 +70,69 @@ def search_call(
 ) -> Optional[NotFinite]:
     """Return the first value of the call `kept` that is not finite, or None; what is kept is used up."""
     if kept.rehearsal is not None:
-        replay = importlib.import_module("porting.engines.replay.nan_replay")
+        replay = _load_module("porting.engines.replay.nan_replay")
         fault, ran_on = replay.find_not_finite(kept.rehearsal), _REPLAYED
     else:
-        find_loss: Optional[Callable[[Any], torch.Tensor]] = port.wrapped.loss_of if trains else None
-        names = list(name_modules(port))
-        fault = find_not_finite_on_host(
-            port.wrapped, args, kwargs, names=names, values=kept.weights, find_loss=find_loss
-        )
-        ran_on = _ON_HOST
+        fault, ran_on = _search_on_host(port, kept, args, kwargs, trains=trains), _ON_HOST
     if fault is None:
         return None
     return fault.replace(ran_on=ran_on, place=fault.place or caller_place())
+
+
+def _search_on_host(
+    port: Port, kept: KeptCall, args: Sequence[Any], kwargs: Mapping[str, Any], *, trains: bool
+) -> Optional[NotFinite]:
+    calls, options = _load_module("porting.engines.calls.call_plan"), port.options
+    plan = calls.CallPlan(
+        iterations=options.device_iterations,
+        accumulation=options.accumulation if trains else 1,
+        replicas=options.replicas,
+        mean_reduction=options.reduction == "mean",
+    )
+    batch = (tuple(args), dict(kwargs))
+
+    def cut(micro_batch: Any) -> Any:
+        # copies: `forward` may write to its inputs
+        position, count = micro_batch.position, plan.num_slices
+        return rebuild(batch, [calls.cut_rows(rows, position, count).clone() for rows in flatten_tensors(batch)])
+
+    return find_not_finite_on_host(
+        port.wrapped,
+        [[cut(micro_batch) for micro_batch in step] for step in plan.steps],
+        names=list(name_modules(port)),
+        values=kept.weights,
+        training=_make_training(port, kept, plan) if trains else None,
+    )
+
+
+def _make_training(port: Port, kept: KeptCall, plan: Any) -> HostTraining:
+    """Return the backward pass and the update that the device makes, by the simulator's arithmetic."""
+    updates = _load_module("porting.engines.update.updates")
+    slots: Dict[str, Dict[str, torch.Tensor]] = {}
+    for key, value in kept.state.items():
+        slot, _, name = key.partition("___")
+        if name in kept.weights:
+            shape = torch.Size() if slot == "Step" else kept.weights[name].shape
+            slots.setdefault(name, {})[slot] = value.clone().reshape(shape)
+    for settings, names in zip(kept.groups, kept.group_names):
+        updates.ensure_slots(settings, names, kept.weights, slots)
+
+    def update(parameters: Mapping[str, torch.Tensor]) -> None:
+        updates.apply_update(kept.groups, kept.group_names, parameters, slots)
+
+    return HostTraining(
+        find_loss=port.wrapped.loss_of,
+        update=update,
+        groups=kept.groups,
+        group_names=kept.group_names,
+        slots=slots,
+        seed=kept.groups[0].loss_scaling * plan.backward_scale,
+    )
+
+
+def _load_module(name: str) -> Any:
+    """Import a module of the engines when it is needed: their package is for captured steps in the main."""
+    return importlib.import_module(name)
 
 
 def refuse_not_finite(

@@ -67,12 +67,12 @@ class PortOptimizer:
     # -- settings ------------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Note the settings that a compilation begins with."""
+        """Bring the device's optimizer up to date, and note the settings that a compilation begins with."""
         # What is loaded overrides the settings of today, so a state is left without those that have changed since it
         # was kept. The device warns of each that a state lacks: they are left in as long as they are right.
         if self._settings_of_state is not None and self._settings_of_state != _copy_settings(self._users):
             self.set_device_state(self.device.state_dict()["ipu_state"])
-        self._uploaded_settings = _copy_settings(self.require())
+        self._uploaded_settings = _copy_settings(self.match_before_compilation())
         if self.given is not None:
             self._given_settings = _copy_settings(self.given)
 

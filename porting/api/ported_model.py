@@ -13,6 +13,7 @@ from ..adapters.checkpoints import Checkpoint, check_shapes
 from ..diagnostics import BatchError
 from ..nan_search import NotFinite
 from ..structure import make_call_arguments
+from ..support.uncompiled_code import keep_class_uncompiled
 from .batch import check_first_batch, check_labels, has_labels, make_dataloader
 from .compilation import destroy_unseen
 from .gradients import read_gradients
@@ -32,6 +33,7 @@ __all__ = ["PortedModel"]
 _EVERY: Any = nn.modules.module
 
 
+@keep_class_uncompiled
 class PortedModel(FixedModule):
     """A model that trains on its device; `to_ipu` makes it.
 

@@ -98,9 +98,10 @@ class ExecutorRecord:
         self.compiler_seconds = obtained.seconds.get("compile", 0.0)
         self.load_seconds = obtained.seconds.get("find", 0.0) + obtained.seconds.get("load", 0.0)
 
-    def note_engine_change(self, obtained: Any) -> None:
-        """Keep what runs the calls from now on, which was found while they went on."""
-        self.engine, self.tuning = obtained.variant.label, obtained.tuning
+    def note_engine_change(self, step: Any) -> None:
+        """Keep what runs the calls from now on, which was found while they went on; `step` is the simulator's."""
+        if step is not None:
+            self.engine, self.tuning = step.obtained.variant.label, step.obtained.tuning
 
     def to_dict(self) -> Dict[str, Any]:
         """Return the record as plain values; `compiled_at` in ISO 8601 with the local offset from UTC."""

@@ -79,7 +79,7 @@ class Runner:
         self._weight_bytes = self._batch_bytes = self._result_bytes = 0
         self._watch = AttributeWatch([], {}, allowed=())
         self._late_changes: Optional[LateChanges] = None
-        self._host_writes: Optional[HostWrites] = None
+        self._host_writes = HostWrites([])
         self._tensors: FrozenSet[int] = frozenset()
         # weakly: runners that share weights must not keep each other's models alive
         self._others: List[weakref.ref[Runner]] = []
@@ -174,11 +174,12 @@ class Runner:
     def _take_over(self, executor: Any) -> None:
         """Run `executor` from now on, and watch what the user does to its model on the host."""
         self.executor, self._has_run = executor, False
-        self._weight_bytes = _count_bytes([host.tensor for host in host_tensors(self._port.wrapped)])
+        weights = [host.tensor for host in host_tensors(self._port.wrapped)]
+        self._weight_bytes = _count_bytes(weights)
         if self.trains:
             self._late_changes = LateChanges(self._port)
             watch_gradient_reads(self._port)
-        self._host_writes = HostWrites(self._port.wrapped)
+        self._host_writes = HostWrites(weights)
         self._host_writes.ignore_fetches(executor)
         self._host_writes.notice()
         for other in self._list_sharing():
@@ -233,8 +234,7 @@ class Runner:
     def _bring_up_to_date(self, executor: Any) -> None:
         """Take the device, with the weights as the host has them if somebody wrote to those."""
         self._take_device()
-        writes = self._host_writes
-        if writes is not None and writes.notice() and executor.isAttachedToDevice():
+        if self._host_writes.notice() and executor.isAttachedToDevice():
             executor.copyWeightsToDevice()
             self.record.bytes_to_device += self._weight_bytes
 
@@ -242,7 +242,7 @@ class Runner:
         """Keep what a search for NaN needs of a call that is about to run; raises as the call would."""
         self._bring_up_to_date(self.executor)
         try:
-            return keep_call(self._port, self.executor, args, kwargs)
+            return keep_call(self._port, self.executor, self._optimizer, args, kwargs)
         except Exception as error:
             self._raise_explained(error, args, kwargs)
 
@@ -258,14 +258,11 @@ class Runner:
             executor.copyWeightsToHostIfNeeded()
         if not self.trains:
             note_outputs(result, record, self._findings)
-        if self._host_writes is not None:
-            self._host_writes.notice()
+        self._host_writes.notice()
         if self._findings.are_deferred:
             # the executor has changed its engine, or found out why it does not
             self._findings.say_deferred()
-            step = self._port.backend.compiled_step(executor)
-            if step is not None:
-                record.note_engine_change(step.obtained)
+            record.note_engine_change(self._port.backend.compiled_step(executor))
 
     def _say_it_took_long(self, seconds: float) -> None:
         if seconds >= _LONG_SECONDS:
@@ -339,15 +336,19 @@ class Runner:
         """Fetch what an inference has written to buffers, as BatchNorm does in train mode."""
         self.executor.copyWeightsToHost()
         self.record.bytes_to_host += self._weight_bytes
-        if self._host_writes is not None:
-            self._host_writes.notice()
+        self._host_writes.notice()
 
-    def send_weights(self) -> None:
-        """Send the host's weights to the executor that holds the device; the others get them on their turn."""
+    def send_weights(self, *, is_for_call: bool = False) -> None:
+        """Send the host's weights to the executor that holds the device; the others get them on their turn.
+
+        For a call that follows at once, which need not send them again, `is_for_call` is true.
+        """
         for runner in (self, *self._list_sharing()):
             if runner.is_attached:
                 runner.executor.copyWeightsToDevice()
                 runner.record.bytes_to_device += runner._weight_bytes
+                if is_for_call:
+                    runner._host_writes.notice()
 
     def _unwrap_model(self) -> None:
         """Give the model and its tensors the classes back that they had before a training executor took them over.

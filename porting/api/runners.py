@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
+from ..support.uncompiled_code import keep_class_uncompiled
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings
 from .run_report import ExecutorRecord
@@ -15,6 +16,7 @@ __all__ = ["PortedInference", "Runners"]
 _OWNERS = {"training": "ported", "evaluation": "ported", "inference": "ported.inference()"}
 
 
+@keep_class_uncompiled
 class PortedInference:
     """A ported model for inference: call it with the model's arguments (and labels, to get the loss as well).
 

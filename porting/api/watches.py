@@ -269,9 +269,8 @@ class HostWrites:
     torch's own version counters tell.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        """Start to watch the tensors that `model` has now; those made in inference mode cannot be watched."""
-        tensors = [*model.parameters(), *model.buffers()]
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Start to watch `tensors`; those made in inference mode cannot be watched."""
         self._tensors: List[torch.Tensor] = [tensor for tensor in tensors if not tensor.is_inference()]
         self._seen: Optional[int] = None
 

@@ -16,7 +16,8 @@ from ..capture.graph_data import STEP_FUNCTIONS, Functions, graph_from_data, gra
 from ..capture.plain_values import value_from_data, value_to_data
 from ..diagnostics import ExecutableError
 from ..engines.calls.call_plan import CallPlan, ReplicaGroups
-from ..engines.calls.executable import BuildRequest, GroupSettings, OptimizerKind
+from ..engines.calls.executable import BuildRequest
+from ..engines.calls.group_settings import GroupSettings, OptimizerKind
 from ..engines.recompute.recomputation import run_segment
 from ..engines.replay.strided_group_norm import strided_group_norm
 from ..version import VERSION

@@ -6,16 +6,19 @@ What runs the operators tells this package of each of them; it knows no engine a
 from __future__ import annotations
 
 from porting.nan_search.gradient_records import GradientRecords
-from porting.nan_search.host_search import find_not_finite_on_host
+from porting.nan_search.host_search import HostTraining, find_not_finite_on_host
 from porting.nan_search.not_finite import NotFinite, NotFiniteError, WatchedOperator
 from porting.nan_search.operator_records import OperatorRecords
+from porting.nan_search.update_records import UpdateRecords
 from porting.nan_search.value_ranges import ValueRange, is_not_finite, measure_range
 
 __all__ = [
     "GradientRecords",
+    "HostTraining",
     "NotFinite",
     "NotFiniteError",
     "OperatorRecords",
+    "UpdateRecords",
     "ValueRange",
     "WatchedOperator",
     "find_not_finite_on_host",

@@ -1,12 +1,13 @@
-"""The search where there is no captured step to replay: the model's plain forward and backward pass on the host.
+"""The search where there is no captured step to replay: a call in plain PyTorch on the host.
 
 That is what can be done about an IPU, which shows no value in between. Each function of torch that `forward` calls is
-looked at; micro-batches run as one.
+looked at, then the gradients, then what the optimizer's arithmetic makes of them. Micro-batches run one by one.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -19,47 +20,110 @@ from porting.diagnostics import caller_place
 from .gradient_records import GradientRecords
 from .not_finite import NotFinite, WatchedOperator
 from .operator_records import NamedValue, OperatorRecords
+from .update_records import UpdateRecords
 
-__all__ = ["find_not_finite_on_host"]
+__all__ = ["HostTraining", "find_not_finite_on_host"]
+
+MicroBatch = Tuple[Sequence[Any], Mapping[str, Any]]
+"""The arguments of a call of the model."""
+
+
+@dataclass(frozen=True)
+class HostTraining:
+    """The rest of a step behind the model's forward pass.
+
+    `find_loss` takes the loss out of what the model returns, and `seed` is the gradient that its backward pass begins
+    with. `update(parameters)` makes the optimizer's step in place, from `.grad`, which it clears. `groups` are the
+    optimizer's settings, `group_names` the parameters of each group, and `slots` its state, which the updates change.
+    """
+
+    find_loss: Callable[[Any], torch.Tensor]
+    update: Callable[[Mapping[str, torch.Tensor]], None]
+    groups: Sequence[Any]
+    group_names: Sequence[Sequence[str]]
+    slots: Mapping[str, Mapping[str, torch.Tensor]]
+    seed: float = 1.0
 
 
 def find_not_finite_on_host(
     model: nn.Module,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    steps: Sequence[Sequence[MicroBatch]],
     *,
     names: Sequence[Tuple[str, nn.Module]],
     values: Mapping[str, torch.Tensor],
-    find_loss: Optional[Callable[[Any], torch.Tensor]],
+    training: Optional[HostTraining] = None,
 ) -> Optional[NotFinite]:
     """Run `model` on copies of the weights and buffers `values` and return the first value that is not finite, or None.
 
-    `names` are the modules by the names that the user knows. With `find_loss`, which takes the loss out of what the
-    model returns, the backward pass follows. Nothing of the model changes, and no generator.
+    `steps` has the micro-batches of each optimizer step, `names` are the modules by the names that the user knows.
+    Without `training` there is no backward pass and no update. Nothing of the model changes, and no generator.
     """
-    copies = {name: value.detach().clone() for name, value in values.items()}
-    parameters = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    for name in parameters & copies.keys():
-        copies[name].requires_grad_(find_loss is not None)
-    watch = _FunctionWatch({id(module): name for name, module in names})
-    for name, value in copies.items():
-        watch.name(value, name, "parameter" if name in parameters else "buffer")
-    for index, tensor in enumerate(_list_tensors((args, dict(kwargs)))):
-        watch.name(tensor, f"input_{index}", "input")
-    with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(find_loss is not None), watch.modules_followed():
-        with watch:
-            returned = torch.func.functional_call(model, copies, tuple(args), dict(kwargs))
-            loss = None if find_loss is None else find_loss(returned)
-    if loss is None:
-        outputs = enumerate(_list_tensors(returned))
-        faults = (watch.operators.find(f"output {index}", tensor, allows_meant=True) for index, tensor in outputs)
-        return next((fault for fault in faults if fault is not None), None)
-    fault = watch.operators.find("loss", loss)
-    if fault is None:
-        loss.sum().backward()
-        faults = (watch.derivatives.find(name, copies[name]) for name in sorted(parameters & copies.keys()))
-        fault = next((found for found in faults if found is not None), None)
-    return fault
+    search = _Search(model, {id(module): name for name, module in names}, values, training)
+    with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(training is not None):
+        for number, step in enumerate(steps, 1):
+            for micro_number, micro_batch in enumerate(step, 1):
+                fault = search.run_micro_batch(micro_batch)
+                if fault is not None:
+                    return fault.replace(step=number, micro_batch=micro_number)
+            fault = search.update()
+            if fault is not None:
+                return fault.replace(step=number, micro_batch=len(step))
+    return None
+
+
+class _Search:
+    """The weights, buffers and gradients of a search, and what is known of its updates."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        module_names: Mapping[int, str],
+        values: Mapping[str, torch.Tensor],
+        training: Optional[HostTraining],
+    ) -> None:
+        self._model, self._module_names, self._training = model, module_names, training
+        self._copies = {name: value.detach().clone() for name, value in values.items()}
+        # in the model's order, in which the device has them too
+        trainable = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        self._trained = {name: self._copies[name] for name in trainable if name in self._copies}
+        for tensor in self._trained.values():
+            tensor.requires_grad_(training is not None)
+        self._updates = None if training is None else self._begin_updates(training)
+
+    def _begin_updates(self, training: HostTraining) -> UpdateRecords:
+        return UpdateRecords(training.groups, training.group_names, parameters=self._trained, slots=training.slots)
+
+    def run_micro_batch(self, micro_batch: MicroBatch) -> Optional[NotFinite]:
+        """Run the passes of one micro-batch, and return what they made not finite."""
+        args, kwargs = micro_batch
+        watch = _FunctionWatch(self._module_names)
+        for name, value in self._copies.items():
+            watch.name(value, name, "parameter" if name in self._trained else "buffer")
+        for index, tensor in enumerate(_list_tensors((args, dict(kwargs)))):
+            watch.name(tensor, f"input_{index}", "input")
+        with watch.modules_followed(), watch:
+            returned = torch.func.functional_call(self._model, self._copies, tuple(args), dict(kwargs))
+            loss = None if self._training is None else self._training.find_loss(returned)
+        if self._training is None or loss is None:
+            outputs = enumerate(_list_tensors(returned))
+            faults = (watch.operators.find(f"output {index}", tensor, allows_meant=True) for index, tensor in outputs)
+            return next((fault for fault in faults if fault is not None), None)
+        fault = watch.operators.find("loss", loss)
+        if fault is None:
+            (loss.sum() * self._training.seed).backward()
+            faults = (watch.derivatives.find(name, tensor) for name, tensor in self._trained.items())
+            fault = next((found for found in faults if found is not None), None)
+        return fault
+
+    def update(self) -> Optional[NotFinite]:
+        """Make the optimizer's step, and return what it made not finite."""
+        if self._training is None or self._updates is None:
+            return None
+        for name, tensor in self._trained.items():
+            if tensor.grad is not None:
+                self._updates.note_gradient(name, tensor.grad)
+        self._training.update(self._trained)
+        return self._updates.end_update(self._trained, self._training.slots)
 
 
 class _FunctionWatch(TorchFunctionMode):

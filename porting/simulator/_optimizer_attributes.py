@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple, Type
 
 import torch
 
-from porting.engines.calls.executable import GroupSettings, OptimizerKind
+from porting.engines.calls.group_settings import OptimizerKind, find_kind
 from porting.simulator import optim
 from porting.simulator._logging import logger
 from porting.simulator._options_impl import require
@@ -19,9 +19,7 @@ __all__ = [
     "OptimizerAttrTracker",
     "convertOptimizerToDict",
     "describe_settings",
-    "find_kind",
     "make_device_name",
-    "read_settings",
 ]
 
 
@@ -62,29 +60,6 @@ class OptimizerAttrTracker:
             log(message)
 
 
-def find_kind(optimizer: torch.optim.Optimizer) -> OptimizerKind:
-    """Return the device's optimizer for a torch or PopTorch one; `AssertionError` if there is none."""
-    if isinstance(optimizer, torch.optim.SGD):
-        is_combined = getattr(optimizer, "use_combined_accum", False)
-        return OptimizerKind.SGD1 if is_combined else OptimizerKind.SGD2
-    # AdamW first: in recent torch it is derived from Adam.
-    if isinstance(optimizer, torch.optim.AdamW):
-        is_corrected = getattr(optimizer, "bias_correction", True)
-        return OptimizerKind.ADAMW if is_corrected else OptimizerKind.ADAMW_NO_BIAS
-    if isinstance(optimizer, torch.optim.Adam):
-        is_decoupled = _read_common_flag(optimizer, "decoupled_weight_decay")
-        return OptimizerKind.ADAMW if is_decoupled else OptimizerKind.ADAM
-    if isinstance(optimizer, torch.optim.RMSprop):
-        is_centered = _read_common_flag(optimizer, "centered")
-        return OptimizerKind.RMSPROP_CENTERED if is_centered else OptimizerKind.RMSPROP
-    if isinstance(optimizer, optim.LAMB):
-        return OptimizerKind.LAMB if optimizer.bias_correction else OptimizerKind.LAMB_NO_BIAS
-    raise AssertionError(
-        "Unsupported optimizer type. Types supported: SGD, Adam, AdamW and RMSprop of torch.optim; SGD, Adam, AdamW, "
-        f"RMSprop and LAMB of poptorch.optim. Got {type(optimizer)}"
-    )
-
-
 def convertOptimizerToDict(
     optimizer: torch.optim.Optimizer, attr_tracker: OptimizerAttrTracker, options: Options, is_compiled: bool
 ) -> Dict[str, Any]:
@@ -122,47 +97,6 @@ def convertOptimizerToDict(
     if settings.get("accumType") and kind != OptimizerKind.SGD1:
         _switch_to_running_mean(options, is_compiled)
     return settings
-
-
-def read_settings(optimizer: torch.optim.Optimizer) -> List[GroupSettings]:
-    """Return what the device's arithmetic needs of each parameter group, read anew and not checked."""
-    kind = find_kind(optimizer)
-    own = optimizer.__dict__
-    # What an optimizer does not have is neutral in `GroupSettings`.
-    common: Dict[str, Any] = {
-        name: own[name] for name in ("accum_type", "bias_correction", "use_tf_variant") if name in own
-    }
-    common.update({name: float(own[name]) for name in ("loss_scaling", "max_grad_norm") if name in own})
-    found = []
-    for group in optimizer.param_groups:
-        beta1, beta2 = group.get("betas", (0.0, 0.0))
-        values: Dict[str, Any] = {name: float(group[name]) for name in _GROUP_NUMBERS if name in group}
-        settings = GroupSettings(
-            kind=kind,
-            learning_rate=float(group["lr"]),
-            nesterov=bool(group.get("nesterov", False)),
-            beta1=float(beta1),
-            beta2=float(beta2),
-            centered=kind == OptimizerKind.RMSPROP_CENTERED,
-            first_order_type=own.get("velocity_accum_type", own.get("first_order_momentum_accum_type", torch.float32)),
-            second_order_type=own.get("second_order_momentum_accum_type", torch.float32),
-            params=tuple(group["params"]),
-            **values,
-            **common,
-        )
-        found.append(settings)
-    return found
-
-
-def _read_common_flag(optimizer: torch.optim.Optimizer, name: str) -> bool:
-    first, *others = [bool(group.get(name, False)) for group in optimizer.param_groups]
-    for i, flag in enumerate(others, 1):
-        if flag != first:
-            raise AssertionError(
-                f"All parameter groups must have the same value for the '{name}' attribute (Group 0: {first} / "
-                f"Group {i}: {flag})"
-            )
-    return first
 
 
 def _read_optimizer_settings(optimizer: torch.optim.Optimizer, kind: OptimizerKind) -> Dict[str, Any]:
@@ -275,7 +209,6 @@ _CLASSES: Mapping[OptimizerKind, Type[optim.Optimizer]] = {
 }
 _PLAIN_CLASSES = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
 
-_GROUP_NUMBERS = ("weight_decay", "momentum", "dampening", "eps", "alpha", "max_weight_norm", "velocity_scaling")
 # Arguments of PopTorch's classes that plain torch groups lack, with the value that changes nothing.
 _MISSING_IN_TORCH = {"velocity_scaling": 1.0, "amsgrad": False}
 # The learning rate is never constant: no number equals NaN.

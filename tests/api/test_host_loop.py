@@ -380,6 +380,20 @@ def test_it_is_a_module_with_the_models_own_parts(make_model):
         copy.deepcopy(ported)
 
 
+def test_a_step_sends_the_weights_once_to_each_of_the_two_executables():
+    model = nn.Linear(4, 3)
+    ported = port(model)
+    batch = torch.ones(2, 4), torch.tensor([0, 1])
+    train_on_host(model, ported, [batch] * 2)
+    before = {record.name: record.bytes_to_device for record in ported.report().executors}
+
+    train_on_host(model, ported, [batch])
+
+    sent = {record.name: record.bytes_to_device - before[record.name] for record in ported.report().executors}
+    weights, x, cotangent = 4 * (3 * 4 + 3), 4 * 2 * 4, 4 * 2 * 3
+    assert sent == {"forward": weights + x, "backward": weights + x + cotangent}
+
+
 def test_weights_that_are_loaded_reach_the_device(make_model, batches):
     model, other = make_model(), make_model(seed=4)
     ported = port(model)

@@ -228,6 +228,25 @@ def test_a_scheduler_that_nobody_connected_reaches_the_device_all_the_same(
     same(losses, expected)
 
 
+def test_a_rate_that_goes_back_to_its_first_value_after_one_call_reaches_the_device(
+    make_model, batches, train_plainly, train_ported
+):
+    def warm_up(optimizer):
+        (group,) = optimizer.param_groups
+        first, group["lr"] = group["lr"], 1e-4
+        return lambda _loss: group.update(lr=first)
+
+    plain = make_model()
+    of_plain = torch.optim.SGD(plain.parameters(), lr=0.5)
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer)
+
+    losses = train_ported(ported, batches, warm_up(optimizer))
+
+    assert losses == pytest.approx(train_plainly(plain, of_plain, batches, warm_up(of_plain)))
+
+
 def test_a_rate_of_zero_set_on_the_torch_optimizer_stops_training(port, batches, same):
     ported, optimizer = port(OPTIMIZERS["SGD"])
     ported(*batches[0])

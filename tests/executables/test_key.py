@@ -17,8 +17,8 @@ import porting.simulator as poptorch
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan, ReplicaGroups
 from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.calls.group_settings import read_settings
 from porting.executables.key import make_executable_key
-from porting.simulator._optimizer_attributes import read_settings
 
 
 class Net(nn.Module):

@@ -19,7 +19,8 @@ from porting.capture import capture_step
 from porting.diagnostics import OptionError
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.device_state import DeviceState
-from porting.engines.calls.executable import BuildRequest, GroupSettings, OptimizerKind, Variant
+from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.calls.group_settings import GroupSettings, OptimizerKind
 from porting.engines.calls.step_anchors import StepObserver
 from porting.engines.compiled.compile_settings import CompileFailure
 from porting.engines.replay.replay import ReplayExecutable

@@ -11,12 +11,12 @@ from fractions import Fraction
 import pytest
 import torch
 
+from porting.engines.calls.group_settings import read_settings
 from porting.simulator import enums, optim
 from porting.simulator._optimizer_attributes import (
     OptimizerAttrTracker,
     _OptimizerType,
     convertOptimizerToDict,
-    read_settings,
 )
 from porting.simulator.options import Options
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-import threading
 import time
 import weakref
 from dataclasses import replace
@@ -34,9 +33,6 @@ from .library import load_program
 __all__ = ["AOT", "AotEngine"]
 
 _LAYOUT = "call.json"
-# Tracing patches torch for the whole process.
-# Tuning compiles several candidates in threads; only the compilers, in their own processes, run at once.
-_one_trace_at_a_time = threading.Lock()
 
 
 class AotEngine:
@@ -71,8 +67,7 @@ class AotEngine:
         Raises NotCompilable for a step that needs replay and CompileFailure where the compiler fails.
         """
         deadline = time.monotonic() + limits.seconds
-        with _one_trace_at_a_time:
-            programs = build_programs(graph, request)
+        programs = build_programs(graph, request)
         # Found out before a compiler runs for a minute and fails with a message that nobody understands.
         for program in programs.by_role.values():
             reason = why_not_aot(program.module.graph)

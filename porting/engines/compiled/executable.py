@@ -13,7 +13,8 @@ from ...capture import StepGraph
 from ...diagnostics import Finding, log_finding
 from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector, make_synthetic_inputs
 from ..calls.device_state import DeviceState
-from ..calls.executable import BuildRequest, Executable, GroupSettings
+from ..calls.executable import BuildRequest, Executable
+from ..calls.group_settings import GroupSettings
 from ..calls.guards import draw_from_stream_of, shut_out_host_modes
 from ..update.traced_updates import compute_group_hyper_parameters, compute_step_hyper_parameters, describe_update
 from ..update.updates import apply_update

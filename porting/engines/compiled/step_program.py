@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from typing import Any, List, Optional
 
 import torch
@@ -21,6 +22,8 @@ __all__ = ["build_programs"]
 
 # Compilers take about 10 ms for an operator; what is larger is done in several runs.
 _MAX_OPERATORS = 4000
+# Tracing patches torch for the whole process, and tuning compiles several candidates in threads.
+_one_trace_at_a_time = threading.Lock()
 
 
 def build_programs(graph: StepGraph, request: BuildRequest) -> Programs:
@@ -35,7 +38,7 @@ def build_programs(graph: StepGraph, request: BuildRequest) -> Programs:
     if reason:
         raise NotCompilable(reason)
     step = TracedStep(graph, request)
-    with make_fake_tensors():
+    with _one_trace_at_a_time, make_fake_tensors():
         step.trace()
         size = _choose_steps_per_run(step, wanted=max(1, request.variant.steps_per_run))
         if size is not None:

@@ -9,7 +9,8 @@ import torch
 from ...capture import StepGraph
 from ...capture.graph_flow import constant_outputs
 from ..calls.device_state import DeviceState
-from ..calls.executable import BuildRequest, GroupSettings
+from ..calls.executable import BuildRequest
+from ..calls.group_settings import GroupSettings
 from ..replay.batched_micro_batches import choose_number_at_once, may_run_at_once
 from ..replay.graph_function import GraphFunction
 from ..update.traced_updates import describe_update

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 
@@ -12,10 +11,8 @@ from ...nan_search import (
     GradientRecords,
     NotFinite,
     OperatorRecords,
-    ValueRange,
-    WatchedOperator,
+    UpdateRecords,
     is_not_finite,
-    measure_range,
 )
 from ..calls.call_plan import MicroBatch
 from ..calls.device_state import DeviceState
@@ -25,9 +22,6 @@ from .operator_watch import OperandNames, describe_operator, list_leaves
 from .replay import ReplayExecutable
 
 __all__ = ["find_not_finite"]
-
-# of an optimizer, what a fault in its update may be due to
-_SETTINGS = ("learning_rate", "eps", "weight_decay", "momentum", "beta1", "beta2", "alpha", "loss_scaling")
 
 
 def find_not_finite(rehearsal: Rehearsal) -> Optional[NotFinite]:
@@ -65,15 +59,16 @@ class _Search:
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.output_fault: Optional[NotFinite] = None
         self._graph: StepGraph = rehearsal.graph
-        self._rehearsal = rehearsal
         self._names = OperandNames(rehearsal.graph)
         self._is_forward = True
         self._step, self._micro_batch = 1, 0
         self._begin_micro_batch()
-        self._gradients: Dict[str, ValueRange] = {}
-        self._before = _measure_state(rehearsal.state)
-        # what is so already, and of no use to the step, is not the step's fault
-        self._known = {key for key, value in self._before.items() if not value.is_finite}
+        state = rehearsal.state
+        self._updates = UpdateRecords(
+            rehearsal.groups, rehearsal.group_names, parameters=state.parameters, slots=state.slots
+        )
+        # what is so already is not the step's fault
+        self._known_buffers = {name for name, buffer in state.buffers[0].items() if is_not_finite(buffer)}
 
     # -- forward -------------------------------------------------------------------------------------------------------
 
@@ -109,7 +104,7 @@ class _Search:
         if graph.has_loss:
             self._end_with(self._operators.find("loss", results[-1]))
         for name in sorted(graph.mutated_buffers):
-            if ("buffer", name) not in self._known:
+            if name not in self._known_buffers:
                 self._end_with(self._operators.find(name, state.buffers[micro_batch.replica][name]))
         for index, result in enumerate(results[: len(graph.outputs)]):
             fault = self._operators.find(f"output {index}", result, allows_meant=True)
@@ -140,59 +135,12 @@ class _Search:
         for name, parameter in state.parameters.items():
             self._end_with(self._derivatives.find(name, parameter))
             if parameter.grad is not None:
-                self._gradients[name] = measure_range("gradient", parameter.grad)
+                self._updates.note_gradient(name, parameter.grad)
         self._begin_micro_batch()
 
     # -- update --------------------------------------------------------------------------------------------------------
 
     def after_update(self, state: DeviceState) -> None:
-        """End the search with a weight, or state of the optimizer, that an update of finite gradients made not finite.
-
-        Weights come first: what the optimizer keeps is between them and the gradients.
-        """
-        after = _measure_state(state)
-        faulty = [key for key, value in after.items() if not value.is_finite and key not in self._known]
-        if faulty:
-            self._end_with(self._describe_update(faulty[0], after[faulty[0]]))
-        self._before, self._gradients = after, {}
+        """End the search with a weight, or state of the optimizer, that an update made not finite."""
+        self._end_with(self._updates.end_update(state.parameters, state.slots))
         self._step, self._micro_batch = self._step + 1, 0
-
-    def _describe_update(self, key: Tuple[str, str], result: ValueRange) -> NotFinite:
-        kind, name = key
-        parameter = name if kind == "parameter" else kind
-        settings = next(
-            (of for of, names in zip(self._rehearsal.groups, self._rehearsal.group_names) if parameter in names), None
-        )
-        inputs = [self._before[("parameter", parameter)]]
-        inputs += [self._gradients[parameter]] if parameter in self._gradients else []
-        inputs += [value for (of, _slot), value in self._before.items() if of == parameter]
-        optimizer = "the optimizer" if settings is None else settings.kind.name
-        numbers = [f"{word} {getattr(settings, word):g}" for word in _SETTINGS if settings is not None]
-        stale = [value.name for value in inputs if not value.is_finite]
-        word = "NaN" if result.num_nan else "infinity"
-        return NotFinite(
-            phase="update",
-            message=f"the update of `{parameter}` by {optimizer} makes {word}"
-            + (f" of {stale[0]}, which was not finite before" if stale else " of finite weights and gradients"),
-            operator=WatchedOperator(optimizer, parameter.rpartition(".")[0]),
-            name=parameter,
-            inputs=tuple(inputs),
-            result=result,
-            notes=(f"settings: {', '.join(numbers)}",) if numbers else (),
-            help=("lower the learning rate, and give the optimizer an `eps` above zero",),
-        )
-
-
-def _measure_state(state: DeviceState) -> Dict[Tuple[str, str], ValueRange]:
-    """Measure weights, as ("parameter", name), and the optimizer's state, as (parameter, slot)."""
-    tensors: List[Tuple[Tuple[str, str], str, torch.Tensor]] = [
-        (("parameter", name), f"weight {name}", tensor) for name, tensor in state.parameters.items()
-    ]
-    for name, slots in state.slots.items():
-        tensors += [((name, slot), f"{slot} of {name}", tensor) for slot, tensor in slots.items()]
-    measured = {key: measure_range(name, tensor) for key, name, tensor in tensors}
-    buffers = itertools.chain.from_iterable(of_replica.items() for of_replica in state.buffers[:1])
-    measured.update(
-        (("buffer", name), measure_range(name, tensor)) for name, tensor in buffers if is_not_finite(tensor)
-    )
-    return measured

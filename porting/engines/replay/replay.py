@@ -25,7 +25,8 @@ from ..calls.call_plan import (
     prepare_rows,
 )
 from ..calls.device_state import DeviceState
-from ..calls.executable import BuildRequest, GroupSettings, Variant
+from ..calls.executable import BuildRequest, Variant
+from ..calls.group_settings import GroupSettings
 from ..calls.guards import draw_from_stream_of, shut_out_host_modes
 from ..calls.step_anchors import StepWatcher
 from ..update.updates import adapt_loss_scaling, apply_update

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
 from ..calls.call_plan import GradientExchange
-from ..calls.device_state import DeviceState
-from ..calls.executable import GroupSettings
+from ..calls.group_settings import GroupSettings
+
+if TYPE_CHECKING:  # the state of a captured step, and what captures needs a torch that can
+    from ..calls.device_state import DeviceState
 
 __all__ = [
     "adapt_loss_scaling",

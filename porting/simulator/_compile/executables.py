@@ -12,7 +12,8 @@ from ...capture.dtypes import device_dtype
 from ...capture.graph_flow import is_half
 from ...engines.calls.call_plan import CallPlan, GradientExchange, ReplicaGroups, make_synthetic_inputs
 from ...engines.calls.device_state import DeviceState
-from ...engines.calls.executable import BuildRequest, GroupSettings
+from ...engines.calls.executable import BuildRequest
+from ...engines.calls.group_settings import GroupSettings
 from ...engines.calls.guards import make_recordable
 from ...engines.calls.step_anchors import StepObserver
 from ...engines.tuning.parity import Trial, make_empty_state

@@ -236,9 +236,23 @@ _INSTEAD_OF_REFUSED: Mapping[str, str] = {
     ),
     'Parameter "weight"': (
         "weigh the samples: `(F.cross_entropy(x, y, reduction='none') * w[y]).sum() / w[y].sum()`, `w` as a buffer, "
-        "marked with `poptorch.identity_loss(value, 'none')`; a loss that is passed to `to_ipu` may keep its weights"
+        "marked with `poptorch.identity_loss(value, 'none')`"
     ),
 }
+# What `to_ipu` exchanges while it compiles a model: operators that the device lacks, and words of other refusals. The
+# package that does it is one above this, and a test holds the two together. A call in place is not exchanged.
+_COMPUTED_IN_PORTS: FrozenSet[str] = frozenset(
+    "heaviside hypot logaddexp nan_to_num sgn sinc special_sinc xlogy special_xlogy logical_xor bitwise_xor aminmax "
+    "dist kthvalue nanmean diag diag_embed diagonal trace tril kron repeat_interleave huber_loss adaptive_max_pool1d "
+    "adaptive_max_pool2d adaptive_max_pool3d channel_shuffle pixel_unshuffle unflatten _pad_circular reflection_pad3d "
+    "_convolution_mode cummax cummin logcumsumexp isin pdist quantile nanquantile searchsorted histc "
+    "affine_grid_generator grid_sampler grid_sampler_2d grid_sampler_3d".split()
+)
+_GRANTED_IN_PORTS = (
+    *("with 1 layer", "idirectional", "without biases", "dropout = 0.0"),
+    *('Parameter "weight"', "torch.triu", "sorted=False"),
+)
+_IN_PORTS = "or leave it as it is: `porting.to_ipu(model)` computes it by operators that the device has"
 _OTHERWISE = "express it with other operators, or compute it on the host outside `forward`"
 _SUPPORT = (
     "Not all operations are supported yet by Graphcore's PyTorch compiler. If you believe any of these should be, "
@@ -250,6 +264,8 @@ def check_operators(graph: StepGraph, model: nn.Module) -> None:
     """Refuse what the device lacks, or lacks in this form; leave label smoothing out as it does, with a warning."""
     # torch's own attention unflattens a projection, which the device compiles as a view
     attention = {name for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)}
+    # the mark of models that `to_ipu` wraps, for which there is nothing more to exchange
+    is_port = getattr(model, "_porting_allowed", None) is not None
     flow = ValueFlow.of(graph)
     missing: Dict[str, torch.fx.Node] = {}
     for node in _list_nodes(graph.graph):
@@ -260,7 +276,7 @@ def check_operators(graph: StepGraph, model: nn.Module) -> None:
         message = check_write(call) if written_nodes(node) else None
         message = message or _find_refusal(call)
         if message is not None:
-            _refuse_call(message, node)
+            _refuse_call(message, node, is_port=is_port)
         lacking = _find_lacking(call)
         if lacking is not None and not (call.name == "unflatten" and node.meta.get("module_path") in attention):
             missing.setdefault(lacking, node)
@@ -272,7 +288,7 @@ def check_operators(graph: StepGraph, model: nn.Module) -> None:
             where = node.meta.get("place") or "forward"
             logger.warning("The device ignores the label_smoothing of aten::cross_entropy_loss (%s)", where)
     if missing:
-        _refuse_missing(missing)
+        _refuse_missing(missing, is_port=is_port)
 
 
 def _list_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
@@ -320,29 +336,36 @@ def _find_lacking(call: OperatorCall) -> Optional[str]:
     return "bitwise_xor" if is_xor and all(tensor.dtype == torch.bool for tensor in call.list_tensors()) else None
 
 
-def _refuse_call(message: str, node: torch.fx.Node) -> NoReturn:
+def _refuse_call(message: str, node: torch.fx.Node, *, is_port: bool) -> NoReturn:
     operator = operator_name(node.target)
     help = next((help for words, help in _INSTEAD_OF_REFUSED.items() if words in message), "")
+    is_granted = not (is_port or operator.endswith("_")) and any(words in message for words in _GRANTED_IN_PORTS)
     raise _make_refusal(
         message,
         [node],
         fault=f"the device does not have `aten::{operator}` in this form",
         label="the device refuses this call",
-        help=help or _INSTEAD.get(operator, _OTHERWISE),
+        help=(help or _INSTEAD.get(operator, _OTHERWISE), *([_IN_PORTS] if is_granted else [])),
     )
 
 
-def _refuse_missing(missing: Mapping[str, torch.fx.Node]) -> NoReturn:
+def _refuse_missing(missing: Mapping[str, torch.fx.Node], *, is_port: bool) -> NoReturn:
     names = [f"aten::{name}" for name in missing]
     called = [(name, node.meta.get("place")) for name, node in missing.items()]
     places = [f"`aten::{name}` is called at {place}" for name, place in called if place]
+    help = list(dict.fromkeys(_INSTEAD.get(name, _OTHERWISE) for name in missing))
+    is_exchanged = all(
+        name in _COMPUTED_IN_PORTS and operator_name(node.target) != f"{name}_" for name, node in missing.items()
+    )
+    if is_exchanged and not is_port:
+        help.append(_IN_PORTS)
     raise _make_refusal(
         f"Unsupported ops found in compiled model: [{', '.join(names)}]. {_SUPPORT}",
         list(missing.values()),
         fault=f"the device has no {list_names(names)}",
         label="the device cannot compute this",
         notes=(*places[1:], "that a report is asked for above is PopTorch's text: there is nothing to report"),
-        help=tuple(dict.fromkeys(_INSTEAD.get(name, _OTHERWISE) for name in missing)),
+        help=tuple(help),
     )
 
 

@@ -8,7 +8,7 @@ from typing import AbstractSet, Any, Dict, List, Mapping, Optional, Tuple
 import torch
 
 from ...engines.calls.device_state import DeviceState
-from ...engines.calls.executable import GroupSettings, OptimizerKind
+from ...engines.calls.group_settings import GroupSettings, OptimizerKind
 from .._optimizer_attributes import make_device_name
 from ..errors import createPoptorchError
 

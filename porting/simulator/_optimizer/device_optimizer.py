@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from ...engines.calls.device_state import DeviceState
-from ...engines.calls.executable import GroupSettings
+from ...engines.calls.group_settings import GroupSettings, read_settings
 from ...engines.update.updates import ensure_slots, list_slots
 from ...host_tensors import host_tensors
 from .. import optim
 from .._graph.anchors import OptimizerNames
 from .._logging import cpp_log, cpp_log_enabled, logger
-from .._optimizer_attributes import OptimizerAttrTracker, convertOptimizerToDict, describe_settings, read_settings
+from .._optimizer_attributes import OptimizerAttrTracker, convertOptimizerToDict, describe_settings
 from .._options_impl import require
 from ..errors import native_error
 from ..options import Options

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from porting.engines.calls.executable import GroupSettings, OptimizerKind
+from porting.engines.calls.group_settings import GroupSettings, OptimizerKind
 from porting.engines.update.updates import apply_update, ensure_slots, list_slots
 
 RATE = 0.05

@@ -450,6 +450,50 @@ def test_a_refused_call_of_a_known_operator_names_the_remedy(model, inputs, reme
     assert remedy in caught.value.finding.help[0]
 
 
+class Called(nn.Module):
+    """The same as `Weighted` with an input, which a port needs."""
+
+    def __init__(self, call, *shape):
+        super().__init__()
+        self.inner = Weighted(call, *shape)
+
+    def forward(self, _x):
+        return self.inner()
+
+
+ALL = {**LACKING, **{name: (make(), shape, message) for name, (make, shape, message) in REFUSED.items()}}
+# a port answers assignments with steps, which in a graph look like writes to a view
+UNTOLD = {"a write to every other row"}
+
+
+def find_help(compile):
+    """Return the help of the error C017 that `compile()` raises; None for another error or none."""
+    import porting.simulator as simulator
+    from porting import PortingError
+
+    try:
+        compile()
+    except (simulator.Error, PortingError) as error:
+        return " ".join(error.finding.help) if error.finding.code == "C017" else None
+    return None
+
+
+@pytest.mark.parametrize("name", sorted(ALL.keys() - UNTOLD))
+@pytest.mark.filterwarnings("ignore")
+def test_the_help_names_ports_where_a_port_has_an_answer(name):
+    import porting.simulator as simulator
+    from porting import to_ipu
+
+    call, shape, _operator = ALL[name]
+    x = torch.ones(1)
+
+    plain = find_help(lambda: simulator.inferenceModel(Called(call, *shape)).compile(x))
+    ported = find_help(lambda: to_ipu(Called(call, *shape), device="sim").inference().compile(x))
+
+    assert plain is None or ("`porting.to_ipu(model)` computes it" in plain) == (ported is None)
+    assert "to_ipu(model)" not in (ported or "")
+
+
 def test_a_finding_says_that_the_request_to_report_is_not_meant(poptorch):
     with pytest.raises(poptorch.Error, match="please report(.|\n)*PopTorch's text: there is nothing to report"):
         compiled(poptorch, torch.inverse, 2, 2)

@@ -9,7 +9,7 @@ import torch
 
 from porting.engines.calls.call_plan import ReplicaGroups
 from porting.engines.calls.device_state import DeviceState
-from porting.engines.calls.executable import GroupSettings, OptimizerKind
+from porting.engines.calls.group_settings import GroupSettings, OptimizerKind
 from porting.simulator._optimizer.device_names import apply_loaded, list_parameters, read_entries, write_entries
 from porting.simulator.errors import Error
 
