@@ -209,10 +209,9 @@ class Runner:
         refuse_lost_values(args, kwargs)
         for change in self._watch.look():
             say_changed_attribute(self._findings, change)
-        executor = self.executor
-        if executor is None:
+        if self.executor is None:
             self._say_it_took_long(self.compile(args, kwargs, waits=False))
-            executor = self.executor
+        executor = self.executor
         self._bring_up_to_date(executor)
         if self._late_changes is not None:
             self._late_changes.look()
