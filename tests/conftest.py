@@ -39,10 +39,10 @@ def _worlds() -> List[object]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_executables_of_others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let tests neither find nor leave compiled executables, and take the engine that nobody chose."""
+    """Let tests neither find nor leave compiled executables, and start no compiler unless they ask for one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PORTING_CACHE_DIR", str(tmp_path_factory.mktemp("cache") / "porting"))
-        patch.delenv("PORTING_ENGINE", raising=False)
+        patch.setenv("PORTING_ENGINE", "ready")
         yield
 
 

@@ -29,6 +29,7 @@ def _start_soon(monkeypatch, tmp_path):
     monkeypatch.setattr(background, "_START_SECONDS", 0.0)
     monkeypatch.setattr(background, "_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(background, "_SPARE_DISK_BYTES", 0)
+    monkeypatch.delenv("PORTING_ENGINE", raising=False)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     monkeypatch.setattr(background, "usable_cores", lambda: 2)

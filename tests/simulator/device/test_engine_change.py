@@ -54,6 +54,7 @@ def find_after(monkeypatch):
         monkeypatch.setattr(BackgroundTuning, "look", look)
         return asked
 
+    monkeypatch.delenv("PORTING_ENGINE", raising=False)
     running = []
     prepare.running = running
     return prepare
