@@ -12,7 +12,7 @@ from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, GroupSettings
 from ..replay.batched_micro_batches import choose_number_at_once, may_run_at_once
 from ..replay.graph_function import GraphFunction
-from ..replay.wide_products import find_wide_call
+from ..replay.wide_operators import find_wide_call
 from ..update.traced_updates import describe_update
 from ..update.updates import ensure_slots, find_optimizer_family, has_fused_arithmetic, list_slots
 from .call_layout import GroupLayout, name_argument

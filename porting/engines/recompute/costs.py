@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from ...capture import StepGraph
 from ...capture.graph_flow import identify_memory
 from ..replay.graph_function import GraphFunction
-from ..replay.wide_products import find_wide_call
+from ..replay.wide_operators import find_wide_call
 from .flop_counts import count_flops
 from .recomputation import ComputationOrder, order_computation, run_segment
 

@@ -31,7 +31,7 @@ from ..calls.step_anchors import StepWatcher
 from ..update.updates import adapt_loss_scaling, apply_update
 from .batched_micro_batches import BatchedMicroBatches
 from .graph_function import GraphFunction, WatchOperator
-from .wide_products import find_wide_call
+from .wide_operators import find_wide_call
 
 __all__ = ["FloatingPointChecks", "ReplayExecutable", "build_replay"]
 
