@@ -13,6 +13,7 @@ from ..calls.executable import BuildRequest
 from ..calls.group_settings import GroupSettings
 from ..replay.batched_micro_batches import choose_number_at_once, may_run_at_once
 from ..replay.graph_function import GraphFunction
+from ..replay.wide_operators import find_wide_call
 from ..update.traced_updates import describe_update
 from ..update.updates import ensure_slots, find_optimizer_family, has_fused_arithmetic, list_slots
 from .call_layout import GroupLayout, name_argument
@@ -40,7 +41,7 @@ class TracedStep:
         self._groups = tuple(zip(request.groups, request.group_names)) if self.trains else ()
         self._request = request
         self.fused_update = request.variant.fused_update
-        self._function = GraphFunction(remove_branches(graph.graph))
+        self._function = GraphFunction(remove_branches(graph.graph), find_call=find_wide_call)
         self._runs: Dict[int, TracedRun] = {}
 
     def trace(self) -> None:

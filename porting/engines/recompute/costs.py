@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from ...capture import StepGraph
 from ...capture.graph_flow import identify_memory
 from ..replay.graph_function import GraphFunction
+from ..replay.wide_operators import find_wide_call
 from .flop_counts import count_flops
 from .recomputation import ComputationOrder, order_computation, run_segment
 
@@ -83,7 +84,7 @@ class _Trial(NamedTuple):
 
 def _run_trial(graph: StepGraph) -> _Trial:
     """Run forward and backward on tensors without values, and see what autograd keeps."""
-    function = GraphFunction(graph.graph).call
+    function = GraphFunction(graph.graph, find_call=find_wide_call).call
     # Fake tensors have storages with sizes and lifetimes, and no memory: a step of many gigabytes is looked at on a
     # laptop.
     with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch._C.DisableTorchFunction():

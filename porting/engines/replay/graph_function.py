@@ -32,9 +32,16 @@ class GraphFunction:
     each operator is called through what that returns for it.
     """
 
-    def __init__(self, graph: torch.fx.Graph, *, watch: Optional[WatchOperator] = None) -> None:
-        """Write and compile the source; no value is computed."""
+    def __init__(
+        self,
+        graph: torch.fx.Graph,
+        *,
+        watch: Optional[WatchOperator] = None,
+        find_call: Callable[[torch.fx.Node], Call] = find_direct_call,
+    ) -> None:
+        """Write and compile the source; no value is computed. `find_call` says what is called for a node."""
         self._watch = watch
+        self._find_call = find_call
         self._names: Dict[str, Any] = {}
         self._taken = {node.name for node in graph.nodes}
         self._counter = itertools.count()
@@ -73,7 +80,7 @@ class GraphFunction:
         self._lines.append((f"def forward({', '.join(parameters)}):", None))
         for node in graph.nodes:
             if node.op == "call_function":
-                direct = find_direct_call(node)
+                direct = self._find_call(node)
                 function, args, kwargs = direct
                 if self._watch is not None:
                     function = self._watch(node, direct)
@@ -98,7 +105,7 @@ class GraphFunction:
         if is_plain or (isinstance(value, float) and math.isfinite(value)):
             return repr(value)
         if isinstance(value, Body):
-            self._bodies.append(GraphFunction(value.graph, watch=self._watch))
+            self._bodies.append(GraphFunction(value.graph, watch=self._watch, find_call=self._find_call))
             return self._bind_name(self._bodies[-1].call)
         return self._bind_name(value)
 

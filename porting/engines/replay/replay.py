@@ -32,6 +32,7 @@ from ..calls.step_anchors import StepWatcher
 from ..update.updates import adapt_loss_scaling, apply_update
 from .batched_micro_batches import BatchedMicroBatches
 from .graph_function import GraphFunction, WatchOperator
+from .wide_operators import find_wide_call
 
 __all__ = ["FloatingPointChecks", "ReplayExecutable", "build_replay"]
 
@@ -67,7 +68,7 @@ class ReplayExecutable:
         With the variant's `fused_update` weights differ from eager's in the last bits.
         """
         self.graph = graph
-        self._function = GraphFunction(graph.graph, watch=watch_operator)
+        self._function = GraphFunction(graph.graph, watch=watch_operator, find_call=find_wide_call)
         self._num_outputs = len(graph.outputs)
         self._trains = graph.has_loss and graph.loss_has_gradient
         self._is_random = graph.is_random
