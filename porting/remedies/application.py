@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, contextmanager
-from typing import Any, Callable, Collection, Dict, Iterator, List, Sequence, Set
+from typing import Any, Callable, Collection, Dict, Iterator, List, Sequence, Set, Tuple
 
 import torch
 from torch import nn
@@ -44,6 +44,19 @@ class Remedies:
     def for_backend(self, backend: Any) -> Remedies:
         """Make the same for another backend."""
         return Remedies(without=self._without, strict=self._strict, backend=backend)
+
+    @property
+    def functions(self) -> Tuple[Callable[..., Any], ...]:
+        """All functions that may be called in the place of a library's or torch's."""
+        if "all" in self._without:
+            return ()
+        remedies = list_remedies()
+        patches = (patch.replacement for remedy in remedies for patch in remedy.patches)
+        return (
+            *(entry.compute for entry in list_substitutes()),
+            *(function for remedy in remedies for function in remedy.functions.values()),
+            *(replacement for replacement in patches if replacement is not None),
+        )
 
     @contextmanager
     def applied(self, model: nn.Module, *, trains: bool) -> Iterator[None]:
