@@ -16,6 +16,7 @@ from torch import nn
 from ..diagnostics import BatchError, DeviceError, Finding
 from ..host_tensors import host_tensors
 from ..structure import flatten_tensors
+from ..support.garbage_pause import garbage_pause
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
 from .compilation import check_memory, check_placement, compilation, destroy_left, list_cache_files, make_executor
 from .failures import explain_failure, refuse_loss_without_gradient
@@ -120,6 +121,11 @@ class Runner:
                 raise BatchError(finding)
             return 0.0
         destroy_left()
+        with garbage_pause():
+            return self._compile_first(args, kwargs)
+
+    def _compile_first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+        """Compile where there is no executable, and say what was found."""
         if self.trains:
             refuse_hooks(self._port)
         self._meet_others()
@@ -155,7 +161,7 @@ class Runner:
                 executor.compile(*args, **kwargs)
                 check_placement(port, executor, begun)
                 if self._optimizer is not None:
-                    refuse_loss_without_gradient(executor)
+                    refuse_loss_without_gradient(port, executor)
                     refuse_hooks(port)  # those that `forward` has registered
                     check_memory(port, findings, self._optimizer, executor)
         except BaseException as error:
