@@ -6,16 +6,17 @@ B = samples, C = classes; outputs are (B, C), (B, C, ...) or (C,), as for the lo
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
-from torch.overrides import TorchFunctionMode
+
+from porting.support.function_modes import SelectiveMode
 
 __all__ = ["PortableLosses"]
 
 
-class PortableLosses(TorchFunctionMode):
+class PortableLosses(SelectiveMode):
     """A context in which torch's loss functions, and the modules that call them, use operators of the device.
 
     A device leaves label smoothing out and says so in its log alone; it refuses class weights and `huber_loss`.
@@ -27,6 +28,10 @@ class PortableLosses(TorchFunctionMode):
     >>> torch.allclose(portable, loss(output, label))
     True
     """
+
+    def concerns(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+        """Tell whether it is a loss that has a formula."""
+        return func in _FORMULAS
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -8,7 +8,6 @@ from typing import Any, Callable, Collection, Dict, Iterator, List, Sequence, Se
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from porting.diagnostics import Finding, caller_place
 from porting.remedies.device_values import is_on_device
@@ -21,6 +20,7 @@ from porting.remedies.sources import EditMismatchError, edit_function
 from porting.remedies.uses import HostUse, Uses, make_mismatch, refuse_on_host
 from porting.remedies.versions import is_version_between
 from porting.structure import flatten_tensors, rebuild
+from porting.support.function_modes import SelectiveMode
 
 __all__ = ["Remedies"]
 
@@ -222,13 +222,18 @@ def _count_bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * torch.empty(0, dtype=tensor.dtype, device="cpu").element_size()
 
 
-class _OperatorMode(TorchFunctionMode):
+class _OperatorMode(SelectiveMode):
     """A context in which torch's functions on tensors of the device are answered by their substitutes."""
 
     def __init__(self, answers: _Answers, functions: Dict[Any, List[Callable[..., Any]]]) -> None:
         super().__init__()
         self._answers, self._functions = answers, functions
         self._targets = {entry.target for entry in list_substitutes()}
+
+    def concerns(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+        """Tell whether something may stand in for it, or some rows of a tensor are an argument."""
+        is_known = func in self._targets or func in self._functions
+        return is_known or any(isinstance(value, MaskedRows) for value in (*args, *kwargs.values()))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Ask the remedies' functions, then the operators' substitutes, and pass everything else on."""

@@ -1,4 +1,4 @@
-"""No garbage collections for a while: many objects are made that stay, and each collection would look at all there are."""
+"""No garbage collections for a while in which many objects are made that stay: each would look at all there are."""
 
 from __future__ import annotations
 
