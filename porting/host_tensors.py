@@ -39,8 +39,9 @@ def host_tensors(model: nn.Module) -> List[HostTensor]:
     Tensors are read straight from the modules' dictionaries, so that no attribute hook of a wrapper runs.
     """
     found: Dict[int, Tuple[str, torch.Tensor, List[str]]] = {}
+    modules = walk_modules(model)
     for kind in ("parameter", "buffer"):
-        for prefix, module in walk_modules(model):
+        for prefix, module in modules:
             for name, tensor in read_registry(module, f"_{kind}s").items():
                 if tensor is not None:
                     found.setdefault(id(tensor), (kind, tensor, []))[2].append(prefix + name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
 import torch
 from torch import nn
@@ -96,7 +96,8 @@ class AttributesBefore:
         found: Dict[str, torch.Tensor] = {}
         for name, value in vars(self._module).items():
             is_same = value is self._attributes.get(name, self)
-            is_same = is_same and _identify_items(value) == _identify_items(self._contents.get(name))
+            if is_same and isinstance(value, (dict, list)):
+                is_same = _identify_items(value) == _identify_items(self._contents[name])
             if name not in NOT_THE_USERS and not is_same:
                 tensor = find_tensor(value, self._is_device_tensor)
                 if tensor is not None:
@@ -171,11 +172,11 @@ def make_leftover_finding(name: str, place: Optional[Place]) -> Finding:
     )
 
 
-def _identify_items(value: object) -> Any:
+def _identify_items(container: Union[Dict[Any, Any], List[Any]]) -> Any:
     """Return the identities of what a container holds, to compare it with: tensors have no truth value."""
-    if isinstance(value, dict):
-        return {key: id(item) for key, item in value.items()}
-    return [id(item) for item in value] if isinstance(value, list) else None
+    if isinstance(container, dict):
+        return {key: id(item) for key, item in container.items()}
+    return [id(item) for item in container]
 
 
 def materialise_lazy_modules(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -189,6 +189,14 @@ class LossInForward(nn.Module):
         return view
 
     @property
+    def functions(self) -> Tuple[Callable[..., Any], ...]:
+        """What a call may run besides the model: the losses, the metrics, what changes the labels, and remedies."""
+        setup = self._loss_setup
+        transform = () if setup.label_transform is None else (setup.label_transform,)
+        remedies = () if setup.remedies is None else setup.remedies.functions
+        return (*(t.function for t in (setup.terms or {}).values()), *setup.metrics.values(), *transform, *remedies)
+
+    @property
     def loss_of(self) -> Callable[[Any], Any]:
         """The function that finds the loss inside what a training call returned."""
         setup = self._loss_setup

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from porting.adapters.labels import Key, LabelKeys
 from porting.adapters.returned_loss import make_scalar
 from porting.diagnostics import OptionError, PortingError
+from porting.support.function_modes import SelectiveMode
 
 __all__ = ["LossFunction", "LossTerm", "Losses", "PortableLosses", "compute_terms", "make_terms", "name_function"]
 
@@ -141,7 +141,7 @@ def _describe_value(value: Any) -> str:
     return "one tensor" if isinstance(value, torch.Tensor) else f"one {type(value).__name__}"
 
 
-class PortableLosses(TorchFunctionMode):
+class PortableLosses(SelectiveMode):
     """A context in which torch's loss functions, and the modules that call them, use operators of the device.
 
     A device leaves label smoothing out and says so in its log alone; it refuses class weights and `huber_loss`.
@@ -153,6 +153,10 @@ class PortableLosses(TorchFunctionMode):
     >>> torch.allclose(portable, loss(output, label))
     True
     """
+
+    def concerns(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+        """Tell whether it is a loss that has a formula."""
+        return func in _FORMULAS
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from typing import Any, Collection, Iterator, List
+from typing import Any, Collection, Dict, Iterator, List, Tuple
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction
 
 from porting.diagnostics import CaptureError
 from porting.structure import flatten_tensors
+from porting.support.function_modes import SelectiveMode
 
 __all__ = ["PrintGuard", "announce_tracing", "answer_autocast", "guard_gradients"]
 
@@ -28,11 +28,15 @@ _PRINTING = frozenset([torch.Tensor.__repr__, torch.Tensor.__format__])
 _UNTOLD = ("torch.", "transformers.models.")
 
 
-class PrintGuard(TorchFunctionMode):
+class PrintGuard(SelectiveMode):
     """A context in which turning a device tensor into text raises CaptureError C010 with the user's line.
 
     PopTorch shows `<unavailable>` instead, once, at compile time, and the programmer looks for the fault elsewhere.
     """
+
+    def concerns(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+        """Tell whether it makes text."""
+        return func in _PRINTING
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _PRINTING and args[0].device.type == "ipu":
@@ -135,13 +139,17 @@ def guard_gradients(allowed: Collection[str], *, trains: bool) -> Iterator[None]
             yield
 
 
-class _AutogradGuard(TorchFunctionMode):
+class _AutogradGuard(SelectiveMode):
     """A context in which autograd and, where something trains, hooks are refused on a device's tensors."""
 
     def __init__(self, trains: bool, was_on: bool) -> None:
         super().__init__()
         self._was_on = was_on
         self._refused = _AUTOGRAD | _HOOKS if trains else _AUTOGRAD
+
+    def concerns(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+        """Tell whether it is refused for tensors of a device."""
+        return func in self._refused
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

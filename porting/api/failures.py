@@ -21,6 +21,7 @@ from ..diagnostics import (
     take_first_line,
 )
 from .batch import BatchSignature, find_foreign_device
+from .port import Port
 
 __all__ = ["explain_failure", "refuse_loss_without_gradient"]
 
@@ -136,11 +137,15 @@ def _note_module(frame: FrameType, model: Optional[nn.Module]) -> Tuple[str, ...
     return (f"the module is `{path}` ({kind})",)
 
 
-def refuse_loss_without_gradient(executor: Any) -> None:
+def refuse_loss_without_gradient(port: Port, executor: Any) -> None:
     """Raise CaptureError L003 if no parameter of a compiled training `executor` gets a gradient.
 
     A backend that names no tensors cannot be asked.
     """
+    step = port.backend.compiled_step(executor)
+    if step is not None and step.graph.loss_has_gradient:
+        # the capture has seen it, and naming all tensors of a step takes longer than many a check
+        return
     names = executor.getTensorNames()
     if names and not any(name.startswith("Gradient___") for name in names):
         raise CaptureError.of(

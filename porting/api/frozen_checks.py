@@ -46,17 +46,21 @@ def say_changed_attribute(findings: PortFindings, change: ChangedAttribute) -> N
 def say_frozen_values(port: Port, findings: PortFindings, executor: Any, *, compile_seconds: float) -> None:
     """Capture the step that `executor` has compiled once more, and warn (C020) of what Python decides otherwise then.
 
-    Nothing is done where that would take more than a second and a tenth of the compilation, and nothing changes.
+    Nothing is done where that would take more than a second and a tenth of the compilation, or where no line of the
+    user's runs that could decide anything, and nothing changes.
     """
     compiled = port.backend.compiled_step(executor)
     if compiled is None or compiled.capture_again is None or port.options.frozen == "allow":
         return
     if compiled.capture_seconds > max(1.0, compile_seconds / 10):
         return
+    modules = list_modules_by_prefix(port)
     # on a machine with IPUs there is no capture, nor the torch that it wants
+    users_code = importlib.import_module("porting.capture.users_code")
+    if not users_code.may_run_users_code([module for _name, module in modules], port.wrapped.functions):
+        return
     second_run = importlib.import_module("porting.capture.second_run")
     find_frozen_values = importlib.import_module("porting.capture.frozen_values").find_frozen_values
-    modules = list_modules_by_prefix(port)
     failure: Optional[Exception] = None
     found: List[Any] = []
     with second_run.without_trace(modules) as changes:

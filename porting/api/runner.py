@@ -8,6 +8,7 @@ import logging
 import sys
 import time
 import weakref
+from contextlib import nullcontext
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence, Tuple
 
 import torch
@@ -16,12 +17,13 @@ from torch import nn
 from ..diagnostics import BatchError, DeviceError, Finding
 from ..host_tensors import host_tensors
 from ..structure import flatten_tensors
+from ..support.garbage_pause import garbage_pause
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
 from .compilation import check_memory, check_placement, compilation, destroy_left, list_cache_files, make_executor
 from .failures import explain_failure, refuse_loss_without_gradient
 from .frozen_checks import say_changed_attribute, say_frozen_values, watch_attributes
 from .gradients import refuse_hooks, watch_gradient_reads
-from .moves import make_wrapper_error
+from .moves import refuse_parallel_call
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_by_prefix
@@ -34,10 +36,6 @@ logger = logging.getLogger("porting")
 
 # a call that takes longer makes people wonder; the report has the seconds in any case
 _LONG_SECONDS = 2.0
-
-# These two ask a module around the port for nothing; while they run they are seen by this.
-_DATA_PARALLEL = nn.DataParallel.forward.__code__
-_DISTRIBUTED: Any = nn.parallel.DistributedDataParallel
 
 
 class Runner:
@@ -120,6 +118,12 @@ class Runner:
                 raise BatchError(finding)
             return 0.0
         destroy_left()
+        # measuring takes minutes, which is too long without the collector
+        with nullcontext() if waits else garbage_pause():
+            return self._compile_first(args, kwargs, waits)
+
+    def _compile_first(self, args: Sequence[Any], kwargs: Mapping[str, Any], waits: bool) -> float:
+        """Compile where there is no executable, and say what was found."""
         if self.trains:
             refuse_hooks(self._port)
         self._meet_others()
@@ -157,7 +161,7 @@ class Runner:
                 executor.compile(*args, **kwargs)
                 check_placement(port, executor, begun)
                 if self._optimizer is not None:
-                    refuse_loss_without_gradient(executor)
+                    refuse_loss_without_gradient(port, executor)
                     refuse_hooks(port)  # those that `forward` has registered
                     check_memory(port, findings, self._optimizer, executor)
         except BaseException as error:
@@ -197,11 +201,7 @@ class Runner:
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one device call; the first one compiles, and says what that cost."""
         # the caller of `__call__`, which comes here itself or through `forward`
-        frame = sys._getframe(2)
-        if frame.f_code is _DATA_PARALLEL or (frame.f_back is not None and frame.f_back.f_code is _DATA_PARALLEL):
-            raise make_wrapper_error("DataParallel")
-        if _DISTRIBUTED._active_ddp_module is not None:
-            raise make_wrapper_error("DistributedDataParallel")
+        refuse_parallel_call(sys._getframe(2))
         if torch.is_inference_mode_enabled():
             # what a device keeps between calls must not be tensors of that mode
             with torch.inference_mode(False):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import weakref
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import nn
@@ -62,12 +63,12 @@ _AttributeShare = Tuple[List[Tuple[Callable[[str], Any], Tuple[str, ...]]], List
 def note_reads(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[AttributeReads]:
     """Note which plain attributes of `modules` are read while the context lasts, be it of the instance or its class."""
     noted: AttributeReads = {id(module): {} for _prefix, module in modules}
-    of_torch = {*dir(nn.Module), *vars(nn.Module())}
+    of_torch = _list_names_of_torch()
     read: Callable[[Any, str], Any] = nn.Module.__getattribute__
 
     def note(module: nn.Module, name: str) -> Any:
         value = read(module, name)
-        if _is_plain(value) and name not in of_torch:
+        if name not in of_torch and _is_plain(value):
             names = noted.get(id(module))
             if names is not None:
                 names.setdefault(name, value)
@@ -78,6 +79,12 @@ def note_reads(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[AttributeRe
         yield noted
     finally:
         del nn.Module.__getattribute__
+
+
+@functools.lru_cache(maxsize=None)
+def _list_names_of_torch() -> FrozenSet[str]:
+    """List the attributes that every module has."""
+    return frozenset([*dir(nn.Module), *vars(nn.Module())])
 
 
 class AttributeWatch:

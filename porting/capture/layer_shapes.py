@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from .plain_shapes import are_plain, expect, is_contiguous, is_in_order, new_tensor
+from .plain_shapes import are_plain, expect, is_contiguous, is_in_order, is_turned, new_tensor
 
 __all__ = ["LAYERS"]
 
@@ -30,6 +30,8 @@ def _have_shape(shape: Tuple[int, ...], *tensors: Optional[Tensor]) -> bool:
 def _infer_linear(x_BF: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     # the kernel copies a matrix that has gaps; with more dimensions it makes views, whose strides torch works out
     layout = is_in_order if x_BF.dim() == 2 else is_contiguous
+    if x_BF.dim() == 3 and is_turned(x_BF):
+        layout = is_turned  # a copy is multiplied
     expect(are_plain(x_BF, layout=layout) and are_plain(weight, bias) and weight.dtype == x_BF.dtype)
     expect(weight.dim() == 2 and x_BF.dim() >= 1 and x_BF.shape[-1] == weight.shape[1])
     expect(_have_shape((weight.shape[0],), bias))
@@ -142,11 +144,13 @@ def _infer_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Any = None, p: float = 0.0, causal: bool = False
 ) -> Tensor:
     """Attend from each query to all keys; (samples, heads, length, features) are often views of another order."""
-    expect(mask is None and p == 0.0 and query.dtype.is_floating_point)
+    expect(mask is None and 0 <= p < 1 and query.dtype.is_floating_point)
     for tensor in (query, key, value):
         expect(tensor.dim() == 4 and tensor.dtype == query.dtype and tensor.shape == query.shape)
         expect(0 not in tensor.shape and tensor.stride(-1) == 1)
-    # torch's kernels for the CPU lay the result out as the query is
+    # with a dropout a new product is returned; otherwise torch's kernels for the CPU lay it out as the query is
+    if p > 0.0:
+        return new_tensor(query.shape, query)
     if is_contiguous(query):
         return torch.empty_strided(query.shape, query.stride(), dtype=query.dtype, device="meta")
     # strides of sizes 1 say nothing of the order

@@ -6,7 +6,17 @@ from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-__all__ = ["UnknownShape", "are_numbers", "are_plain", "expect", "fits", "is_contiguous", "is_in_order", "new_tensor"]
+__all__ = [
+    "UnknownShape",
+    "are_numbers",
+    "are_plain",
+    "expect",
+    "fits",
+    "is_contiguous",
+    "is_in_order",
+    "is_turned",
+    "new_tensor",
+]
 
 _FLOATS = frozenset([torch.float32, torch.float16, torch.bfloat16, torch.float64])
 
@@ -40,6 +50,16 @@ def is_in_order(tensor: torch.Tensor) -> bool:
     # a size of 1 may have any stride, and one that is expanded has stride 0
     is_full = tensor.layout == torch.strided and 0 not in shape and 1 not in shape and strides[-1] > 0
     return is_full and all(outer > inner for outer, inner in zip(strides, strides[1:]))
+
+
+def is_turned(tensor: torch.Tensor) -> bool:
+    """Tell whether `tensor` fills its memory without gaps, its dimensions in any order; sizes of 1 have no order."""
+    step = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size < 2 or stride != step:
+            return False
+        step *= size
+    return tensor.layout == torch.strided
 
 
 def are_plain(*tensors: Any, layout: Callable[[torch.Tensor], bool] = is_contiguous) -> bool:

@@ -21,7 +21,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..support.compiler_loading import is_compiler_loaded
 from .device_operators import device_operator
 from .layer_shapes import LAYERS
-from .plain_shapes import UnknownShape, are_numbers, are_plain, expect, fits, is_contiguous, is_in_order, new_tensor
+from .plain_shapes import (
+    UnknownShape,
+    are_numbers,
+    are_plain,
+    expect,
+    fits,
+    is_contiguous,
+    is_in_order,
+    is_turned,
+    new_tensor,
+)
 
 __all__ = ["UNKNOWN", "ShapeMode", "in_order_of", "rule_for"]
 
@@ -198,6 +208,10 @@ def _infer_arithmetic(one: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
         dtype = torch.promote_types(one.dtype, other.dtype)
         # shapes do not depend on types
         one, other = (torch.empty_strided(x.shape, x.stride(), dtype=dtype, device="meta") for x in (one, other))
+    if isinstance(other, Tensor) and one.shape == other.shape and is_contiguous(one) and is_turned(other):
+        # the first operand says how the result is laid out, where all of its strides say something
+        expect(are_plain(one) and one.dtype == other.dtype)
+        return new_tensor(one.shape, one)
     return new_tensor(_infer_broadcast(one, other), one)
 
 
@@ -218,6 +232,9 @@ def _infer_copy_in_place(target: Tensor, source: Tensor, non_blocking: bool = Fa
 
 def _infer_dropout(tensor: Tensor, p: float, train: bool) -> Tensor:
     expect(0 <= p <= 1 and isinstance(train, bool))
+    if train and 0 < p < 1 and are_plain(tensor, layout=is_turned):
+        # a product with the mask, which is laid out as the tensor is
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     return _infer_same(tensor)
 
 

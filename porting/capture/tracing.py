@@ -114,12 +114,14 @@ def _capture_forward(
     materialise_lazy_modules(model, args[:-1] if loss is not None else args, kwargs)
     # after the lazy layers have made theirs: what enters the graph is fixed from here on
     state = host_tensors(model)
-    if recorder.is_training:
-        for error in find_gradient_hooks(state):
-            recorder.reports.refuse(error)
-    # parameters and buffers come first among the arguments of the graph, inputs after them
-    for host in state:
-        recorder.add_placeholder(host.name, host.tensor, kind=host.kind)
+    # weights that an executor owns are of a class whose properties are calls of Python
+    with torch._C.DisableTorchFunctionSubclass():
+        if recorder.is_training:
+            for error in find_gradient_hooks(state):
+                recorder.reports.refuse(error)
+        # parameters and buffers come first among the arguments of the graph, inputs after them
+        for host in state:
+            recorder.add_placeholder(host.name, host.tensor, kind=host.kind)
     tensors, inputs = flatten_tensors((args, kwargs)), []
     for name, tensor in zip(_name_inputs(model, args, kwargs), tensors):
         if tensor.numel() == 0:
@@ -143,12 +145,13 @@ def _capture_forward(
             output = (output, loss_tensor)
         _refuse_hidden_tensors(output, where="the output")
     recorder.bodies.refuse_open()
-    # two names for one memory are one tensor on the host and two on the device: only a write tells them apart
-    refuse_shared_memory(
-        state, lambda host: _is_written(recorder, host) or (recorder.is_training and host.tensor.requires_grad)
-    )
-    report_lost_writes(recorder, model, state)
-    return _make_step_graph(recorder, state, list(zip(tensors, as_placed)), output, loss_tensor)
+    with torch._C.DisableTorchFunctionSubclass():
+        # two names for one memory are one tensor on the host and two on the device: only a write tells them apart
+        refuse_shared_memory(
+            state, lambda host: _is_written(recorder, host) or (recorder.is_training and host.tensor.requires_grad)
+        )
+        report_lost_writes(recorder, model, state)
+        return _make_step_graph(recorder, state, list(zip(tensors, as_placed)), output, loss_tensor)
 
 
 def _refuse_hidden_tensors(value: Any, *, where: str, place: Optional[Place] = None) -> None:

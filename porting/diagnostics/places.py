@@ -11,7 +11,7 @@ import os
 import sys
 import textwrap
 from dataclasses import dataclass
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Iterator, Optional, Tuple
 
 __all__ = ["Place", "caller_place", "find_assignment", "find_raising_frame", "frame_place", "is_user_file"]
@@ -124,6 +124,9 @@ def _find_folder(file: Optional[str]) -> Optional[str]:
 
 def _is_user_frame(frame: FrameType, library_folders: Tuple[Optional[str], ...]) -> bool:
     file = frame.f_code.co_filename
+    # by far the most usual case: a stack has dozens of frames, and this is asked for each operator
+    if not file.startswith("<"):
+        return _is_user_file(file, library_folders)
     # methods that dataclasses and named tuples generate are code of "<string>"; so is `python -c`, which is the user's
     is_typed_in = frame.f_globals.get("__name__") == "__main__" and "__file__" not in frame.f_globals
     if file == "<string>" and not is_typed_in:
@@ -151,14 +154,20 @@ def _is_inside(path: str, folder: str) -> bool:
 
 def _find_place(frame: FrameType, *, instruction: int, line: int) -> Place:
     code = frame.f_code
-    if not hasattr(code, "co_positions"):
-        return Place(code.co_filename, line)
-    span = next(itertools.islice(code.co_positions(), instruction // 2, None), (None,) * 4)
-    first_line, end_line, start_byte, end_byte = span
+    first_line, end_line, start_byte, end_byte = _find_span(code, instruction)
     if first_line is None or end_line is None or start_byte is None or end_byte is None:
         return Place(code.co_filename, line)
     column = _find_column(frame, line=first_line, byte=start_byte)
     return Place(code.co_filename, first_line, column, end_line, _find_column(frame, line=end_line, byte=end_byte))
+
+
+# a forward comes by the same lines again, in each layer of a kind and in each round of a loop
+@functools.lru_cache(maxsize=4096)
+def _find_span(code: CodeType, instruction: int) -> Tuple[Optional[int], ...]:
+    """Return first line, last line, first byte and last byte of an instruction, as far as Python knows them."""
+    if not hasattr(code, "co_positions"):
+        return (None,) * 4
+    return next(itertools.islice(code.co_positions(), instruction // 2, None), (None,) * 4)
 
 
 def _find_column(frame: FrameType, *, line: int, byte: int) -> int:

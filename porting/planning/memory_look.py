@@ -1,15 +1,16 @@
 """`memory_report`: an estimate of the memory that each IPU needs for a step, and remedies where it does not fit.
 
 A step that is compiled is looked at as closely only where an upper bound does not fit. The bound comes from the shapes
-in the graph alone, which costs almost no time, and is several times what the step will need.
+in the graph alone, which costs almost no time, and is about twice what the step will need.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 import textwrap
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
@@ -24,7 +25,7 @@ from ..structure import make_call_arguments
 from ..targets import DEFAULT, Target, find_target
 from .memory_model import Layout, StageMemory, StepMemory, count_code_bytes, count_device_bytes, measure_ipus
 from .remedies import Remedy, find_first_remedy, list_remedies
-from .step_walk import look_at_step, number_stages, walk_step
+from .step_walk import PRODUCTS, look_at_step, number_stages, walk_step
 
 __all__ = ["MemoryReport", "bound_bytes", "count_bytes_per_weight", "memory_report", "note_memory"]
 
@@ -48,6 +49,24 @@ _COPIES = 3
 # gates and states of recurrent layers, for each value that comes out of them
 _RECURRENT = frozenset(["lstm", "gru", "rnn_tanh", "rnn_relu"])
 _RECURRENT_COPIES = 12
+# operators that make and keep nothing besides their result and what they read, with the most that they keep, as so many
+# times the result: views nothing, a mask or the places of maxima are as large, and statistics are smaller
+_KEPT_RESULTS = {
+    **dict.fromkeys(
+        "chunk detach expand permute select slice split split_with_sizes squeeze t transpose unbind unsqueeze "
+        "view".split(),
+        0,
+    ),
+    # what is written over may be copied first
+    **dict.fromkeys("add_ copy_ div_ mul_ relu_ sub_".split(), 1),
+    **dict.fromkeys(
+        "add bmm cat clone contiguous conv1d conv2d conv3d div elu embedding exp flatten gelu identity_loss leaky_relu "
+        "linear log matmul mean mm mul neg pow relu reshape rsqrt sigmoid silu sqrt stack sub sum tanh to".split(),
+        1,
+    ),
+    **dict.fromkeys("adaptive_avg_pool2d avg_pool2d dropout log_softmax softmax".split(), 2),
+    **dict.fromkeys("batch_norm group_norm layer_norm max_pool1d max_pool2d".split(), 3),
+}
 
 
 @dataclass(frozen=True)
@@ -299,26 +318,49 @@ def bound_bytes(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -> 
     `bytes_per_weight` are those of its gradient and of the optimizer's state. A stage of a pipeline keeps values of up
     to two micro-batches for each of the `num_stages`.
     """
+    nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
+    if any(isinstance(argument, Body) for node in nodes for argument in node.args):
+        return math.inf
     weights = sum(count_device_bytes(info.shape, info.dtype) for info in (*graph.parameters, *graph.buffers))
     num_weights = sum(math.prod(info.shape) for info in graph.parameters)
-    values, num_operators = 0, 0
-    for node in graph.graph.nodes:
-        if node.op != "call_function":
-            continue
-        if any(isinstance(argument, Body) for argument in node.args):
-            return math.inf
-        num_operators += 1
-        values += _measure_operator(node)
-    under_way = 2 * num_stages if num_stages > 1 else 1
-    return 2 * weights + num_weights * bytes_per_weight + _COPIES * values * under_way + count_code_bytes(num_operators)
+    code = count_code_bytes(sum(_name_operator(node) in PRODUCTS for node in nodes))
+    if num_stages > 1:
+        # a value may be read in several stages, and is counted for each of them
+        values = 2 * num_stages * _COPIES * sum(map(_measure_operator, nodes))
+    else:
+        ends = sum(count_device_bytes(info.shape, info.dtype) for info in (*graph.inputs, *graph.outputs))
+        temporary = max((_measure_operator(node) + _count_tensors(node.all_input_nodes) for node in nodes), default=0)
+        values = 2 * ends + sum(map(_bound_kept, nodes)) + 2 * temporary
+    return 2 * weights + num_weights * bytes_per_weight + values + code
+
+
+def _bound_kept(node: torch.fx.Node) -> int:
+    """Return a bound of the bytes that an operator makes, or makes for itself and keeps for its gradient."""
+    # each of several results is a node of its own, which takes it
+    source = node.all_input_nodes[0] if node.target is operator.getitem else node
+    factor = _KEPT_RESULTS.get(_name_operator(source))
+    if factor is None:
+        return _COPIES * _measure_operator(node)
+    made = factor * _count_tensors([node])
+    if _name_operator(node) in PRODUCTS:
+        # they copy what lies in another order
+        made += _count_tensors([used for used in node.all_input_nodes if not used.meta["val"].is_contiguous()])
+    return made
+
+
+def _count_tensors(nodes: Iterable[torch.fx.Node]) -> int:
+    values = tree_leaves([node.meta.get("val") for node in nodes])
+    return sum(count_device_bytes(value.shape, value.dtype) for value in values if isinstance(value, torch.Tensor))
+
+
+def _name_operator(node: torch.fx.Node) -> str:
+    return str(getattr(getattr(node.target, "overloadpacket", None), "__name__", ""))
 
 
 def _measure_operator(node: torch.fx.Node) -> int:
     """Return the bytes that an operator reads, makes and may keep for its gradient."""
     operands = [used for used in node.all_input_nodes if used.meta.get("kind") not in ("parameter", "buffer")]
-    leaves = tree_leaves([value.meta.get("val") for value in (node, *operands)])
-    num_bytes = sum(count_device_bytes(leaf.shape, leaf.dtype) for leaf in leaves if isinstance(leaf, torch.Tensor))
-    name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+    num_bytes, name = _count_tensors((node, *operands)), _name_operator(node)
     if name in _RECURRENT:
         return _RECURRENT_COPIES * num_bytes
     if name == "scaled_dot_product_attention":

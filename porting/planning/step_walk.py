@@ -28,12 +28,13 @@ from ..options import PortOptions
 from ..simulator.tracing_state import tracing
 from .memory_model import Operation, StepMemory, Value, count_device_bytes
 
-__all__ = ["look_at_step", "number_stages", "walk_step"]
+__all__ = ["PRODUCTS", "look_at_step", "number_stages", "walk_step"]
 
-_PRODUCTS = frozenset(
+PRODUCTS = frozenset(
     "linear matmul mm addmm bmm baddbmm einsum conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
     "convolution _convolution scaled_dot_product_attention bilinear lstm gru rnn_tanh rnn_relu".split()
 )
+"""Names of operators that multiply matrices."""
 
 
 def look_at_step(
@@ -229,7 +230,7 @@ class _Walk:
                 stage=node.meta.get("pipeline_stage", 0),
                 result_bytes=fresh_bytes,
                 operand_bytes=sum(count_device_bytes(item.shape, item.dtype) for item in operands),
-                is_product=operator in _PRODUCTS,
+                is_product=operator in PRODUCTS,
                 is_float=any(tensor.is_floating_point() for tensor in made),
                 ends=tuple(node.meta.get("ends", ())),
                 parameters=tuple(used.meta["state_name"] for used in state if used.meta["kind"] == "parameter"),

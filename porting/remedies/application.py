@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, contextmanager
-from typing import Any, Callable, Collection, Dict, Iterator, List, Sequence, Set
+from typing import Any, Callable, Collection, Dict, Iterator, List, Sequence, Set, Tuple
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from porting.diagnostics import Finding, caller_place
 from porting.remedies.device_values import is_on_device
@@ -21,6 +20,7 @@ from porting.remedies.sources import EditMismatchError, edit_function
 from porting.remedies.uses import HostUse, Uses, make_mismatch, refuse_on_host
 from porting.remedies.versions import is_version_between
 from porting.structure import flatten_tensors, rebuild
+from porting.support.function_modes import SelectiveMode
 
 __all__ = ["Remedies"]
 
@@ -44,6 +44,19 @@ class Remedies:
     def for_backend(self, backend: Any) -> Remedies:
         """Make the same for another backend."""
         return Remedies(without=self._without, strict=self._strict, backend=backend)
+
+    @property
+    def functions(self) -> Tuple[Callable[..., Any], ...]:
+        """All functions that may be called in the place of a library's or torch's."""
+        if "all" in self._without:
+            return ()
+        remedies = list_remedies()
+        patches = (patch.replacement for remedy in remedies for patch in remedy.patches)
+        return (
+            *(entry.compute for entry in list_substitutes()),
+            *(function for remedy in remedies for function in remedy.functions.values()),
+            *(replacement for replacement in patches if replacement is not None),
+        )
 
     @contextmanager
     def applied(self, model: nn.Module, *, trains: bool) -> Iterator[None]:
@@ -209,13 +222,18 @@ def _count_bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * torch.empty(0, dtype=tensor.dtype, device="cpu").element_size()
 
 
-class _OperatorMode(TorchFunctionMode):
+class _OperatorMode(SelectiveMode):
     """A context in which torch's functions on tensors of the device are answered by their substitutes."""
 
     def __init__(self, answers: _Answers, functions: Dict[Any, List[Callable[..., Any]]]) -> None:
         super().__init__()
         self._answers, self._functions = answers, functions
         self._targets = {entry.target for entry in list_substitutes()}
+
+    def concerns(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+        """Tell whether something may stand in for it, or some rows of a tensor are an argument."""
+        is_known = func in self._targets or func in self._functions
+        return is_known or any(isinstance(value, MaskedRows) for value in (*args, *kwargs.values()))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Ask the remedies' functions, then the operators' substitutes, and pass everything else on."""

@@ -14,7 +14,7 @@ from porting.remedies.entries import Fallback
 __all__ = ["LayerDraw", "draw_for_layer"]
 
 _MODELS = "transformers.models."
-_BETWEEN = ("porting.remedies.", "poptorch.")
+_BETWEEN = ("porting.remedies.", "porting.support.function_modes", "poptorch.")
 
 
 class LayerDraw:

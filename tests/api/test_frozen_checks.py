@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from porting import PortOptions, fit, to_ipu
+from porting.capture import second_run
 from porting.diagnostics import PortingWarning
 
 CALLS = 0
@@ -133,6 +134,16 @@ def test_a_branch_that_python_takes_is_a_finding(monkeypatch):
 )
 def test_what_is_the_same_each_time_is_none(change):
     assert findings_of(change) == []
+
+
+@pytest.mark.parametrize(("model", "num_runs"), [(nn.Linear(4, 3), 0), (Model(lambda _model, h: h), 1)])
+def test_only_code_of_the_users_runs_again(monkeypatch, model, num_runs):
+    runs, run_again = [], second_run.without_trace
+    monkeypatch.setattr(second_run, "without_trace", lambda modules: runs.append(modules) or run_again(modules))
+
+    findings_of(None, model=model)
+
+    assert len(runs) == num_runs
 
 
 @pytest.mark.parametrize("name", ["python", "counter", "counter that nothing uses"])

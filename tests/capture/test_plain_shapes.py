@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from porting.capture.plain_shapes import are_numbers, are_plain, fits, is_contiguous, is_in_order, new_tensor
+from porting.capture.plain_shapes import are_numbers, are_plain, fits, is_contiguous, is_in_order, is_turned, new_tensor
 
 sizes = st.lists(st.integers(1, 3), max_size=4).map(tuple)
 
@@ -43,6 +43,14 @@ def test_a_new_tensor_is_contiguous_and_has_no_memory(shape):
 )
 def test_a_cut_keeps_the_order_of_memory_and_a_turn_does_not(tensor, contiguous, in_order):
     assert (is_contiguous(tensor), is_in_order(tensor)) == (contiguous, in_order)
+
+
+def test_a_turned_tensor_has_no_gaps_and_no_sizes_without_an_order():
+    assert is_turned(torch.ones(4, 6).t())
+    assert is_turned(torch.ones(4, 6))
+    assert not is_turned(torch.ones(4, 6)[:, :3])
+    assert not is_turned(torch.ones(4, 1).t())
+    assert not is_turned(torch.ones(4).expand(2, 4))
 
 
 def test_plain_tensors_have_one_floating_point_type():

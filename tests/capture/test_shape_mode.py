@@ -132,6 +132,8 @@ def integers(*shape):
 
 # each head's columns lie beside those of other heads, as a projection to all of them leaves them
 HEADS = T(2, 3, 5, 4, strides=(180, 4, 36, 1))
+# samples first, of what an attention layer computes with time first
+TURNED = T(3, 5, 4, strides=(4, 12, 1))
 LSTM_WEIGHTS = [T(24, 4), T(24, 6), T(24), T(24)]
 CELLS = [T(1, 3, 6), T(1, 3, 6)]
 
@@ -158,6 +160,11 @@ KNOWN = [
     (aten.eq.Tensor, (T(2, 3), T(2, 3)), {}),
     (aten.dropout.default, (T(2, 3), 0.5, True), {}),
     (aten.dropout.default, (T(2, 3), 0.0, True), {}),
+    (aten.dropout.default, (TURNED, 0.5, True), {}),
+    (aten.add.Tensor, (T(3, 5, 4), TURNED), {}),
+    (aten.mul.Tensor, (T(3, 5, 4), TURNED), {}),
+    (aten.div.Tensor, (T(3, 5, 4), T(3, 5, 4, strides=(1, 12, 3))), {}),
+    (aten.sub.Tensor, (T(3, 5), T(3, 5, strides=(1, 3))), {"alpha": 2}),
     (aten.dropout.default, (T(2, 3), 0.5, False), {}),
     (aten.softmax.int, (T(2, 3), -1), {}),
     (aten.to.dtype, (integers(1, 3), torch.int32), {}),
@@ -187,6 +194,9 @@ KNOWN = [
     # layers
     (aten.linear.default, (T(2, 5, 3), T(4, 3), T(4)), {}),
     (aten.linear.default, (T(2, 3, strides=(9, 1)), T(4, 3)), {}),
+    (aten.linear.default, (TURNED, T(6, 4), T(6)), {}),
+    (aten.linear.default, (TURNED, T(6, 4)), {}),
+    (aten.linear.default, (T(3, 5, 4, strides=(1, 12, 3)), T(6, 4), T(6)), {}),
     (aten.conv1d.default, (T(2, 3, 9), T(4, 3, 3), T(4), [2], [1]), {}),
     (aten.conv2d.default, (T(2, 4, 9, 8), T(6, 2, 3, 2), None, [2, 1], [1, 0], [1, 2], 2), {}),
     (aten.conv3d.default, (T(1, 1, 5, 5, 5), T(2, 1, 3, 3, 3)), {}),
@@ -205,6 +215,8 @@ KNOWN = [
     (aten.upsample_nearest2d.vec, (T(1, 2, 3, 5), [6, 7], None), {}),
     (aten.scaled_dot_product_attention.default, (HEADS, HEADS, HEADS, None, 0.0, True), {}),
     (aten.scaled_dot_product_attention.default, (T(2, 3, 5, 4), T(2, 3, 5, 4), T(2, 3, 5, 4)), {}),
+    (aten.scaled_dot_product_attention.default, (HEADS, HEADS, HEADS, None, 0.1), {}),
+    (aten.scaled_dot_product_attention.default, (T(2, 3, 5, 4), T(2, 3, 5, 4), T(2, 3, 5, 4), None, 0.1, True), {}),
     # products, sums, losses
     (aten.matmul.default, (T(2, 5, 3), T(3, 4)), {}),
     (aten.bmm.default, (T(2, 5, 3), T(2, 3, 4)), {}),
@@ -267,6 +279,9 @@ UNUSUAL = [
     (aten.relu.default, (T(2, 3, dtype=torch.int32),), {}),
     (aten.relu.default, (T(3, 2, strides=(1, 3)),), {}),
     (aten.add.Tensor, (T(2, 1), T(1, 3)), {}),
+    (aten.add.Tensor, (T(3, 1, 4), T(3, 1, 4, strides=(1, 12, 3))), {}),
+    (aten.add.Tensor, (TURNED, T(3, 5, 4)), {}),
+    (aten.dropout.default, (TURNED, 0.0, True), {}),
     (aten.add.Tensor, (T(2, 3), T(dtype=torch.float16)), {}),
     (aten.add.Tensor, (integers(2), 0.5), {}),
     (aten.add.Tensor, (T(2, 3), True), {}),

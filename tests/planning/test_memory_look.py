@@ -260,7 +260,42 @@ def ported_net():
     return nn.Sequential(*layers), nn.CrossEntropyLoss(), (torch.zeros(4, 3, 32, 32), torch.zeros(4, dtype=torch.int64))
 
 
-@pytest.mark.parametrize("make", [ported_lstm, small_gpt, ported_net])
+def ported_encoder():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    return (
+        nn.Sequential(layer, nn.Flatten(), nn.LazyLinear(3)),
+        nn.CrossEntropyLoss(),
+        (
+            torch.zeros(4, 6, 16),
+            torch.zeros(4, dtype=torch.int64),
+        ),
+    )
+
+
+def writing_net():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(8, 512), nn.Linear(512, 3)
+
+        def forward(self, x):
+            h = self.first(x).sigmoid()
+            for _ in range(20):
+                y = h * h
+                h.mul_(2.0).add_(y)
+            return self.last(h)
+
+    return Model(), nn.CrossEntropyLoss(), (torch.zeros(4000, 8), torch.zeros(4000, dtype=torch.int64))
+
+
+def half_gpt():
+    model, loss, batch = small_gpt()
+    return model.half(), loss, batch
+
+
+@pytest.mark.parametrize(
+    "make", [ported_lstm, small_gpt, half_gpt, ported_net, ported_encoder, writing_net], ids=lambda make: make.__name__
+)
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
 def test_the_bound_is_above_the_estimate(make, optimizer):
     model, loss, batch = make()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Sequence, Set
+from typing import Dict, FrozenSet, Iterable, List, Sequence, Set
 
 import torch
 
@@ -53,9 +53,9 @@ class TensorFacts:
         """List the operators that changed the memory of `tensor` in place."""
         return self._writes.get(identify_memory(tensor.fake), ())
 
-    def node_was_written(self, node: torch.fx.Node) -> bool:
-        """Tell whether an operator changed the memory behind the value of `node` in place."""
-        return any(tensor.node is node and self.was_written(tensor) for tensor in self._alive)
+    def find_written_nodes(self) -> FrozenSet[torch.fx.Node]:
+        """Return the nodes behind whose values an operator changed the memory in place."""
+        return frozenset(tensor.node for tensor in self._alive if self._writes and self.was_written(tensor))
 
     def is_parameter(self, tensor: DeviceTensor) -> bool:
         """Tell whether `tensor` is a parameter or computed from parameters alone."""

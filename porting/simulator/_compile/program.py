@@ -176,7 +176,8 @@ def _trace_and_build(
             plan,
             num_ipus,
             anchors,
-            capture_again=lambda: capture(outline, GraphScopes(source_excludes=options._source_location_excludes)),
+            # who captures again compares operators and values: where they were placed is known
+            capture_again=lambda: capture(outline, GraphScopes(), keeps_facts=False),
             capture_seconds=capture_seconds,
         )
 
@@ -230,6 +231,7 @@ def _capture_step(
     training: bool,
     groups: Mapping[str, ReplicaGroups],
     listener: Optional[Callable[[Finding], None]] = None,
+    keeps_facts: bool = True,
 ) -> StepGraph:
     # the mark of models that `to_ipu` wraps: they get what plain PopTorch leaves out without a word
     allowed = getattr(model, "_porting_allowed", None)
@@ -245,7 +247,7 @@ def _capture_step(
             around_forward=lambda: trace_in_scopes(
                 scopes, model, options._execution_strategy, names_modules=options._module_namescope_enabled
             ),
-            node_facts=scopes.read_node_facts,
+            node_facts=scopes.read_node_facts if keeps_facts else None,
             listener=listener,
             autocast=read_extras(options).autocast,
         )

@@ -8,6 +8,7 @@ number and the settings of the open `MultiConv`, only if there is one) and `sour
 
 from __future__ import annotations
 
+import functools
 import sys
 from contextlib import contextmanager
 from functools import partial
@@ -233,7 +234,7 @@ _DISPATCH = tuple(
 )
 
 
-def find_source_location(excludes: Sequence[str]) -> Optional[str]:
+def find_source_location(excludes: Tuple[str, ...]) -> Optional[str]:
     """Return `file:line` of the innermost frame, none of `excludes` in its path, that calls an operator, if any."""
     frame = sys._getframe(1)
     is_machinery = True
@@ -241,12 +242,23 @@ def find_source_location(excludes: Sequence[str]) -> Optional[str]:
         path = frame.f_code.co_filename
         if path == _TRACER and not is_machinery:
             return None
-        is_ours = path.startswith(_PACKAGE)
-        is_machinery = is_machinery and (is_ours or any(file in path for file in _DISPATCH))
-        if not is_machinery and not is_ours and not any(fragment in path for fragment in excludes):
+        is_ours, is_dispatch = _classify_file(path)
+        is_machinery = is_machinery and (is_ours or is_dispatch)
+        if not is_machinery and not is_ours and not _is_excluded(path, excludes):
             return f"{path}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _classify_file(path: str) -> Tuple[bool, bool]:
+    """Tell whether a file is of this package, and whether it runs between the call of an operator and its recording."""
+    return path.startswith(_PACKAGE), any(file in path for file in _DISPATCH)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_excluded(path: str, excludes: Tuple[str, ...]) -> bool:
+    return any(fragment in path for fragment in excludes)
 
 
 # the operator's arguments, and their names in the compiled graph

@@ -118,6 +118,8 @@ def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) ->
             kind = type(instance)
             return super().__instancecheck__(instance) or (hasattr(kind, _OWNERS) and issubclass(kind, plain))
 
+    read: Callable[[Any, str], Any] = plain.__getattribute__
+
     class Owned(plain, metaclass=Kind):  # type: ignore[misc, valid-type]
         _poptorch_executor = owners[-1]
         _poptorch_executors = owners
@@ -126,7 +128,7 @@ def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) ->
         def __getattribute__(self, attribute: str) -> Any:
             if attribute != "_is_param":  # which `isinstance(tensor, torch.nn.Parameter)` reads: no look at the value
                 fetch(owners)
-            return super().__getattribute__(attribute)
+            return read(self, attribute)
 
         @classmethod
         def __torch_function__(cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -179,4 +179,4 @@ def test_without_exclusions_torchs_own_lines_count():
 
 
 def test_a_location_is_the_innermost_line_outside_the_package():
-    assert find_source_location([]).startswith(f"{__file__}:")
+    assert find_source_location(()).startswith(f"{__file__}:")

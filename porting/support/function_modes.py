@@ -1,0 +1,68 @@
+"""Function modes that change few of torch's functions, and cost little for all the others.
+
+torch calls each mode on its stack for each function, and begins functions that are written in Python anew for each of
+them. Modes of this kind that lie above each other are one mode for torch, which passes on what concerns none of them.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any, Dict, List, Tuple
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["SelectiveMode"]
+
+
+class SelectiveMode(TorchFunctionMode):
+    """A function mode whose `__torch_function__` is called for the calls that it concerns, and perhaps for others."""
+
+    def concerns(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+        """Tell whether this mode does anything but pass the call on."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        """Lie above the modes that are there."""
+        top = _find_top()
+        if not isinstance(top, _JoinedModes):
+            top = _JoinedModes()
+            top.__enter__()
+        top.modes.append(self)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        """Leave, as the last one that has come."""
+        top = _find_top()
+        assert isinstance(top, _JoinedModes), "modes end in another order than they began"
+        top.modes.remove(self)
+        if not top.modes:
+            top.__exit__(*exception)
+
+
+class _JoinedModes(TorchFunctionMode):
+    """What lies on torch's stack for `modes`, the innermost of which is the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.modes: List[SelectiveMode] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        for mode in self.modes:
+            if mode.concerns(func, args, kwargs):
+                return self._call_each(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _call_each(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call `func` with all modes on torch's stack, where each of them sees what the inner ones call."""
+        with ExitStack() as stack:
+            for mode in self.modes:
+                TorchFunctionMode.__enter__(mode)
+                stack.callback(TorchFunctionMode.__exit__, mode, None, None, None)
+            return func(*args, **kwargs)
+
+
+def _find_top() -> Any:
+    depth = torch._C._len_torch_function_stack()
+    return torch._C._get_function_stack_at(depth - 1) if depth else None
