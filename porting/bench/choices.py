@@ -69,8 +69,10 @@ class BenchSettings:
     Both sides have `rounds` turns each, one after the other. A turn takes about `turn_seconds`, or `calls_per_turn`
     calls where that is given. `parity_steps` are compared before. `start_up_runs` fresh processes of each side are
     timed to the end of their first step, and `cold_starts` of the port that find no executable; 0 leaves that out.
-    `eager_precision`, `eager_memory_format` and `eager_optimizer` ("fused", or torch's "default") are what the plain
-    side uses. `threads` is torch's number of threads on both sides, None for torch's own choice.
+    With `curve`, the time to 1, 2, 5, ... steps is taken in `curve_runs` fresh processes of each side, as many steps as
+    eager takes in `curve_seconds`. `eager_precision`, `eager_memory_format` and `eager_optimizer` ("fused", or torch's
+    "default") are what the plain side uses. `threads` is torch's number of threads on both sides, None for torch's own
+    choice.
     """
 
     rounds: int = 15
@@ -87,6 +89,9 @@ class BenchSettings:
     data: bool = True
     start_up_runs: int = 0
     cold_starts: int = 0
+    curve: bool = False
+    curve_runs: int = 3
+    curve_seconds: float = 20.0
 
     @property
     def of_eager(self) -> Dict[str, Any]:

@@ -20,6 +20,8 @@ from porting.options import PortOptions
 
 from .children import measure_memory, measure_start_up, start_side, take_turn
 from .choices import BenchSettings
+from .curve import Curve
+from .curve_runs import measure_curve
 from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
 from .eager import EagerSide
 from .parity import Parity, compare_losses, measure_weight_difference
@@ -132,14 +134,7 @@ def measure(
                 data=data.get(name),
             )
         proof, findings, candidates = ported.describe()
-        reason = no_source if source is None else "not asked for"
-        memory, start_up = Memory(reason=reason), StartUp(reason=reason)
-        if source is not None and settings.memory:
-            progress("measuring memory", 0.8)
-            memory = measure_memory(source, settings)
-        if source is not None and settings.start_up_runs:
-            progress("timing the start", 0.9)
-            start_up = measure_start_up(source, settings)
+        in_processes = _measure_processes(workload, source, no_source, settings, progress)
         progress("done", 1.0)
         return BenchReport(
             name=workload.name,
@@ -161,12 +156,34 @@ def measure(
             ),
             parity=parity,
             device=proof,
-            memory=memory,
-            start_up=start_up,
+            **in_processes,
             candidates=candidates,
             findings=findings,
             trains=workload.trains,
         )
+
+
+def _measure_processes(
+    workload: Workload, source: Optional[Source], no_source: str, settings: BenchSettings, progress: Progress
+) -> Dict[str, Any]:
+    """Measure what needs processes of their own and was asked for, as fields of the report."""
+    reason = no_source if source is None else "not asked for"
+    measured: Dict[str, Any] = {
+        "memory": Memory(reason=reason),
+        "start_up": StartUp(reason=reason),
+        "curve": Curve(reason=no_source if settings.curve else "not asked for"),
+    }
+    if source is not None and settings.memory:
+        progress("measuring memory", 0.75)
+        measured["memory"] = measure_memory(source, settings)
+    if source is not None and settings.start_up_runs:
+        progress("timing the start", 0.8)
+        measured["start_up"] = measure_start_up(source, settings)
+    if source is not None and settings.curve:
+        progress("timing the way to N steps", 0.85)
+        engine = "" if workload.options is None else workload.options.engine
+        measured["curve"] = measure_curve(source, settings, engine=engine, steps_per_call=workload.steps_per_call)
+    return measured
 
 
 # -- the first steps ---------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from porting.bench.html_page import write_html
 
 from .conftest import make_record, results_of
+from .test_curve_pages import make_curve
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 
@@ -40,3 +41,14 @@ def test_the_picture_in_a_page_is_well_formed(report):
 
 def test_a_run_without_any_result_is_a_page_too():
     assert "No cell has a result" in write_html(results_of(make_record()))
+
+
+def test_a_page_shows_the_time_to_n_steps_where_it_was_measured(report):
+    record = make_record(name=HOSTILE, report=report)
+    record["result"]["curve"] = make_curve(engines=("replay", HOSTILE))
+
+    page = write_html(results_of(make_record(report=report), record))
+
+    assert page.count("<svg") == 2
+    assert "Time to N steps" in page
+    assert "<script>" not in page

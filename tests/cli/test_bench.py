@@ -185,6 +185,15 @@ def test_start_up_is_measured_cold_and_warm_with_what_is_compiled_already(measur
     assert {(setting.start_up_runs, setting.cold_starts) for setting in settings} == {(2, 1)}
 
 
+def test_a_curve_is_asked_for_on_the_command_line(measured):
+    main(["bench", "mushrooms", "--quick", "--curve", "--curve-runs", "2", "--curve-seconds", "0.5"])
+    main(["bench", "mushrooms"])
+
+    settings = [cell.settings for cell in measured]
+    assert [setting.curve for setting in settings] == [True, False]
+    assert (settings[0].curve_runs, settings[0].curve_seconds) == (2, 0.5)
+
+
 def test_orders_are_a_matrix_of_computation_orders(measured):
     main(["bench", "orders_linear24"])
     main(["bench", "orders_gpt", "--matrix", "order=none,chen"])
