@@ -69,10 +69,10 @@ class BenchSettings:
     Both sides have `rounds` turns each, one after the other. A turn takes about `turn_seconds`, or `calls_per_turn`
     calls where that is given. `parity_steps` are compared before. `start_up_runs` fresh processes of each side are
     timed to the end of their first step, and `cold_starts` of the port that find no executable; 0 leaves that out.
-    With `curve`, the time to 1, 2, 5, ... steps is taken in `curve_runs` fresh processes of each side, as many steps as
-    eager takes in `curve_seconds`. `eager_precision`, `eager_memory_format` and `eager_optimizer` ("fused", or torch's
-    "default") are what the plain side uses. `threads` is torch's number of threads on both sides, None for torch's own
-    choice.
+    `limits` sets the steps against what this machine attains. With `curve`, the time to 1, 2, 5, ... steps is taken in
+    `curve_runs` fresh processes of each side, as many steps as eager takes in `curve_seconds`. `eager_precision`,
+    `eager_memory_format` and `eager_optimizer` ("fused", or torch's "default") are what the plain side uses. `threads`
+    is torch's number of threads on both sides, None for torch's own choice.
     """
 
     rounds: int = 15
@@ -87,6 +87,7 @@ class BenchSettings:
     eager_optimizer: str = "fused"
     memory: bool = True
     data: bool = True
+    limits: bool = True
     start_up_runs: int = 0
     cold_starts: int = 0
     curve: bool = False
@@ -104,7 +105,17 @@ class BenchSettings:
 
     def quick(self) -> BenchSettings:
         """Return settings for a first look: fewer and shorter turns, and the steady state alone."""
-        return replace(self, rounds=5, turn_seconds=0.05, memory=False, data=False, start_up_runs=0, cold_starts=0)
+        return replace(
+            self,
+            rounds=5,
+            turn_seconds=0.05,
+            memory=False,
+            data=False,
+            limits=False,
+            start_up_runs=0,
+            cold_starts=0,
+            curve=False,
+        )
 
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values."""

@@ -72,18 +72,14 @@ def _find_different(runs: Sequence[Sequence[Plain]]) -> List[str]:
     if all(len(run) == 1 for run in runs):
         return list(dict.fromkeys(run[0]["name"] for run in runs))
     return [
-        f"in process {number}: "
-        + ", then ".join(
-            engine["name"] if not place else f"{engine['name']} from step {engine['steps']:,} on ({_after(engine)})"
-            for place, engine in enumerate(run)
-        )
+        f"in process {number}: {', then '.join([run[0]['name'], *map(_tell_change, run[1:])])}"
         for number, run in enumerate(runs, start=1)
         if run
     ]
 
 
-def _after(engine: Plain) -> str:
-    return f"after {write_seconds(engine['seconds'])}"
+def _tell_change(engine: Plain) -> str:
+    return f"{engine['name']} from step {engine['steps']:,} on (after {write_seconds(engine['seconds'])})"
 
 
 def _write_time(interval: Optional[Plain]) -> str:

@@ -24,6 +24,8 @@ from .curve import Curve
 from .curve_runs import measure_curve
 from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
 from .eager import EagerSide
+from .limits import Limits, Rates, Work, count_work, find_limits, measure_rates
+from .pages import NOT_ASKED_FOR
 from .parity import Parity, compare_losses, measure_weight_difference
 from .ported import PortedSide, choose_losses
 from .processes import ChildError
@@ -114,6 +116,7 @@ def measure(
         cost = ported.compile()
         progress("comparing losses", 0.3)
         parity, first_seconds = _compare_first_steps(workload, eager, ported, settings)
+        machine = _measure_limits(workload, eager, ported, settings, progress)
         progress("timing", 0.4)
         turns, calls_per_turn, is_apart = _time_steady_state(eager, ported, source, settings, progress)
         data = _measure_data_paths(workload, eager, ported, settings, dataset, progress)
@@ -156,6 +159,7 @@ def measure(
             ),
             parity=parity,
             device=proof,
+            limits=_find_limits(machine, sides, settings),
             **in_processes,
             candidates=candidates,
             findings=findings,
@@ -167,11 +171,11 @@ def _measure_processes(
     workload: Workload, source: Optional[Source], no_source: str, settings: BenchSettings, progress: Progress
 ) -> Dict[str, Any]:
     """Measure what needs processes of their own and was asked for, as fields of the report."""
-    reason = no_source if source is None else "not asked for"
+    reason = no_source if source is None else NOT_ASKED_FOR
     measured: Dict[str, Any] = {
         "memory": Memory(reason=reason),
         "start_up": StartUp(reason=reason),
-        "curve": Curve(reason=no_source if settings.curve else "not asked for"),
+        "curve": Curve(reason=no_source if settings.curve else NOT_ASKED_FOR),
     }
     if source is not None and settings.memory:
         progress("measuring memory", 0.75)
@@ -273,6 +277,26 @@ def _time_steady_state(
             after_round=lambda number: progress("timing", 0.4 + 0.3 * number / settings.rounds),
         )
         return turns, calls, is_apart
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+def _measure_limits(
+    workload: Workload, eager: EagerSide, ported: PortedSide, settings: BenchSettings, progress: Progress
+) -> Optional[Tuple[Rates, Work]]:
+    """Measure the rates of this machine and count the work of a step, if this machine is what runs it."""
+    if not settings.limits or not ported.ported.report().is_simulator:
+        return None
+    progress("measuring the machine", 0.35)
+    return measure_rates(), count_work(eager.call, steps=workload.steps_per_call)
+
+
+def _find_limits(machine: Optional[Tuple[Rates, Work]], sides: Mapping[str, Side], settings: BenchSettings) -> Limits:
+    if machine is None:
+        return Limits(reason="an IPU runs the port" if settings.limits else NOT_ASKED_FOR)
+    eager, ported = (sides[name].step_seconds.median for name in ("eager", "ported"))
+    return find_limits(*machine, eager_seconds=eager, ported_seconds=ported)
 
 
 # -- data --------------------------------------------------------------------------------------------------------------

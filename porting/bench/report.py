@@ -9,6 +9,7 @@ from typing import Any, Dict, Optional, Tuple
 from .curve import Curve
 from .curve_pages import lay_out_curve
 from .data_path import DataPath
+from .limits import Limits
 from .pages import lay_out_result
 from .parity import Parity
 from .ported import CompileCost, DeviceProof
@@ -106,6 +107,7 @@ class BenchReport:
     memory: Memory = field(default_factory=Memory)
     start_up: StartUp = field(default_factory=StartUp)
     curve: Curve = field(default_factory=Curve)
+    limits: Limits = field(default_factory=Limits)
     candidates: Tuple[Dict[str, Any], ...] = ()
     findings: Tuple[str, ...] = ()
     trains: bool = True

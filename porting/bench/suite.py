@@ -151,7 +151,8 @@ _INFERRED = {
     }.items()
 }
 _REPLAYED = {"engine": ["replay"]}
-_OVERHEAD_SETTINGS = {"rounds": 25, "turn_seconds": 0.1, "eager_optimizer": "default", "memory": False, "data": False}
+_LEFT_OUT = dict.fromkeys(("memory", "data", "limits"), False)
+_OVERHEAD_SETTINGS = {"rounds": 25, "turn_seconds": 0.1, "eager_optimizer": "default", **_LEFT_OUT}
 
 OVERHEAD: Mapping[str, SuiteEntry] = MappingProxyType(
     {
@@ -170,7 +171,7 @@ START_UP: Mapping[str, SuiteEntry] = MappingProxyType(
             SUITE[name],
             demanded={},
             matrix={"engine": ["ready"]},
-            settings={"rounds": 2, "memory": False, "data": False, "start_up_runs": 5, "cold_starts": 1},
+            settings={"rounds": 2, "start_up_runs": 5, "cold_starts": 1, **_LEFT_OUT},
         )
         for name in ("mnist_mlp", "cnn", "resnet18", "gpt")
     }
@@ -193,7 +194,7 @@ ORDERS: Mapping[str, SuiteEntry] = MappingProxyType(
             demanded={},
             matrix={**_REPLAYED, "order": ["none", "chen", "gttime", "gtmem", "dummy2"]},
             # threads have heaps of their own, and how many there are is another question
-            settings={**dict.fromkeys(_ONE_OF_EACH, 1), "device": "sim", "data": False},
+            settings={**dict.fromkeys(_ONE_OF_EACH, 1), "device": "sim", "data": False, "limits": False},
         )
         for name, entry in {
             "linear24": SuiteEntry("24 linear layers of 256", 12_288, _make_linear24, {}),

@@ -106,6 +106,11 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "quick": {"action": "store_true", "help": f"{_QUICK.rounds} short rounds, and the steady state alone"},
         "start-up": {**_COUNT, "dest": "start_up_runs", "help": "time N fresh processes of each side as well"},
         "cold-starts": {**_COUNT, "help": "and N of the port without an executable on disk"},
+        "limits": {
+            "action": "store_true",
+            "default": None,
+            "help": "set steps against what this machine attains with --quick, too",
+        },
         "curve": {
             "action": "store_true",
             "default": None,
