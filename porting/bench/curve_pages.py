@@ -89,4 +89,8 @@ def _write_time(interval: Optional[Plain]) -> str:
 def _write_ratio(interval: Optional[Plain]) -> str:
     if interval is None:
         return "-"
-    return f"{interval['median']:.2f} ({interval['low']:.2f}-{interval['high']:.2f})"
+    median, low, high = (
+        f"{interval[name]:.2f}" if interval[name] >= 0.1 else f"{interval[name]:.1g}"
+        for name in ("median", "low", "high")
+    )
+    return f"{median} ({low}-{high})"

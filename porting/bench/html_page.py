@@ -10,6 +10,7 @@ from porting.executables.settings import format_bytes
 from .charts import EAGER_COLOUR, PORTED_COLOUR
 from .curve_chart import draw_curve
 from .curve_pages import CURVE_TITLE, list_curve_rows, tell_curve
+from .growth_pages import write_growth
 from .pages import lay_out_result, list_figures, name_cell, name_cells
 
 __all__ = ["write_html"]
@@ -62,6 +63,7 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
             ),
             "</table>",
             *_write_curves(cells),
+            *write_growth(cells),
             *([compared] if comparison else []),
             "<h2>Details</h2>",
             *(

@@ -25,6 +25,7 @@ from .curve_runs import measure_curve
 from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
 from .eager import EagerSide
 from .limits import Limits, Rates, Work, count_work, find_limits, measure_rates
+from .machinery import Machinery, measure_machinery
 from .pages import NOT_ASKED_FOR
 from .parity import Parity, compare_losses, measure_weight_difference
 from .ported import PortedSide, choose_losses
@@ -136,6 +137,10 @@ def measure(
                 round_seconds=tuple(seconds / workload.steps_per_call for seconds in timing.wall_seconds),
                 data=data.get(name),
             )
+        machinery = Machinery(reason=NOT_ASKED_FOR)
+        if settings.growth:
+            port_again = functools.partial(PortedSide, workload, device=settings.device)
+            machinery = measure_machinery(ported, port_again, compile_seconds=cost.compile_seconds or 0.0)
         proof, findings, candidates = ported.describe()
         in_processes = _measure_processes(workload, source, no_source, settings, progress)
         progress("done", 1.0)
@@ -160,6 +165,7 @@ def measure(
             parity=parity,
             device=proof,
             limits=_find_limits(machine, sides, settings),
+            machinery=machinery,
             **in_processes,
             candidates=candidates,
             findings=findings,

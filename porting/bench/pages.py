@@ -341,6 +341,7 @@ _WORDS = {
     "device_iterations": "{} steps a call",
     "threads": "{} thread(s)",
     "order": "order {}",
+    "layers": "{} layers",
 }
 
 

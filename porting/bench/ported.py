@@ -71,13 +71,13 @@ class PortedSide:
             self.model.train(), loss, optimizer=optimizer, options=self.options, device=device, **workload.loss_settings
         )
         self._running: Any = self.ported if workload.trains else self.ported.inference()
-        self._args, self._kwargs = make_call_arguments(workload.batch)
+        self.args, self.kwargs = make_call_arguments(workload.batch)
 
     def compile(self) -> CompileCost:
         """Compile for the workload's batch."""
         peak_before = find_peak_bytes(of_children=True)
         start, cpu_start = time.perf_counter(), used_cpu_seconds()
-        self._running.compile(*self._args, **self._kwargs)
+        self._running.compile(*self.args, **self.kwargs)
         seconds, cpu_seconds = time.perf_counter() - start, used_cpu_seconds() - cpu_start
         peak = find_peak_bytes(of_children=True)
         obtained = self._find_obtained()
@@ -100,7 +100,7 @@ class PortedSide:
 
         Of a workload that does not train, these are the outputs.
         """
-        args, kwargs = (self._args, self._kwargs) if batch is None else make_call_arguments(batch)
+        args, kwargs = (self.args, self.kwargs) if batch is None else make_call_arguments(batch)
         self._num_calls += 1
         returned = self._running(*args, **kwargs)
         return self.ported.loss_of(returned) if self._workload.trains else returned
@@ -145,10 +145,17 @@ class PortedSide:
         name = "training" if self._workload.trains else "inference"
         return next(record for record in self.ported.report().executors if record.name == name)
 
+    @property
+    def executor(self) -> Any:
+        """The backend's executor that runs the calls; None as long as nothing is compiled."""
+        return self._running.device_executor
+
+    def find_step(self) -> Any:
+        """Return what the simulator's executor has compiled: graph, plan, executable; None for any other backend."""
+        return self.ported.port.backend.compiled_step(self.executor)
+
     def _find_obtained(self) -> Any:
-        """Return what the simulator's executor knows of its executable; None for any other backend."""
-        running = self.ported if self._workload.trains else self._running
-        step = self.ported.port.backend.compiled_step(running.device_executor)
+        step = self.find_step()
         return None if step is None else step.obtained
 
 

@@ -10,6 +10,7 @@ from .curve import Curve
 from .curve_pages import lay_out_curve
 from .data_path import DataPath
 from .limits import Limits
+from .machinery import Machinery
 from .pages import lay_out_result
 from .parity import Parity
 from .ported import CompileCost, DeviceProof
@@ -108,6 +109,7 @@ class BenchReport:
     start_up: StartUp = field(default_factory=StartUp)
     curve: Curve = field(default_factory=Curve)
     limits: Limits = field(default_factory=Limits)
+    machinery: Machinery = field(default_factory=Machinery)
     candidates: Tuple[Dict[str, Any], ...] = ()
     findings: Tuple[str, ...] = ()
     trains: bool = True

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from porting.bench.benchmark_files import FileEntry, read_benchmarks
 from porting.bench.choices import COUNTS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings, expand
 from porting.bench.curve_pages import lay_out_curves
+from porting.bench.growth_pages import lay_out_growth
 from porting.bench.pages import (
     lay_out_machinery,
     lay_out_orders,
@@ -40,6 +41,7 @@ PROGRAM:FUNCTION is one of
   overhead               what a simulated call costs without compiled engines
   start_up               what it costs to get to the first step
   orders                 peak memory by computation order
+  growth                 how times grow with layers, batch, accumulation, replicas
   benchmarks.yml         a file of entries; .json is read as well
 
 a session:
@@ -110,6 +112,11 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "action": "store_true",
             "default": None,
             "help": "set steps against what this machine attains with --quick, too",
+        },
+        "growth": {
+            "action": "store_true",
+            "default": None,
+            "help": "measure what calls take beyond operators, and how that grows in a --matrix",
         },
         "curve": {
             "action": "store_true",
@@ -320,7 +327,7 @@ def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arg
     cells = results.cells
     only = cells[0]["result"] if len(cells) == 1 else None
     shown = [*lay_out_table(cells), *lay_out_start_up(cells)] if only is None else list(lay_out_result(only))
-    below = [*lay_out_orders(cells), *lay_out_machinery(cells)]
+    below = [*lay_out_orders(cells), *lay_out_machinery(cells), *lay_out_growth(cells)]
     for lines in filter(None, (shown, list(lay_out_curves(cells)), below, compared)):
         print("\n".join(["", *lines]))
     for file in filter(None, (arguments.json, arguments.html, arguments.png)):

@@ -52,3 +52,15 @@ def test_a_page_shows_the_time_to_n_steps_where_it_was_measured(report):
     assert page.count("<svg") == 2
     assert "Time to N steps" in page
     assert "<script>" not in page
+
+
+def test_a_page_shows_growth_where_there_are_sizes_enough(report):
+    records = [make_record(report=report) for _size in range(3)]
+    for size, record in enumerate(records, start=1):
+        record["choices"] = {**record["choices"], "layers": size}
+        record["result"]["machinery"] = {**record["result"]["machinery"], "plan_seconds": 1e-3 * size}
+
+    page = write_html(results_of(*records))
+
+    assert "With layers: tiny replay" in page
+    assert "linear</td>" in page
