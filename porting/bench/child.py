@@ -195,6 +195,8 @@ def _take_calls(task: Any, _folder: Path) -> Dict[str, Any]:
     cpu_start, began = used_cpu_seconds(), time.perf_counter()
     side = _make_side(task, workload, copies=False)
     is_ported = task["side"] == "ported"
+    if task["compiles"]:
+        side.compile()  # which waits for what a call would leave to the background
     moments = take_calls(
         side.call,
         began=began,

@@ -24,9 +24,9 @@ _PATIENCE = 3.0
 def measure_curve(source: Source, settings: BenchSettings, *, engine: str, steps_per_call: int) -> Curve:
     """Time processes of eager, cold and warm sides in turns to as many steps as eager takes in the time for a curve.
 
-    A warm process finds what the compilation before this call has left in the cache of `source`. An engine that only
-    takes what is there, "ready", gets what `porting compile` leaves. Processes that are not counted go first: they
-    write the bytecode that the others find, and show how many steps there is time for.
+    Processes that are not counted go first: they write the bytecode that the others find, show how many steps there is
+    time for, and compile what a warm process finds in the cache of `source`. For an engine that only takes what is
+    there, "ready", they leave in a cache of its own what `porting compile` does.
     """
     marks = list_marks(steps_per_call)
     with tempfile.TemporaryDirectory(prefix="porting-bench-") as folder:
@@ -34,8 +34,9 @@ def measure_curve(source: Source, settings: BenchSettings, *, engine: str, steps
         try:
             fitting = run("eager", source, num_calls=marks[-1] // steps_per_call, seconds=settings.curve_seconds)
             if engine == "ready":
+                # with executables in it, the user's own would be another one
                 source = source.with_cache(str(Path(folder) / "warm"))
-            run("ported", source, num_calls=1, engine="auto" if engine == "ready" else None)
+            run("ported", source, num_calls=1, engine="auto" if engine == "ready" else None, compiles=True)
             num_calls = len(fitting["call_seconds"])
             steps = [mark for mark in marks if mark <= num_calls * steps_per_call] or marks[:1]
             run = functools.partial(
@@ -68,7 +69,8 @@ def _run_side(
     num_calls: int,
     seconds: Optional[float] = None,
     engine: Optional[str] = None,
+    compiles: bool = False,
 ) -> Dict[str, Any]:
-    more = {"num_calls": num_calls, "seconds": seconds, "engine": engine}
+    more = {"num_calls": num_calls, "seconds": seconds, "engine": engine, "compiles": compiles}
     # what it has going in the background must not disturb the next one
     return run_job("curve", side, source, settings, environment=environment, more=more, leads_group=True)

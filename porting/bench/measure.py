@@ -191,7 +191,7 @@ def _measure_processes(
         measured["start_up"] = measure_start_up(source, settings)
     if source is not None and settings.curve:
         progress("timing the way to N steps", 0.85)
-        engine = "" if workload.options is None else workload.options.engine
+        engine = getattr(workload.options, "engine", None) or "auto"
         measured["curve"] = measure_curve(source, settings, engine=engine, steps_per_call=workload.steps_per_call)
     return measured
 

@@ -50,9 +50,15 @@ def test_sides_take_turns_after_processes_that_are_not_counted(started):
 def test_an_engine_that_only_takes_what_is_there_finds_what_was_compiled_for_it(started):
     measure_curve(SOURCE, SETTINGS, engine="ready", steps_per_call=1)
 
-    assert [(task["cache"], task["engine"]) for task in started[1:2]] == [("warm", "auto")]
+    assert [(task["cache"], task["engine"], task["compiles"]) for task in started[1:2]] == [("warm", "auto", True)]
     assert {task["engine"] for task in started[2:]} == {None}
     assert "kept" not in {task["cache"] for task in started if task["side"] == "ported"}
+
+
+def test_what_is_counted_never_waits_for_a_compiler(started):
+    measure_curve(SOURCE, SETTINGS, engine="auto", steps_per_call=1)
+
+    assert [task["compiles"] for task in started] == [False, True] + [False] * 6
 
 
 def test_a_process_that_fails_is_the_reason_why_there_is_no_curve(monkeypatch):
