@@ -119,14 +119,20 @@ def _compare_sides(side: CurveSide, runs: Sequence[Plain], taken: Any, plain: An
     behind = taken - plain
     steps_per_call = side.num_steps // len(taken)
     is_behind = np.flatnonzero(behind >= 0)
-    worst = int(np.argmax(behind))
-    first_ahead = int(is_behind[-1]) + 1 if is_behind.size else 0
+    ahead_from = behind_seconds = behind_steps = None
+    calls_behind = int(is_behind[-1]) + 1 if is_behind.size else 0
+    if calls_behind < len(taken):
+        ahead_from = (calls_behind + 1) * steps_per_call
+    if is_behind.size:
+        worst = int(np.argmax(behind))
+        behind_seconds, behind_steps = float(behind[worst]), (worst + 1) * steps_per_call
+    demand_share = float((taken / allow_seconds(plain)).max())
     return replace(
         side,
-        ahead_from=(first_ahead + 1) * steps_per_call if first_ahead < len(taken) else None,
-        behind_seconds=float(behind[worst]) if is_behind.size else None,
-        behind_steps=(worst + 1) * steps_per_call if is_behind.size else None,
-        demand_share=float((taken / allow_seconds(plain)).max()),
+        ahead_from=ahead_from,
+        behind_seconds=behind_seconds,
+        behind_steps=behind_steps,
+        demand_share=demand_share,
         cache=runs[-1].get("cache", "off"),
         engines=tuple(
             tuple(

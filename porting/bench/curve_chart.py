@@ -80,9 +80,7 @@ def _draw_axes(
     floor, right = _HEIGHT - _BOTTOM, x(steps[-1])
     for number in steps:
         yield f'<path d="M{x(number)} {_TOP}V{floor}" stroke="#eef1f4"/>'
-        # their names would touch each other if all had one
-        if str(number)[0] == "1" or len(steps) < 8:
-            yield f'<text x="{x(number)}" y="{floor + 17}" text-anchor="middle">{number:,}</text>'
+        yield f'<text x="{x(number)}" y="{floor + 17}" text-anchor="middle">{number:,}</text>'
     for tick in _TICKS:
         if limits[0] <= tick <= limits[1]:
             yield f'<path d="M{_LEFT} {y(tick)}H{right}" stroke="#eef1f4"/>'
