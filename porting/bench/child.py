@@ -32,6 +32,7 @@ def main(folder_path: str) -> int:
         "cell": _measure_cell,
         "memory": _measure_memory,
         "start-up": _measure_start_up,
+        "curve": _take_calls,
         "turns": _take_turns,
     }
     try:
@@ -63,9 +64,7 @@ def _describe_failure(error: Exception) -> Dict[str, Any]:
 
 
 def _measure_cell(task: Any, folder: Path) -> Dict[str, Any]:
-    import threading
-
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    _watch_parent()
 
     from .choices import BenchSettings
     from .measure import measure
@@ -89,6 +88,12 @@ def _measure_cell(task: Any, folder: Path) -> Dict[str, Any]:
     return {**report.to_dict(), "settings": settings.to_dict()}
 
 
+def _watch_parent() -> None:
+    import threading
+
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+
+
 def _end_with_parent(parent: int) -> None:
     """Stop when nobody waits for the result any more: a parent that was killed cannot say so."""
     import signal
@@ -110,7 +115,7 @@ def _take_turns(task: Any, _folder: Path) -> None:
 
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        call = _make_side(task, _load_harness(task).load(task["settings"]["seed"]))
+        call = _make_compiled_call(task, _load_harness(task).load(task["settings"]["seed"]))
         time_calls(call, _NUM_WARM_UP_CALLS)
         print("ready", file=answers, flush=True)
         for line in sys.stdin:
@@ -128,7 +133,7 @@ def _measure_start_up(task: Any, _folder: Path) -> Dict[str, Any]:
     import_cpu = used_cpu_seconds() - torch_cpu
     workload = source.load(task["settings"]["seed"])
     first_cpu = used_cpu_seconds()
-    returned = _make_side(task, workload)()
+    returned = _make_compiled_call(task, workload)()
     end_cpu = used_cpu_seconds()
     harness_cpu = import_cpu if task["side"] == "eager" else 0.0
     # losses, or the outputs of inference
@@ -157,12 +162,50 @@ def _measure_memory(task: Any, _folder: Path) -> Dict[str, Any]:
         # forget the peak up to now, where the system can do that
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = find_peak_bytes()
-    call = _make_side(task, source.load(task["settings"]["seed"]))
+    call = _make_compiled_call(task, source.load(task["settings"]["seed"]))
     for _call in range(_NUM_MEMORY_CALLS):
         call()
     peak = find_peak_bytes()
     own = None if peak is None or before is None else max(0, peak - before)
     return {"peak_bytes": own, "process_peak_bytes": peak}
+
+
+def _take_calls(task: Any, _folder: Path) -> Dict[str, Any]:
+    """Take calls from the moment at which imports, model and data are there, and note when each was done.
+
+    Imports are what a program names, and of an eager one also those of torch's first optimizer step.
+    """
+    import dataclasses
+
+    from porting.bench.eager import load_late_imports
+    from porting.bench.moments import take_calls
+    from porting.support.process import used_cpu_seconds
+
+    _watch_parent()
+    _load_torch(task)
+    source = _load_harness(task)
+    if task["side"] == "ported":
+        import porting.bench.ported  # noqa: F401 - imported so that it is there when the time begins
+        import porting.simulator  # noqa: F401
+    else:
+        load_late_imports()
+    workload = source.load(task["settings"]["seed"])
+    if task["engine"] is not None:
+        workload = dataclasses.replace(workload, options=workload.options.replace(engine=task["engine"]))
+    cpu_start, began = used_cpu_seconds(), time.perf_counter()
+    side = _make_side(task, workload, copies=False)
+    is_ported = task["side"] == "ported"
+    if task["compiles"]:
+        side.compile()  # which waits for what a call would leave to the background
+    moments = take_calls(
+        side.call,
+        began=began,
+        num_calls=task["num_calls"],
+        limit_seconds=task["seconds"],
+        read_engine=side.read_engine if is_ported else lambda: "",
+    )
+    cpu_seconds = used_cpu_seconds() - cpu_start
+    return {**moments._asdict(), "cpu_seconds": cpu_seconds, "cache": side.read_cache() if is_ported else "off"}
 
 
 def _load_torch(task: Any) -> None:
@@ -183,20 +226,25 @@ def _load_harness(task: Any) -> Any:
     return source
 
 
-def _make_side(task: Any, workload: Any) -> Callable[[], Any]:
+def _make_compiled_call(task: Any, workload: Any) -> Callable[[], Any]:
     """Get the side of the workload ready, compiled if it is the ported one."""
+    side = _make_side(task, workload)
+    if task["side"] == "ported":
+        side.compile()
+    return side.call
+
+
+def _make_side(task: Any, workload: Any, *, copies: bool = True) -> Any:
     from porting.bench.choices import BenchSettings
 
     settings = BenchSettings(**task["settings"])
     if task["side"] == "eager":
         from porting.bench.eager import EagerSide
 
-        return EagerSide(workload, **settings.of_eager).call
+        return EagerSide(workload, copies=copies, **settings.of_eager)
     from porting.bench.ported import PortedSide
 
-    ported = PortedSide(workload, device=settings.device)
-    ported.compile()
-    return ported.call
+    return PortedSide(workload, device=settings.device, copies=copies)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,14 @@ from .report import Memory, StartUp
 from .turns import Turn
 from .workloads import Source
 
-__all__ = ["measure_memory", "measure_start_up", "run_job", "start_side", "take_turn"]
+__all__ = [
+    "make_plain_environment",
+    "measure_memory",
+    "measure_start_up",
+    "run_job",
+    "start_side",
+    "take_turn",
+]
 
 _JOB_SECONDS = 600.0
 
@@ -58,10 +65,7 @@ def measure_start_up(source: Source, settings: BenchSettings) -> StartUp:
     which find no executable, follow it.
     """
     with tempfile.TemporaryDirectory(prefix="porting-bench-") as folder:
-        # bytecode is kept, as that of installed packages is, whatever this process was told
-        environment = {**make_environment(), "PYTHONPYCACHEPREFIX": str(Path(folder) / "bytecode")}
-        for name in ("PYTHONDONTWRITEBYTECODE", "PORTING_ENGINE"):
-            environment.pop(name, None)
+        environment = make_plain_environment(Path(folder))
 
         def start(side: str, from_source: Source = source) -> Dict[str, Any]:
             return run_job("start-up", side, from_source, settings, environment=environment)
@@ -88,15 +92,34 @@ def measure_start_up(source: Source, settings: BenchSettings) -> StartUp:
     )
 
 
+def make_plain_environment(folder: Path) -> Dict[str, str]:
+    """Return an environment for processes whose start counts: bytecode is kept, as that of installed packages is."""
+    environment = {**make_environment(), "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+    for name in ("PYTHONDONTWRITEBYTECODE", "PORTING_ENGINE"):
+        environment.pop(name, None)
+    return environment
+
+
 def _find_median(runs: List[Dict[str, Any]], figure: str) -> Optional[float]:
     return statistics.median(run[figure] for run in runs) if runs else None
 
 
 def run_job(
-    job: str, side: str, source: Source, settings: BenchSettings, *, environment: Optional[Mapping[str, str]] = None
+    job: str,
+    side: str,
+    source: Source,
+    settings: BenchSettings,
+    *,
+    environment: Optional[Mapping[str, str]] = None,
+    more: Optional[Mapping[str, Any]] = None,
+    leads_group: bool = False,
 ) -> Dict[str, Any]:
-    """Run a job of `porting.bench.child` and return its result; raises ChildError with the reason if there is none."""
-    with Child(job, _make_task(side, source, settings), environment=environment) as child:
+    """Run a job of `porting.bench.child` and return its result; raises ChildError with the reason if there is none.
+
+    `more` is what only this job is told. With `leads_group` all that the process has started ends with it.
+    """
+    task = {**_make_task(side, source, settings), **(more or {})}
+    with Child(job, task, environment=environment, leads_group=leads_group) as child:
         if not child.wait(_JOB_SECONDS):
             raise ChildError(f"the {side} process ran longer than {_JOB_SECONDS:.0f} s")
         status, reason, result = child.outcome()

@@ -31,7 +31,7 @@ NAMED_SETTINGS: Mapping[str, Tuple[str, ...]] = {
 }
 """Fields of `BenchSettings` whose values have names."""
 
-COUNTS = ("batch", "accumulation", "replicas", "device_iterations", "threads")
+COUNTS = ("batch", "accumulation", "replicas", "device_iterations", "threads", "layers")
 """Keys of a matrix whose values are numbers from 1 on."""
 
 _OPTIONS = {
@@ -45,7 +45,8 @@ class Choices:
     """One cell's choices; None leaves the target's own.
 
     `batch` is the micro-batch: the rows that one run of `forward` sees. A call has micro-batch x accumulation x
-    replicas x device iterations rows. `order` is the computation order.
+    replicas x device iterations rows. `order` is the computation order. `layers` is what the function that makes the
+    model is asked for.
     """
 
     batch: Optional[int] = None
@@ -56,6 +57,7 @@ class Choices:
     device_iterations: Optional[int] = None
     threads: Optional[int] = None
     order: Optional[str] = None
+    layers: Optional[int] = None
 
 
 MATRIX_KEYS: Tuple[str, ...] = tuple(field.name for field in fields(Choices))
@@ -69,8 +71,11 @@ class BenchSettings:
     Both sides have `rounds` turns each, one after the other. A turn takes about `turn_seconds`, or `calls_per_turn`
     calls where that is given. `parity_steps` are compared before. `start_up_runs` fresh processes of each side are
     timed to the end of their first step, and `cold_starts` of the port that find no executable; 0 leaves that out.
-    `eager_precision`, `eager_memory_format` and `eager_optimizer` ("fused", or torch's "default") are what the plain
-    side uses. `threads` is torch's number of threads on both sides, None for torch's own choice.
+    `limits` sets the steps against what this machine attains, and `growth` measures what calls take beyond their
+    operators. With `curve`, the time to 1, 2, 5, ... steps is taken in
+    `curve_runs` fresh processes of each side, as many steps as eager takes in `curve_seconds`. `eager_precision`,
+    `eager_memory_format` and `eager_optimizer` ("fused", or torch's "default") are what the plain side uses. `threads`
+    is torch's number of threads on both sides, None for torch's own choice.
     """
 
     rounds: int = 15
@@ -85,8 +90,13 @@ class BenchSettings:
     eager_optimizer: str = "fused"
     memory: bool = True
     data: bool = True
+    limits: bool = True
     start_up_runs: int = 0
     cold_starts: int = 0
+    growth: bool = False
+    curve: bool = False
+    curve_runs: int = 3
+    curve_seconds: float = 20.0
 
     @property
     def of_eager(self) -> Dict[str, Any]:
@@ -99,7 +109,18 @@ class BenchSettings:
 
     def quick(self) -> BenchSettings:
         """Return settings for a first look: fewer and shorter turns, and the steady state alone."""
-        return replace(self, rounds=5, turn_seconds=0.05, memory=False, data=False, start_up_runs=0, cold_starts=0)
+        return replace(
+            self,
+            rounds=5,
+            turn_seconds=0.05,
+            memory=False,
+            data=False,
+            limits=False,
+            start_up_runs=0,
+            cold_starts=0,
+            growth=False,
+            curve=False,
+        )
 
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values."""

@@ -15,7 +15,7 @@ from porting.structure import map_tensors
 
 from .workloads import Batch, MicroBatch, Workload
 
-__all__ = ["EagerSide", "copy_parts", "make_best_optimizer"]
+__all__ = ["EagerSide", "load_late_imports", "make_best_optimizer", "take_parts"]
 
 _DEFAULT_LEARNING_RATE = 0.01
 
@@ -28,17 +28,23 @@ class EagerSide:
     """
 
     def __init__(
-        self, workload: Workload, *, memory_format: str = "contiguous", precision: str = "float32", fused: bool = True
+        self,
+        workload: Workload,
+        *,
+        memory_format: str = "contiguous",
+        precision: str = "float32",
+        fused: bool = True,
+        copies: bool = True,
     ) -> None:
-        """Copy the model with its loss and optimizer; nothing runs yet.
+        """Copy the model with its loss and optimizer, or take the workload's own; nothing runs yet.
 
         Half precisions are those of autocast; float64 is the reference for rounding.
         """
         self._workload = workload
         self._channels_last = memory_format == "channels-last"
         self._precision = precision
-        copied, optimizer, loss = copy_parts(workload)
-        self.model = copied.train(workload.trains)
+        model, optimizer, loss = take_parts(workload, copies=copies)
+        self.model = model.train(workload.trains)
         if self._channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if precision == "float64":
@@ -116,11 +122,20 @@ def make_best_optimizer(optimizer: torch.optim.Optimizer, *, fused: bool = True)
     return made, f"{name} fused"
 
 
-def copy_parts(workload: Workload) -> Tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
-    """Copy model, optimizer and loss of a workload together, so that what they share stays shared."""
+def load_late_imports() -> None:
+    """Let torch import what it otherwise imports in the first optimizer step of a process, which takes seconds."""
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    torch.optim.SGD([parameter], lr=0.0).step()
+
+
+def take_parts(workload: Workload, *, copies: bool = True) -> Tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
+    """Take model, optimizer and loss of a workload, or copy them together, so that what they share stays shared."""
+    take = copy.deepcopy if copies else tuple
     if isinstance(workload.optimizer, torch.optim.Optimizer):
-        return copy.deepcopy((workload.model, workload.optimizer, workload.loss))
-    model, loss = copy.deepcopy((workload.model, workload.loss))
+        model, optimizer, loss = take((workload.model, workload.optimizer, workload.loss))
+        return model, optimizer, loss
+    model, loss = take((workload.model, workload.loss))
     parameters = list(model.parameters())
     if isinstance(loss, torch.nn.Module):
         parameters += list(loss.parameters())

@@ -8,6 +8,9 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from porting.executables.settings import format_bytes
 
 from .charts import EAGER_COLOUR, PORTED_COLOUR
+from .curve_chart import draw_curve
+from .curve_pages import CURVE_TITLE, list_curve_rows, tell_curve
+from .growth_pages import write_growth
 from .pages import lay_out_result, list_figures, name_cell, name_cells
 
 __all__ = ["write_html"]
@@ -59,6 +62,8 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
                 for cell, title in zip(cells, name_cells(cells)[1])
             ),
             "</table>",
+            *_write_curves(cells),
+            *write_growth(cells),
             *([compared] if comparison else []),
             "<h2>Details</h2>",
             *(
@@ -116,6 +121,34 @@ def _draw_bar(cell: Plain, title: str, y: float, x: Callable[[float], float]) ->
     yield f'<text x="{round(edge + 8, 1)}" y="{y + 4}">{interval["median"]:.2f}</text></g>'
 
 
+# -- the time to N steps -----------------------------------------------------------------------------------------------
+
+
+def _write_curves(cells: Sequence[Plain]) -> Iterator[str]:
+    """Write picture and table of every cell that has a curve."""
+    shown = [
+        (title, cell["result"]["curve"])
+        for cell, title in zip(cells, name_cells(cells)[1])
+        if cell["result"] is not None and cell["result"].get("curve", {}).get("steps")
+    ]
+    if shown:
+        yield f"<h2>{CURVE_TITLE[0].upper()}{CURVE_TITLE[1:]}</h2>"
+        yield (
+            '<p class="quiet">Seconds by the clock from the moment at which imports, model and data are there: first '
+            "call, compiling and what runs in the background count. Each process is a fresh one; the cache of "
+            "executables is empty (cold), or has what the step needs (warm).</p>"
+        )
+    for title, curve in shown:
+        yield f"<h3>{escape(title)}</h3>"
+        yield from draw_curve(curve)
+        header, *rows = list_curve_rows(curve)
+        yield f"<table><tr>{''.join(f'<th>{escape(name)}</th>' for name in header)}</tr>"
+        yield from (f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)
+        yield "</table>"
+        told = "\n".join(f"{name:<6}{text}" for name, text in tell_curve(curve))
+        yield f"<pre>{escape(told)}</pre>"
+
+
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 _HEADER = (
@@ -126,6 +159,7 @@ _HEADER = (
     "95 % interval",
     "processor",
     "asked",
+    "of limit",
     "compiling",
     "pays after",
     "memory",
@@ -138,11 +172,11 @@ def _write_figures(cell: Plain) -> Iterator[str]:
     if result is None:
         yield f'<td colspan="{len(_HEADER) - 1}" class="no">{escape(cell["status"].replace("_", " "))}</td>'
         return
-    eager, ported, speed_up, interval, cpu, compiling, pays, memory, verdict = list_figures(result)
+    eager, ported, speed_up, interval, cpu, limit, compiling, pays, memory, verdict = list_figures(result)
     reached = "quiet" if asked is None else "ok" if result["speed_up"]["wall"]["median"] >= asked else "no"
     asked_for = "-" if asked is None else f"{asked:.2f}"
     steps = pays if pays == "never" else f"{pays} steps"
-    texts = (eager, ported, speed_up, interval, cpu, asked_for, compiling, steps, memory, verdict)
-    kinds = ("", "", reached, "quiet", "", "quiet", "", "", "", "no" if verdict == "fail" else "ok")
+    texts = (eager, ported, speed_up, interval, cpu, asked_for, limit, compiling, steps, memory, verdict)
+    kinds = ("", "", reached, "quiet", "", "quiet", "", "", "", "", "no" if verdict == "fail" else "ok")
     for text, kind in zip(texts, kinds):
         yield f'<td class="{kind}">{escape(text)}</td>' if kind else f"<td>{escape(text)}</td>"

@@ -20,8 +20,13 @@ from porting.options import PortOptions
 
 from .children import measure_memory, measure_start_up, start_side, take_turn
 from .choices import BenchSettings
+from .curve import Curve
+from .curve_runs import measure_curve
 from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
 from .eager import EagerSide
+from .limits import Limits, Rates, Work, count_work, find_limits, measure_rates
+from .machinery import Machinery, measure_machinery
+from .pages import NOT_ASKED_FOR
 from .parity import Parity, compare_losses, measure_weight_difference
 from .ported import PortedSide, choose_losses
 from .processes import ChildError
@@ -112,6 +117,7 @@ def measure(
         cost = ported.compile()
         progress("comparing losses", 0.3)
         parity, first_seconds = _compare_first_steps(workload, eager, ported, settings)
+        machine = _measure_limits(workload, eager, ported, settings, progress)
         progress("timing", 0.4)
         turns, calls_per_turn, is_apart = _time_steady_state(eager, ported, source, settings, progress)
         data = _measure_data_paths(workload, eager, ported, settings, dataset, progress)
@@ -131,15 +137,12 @@ def measure(
                 round_seconds=tuple(seconds / workload.steps_per_call for seconds in timing.wall_seconds),
                 data=data.get(name),
             )
+        machinery = Machinery(reason=NOT_ASKED_FOR)
+        if settings.growth:
+            port_again = functools.partial(PortedSide, workload, device=settings.device)
+            machinery = measure_machinery(ported, port_again, compile_seconds=cost.compile_seconds or 0.0)
         proof, findings, candidates = ported.describe()
-        reason = no_source if source is None else "not asked for"
-        memory, start_up = Memory(reason=reason), StartUp(reason=reason)
-        if source is not None and settings.memory:
-            progress("measuring memory", 0.8)
-            memory = measure_memory(source, settings)
-        if source is not None and settings.start_up_runs:
-            progress("timing the start", 0.9)
-            start_up = measure_start_up(source, settings)
+        in_processes = _measure_processes(workload, source, no_source, settings, progress)
         progress("done", 1.0)
         return BenchReport(
             name=workload.name,
@@ -161,12 +164,36 @@ def measure(
             ),
             parity=parity,
             device=proof,
-            memory=memory,
-            start_up=start_up,
+            limits=_find_limits(machine, sides, settings),
+            machinery=machinery,
+            **in_processes,
             candidates=candidates,
             findings=findings,
             trains=workload.trains,
         )
+
+
+def _measure_processes(
+    workload: Workload, source: Optional[Source], no_source: str, settings: BenchSettings, progress: Progress
+) -> Dict[str, Any]:
+    """Measure what needs processes of their own and was asked for, as fields of the report."""
+    reason = no_source if source is None else NOT_ASKED_FOR
+    measured: Dict[str, Any] = {
+        "memory": Memory(reason=reason),
+        "start_up": StartUp(reason=reason),
+        "curve": Curve(reason=no_source if settings.curve else NOT_ASKED_FOR),
+    }
+    if source is not None and settings.memory:
+        progress("measuring memory", 0.75)
+        measured["memory"] = measure_memory(source, settings)
+    if source is not None and settings.start_up_runs:
+        progress("timing the start", 0.8)
+        measured["start_up"] = measure_start_up(source, settings)
+    if source is not None and settings.curve:
+        progress("timing the way to N steps", 0.85)
+        engine = getattr(workload.options, "engine", None) or "auto"
+        measured["curve"] = measure_curve(source, settings, engine=engine, steps_per_call=workload.steps_per_call)
+    return measured
 
 
 # -- the first steps ---------------------------------------------------------------------------------------------------
@@ -256,6 +283,26 @@ def _time_steady_state(
             after_round=lambda number: progress("timing", 0.4 + 0.3 * number / settings.rounds),
         )
         return turns, calls, is_apart
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+def _measure_limits(
+    workload: Workload, eager: EagerSide, ported: PortedSide, settings: BenchSettings, progress: Progress
+) -> Optional[Tuple[Rates, Work]]:
+    """Measure the rates of this machine and count the work of a step, if this machine is what runs it."""
+    if not settings.limits or not ported.ported.report().is_simulator:
+        return None
+    progress("measuring the machine", 0.35)
+    return measure_rates(), count_work(eager.call, steps=workload.steps_per_call)
+
+
+def _find_limits(machine: Optional[Tuple[Rates, Work]], sides: Mapping[str, Side], settings: BenchSettings) -> Limits:
+    if machine is None:
+        return Limits(reason="an IPU runs the port" if settings.limits else NOT_ASKED_FOR)
+    eager, ported = (sides[name].step_seconds.median for name in ("eager", "ported"))
+    return find_limits(*machine, eager_seconds=eager, ported_seconds=ported)
 
 
 # -- data --------------------------------------------------------------------------------------------------------------

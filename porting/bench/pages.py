@@ -9,6 +9,7 @@ from porting.diagnostics import Finding, align_columns
 from porting.executables.settings import format_bytes
 
 __all__ = [
+    "NOT_ASKED_FOR",
     "lay_out_machinery",
     "lay_out_orders",
     "lay_out_result",
@@ -19,12 +20,15 @@ __all__ = [
     "name_cell",
     "name_cells",
     "write_seconds",
+    "write_share",
 ]
 
 Plain = Mapping[str, Any]
 
 _SIDES = ("eager", "ported")
-_NOT_ASKED_FOR = "not asked for"
+
+NOT_ASKED_FOR = "not asked for"
+"""The reason why there is no figure that was left out on purpose."""
 
 
 def lay_out_result(result: Plain) -> Iterator[str]:
@@ -44,11 +48,15 @@ def lay_out_result(result: Plain) -> Iterator[str]:
     rows.append(("95 % are below", [write_seconds(step["p95"]) for step in steps]))
     rows.append(("processor time", [write_seconds(side["cpu_seconds"]) for side in sides]))
     rows.append(("samples/s", [f"{side['samples_per_second']:,.0f}" for side in sides]))
+    rows.append(("steps/s", [f"{1 / step['median']:,.1f}" for step in steps]))
+    limits = result.get("limits")
+    if limits is not None and limits["work"] is not None:
+        rows.append(("of this machine's limit", [write_share(limits[name]) for name in _SIDES]))
     for title, texts in rows:
         yield f"  {title:<26}" + "".join(f"{text:>22}" for text in texts)
     yield ""
     for title, text in itertools.chain(
-        _tell_speed(result), _tell_data(result), _tell_processes(result), _tell_proof(result)
+        _tell_speed(result), _tell_limits(result), _tell_data(result), _tell_processes(result), _tell_proof(result)
     ):
         yield f"  {title:<14}{text}".rstrip()
     if result["candidates"]:
@@ -84,6 +92,40 @@ def _tell_speed(result: Plain) -> Iterator[Line]:
     yield "break-even", "never: no time is saved" if steps is None else f"after {steps:,} steps"
 
 
+def _tell_limits(result: Plain) -> Iterator[Line]:
+    """Say what the machine attains and what of it a step needs; results of earlier versions do not know."""
+    limits = result.get("limits")
+    if limits is None or limits["work"] is None:
+        return
+    rates, work = limits["rates"], limits["work"]
+    best = max(rates["matmul"], key=lambda rate: rate["flops_per_second"])
+    yield (
+        "this machine",
+        f"products of matrices {best['flops_per_second'] / 1e9:,.1f} GFLOP/s (at {best['size']}), convolution "
+        f"{rates['convolution_flops_per_second'] / 1e9:,.1f}, copies {rates['copy_bytes_per_second'] / 1e9:,.1f} GB/s",
+    )
+    yield (
+        "",
+        f"a step: {work['matmul_flops'] / 1e9:.3g} GFLOP in products, {work['convolution_flops'] / 1e9:.3g} in "
+        f"convolutions, {format_bytes(round(work['operator_bytes']))} through {work['num_operators']:,.0f} operators",
+    )
+    shares = (f"{name} {write_share(limits[name])} ({_write_parts(limits[name])})" for name in _SIDES)
+    yield "", f"at these rates {write_seconds(limits['least_seconds'])}: {', '.join(shares)}"
+
+
+def write_share(share: Optional[Plain]) -> str:
+    """Write how close to the machine's limit a side is, by what it computes or what it moves; "-" if nobody knows.
+
+    >>> write_share({"compute": 0.62, "memory": 0.2})
+    '62 %'
+    """
+    return "-" if share is None else f"{100 * max(share['compute'], share['memory']):.0f} %"
+
+
+def _write_parts(share: Plain) -> str:
+    return f"compute {100 * share['compute']:.0f} %, memory {100 * share['memory']:.0f} %"
+
+
 def _tell_data(result: Plain) -> Iterator[Line]:
     for name in _SIDES:
         data = result[name]["data"]
@@ -108,11 +150,11 @@ def _tell_processes(result: Plain) -> Iterator[Line]:
         share = "" if memory["ratio"] is None else f" (x{memory['ratio']:.2f})"
         peaks = ", ".join(f"{side} {format_bytes(memory[f'{side}_bytes'])}" for side in _SIDES)
         yield "peak memory", peaks + share
-    elif memory["reason"] != _NOT_ASKED_FOR:
+    elif memory["reason"] != NOT_ASKED_FOR:
         yield "peak memory", f"not measured: {memory['reason']}"
     if start_up["num_runs"]:
         yield from zip(itertools.chain(["start-up"], itertools.repeat("")), _tell_start_up(start_up))
-    elif start_up["reason"] != _NOT_ASKED_FOR:
+    elif start_up["reason"] != NOT_ASKED_FOR:
         yield "start-up", f"not measured: {start_up['reason']}"
 
 
@@ -177,8 +219,9 @@ def _write_failures(result: Plain) -> List[str]:
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
-_FIGURES = ("eager", "ported", "speed-up (95 %)", "CPU", "asked", "compile", "pays after", "memory", "losses")
+_FIGURES = ("eager", "ported", "speed-up (95 %)", "CPU", "asked", "limit", "compile", "pays after", "memory", "losses")
 _HEADER = ("workload", *_FIGURES)
+_LIMIT = _HEADER.index("limit")
 
 
 def lay_out_table(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
@@ -190,11 +233,13 @@ def lay_out_table(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
     if common:
         yield from (f"all: {common}", "")
     rows = [_HEADER, *((title, *_list_texts(cell)) for cell, title in zip(cells, titles))]
+    if all(row[_LIMIT] == "-" for row in rows[1:]):
+        rows = [row[:_LIMIT] + row[_LIMIT + 1 :] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows)]
-    others = sum(widths[1:]) + 2 * (len(_HEADER) - 1)
+    others = sum(widths[1:]) + 2 * (len(widths) - 1)
     longest = max(12, min(widths[0], width - others))
     cut = ((title if len(title) <= longest else title[: longest - 3] + "...").ljust(longest) for title, *_texts in rows)
-    yield from align_columns([(title, *row[1:]) for title, row in zip(cut, rows)], right=range(1, len(_HEADER)))
+    yield from align_columns([(title, *row[1:]) for title, row in zip(cut, rows)], right=range(1, len(widths)))
     for cell, title in zip(cells, titles):
         reasons = [f"{cell['status'].replace('_', ' ')}: {cell['reason']}"] if cell["reason"] else []
         for reason in reasons if cell["result"] is None else _write_failures(cell["result"]):
@@ -206,17 +251,18 @@ def _list_texts(cell: Plain) -> Tuple[str, ...]:
     asked, result = cell["demanded"], cell["result"]
     demanded = "-" if asked is None else f"{asked:.2f}"
     if result is None:
-        return ("-", "-", cell["status"].replace("_", " "), "-", demanded, "-", "-", "-", "-")
-    eager, ported, speed_up, interval, cpu, compiling, pays, memory, losses = list_figures(result)
+        return ("-", "-", cell["status"].replace("_", " "), "-", demanded, "-", "-", "-", "-", "-")
+    eager, ported, speed_up, interval, cpu, limit, compiling, pays, memory, losses = list_figures(result)
     if asked is not None:
         demanded += " ok" if result["speed_up"]["wall"]["median"] >= asked else " no"
-    return eager, ported, f"{speed_up} ({interval})", cpu, demanded, compiling, pays, memory, losses
+    return eager, ported, f"{speed_up} ({interval})", cpu, demanded, limit, compiling, pays, memory, losses
 
 
 def list_figures(result: Plain) -> Tuple[str, ...]:
     """Write the figures that a table has: both steps, the speed-up and its interval, that of the processor, ...
 
-    ... compiling, the steps after which that pays, memory, and whether the losses are the same.
+    ... how close the port is to the machine's limit, compiling, the steps after which that pays, memory, and whether
+    the losses are the same.
     """
     wall, pays, memory = result["speed_up"]["wall"], result["break_even_steps"], result["memory"]["ratio"]
     return (
@@ -224,6 +270,7 @@ def list_figures(result: Plain) -> Tuple[str, ...]:
         f"{wall['median']:.2f}",
         f"{wall['low']:.2f}-{wall['high']:.2f}",
         f"{result['speed_up']['cpu']['median']:.2f}",
+        write_share((result.get("limits") or {}).get("ported")),
         write_seconds(result["compilation"]["total_seconds"]),
         "never" if pays is None else f"{pays:,}",
         "-" if memory is None else f"x{memory:.2f}",
@@ -294,6 +341,7 @@ _WORDS = {
     "device_iterations": "{} steps a call",
     "threads": "{} thread(s)",
     "order": "order {}",
+    "layers": "{} layers",
 }
 
 

@@ -9,12 +9,12 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
-from porting.api import to_ipu
+from porting.api import ExecutorRecord, to_ipu
 from porting.options import PortOptions
 from porting.structure import make_call_arguments
 from porting.support.process import find_peak_bytes, used_cpu_seconds
 
-from .eager import copy_parts
+from .eager import take_parts
 from .workloads import Batch, Workload
 
 __all__ = ["CompileCost", "DeviceProof", "PortedSide", "choose_losses"]
@@ -61,23 +61,23 @@ class DeviceProof:
 class PortedSide:
     """Trains a ported copy of the workload's model, or runs it."""
 
-    def __init__(self, workload: Workload, *, device: str = "auto") -> None:
-        """Copy and port the model; nothing is compiled yet."""
+    def __init__(self, workload: Workload, *, device: str = "auto", copies: bool = True) -> None:
+        """Copy and port the model, or port the workload's own; nothing is compiled yet."""
         self._workload = workload
         self._num_calls = 0
-        self.model, optimizer, loss = copy_parts(workload)
+        self.model, optimizer, loss = take_parts(workload, copies=copies)
         self.options: PortOptions = workload.options if workload.options is not None else PortOptions()
         self.ported = to_ipu(
             self.model.train(), loss, optimizer=optimizer, options=self.options, device=device, **workload.loss_settings
         )
         self._running: Any = self.ported if workload.trains else self.ported.inference()
-        self._args, self._kwargs = make_call_arguments(workload.batch)
+        self.args, self.kwargs = make_call_arguments(workload.batch)
 
     def compile(self) -> CompileCost:
         """Compile for the workload's batch."""
         peak_before = find_peak_bytes(of_children=True)
         start, cpu_start = time.perf_counter(), used_cpu_seconds()
-        self._running.compile(*self._args, **self._kwargs)
+        self._running.compile(*self.args, **self.kwargs)
         seconds, cpu_seconds = time.perf_counter() - start, used_cpu_seconds() - cpu_start
         peak = find_peak_bytes(of_children=True)
         obtained = self._find_obtained()
@@ -92,7 +92,7 @@ class PortedSide:
             load_seconds=phases.get("load"),
             # the largest child of all up to now: of this compilation only if it is a new record
             child_peak_bytes=peak if peak != peak_before else None,
-            cache=self._find_record()["cache"] if obtained is None else obtained.cache,
+            cache=self._find_record().cache if obtained is None else obtained.cache,
         )
 
     def call(self, batch: Optional[Batch] = None) -> torch.Tensor:
@@ -100,7 +100,7 @@ class PortedSide:
 
         Of a workload that does not train, these are the outputs.
         """
-        args, kwargs = (self._args, self._kwargs) if batch is None else make_call_arguments(batch)
+        args, kwargs = (self.args, self.kwargs) if batch is None else make_call_arguments(batch)
         self._num_calls += 1
         returned = self._running(*args, **kwargs)
         return self.ported.loss_of(returned) if self._workload.trains else returned
@@ -114,8 +114,8 @@ class PortedSide:
             is_simulator=report.is_simulator,
             engine=None if obtained is None else obtained.summary,
             calls_made=self._num_calls,
-            calls_counted=record["num_calls"],
-            num_compilations=record["num_compilations"],
+            calls_counted=record.num_calls,
+            num_compilations=record.num_compilations,
         )
         found = [*report.findings, *(() if obtained is None else obtained.findings)]
         # the port's report may have those of the executable as well
@@ -133,15 +133,29 @@ class PortedSide:
         ]
         return proof, tuple(messages), tuple(candidates)
 
-    def _find_record(self) -> Dict[str, Any]:
-        records = self.ported.report().to_dict()["executors"]
+    def read_engine(self) -> str:
+        """Say in a few words what runs the calls now."""
+        return str(self._find_record().engine)
+
+    def read_cache(self) -> str:
+        """Say whether the executable was on disk: "off", "miss" or "hit"."""
+        return str(self._find_record().cache)
+
+    def _find_record(self) -> ExecutorRecord:
         name = "training" if self._workload.trains else "inference"
-        return next(record for record in records if record["name"] == name)
+        return next(record for record in self.ported.report().executors if record.name == name)
+
+    @property
+    def executor(self) -> Any:
+        """The backend's executor that runs the calls; None as long as nothing is compiled."""
+        return self._running.device_executor
+
+    def find_step(self) -> Any:
+        """Return what the simulator's executor has compiled: graph, plan, executable; None for any other backend."""
+        return self.ported.port.backend.compiled_step(self.executor)
 
     def _find_obtained(self) -> Any:
-        """Return what the simulator's executor knows of its executable; None for any other backend."""
-        running = self.ported if self._workload.trains else self._running
-        step = self.ported.port.backend.compiled_step(running.device_executor)
+        step = self.find_step()
         return None if step is None else step.obtained
 
 

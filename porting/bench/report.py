@@ -6,7 +6,11 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Dict, Optional, Tuple
 
+from .curve import Curve
+from .curve_pages import lay_out_curve
 from .data_path import DataPath
+from .limits import Limits
+from .machinery import Machinery
 from .pages import lay_out_result
 from .parity import Parity
 from .ported import CompileCost, DeviceProof
@@ -103,6 +107,9 @@ class BenchReport:
     device: DeviceProof
     memory: Memory = field(default_factory=Memory)
     start_up: StartUp = field(default_factory=StartUp)
+    curve: Curve = field(default_factory=Curve)
+    limits: Limits = field(default_factory=Limits)
+    machinery: Machinery = field(default_factory=Machinery)
     candidates: Tuple[Dict[str, Any], ...] = ()
     findings: Tuple[str, ...] = ()
     trains: bool = True
@@ -118,7 +125,9 @@ class BenchReport:
         return plain
 
     def __str__(self) -> str:
-        return "\n".join(lay_out_result(self.to_dict()))
+        plain = self.to_dict()
+        curve = ["", *lay_out_curve(plain["curve"])] if self.curve.steps else []
+        return "\n".join([*lay_out_result(plain), *curve])
 
 
 def find_break_even_steps(compile_seconds: float, *, eager_seconds: float, ported_seconds: float) -> Optional[int]:

@@ -9,6 +9,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
+from porting.diagnostics import ExecutableError
 from porting.models import cnn, gpt, mlp, recurrent, resnet, uresnet2d
 from porting.models.family import configure
 from porting.options import PortOptions
@@ -16,7 +17,7 @@ from porting.options import PortOptions
 from .choices import apply_choices
 from .workloads import Workload
 
-__all__ = ["GROUPS", "ORDERS", "OVERHEAD", "START_UP", "SUITE", "WORKLOADS", "SuiteEntry", "load"]
+__all__ = ["GROUPS", "GROWTH", "ORDERS", "OVERHEAD", "START_UP", "SUITE", "WORKLOADS", "SuiteEntry", "load"]
 
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 """Makes an optimizer of parameters."""
@@ -29,27 +30,36 @@ Parts = Tuple[nn.Module, Any, Any, MakeOptimizer]
 class SuiteEntry:
     """A workload by name.
 
-    `make` gets the rows of a call and returns the parts. `demanded` has the speed-up over float32 eager that is asked
-    of each precision; precisions that are not in it are not part of the suite. `matrix` (see `Choices`) and `settings`
-    (fields of `BenchSettings`) are what it is measured with unless others are named.
+    `make` gets the rows of a call and returns the parts; that of an entry with `has_layers` may be asked for a number
+    of `layers`. `demanded` has the speed-up over float32 eager that is asked of each precision; precisions that are not
+    in it are not part of the suite. `matrix` (see `Choices`) and `settings` (fields of `BenchSettings`) are what it is
+    measured with unless others are named.
     """
 
     title: str
     batch: int
-    make: Callable[[int], Parts]
+    make: Callable[..., Parts]
     demanded: Mapping[str, float]
     options: PortOptions = field(default_factory=PortOptions)
     trains: bool = True
     matrix: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    has_layers: bool = False
 
 
 def load(name: str, choices: Mapping[str, Any], cache_dir: Optional[str] = None) -> Workload:
-    """Make a workload by its name, with what a cell chose (see `Choices`); KeyError for a name that there is not."""
+    """Make a workload by its name, with what a cell chose (see `Choices`).
+
+    Raises KeyError for a name that there is not, and ExecutableError E022 for a number of layers that it cannot have.
+    """
     entry = WORKLOADS[name]
+    layers = choices.get("layers")
+    if layers is not None and not entry.has_layers:
+        message, known = f"the layers of `{name}` are always the same", [key for key in GROWTH if "layers" in key]
+        raise ExecutableError.of("E022", message=message, help=f"name one of which there can be more: {known[0]}")
     options = apply_choices(entry.options, choices, cache_dir=cache_dir)
     rows = (choices.get("batch") or entry.batch) * options.micro_batches_per_call
-    model, loss, batch, optimizer = entry.make(rows)
+    model, loss, batch, optimizer = entry.make(rows) if layers is None else entry.make(rows, layers=layers)
     if not entry.trains:
         batch, _labels = batch
     return Workload(model, loss, batch, optimizer, options, name, trains=entry.trains)
@@ -151,7 +161,8 @@ _INFERRED = {
     }.items()
 }
 _REPLAYED = {"engine": ["replay"]}
-_OVERHEAD_SETTINGS = {"rounds": 25, "turn_seconds": 0.1, "eager_optimizer": "default", "memory": False, "data": False}
+_LEFT_OUT = dict.fromkeys(("memory", "data", "limits"), False)
+_OVERHEAD_SETTINGS = {"rounds": 25, "turn_seconds": 0.1, "eager_optimizer": "default", **_LEFT_OUT}
 
 OVERHEAD: Mapping[str, SuiteEntry] = MappingProxyType(
     {
@@ -170,7 +181,7 @@ START_UP: Mapping[str, SuiteEntry] = MappingProxyType(
             SUITE[name],
             demanded={},
             matrix={"engine": ["ready"]},
-            settings={"rounds": 2, "memory": False, "data": False, "start_up_runs": 5, "cold_starts": 1},
+            settings={"rounds": 2, "start_up_runs": 5, "cold_starts": 1, **_LEFT_OUT},
         )
         for name in ("mnist_mlp", "cnn", "resnet18", "gpt")
     }
@@ -193,7 +204,7 @@ ORDERS: Mapping[str, SuiteEntry] = MappingProxyType(
             demanded={},
             matrix={**_REPLAYED, "order": ["none", "chen", "gttime", "gtmem", "dummy2"]},
             # threads have heaps of their own, and how many there are is another question
-            settings={**dict.fromkeys(_ONE_OF_EACH, 1), "device": "sim", "data": False},
+            settings={**dict.fromkeys(_ONE_OF_EACH, 1), "device": "sim", "data": False, "limits": False},
         )
         for name, entry in {
             "linear24": SuiteEntry("24 linear layers of 256", 12_288, _make_linear24, {}),
@@ -204,8 +215,39 @@ ORDERS: Mapping[str, SuiteEntry] = MappingProxyType(
 )
 """Peak memory of whole processes by computation order: what fits into a machine is decided by that."""
 
+
+def _make_stack(rows: int, layers: int = 4) -> Parts:
+    """Make linear layers of 64 with ReLU between them, whose operators are small: what is around them shows."""
+    stacked = [layer for _number in range(layers) for layer in (nn.Linear(64, 64), nn.ReLU())]
+    batch = torch.randn(rows, 64), torch.randint(64, (rows,))
+    return nn.Sequential(*stacked), nn.CrossEntropyLoss(), batch, _make_sgd(0.01)
+
+
+_GROWTH_SETTINGS = {"rounds": 5, "turn_seconds": 0.05, "parity_steps": 1, "growth": True, **_LEFT_OUT}
+
+GROWTH: Mapping[str, SuiteEntry] = MappingProxyType(
+    {
+        f"growth_{grown}": SuiteEntry(
+            f"{title} of 64, by {grown.replace('_', ' ')}",
+            16,
+            _make_stack,
+            {},
+            matrix={**_REPLAYED, grown: [factor * smallest for factor in (1, 2, 4, 8)]},
+            settings=_GROWTH_SETTINGS,
+            has_layers=True,
+        )
+        for grown, title, smallest in (
+            ("layers", "linear layers", 8),
+            ("batch", "4 linear layers", 64),
+            ("accumulation", "4 linear layers", 4),
+            ("replicas", "4 linear layers", 2),
+        )
+    }
+)
+"""How capture, the first call, and what a call takes beyond its operators grow with the step."""
+
 GROUPS: Mapping[str, Mapping[str, SuiteEntry]] = MappingProxyType(
-    {"suite": SUITE, "overhead": OVERHEAD, "start_up": START_UP, "orders": ORDERS}
+    {"suite": SUITE, "overhead": OVERHEAD, "start_up": START_UP, "orders": ORDERS, "growth": GROWTH}
 )
 """Workloads that are measured together."""
 

@@ -14,6 +14,8 @@ from tqdm import tqdm
 
 from porting.bench.benchmark_files import FileEntry, read_benchmarks
 from porting.bench.choices import COUNTS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings, expand
+from porting.bench.curve_pages import lay_out_curves
+from porting.bench.growth_pages import lay_out_growth
 from porting.bench.pages import (
     lay_out_machinery,
     lay_out_orders,
@@ -39,6 +41,7 @@ PROGRAM:FUNCTION is one of
   overhead               what a simulated call costs without compiled engines
   start_up               what it costs to get to the first step
   orders                 peak memory by computation order
+  growth                 how times grow with layers, batch, accumulation, replicas
   benchmarks.yml         a file of entries; .json is read as well
 
 a session:
@@ -105,6 +108,26 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "quick": {"action": "store_true", "help": f"{_QUICK.rounds} short rounds, and the steady state alone"},
         "start-up": {**_COUNT, "dest": "start_up_runs", "help": "time N fresh processes of each side as well"},
         "cold-starts": {**_COUNT, "help": "and N of the port without an executable on disk"},
+        "limits": {
+            "action": "store_true",
+            "default": None,
+            "help": "set steps against what this machine attains with --quick, too",
+        },
+        "growth": {
+            "action": "store_true",
+            "default": None,
+            "help": "measure what calls take beyond operators, and how that grows in a --matrix",
+        },
+        "curve": {
+            "action": "store_true",
+            "default": None,
+            "help": "time fresh processes of each side to 1, 2, 5, ... steps as well",
+        },
+        "curve-runs": {**_COUNT, "help": f"processes of each side of a curve (default: {_DEFAULTS.curve_runs})"},
+        "curve-seconds": {
+            **_SECONDS,
+            "help": f"that eager has for the steps of a curve (default: {_DEFAULTS.curve_seconds:g})",
+        },
         "loader": {"metavar": "PROGRAM:FUNCTION", "help": "dataset or DataLoader for the data path, as train.py:data"},
         "threads": {**_COUNT, "help": "threads of torch on both sides"},
         "device": {"help": f"of the port (default: {_DEFAULTS.device})"},
@@ -304,8 +327,8 @@ def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arg
     cells = results.cells
     only = cells[0]["result"] if len(cells) == 1 else None
     shown = [*lay_out_table(cells), *lay_out_start_up(cells)] if only is None else list(lay_out_result(only))
-    below = [*lay_out_orders(cells), *lay_out_machinery(cells)]
-    for lines in filter(None, (shown, below, compared)):
+    below = [*lay_out_orders(cells), *lay_out_machinery(cells), *lay_out_growth(cells)]
+    for lines in filter(None, (shown, list(lay_out_curves(cells)), below, compared)):
         print("\n".join(["", *lines]))
     for file in filter(None, (arguments.json, arguments.html, arguments.png)):
         print(f"wrote {file}", file=sys.stderr)

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 import torch
 from torch import nn
@@ -106,13 +106,14 @@ class ProgramName:
         return self.source.endswith(".py") or os.sep in self.source or "/" in self.source
 
 
-def load_program(text: str, *, batch_size: Optional[int] = None) -> LoadedProgram:
+def load_program(text: str, *, batch_size: Optional[int] = None, layers: Optional[int] = None) -> LoadedProgram:
     """Load the model, loss and batch that `text` stands for, as in `train.py:make` or `package.train:make`.
 
     The name is that of a function that gives `(model, loss, batch)`, and if need be an optimizer and `PortOptions`, or
     of such a tuple, a dictionary or an object with these attributes. A function with a parameter called `batch_size` or
-    `batch` gets `batch_size` when it is given; the batch of any other is cut or repeated to that size. The folder of a
-    file, or the present folder for a module, comes first in `sys.path`, as for a script.
+    `batch` gets `batch_size` when it is given; the batch of any other is cut or repeated to that size. One with a
+    parameter called `layers` gets `layers`, and no other can be asked for that. The folder of a file, or the present
+    folder for a module, comes first in `sys.path`, as for a script.
 
     `gpt:gpt2_small` is the reference model of that family and size, with its loss and random samples.
 
@@ -121,11 +122,13 @@ def load_program(text: str, *, batch_size: Optional[int] = None) -> LoadedProgra
     """
     name = ProgramName.of(text)
     if is_reference_model(name):
+        if layers is not None:
+            raise _make_layers_error(name, None)
         family = models.load(name.source)
         batch = family.example_batch(family.VARIANTS[name.attribute], batch_size=batch_size or _REFERENCE_SAMPLES)
         return LoadedProgram(family.build(name.attribute), family.loss, batch, name=text)
     found, place = _load_named(name)
-    call = _choose_keywords(found, name, batch_size, place)
+    call = _choose_keywords(found, name, place, batch_size=batch_size, layers=layers)
     made = found if call is None else _run_user_code(name, lambda: found(**call))
     program = replace(_read_parts(made, name, place), made=made, call=call)
     if batch_size is not None and batch_size != program.rows:
@@ -135,12 +138,13 @@ def load_program(text: str, *, batch_size: Optional[int] = None) -> LoadedProgra
 
 def load_workload(target: str, choices: Mapping[str, Any], cache_dir: Optional[str] = None) -> Workload:
     """Load `target` with what a cell chose; its batch is a micro-batch, of which a call takes as many as it needs."""
-    loaded = load_program(target, batch_size=choices.get("batch"))
+    layers = choices.get("layers")
+    loaded = load_program(target, batch_size=choices.get("batch"), layers=layers)
     options = apply_choices(loaded.options or PortOptions(), choices, cache_dir=cache_dir)
     rows = loaded.rows * options.micro_batches_per_call
     if rows != loaded.rows:
         # loaded again, so that a function that takes a batch size fills the whole call with its own samples
-        loaded = load_program(target, batch_size=rows)
+        loaded = load_program(target, batch_size=rows, layers=layers)
     # without the folder of the program, whatever the system parts folders with
     short = target.replace("\\", "/").rpartition("/")[2]
     return Workload(loaded.model, loaded.loss, loaded.batch, loaded.optimizer, options, short)
@@ -293,27 +297,45 @@ def _suggest_name(wanted: str, owner: Any, module: ModuleType) -> str:
 
 
 def _choose_keywords(
-    found: Any, name: ProgramName, batch_size: Optional[int], place: Optional[Place]
+    found: Any, name: ProgramName, place: Optional[Place], *, batch_size: Optional[int], layers: Optional[int]
 ) -> Optional[Mapping[str, Any]]:
     """Return how to call `found`, with the batch size if it takes one; None if it makes no parts."""
+    named, needed = _list_parameters(found)
+    if layers is not None and "layers" not in named:
+        raise _make_layers_error(name, place)
     is_value = isinstance(found, (tuple, list, Mapping, nn.Module)) or not callable(found)
     if is_value or (not inspect.isclass(found) and hasattr(found, "model") and hasattr(found, "batch")):
         return None
-    try:
-        parameters = inspect.signature(found).parameters.values()
-    except (TypeError, ValueError):  # a function without a signature, written in C
-        parameters = ()  # type: ignore[assignment]
-    named = {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
     size_name = next((size for size in ("batch_size", "batch") if size in named), None)
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     is_sized = size_name is not None and batch_size is not None
-    keywords: Mapping[str, Any] = {str(size_name): batch_size} if is_sized else {}
+    keywords: Dict[str, Any] = {str(size_name): batch_size} if is_sized else {}
+    keywords.update({} if layers is None else {"layers": layers})
     missing = [parameter for parameter in needed if parameter not in keywords]
     if missing:
         message = f"`{name}` needs arguments: {', '.join(missing)}"
         remedy = "say how many samples a batch has: `--batch N`" if missing == [size_name] else "give them defaults"
         raise ExecutableError.of("E022", message=message, place=place, help=remedy)
     return keywords
+
+
+def _make_layers_error(name: ProgramName, place: Optional[Place]) -> ExecutableError:
+    return ExecutableError.of(
+        "E022",
+        message=f"`{name}` cannot be asked for a number of layers",
+        place=place,
+        help="name a function with a parameter `layers` that makes a model of so many",
+    )
+
+
+def _list_parameters(found: Any) -> Tuple[Set[str], List[str]]:
+    """List the parameters that a call can name, and those that have to be given; none for what is no function."""
+    try:
+        parameters = list(inspect.signature(found).parameters.values())
+    except (TypeError, ValueError):  # a value, or a function without a signature, written in C
+        return set(), []
+    named = {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return named, needed
 
 
 def _read_parts(made: Any, name: ProgramName, place: Optional[Place]) -> LoadedProgram:

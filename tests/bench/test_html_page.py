@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from porting.bench.html_page import write_html
 
 from .conftest import make_record, results_of
+from .test_curve_pages import make_curve
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 
@@ -40,3 +41,26 @@ def test_the_picture_in_a_page_is_well_formed(report):
 
 def test_a_run_without_any_result_is_a_page_too():
     assert "No cell has a result" in write_html(results_of(make_record()))
+
+
+def test_a_page_shows_the_time_to_n_steps_where_it_was_measured(report):
+    record = make_record(name=HOSTILE, report=report)
+    record["result"]["curve"] = make_curve(engines=("replay", HOSTILE))
+
+    page = write_html(results_of(make_record(report=report), record))
+
+    assert page.count("<svg") == 2
+    assert "Time to N steps" in page
+    assert "<script>" not in page
+
+
+def test_a_page_shows_growth_where_there_are_sizes_enough(report):
+    records = [make_record(report=report) for _size in range(3)]
+    for size, record in enumerate(records, start=1):
+        record["choices"] = {**record["choices"], "layers": size}
+        record["result"]["machinery"] = {**record["result"]["machinery"], "plan_seconds": 1e-3 * size}
+
+    page = write_html(results_of(*records))
+
+    assert "With layers: tiny replay" in page
+    assert "linear</td>" in page

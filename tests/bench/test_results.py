@@ -20,6 +20,7 @@ from porting.bench.results import (
 from porting.diagnostics import PortingError
 
 from .conftest import make_record, results_of
+from .test_curve_pages import make_curve
 
 CELL = Cell(name="tiny", target="tiny", loader="a:b", arguments={})
 
@@ -42,6 +43,13 @@ def test_a_measured_report_follows_the_schema(tmp_path, report):
     content = read_results(tmp_path / "results.json")
     assert content["complete"] is True
     assert content["cells"][0]["result"]["parity"]["verdict"] == "pass"
+
+
+def test_a_curve_follows_the_schema(report):
+    record = make_record(report=report)
+    record["result"]["curve"] = make_curve(cold=(4.0, 4.5), engines=("replay", "aot"))
+
+    assert check(results_of(record), load_schema()) == []
 
 
 def test_a_loss_that_is_not_a_number_is_null(tmp_path, report):

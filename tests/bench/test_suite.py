@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from porting.bench.suite import ORDERS, OVERHEAD, SUITE, WORKLOADS, load
+from porting.bench.suite import GROWTH, ORDERS, OVERHEAD, SUITE, WORKLOADS, load
+from porting.diagnostics import ExecutableError
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -48,3 +49,23 @@ def test_a_workload_is_trained_in_the_order_asked_for(name):
 
     assert workload.options.computation_order == "chen"
     assert workload.rows == 2
+
+
+@pytest.mark.parametrize("name", GROWTH)
+def test_growth_is_four_sizes_each_twice_the_one_before(name):
+    (sizes,) = (values for key, values in GROWTH[name].matrix.items() if key != "engine")
+
+    assert [size / sizes[0] for size in sizes] == [1, 2, 4, 8]
+
+
+def test_layers_are_those_that_are_asked_for():
+    per_layer = 64 * 64 + 64
+
+    assert load("growth_layers", {"layers": 5}).num_parameters == 5 * per_layer
+
+
+def test_a_workload_whose_layers_are_fixed_refuses_a_number():
+    with pytest.raises(ExecutableError, match="the layers of `cnn` are always the same") as caught:
+        load("cnn", {"layers": 5})
+
+    assert caught.value.code == "E022"

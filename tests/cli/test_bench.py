@@ -17,7 +17,7 @@ import pytest
 from porting.bench import results
 from porting.bench.processes import Cell, run_cell
 from porting.bench.results import describe_machine, read_results
-from porting.bench.suite import OVERHEAD, START_UP, SUITE, WORKLOADS
+from porting.bench.suite import GROWTH, OVERHEAD, START_UP, SUITE, WORKLOADS
 from porting.cli import bench
 from porting.cli.main import main
 
@@ -183,6 +183,32 @@ def test_start_up_is_measured_cold_and_warm_with_what_is_compiled_already(measur
     assert [cell.name for cell in measured] == list(START_UP)
     assert {cell.choices.engine for cell in measured} == {"ready"}
     assert {(setting.start_up_runs, setting.cold_starts) for setting in settings} == {(2, 1)}
+
+
+def test_a_curve_is_asked_for_on_the_command_line(measured):
+    main(["bench", "mushrooms", "--quick", "--curve", "--curve-runs", "2", "--curve-seconds", "0.5"])
+    main(["bench", "mushrooms"])
+
+    settings = [cell.settings for cell in measured]
+    assert [setting.curve for setting in settings] == [True, False]
+    assert (settings[0].curve_runs, settings[0].curve_seconds) == (2, 0.5)
+
+
+def test_growth_is_measured_of_each_number_by_itself(measured):
+    main(["bench", "growth", "--repeats", "1"])
+
+    assert {cell.name for cell in measured} == set(GROWTH)
+    assert [cell.choices.layers for cell in measured if cell.name == "growth_layers"] == [8, 16, 32, 64]
+    assert all(cell.settings.growth for cell in measured)
+
+
+@pytest.mark.slow
+def test_the_growth_of_a_matrix_stands_below_the_table(program, capsys):
+    words = ["--matrix", "batch=2,4,8", "--growth", *QUICK]
+
+    assert main(["bench", f"{program}:make", *words]) == 0
+
+    assert "growth with batch: train_bench.py:make replay" in capsys.readouterr().out
 
 
 def test_orders_are_a_matrix_of_computation_orders(measured):

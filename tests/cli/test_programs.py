@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from porting.cli.programs import ProgramName, load_program
+from porting.cli.programs import ProgramName, load_program, load_workload
 from porting.diagnostics import ExecutableError
 
 TRAIN = """
@@ -46,6 +46,11 @@ def fails():
 
 def stops():
     raise SystemExit(3)
+
+
+def stacked(layers=1):
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _number in range(layers)))
+    return model, nn.MSELoss(), (torch.ones(2, WIDTH), torch.ones(2, WIDTH))
 
 
 class Parts:
@@ -100,6 +105,19 @@ def test_a_batch_of_another_size_is_repeated_from_the_start(folder):
 
     assert inputs[:, 0].tolist() == [0.0, 1.0, 2.0, 0.0, 1.0]
     assert (labels.shape, number) == ((5,), 7)
+
+
+def test_a_function_that_takes_a_number_of_layers_is_asked_for_it(folder):
+    assert len(load_program("train_of_test.py:stacked", layers=3).model) == 3
+    assert load_workload("train_of_test.py:stacked", {"layers": 2, "accumulation": 2}).num_parameters == 2 * (4 * 4 + 4)
+
+
+@pytest.mark.parametrize("name", ["train_of_test.py:make", "train_of_test.py:fixed", "mlp:mushrooms"])
+def test_no_other_can_be_asked_for_layers(folder, name):
+    error = error_of(name, layers=3)
+
+    assert error.finding.code == "E022"
+    assert "cannot be asked for a number of layers" in str(error)
 
 
 def test_a_batch_keeps_its_size_unless_another_is_asked_for(folder):

@@ -1,0 +1,120 @@
+"""Growth of figures with one number of the step: the slope of a line through them, both axes logarithmic.
+
+A figure in proportion to the number has slope 1, a constant one 0, and one that grows with the square 2.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from .pages import name_cell
+
+__all__ = ["GROWN", "Growth", "find_growths", "find_slope", "judge_slope"]
+
+GROWN = ("layers", "batch", "accumulation", "replicas", "device_iterations")
+"""The choices whose growth is looked at."""
+
+_LEAST_SIZES = 3
+_CONSTANT, _LINEAR, _ABOVE = 0.2, 0.8, 1.2
+
+Plain = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The figures of cells that differ in one choice alone, `grown`; `seconds` and `slopes` are by figure.
+
+    `sizes` are the choice's values in order. Seconds are medians over the repeats of a cell, None where not known, and
+    there is no slope then, or for fewer than three sizes.
+    """
+
+    title: str
+    grown: str
+    sizes: Tuple[int, ...]
+    seconds: Mapping[str, Tuple[Optional[float], ...]]
+
+    @property
+    def slopes(self) -> Dict[str, Optional[float]]:
+        """The slope of each figure."""
+        return {name: find_slope(self.sizes, seconds) for name, seconds in self.seconds.items()}
+
+
+def find_growths(cells: Sequence[Plain]) -> List[Growth]:
+    """Find the cells that differ in one number alone, of which there are three values at least.
+
+    Only cells count whose machinery was measured.
+    """
+    measured = [cell for cell in cells if (cell["result"] or {}).get("machinery", {}).get("plan_seconds") is not None]
+    found = []
+    for grown in GROWN:
+        groups: Dict[str, List[Plain]] = {}
+        for cell in measured:
+            if cell["choices"].get(grown) is not None:
+                others = {**cell["choices"], grown: None}
+                groups.setdefault(json.dumps([cell["name"], others], sort_keys=True), []).append(cell)
+        found += [_make_growth(grown, group) for group in groups.values() if len(_list_sizes(grown, group)) > 2]
+    return found
+
+
+def _list_sizes(grown: str, cells: Sequence[Plain]) -> List[int]:
+    return sorted({cell["choices"][grown] for cell in cells})
+
+
+def _make_growth(grown: str, cells: Sequence[Plain]) -> Growth:
+    sizes = _list_sizes(grown, cells)
+    by_size = [[cell["result"] for cell in cells if cell["choices"][grown] == size] for size in sizes]
+    seconds = {
+        title: tuple(_find_median([result["machinery"][figure] for result in results]) for results in by_size)
+        for title, figure in _FIGURES.items()
+    }
+    others = {**cells[0]["choices"], grown: None}
+    return Growth(name_cell({**cells[0], "choices": others, "repeat": 1}), grown, tuple(sizes), seconds)
+
+
+_FIGURES: Mapping[str, str] = {
+    "capture": "capture_seconds",
+    "first call": "first_call_seconds",
+    "plan of a call": "plan_seconds",
+    "around a run": "around_seconds",
+    "beyond operators": "beyond_seconds",
+    "call": "call_seconds",
+}
+
+
+def _find_median(values: Sequence[Optional[float]]) -> Optional[float]:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def find_slope(sizes: Sequence[int], seconds: Sequence[Optional[float]]) -> Optional[float]:
+    """Return the slope of log(seconds) over log(sizes) by least squares; None for fewer than three that are known.
+
+    >>> round(find_slope([1, 2, 4, 8], [3.0, 6.0, 12.0, 24.0]), 6)
+    1.0
+    >>> find_slope([1, 2, 4], [3.0, None, 12.0]) is None
+    True
+    """
+    known = [(math.log(size), math.log(value)) for size, value in zip(sizes, seconds) if value]
+    if len(known) < _LEAST_SIZES:
+        return None
+    by_size, by_seconds = np.array(known).T
+    return float(np.polyfit(by_size, by_seconds, deg=1)[0])
+
+
+def judge_slope(slope: Optional[float]) -> str:
+    """Say in a word how a figure of this slope grows.
+
+    >>> [judge_slope(slope) for slope in (None, 0.1, 0.5, 1.05, 1.9)]
+    ['-', 'constant', 'below linear', 'linear', 'above linear']
+    """
+    if slope is None:
+        return "-"
+    if slope < _CONSTANT:
+        return "constant"
+    return "below linear" if slope < _LINEAR else "linear" if slope <= _ABOVE else "above linear"

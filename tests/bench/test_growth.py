@@ -1,0 +1,81 @@
+"""Cells that differ in one number alone are set against it, and a slope says how each figure grows."""
+
+from __future__ import annotations
+
+import pytest
+
+from porting.bench.growth import find_growths, find_slope, judge_slope
+
+FIGURES = ("capture", "first_call", "plan", "call", "around", "beyond")
+CHOICES = {"engine": "replay", "batch": None, "accumulation": None, "replicas": None, "layers": None}
+
+
+def make_cell(seconds: float, *, name: str = "tiny", repeat: int = 1, **choices) -> dict:
+    """Make a record whose figures all are `seconds`."""
+    machinery = {f"{figure}_seconds": seconds for figure in FIGURES}
+    result = {"machinery": {**machinery, "reason": ""}}
+    return {"name": name, "choices": {**CHOICES, **choices}, "repeat": repeat, "result": result}
+
+
+def test_cells_that_differ_in_one_number_are_one_growth():
+    cells = [make_cell(2.0 * layers, layers=layers) for layers in (8, 2, 4)]
+
+    (growth,) = find_growths(cells)
+
+    assert (growth.title, growth.grown, growth.sizes) == ("tiny replay", "layers", (2, 4, 8))
+    assert growth.seconds["capture"] == (4.0, 8.0, 16.0)
+    assert growth.slopes == pytest.approx(dict.fromkeys(growth.seconds, 1.0))
+
+
+def test_each_engine_grows_by_itself():
+    cells = [make_cell(1.0, batch=batch, engine=engine) for engine in ("replay", "aot") for batch in (1, 2, 4)]
+
+    assert [growth.title for growth in find_growths(cells)] == ["tiny replay", "tiny aot"]
+
+
+def test_a_matrix_of_two_numbers_has_a_growth_for_every_line_of_it():
+    cells = [make_cell(1.0, batch=batch, replicas=replicas) for batch in (1, 2, 4) for replicas in (1, 2, 4)]
+
+    assert [growth.grown for growth in find_growths(cells)] == ["batch"] * 3 + ["replicas"] * 3
+
+
+def test_two_sizes_are_too_few():
+    assert find_growths([make_cell(1.0, batch=batch) for batch in (1, 2)]) == []
+
+
+def test_repeats_are_one_size():
+    cells = [make_cell(value, batch=batch, repeat=int(value)) for batch in (1, 2, 4) for value in (1.0, 2.0, 9.0)]
+
+    (growth,) = find_growths(cells)
+
+    assert growth.seconds["call"] == (2.0, 2.0, 2.0)
+
+
+def test_cells_without_figures_are_left_out():
+    cells = [make_cell(1.0, batch=batch) for batch in (1, 2, 4, 8)]
+    cells[0]["result"] = None
+    cells[1]["result"] = {}
+
+    assert find_growths(cells) == []
+
+
+def test_a_compiled_engine_has_no_figure_beyond_its_operators():
+    cells = [make_cell(1.0, batch=batch) for batch in (1, 2, 4)]
+    for cell in cells:
+        cell["result"]["machinery"]["beyond_seconds"] = None
+
+    (growth,) = find_growths(cells)
+
+    assert growth.slopes["beyond operators"] is None
+
+
+@pytest.mark.parametrize(
+    ("power", "word"), [(0.0, "constant"), (0.5, "below linear"), (1.0, "linear"), (2.0, "above linear")]
+)
+def test_the_slope_is_the_power(power, word):
+    sizes = [1, 2, 4, 8]
+
+    slope = find_slope(sizes, [3.0 * size**power for size in sizes])
+
+    assert slope == pytest.approx(power, abs=1e-9)
+    assert judge_slope(slope) == word
