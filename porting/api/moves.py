@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import FrameType
 from typing import Any, Callable, Iterator, Mapping, NoReturn, Tuple, TypeVar
 
 import torch
@@ -14,8 +13,8 @@ from .port import Port
 
 __all__ = [
     "FixedModule",
+    "make_wrapper_error",
     "refuse_assignment",
-    "refuse_parallel_call",
 ]
 
 _Self = TypeVar("_Self", bound="FixedModule")
@@ -25,10 +24,6 @@ _REPLICAS = (
     "spread a batch over devices by `PortOptions(replicas=N)`; several processes start with `poprun` or `torchrun`"
 )
 _ENGINE = "leave `torch.compile` out: the whole step is compiled already; `PortOptions(engine=...)` chooses how"
-
-# These two ask a module around the port for nothing; while they run they are seen by this.
-_DATA_PARALLEL = nn.DataParallel.forward.__code__
-_DISTRIBUTED: Any = nn.parallel.DistributedDataParallel
 
 # wrappers that ask what they get for an attribute, before they do anything with it
 _ASKED_BY = {
@@ -146,7 +141,7 @@ class FixedModule(nn.Module):
         if name.startswith("__") or "_port" not in self.__dict__:
             raise AttributeError(name)
         if name in _ASKED_BY:
-            raise _make_wrapper_error(*_ASKED_BY[name])
+            raise make_wrapper_error(*_ASKED_BY[name])
         model = self._port.model
         value = getattr(model, name)
         if getattr(value, "__self__", None) is not model:
@@ -235,15 +230,7 @@ def _cannot_move(call: str) -> DeviceError:
 # -- wrappers for plain modules ----------------------------------------------------------------------------------------
 
 
-def refuse_parallel_call(frame: FrameType) -> None:
-    """Raise DeviceError D003 if `frame`, which calls a port, belongs to a wrapper for several devices."""
-    if frame.f_code is _DATA_PARALLEL or (frame.f_back is not None and frame.f_back.f_code is _DATA_PARALLEL):
-        raise _make_wrapper_error("DataParallel")
-    if _DISTRIBUTED._active_ddp_module is not None:
-        raise _make_wrapper_error("DistributedDataParallel")
-
-
-def _make_wrapper_error(wrapper: str, remedy: str = _REPLICAS) -> DeviceError:
+def make_wrapper_error(wrapper: str, remedy: str = _REPLICAS) -> DeviceError:
     """Return DeviceError D003 for a call by `wrapper`."""
     return DeviceError.at_caller(
         "D003",

@@ -71,7 +71,7 @@ class PortFindings:
         """Keep `known`, which are said already; `allowed` are the names of findings that need not be."""
         self.all: Tuple[Finding, ...] = tuple(known)
         self._allowed = allowed
-        self._deferred: List[Finding] = []
+        self.deferred: List[Finding] = []
 
     def say(self, finding: Finding) -> None:
         """Keep a finding for the report, once for each place, and warn of it unless it is a note or allowed."""
@@ -83,20 +83,15 @@ class PortFindings:
 
     def begin_compilation(self) -> None:
         """Forget what a compilation found that did not end well."""
-        self._deferred.clear()
+        self.deferred.clear()
 
     def defer(self, finding: Finding) -> None:
         """Keep a finding for the end of the compilation."""
-        self._deferred.append(finding)
-
-    @property
-    def are_deferred(self) -> bool:
-        """Whether there is something to say."""
-        return bool(self._deferred)
+        self.deferred.append(finding)
 
     def say_deferred(self) -> None:
         """Say what a compilation that ended well, or a call, has found."""
-        deferred, self._deferred = self._deferred, []
+        deferred, self.deferred = self.deferred, []
         for finding in deferred:
             self.say(finding)
 

@@ -63,22 +63,6 @@ class ExecutorRecord:
         self.samples_per_call = samples_per_call
         self.cache = cache
 
-    def note_call(self, seconds: float, *, sent: int, returned: int, times: Optional[Sequence[float]]) -> None:
-        """Count a call that took `seconds` and moved so many bytes.
-
-        `times` are those at which it began to send, had sent, had run and had returned, where the device tells.
-        """
-        self.num_calls += 1
-        self.num_samples += self.samples_per_call or 0
-        self.call_seconds += seconds
-        self.bytes_to_device += sent
-        self.bytes_to_host += returned
-        if times is not None:
-            entered, started, ended, left = times
-            self.host_to_device_seconds = (self.host_to_device_seconds or 0.0) + started - entered
-            self.run_seconds = (self.run_seconds or 0.0) + ended - started
-            self.device_to_host_seconds = (self.device_to_host_seconds or 0.0) + left - ended
-
     @property
     def python_seconds(self) -> Optional[float]:
         """What of the time of the calls was neither a transfer nor a run: checks, and finding the arguments."""

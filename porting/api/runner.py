@@ -18,17 +18,17 @@ from ..diagnostics import BatchError, DeviceError, Finding
 from ..host_tensors import host_tensors
 from ..structure import flatten_tensors
 from ..support.garbage_pause import garbage_pause
+from . import watches
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
 from .compilation import check_memory, check_placement, compilation, destroy_left, list_cache_files, make_executor
 from .failures import explain_failure, refuse_loss_without_gradient
 from .frozen_checks import say_changed_attribute, say_frozen_values, watch_attributes
 from .gradients import refuse_hooks, watch_gradient_reads
-from .moves import refuse_parallel_call
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_by_prefix
 from .run_report import ExecutorRecord
-from .watches import AttributeReads, AttributeWatch, HostWrites, LateChanges, note_outputs, note_reads
+from .watches import AttributeReads, AttributeWatch, HostWrites, LateChanges, note_reads
 
 __all__ = ["Runner"]
 
@@ -201,7 +201,7 @@ class Runner:
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one device call; the first one compiles, and says what that cost."""
         # the caller of `__call__`, which comes here itself or through `forward`
-        refuse_parallel_call(sys._getframe(2))
+        watches.refuse_parallel_call(sys._getframe(2))
         if torch.is_inference_mode_enabled():
             # what a device keeps between calls must not be tensors of that mode
             with torch.inference_mode(False):
@@ -251,14 +251,14 @@ class Runner:
             self._has_run, self._result_bytes = True, _count_bytes(flatten_tensors(result))
         record = self.record
         times = None if self._session is None else self._session.call_times
-        record.note_call(seconds, sent=self._batch_bytes, returned=self._result_bytes, times=times)
+        watches.count_call(record, seconds, sent=self._batch_bytes, returned=self._result_bytes, times=times)
         if self._has_let_go:
             # looking at the host's tensors would not fetch what it has trained
             executor.copyWeightsToHostIfNeeded()
         if not self.trains:
-            note_outputs(result, record, self._findings)
+            watches.note_outputs(result, record, self._findings)
         self._host_writes.notice()
-        if self._findings.are_deferred:
+        if self._findings.deferred:
             # the executor has changed its engine, or found out why it does not
             self._findings.say_deferred()
             record.note_engine_change(self._port.backend.compiled_step(executor))

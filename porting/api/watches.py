@@ -7,6 +7,7 @@ import itertools
 import math
 import weakref
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
@@ -15,6 +16,7 @@ from torch import nn
 from ..diagnostics import Finding, caller_place, list_names
 from ..host_tensors import TENSOR_BASE, host_tensors
 from ..structure import are_equal, flatten_tensors
+from .moves import make_wrapper_error
 from .port import Port, PortFindings, name_modules, say_it_is_compiled_in
 from .run_report import ExecutorRecord
 
@@ -24,10 +26,16 @@ __all__ = [
     "ChangedAttribute",
     "HostWrites",
     "LateChanges",
+    "count_call",
     "note_loss",
     "note_outputs",
     "note_reads",
+    "refuse_parallel_call",
 ]
+
+# These two ask a module around the port for nothing; while they run they are seen by this.
+_DATA_PARALLEL = nn.DataParallel.forward.__code__
+_DISTRIBUTED: Any = nn.parallel.DistributedDataParallel
 
 _PLAIN = (bool, int, float, complex, str, type(None))
 _MOST_ITEMS = 16
@@ -356,3 +364,33 @@ def _say_not_finite(record: ExecutorRecord, findings: PortFindings, message: str
             ),
         )
     )
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+
+def refuse_parallel_call(frame: FrameType) -> None:
+    """Raise DeviceError D003 if `frame`, which calls a port, belongs to a wrapper for several devices."""
+    if frame.f_code is _DATA_PARALLEL or (frame.f_back is not None and frame.f_back.f_code is _DATA_PARALLEL):
+        raise make_wrapper_error("DataParallel")
+    if _DISTRIBUTED._active_ddp_module is not None:
+        raise make_wrapper_error("DistributedDataParallel")
+
+
+def count_call(
+    record: ExecutorRecord, seconds: float, *, sent: int, returned: int, times: Optional[Sequence[float]]
+) -> None:
+    """Count a call that took `seconds` and moved so many bytes.
+
+    `times` are those at which it began to send, had sent, had run and had returned, where the device tells.
+    """
+    record.num_calls += 1
+    record.num_samples += record.samples_per_call or 0
+    record.call_seconds += seconds
+    record.bytes_to_device += sent
+    record.bytes_to_host += returned
+    if times is not None:
+        entered, started, ended, left = times
+        record.host_to_device_seconds = (record.host_to_device_seconds or 0.0) + started - entered
+        record.run_seconds = (record.run_seconds or 0.0) + ended - started
+        record.device_to_host_seconds = (record.device_to_host_seconds or 0.0) + left - ended

@@ -1,4 +1,4 @@
-"""Whether a `forward` runs a line of the user's: torch's own layers decide nothing in Python by themselves."""
+"""Tells whether a `forward` runs a line of the user's: torch's own layers decide nothing in Python by themselves."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ SOURCES = sorted(path for package in CLEANED for path in (PACKAGE / package).rgl
 VENDORS = {"OverlapDeviceIterationLoop", "iteration"}
 
 # the one-word private functions that are verbs; all others say as well what they act on
-VERBS = {"_apply", "_fail", "_fits", "_freeze", "_start", "_unfreeze"}
+VERBS = {"_apply", "_fail", "_fits", "_freeze", "_round", "_start", "_unfreeze", "_widen"}
 
 each_source = pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 

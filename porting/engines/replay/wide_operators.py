@@ -178,10 +178,10 @@ class _Kept:
         if not self._was_wide:
             return tensor
         wide = tensor.float()
-        return wide if self._layout is None else _view(wide, *self._layout)
+        return wide if self._layout is None else _view_as_kept(wide, *self._layout)
 
 
-def _view(wide: torch.Tensor, size: torch.Size, stride: Tuple[int, ...], offset: int) -> torch.Tensor:
+def _view_as_kept(wide: torch.Tensor, size: torch.Size, stride: Tuple[int, ...], offset: int) -> torch.Tensor:
     # nearly always a transpose, which a compiler understands better
     if wide.dim() == 2 and (size, stride, offset) == (wide.size()[::-1], wide.stride()[::-1], 0):
         return wide.t()
