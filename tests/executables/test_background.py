@@ -231,3 +231,20 @@ for number in range(10000):
     while left_behind(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize(("engine", "is_measured"), [(None, False), ("auto", True)])
+def test_only_who_asks_for_it_waits_for_the_measurements(port, engine, is_measured):
+    ported = port(engine=engine)
+
+    ported.compile(X, Y)
+
+    assert (ported.report().executors[0].tuning is not None) == is_measured
+
+
+def test_a_search_for_nan_waits_for_nothing(port):
+    ported = port(engine="auto")
+
+    assert ported.find_nan((X, Y)) is None
+
+    assert ported.report().executors[0].tuning is None
