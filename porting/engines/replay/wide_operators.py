@@ -52,11 +52,18 @@ def is_widened(node: torch.fx.Node) -> bool:
     if not isinstance(operator, torch._ops.OpOverload) or operator.namespace != "aten":
         return False
     name = operator_name(operator)
+    written = declared_written_arguments(operator, node.args, dict(node.kwargs))
+    if written:
+        # Of `addmm_` and its kin autograd keeps nothing that is written to; what has an `out=` is left to its kernel.
+        return name[:-1] in _PRODUCTS and written == [node.args[0]] and _are_half(node)
     if name not in WIDENED and not (name in _SLOW_IN_SHORT_ROWS and _has_short_rows(node)):
         return False
     # An operator with several results has no value of its own. And one may be told to have wide results.
-    if ("val" in node.meta and not is_half(node)) or declared_written_arguments(operator, node.args, dict(node.kwargs)):
-        return False
+    return _are_half(node) and (is_half(node) or "val" not in node.meta)
+
+
+def _are_half(node: torch.fx.Node) -> bool:
+    """Tell whether all operands of `node` that are not integers are in half precision."""
     operands = (used.meta.get("val") for used in node.all_input_nodes)
     floats = {value.dtype for value in operands if isinstance(value, torch.Tensor) and value.is_floating_point()}
     return floats == {torch.float16}
@@ -72,10 +79,19 @@ def find_wide_call(node: torch.fx.Node) -> Call:
     call = find_direct_call(node)
     if not is_widened(node):
         return call
-    is_product = operator_name(node.target) in _PRODUCTS
+    name = operator_name(node.target)
+    is_product = name.rstrip("_") in _PRODUCTS
     num_elements = sum(used.meta["val"].numel() for used in node.all_input_nodes)
-    wide = _WideCall(call.function, keeps_operands=is_product, keeps_wide=is_product and num_elements <= _FEW_ELEMENTS)
-    return Call(wide, call.args, call.kwargs)
+    keeps = {"keeps_operands": is_product, "keeps_wide": is_product and num_elements <= _FEW_ELEMENTS}
+    if not name.endswith("_"):
+        return Call(_WideCall(call.function, **keeps), call.args, call.kwargs)
+    operator: Any = node.target
+    wide = _WideCall(getattr(getattr(torch.ops.aten, name[:-1]), operator._overloadname), **keeps)
+
+    def write(written: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return written.copy_(wide(written, *args, **kwargs))
+
+    return Call(write, tuple(node.args), dict(node.kwargs))
 
 
 _Pairs = List[Tuple[torch.Tensor, torch.Tensor]]
