@@ -111,10 +111,10 @@ class _WideCall:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         pairs: _Pairs = []
-        wide = [_widen(argument, pairs) for argument in args]
-        named = {name: _widen(argument, pairs) for name, argument in kwargs.items()} if kwargs else kwargs
+        wide = [_widen_halves(argument, pairs) for argument in args]
+        named = {name: _widen_halves(argument, pairs) for name, argument in kwargs.items()} if kwargs else kwargs
         if self._keeps_wide or not torch.is_grad_enabled():
-            return _round(self._function(*wide, **named), None)
+            return _round_results(self._function(*wide, **named), None)
         kept: List[_Kept] = []
 
         def keep(tensor: torch.Tensor) -> _Kept:
@@ -123,13 +123,13 @@ class _WideCall:
 
         with torch.autograd.graph.saved_tensors_hooks(keep, _Kept.restore):
             found = self._function(*wide, **named)
-        result = _round(found, pairs)
+        result = _round_results(found, pairs)
         if kept:
             _narrow_kept(kept, pairs, everything=self._keeps_operands)
         return result
 
 
-def _widen(value: Any, pairs: _Pairs) -> Any:
+def _widen_halves(value: Any, pairs: _Pairs) -> Any:
     """Return `value` with its half-precision tensors widened; note these in `pairs`."""
     if isinstance(value, torch.Tensor):
         if value.dtype is not torch.float16:
@@ -138,11 +138,11 @@ def _widen(value: Any, pairs: _Pairs) -> Any:
         pairs.append((value, wide))
         return wide
     if isinstance(value, (list, tuple)):
-        return [_widen(item, pairs) for item in value]
+        return [_widen_halves(item, pairs) for item in value]
     return value
 
 
-def _round(value: Any, pairs: Optional[_Pairs]) -> Any:
+def _round_results(value: Any, pairs: Optional[_Pairs]) -> Any:
     """Return `value` with its single-precision tensors rounded; note these in `pairs`, if that is wanted."""
     if isinstance(value, torch.Tensor):
         if value.dtype is not torch.float32:
@@ -152,7 +152,7 @@ def _round(value: Any, pairs: Optional[_Pairs]) -> Any:
             # without its history, which leads to what is going to keep it
             pairs.append((half.detach(), value))
         return half
-    return tuple(_round(item, pairs) for item in value)
+    return tuple(_round_results(item, pairs) for item in value)
 
 
 # -- what autograd keeps -----------------------------------------------------------------------------------------------
@@ -194,10 +194,10 @@ class _Kept:
         if not self._was_wide:
             return tensor
         wide = tensor.float()
-        return wide if self._layout is None else _view(wide, *self._layout)
+        return wide if self._layout is None else _make_view(wide, *self._layout)
 
 
-def _view(wide: torch.Tensor, size: torch.Size, stride: Tuple[int, ...], offset: int) -> torch.Tensor:
+def _make_view(wide: torch.Tensor, size: torch.Size, stride: Tuple[int, ...], offset: int) -> torch.Tensor:
     # nearly always a transpose, which a compiler understands better
     if wide.dim() == 2 and (size, stride, offset) == (wide.size()[::-1], wide.stride()[::-1], 0):
         return wide.t()
