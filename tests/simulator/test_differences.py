@@ -206,7 +206,7 @@ def test_sums_are_rounded_in_the_order_of_the_tiles():
     assert not torch.equal(on_device(torch.matmul, a, b), a @ b)
 
 
-@different("partial sums keep the precision of the CPU's kernels")
+@different("partial sums are always float32")
 def test_half_precision_partials_round_more():
     a, b = torch.rand(4, 4096).half(), torch.rand(4096, 4).half()
     options = simulator.Options()

@@ -52,11 +52,18 @@ def is_widened(node: torch.fx.Node) -> bool:
     if not isinstance(operator, torch._ops.OpOverload) or operator.namespace != "aten":
         return False
     name = operator_name(operator)
+    written = declared_written_arguments(operator, node.args, dict(node.kwargs))
+    if written:
+        # Of `addmm_` and its kin autograd keeps nothing that is written to; what has an `out=` is left to its kernel.
+        return name[:-1] in _PRODUCTS and written == [node.args[0]] and _are_half(node)
     if name not in WIDENED and not (name in _SLOW_IN_SHORT_ROWS and _has_short_rows(node)):
         return False
     # An operator with several results has no value of its own. And one may be told to have wide results.
-    if ("val" in node.meta and not is_half(node)) or declared_written_arguments(operator, node.args, dict(node.kwargs)):
-        return False
+    return _are_half(node) and (is_half(node) or "val" not in node.meta)
+
+
+def _are_half(node: torch.fx.Node) -> bool:
+    """Tell whether all operands of `node` that are not integers are in half precision."""
     operands = (used.meta.get("val") for used in node.all_input_nodes)
     floats = {value.dtype for value in operands if isinstance(value, torch.Tensor) and value.is_floating_point()}
     return floats == {torch.float16}
@@ -72,10 +79,19 @@ def find_wide_call(node: torch.fx.Node) -> Call:
     call = find_direct_call(node)
     if not is_widened(node):
         return call
-    is_product = operator_name(node.target) in _PRODUCTS
+    name = operator_name(node.target)
+    is_product = name.rstrip("_") in _PRODUCTS
     num_elements = sum(used.meta["val"].numel() for used in node.all_input_nodes)
-    wide = _WideCall(call.function, keeps_operands=is_product, keeps_wide=is_product and num_elements <= _FEW_ELEMENTS)
-    return Call(wide, call.args, call.kwargs)
+    keeps = {"keeps_operands": is_product, "keeps_wide": is_product and num_elements <= _FEW_ELEMENTS}
+    if not name.endswith("_"):
+        return Call(_WideCall(call.function, **keeps), call.args, call.kwargs)
+    operator: Any = node.target
+    wide = _WideCall(getattr(getattr(torch.ops.aten, name[:-1]), operator._overloadname), **keeps)
+
+    def write(written: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return written.copy_(wide(written, *args, **kwargs))
+
+    return Call(write, tuple(node.args), dict(node.kwargs))
 
 
 _Pairs = List[Tuple[torch.Tensor, torch.Tensor]]
@@ -95,10 +111,10 @@ class _WideCall:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         pairs: _Pairs = []
-        wide = [_widen(argument, pairs) for argument in args]
-        named = {name: _widen(argument, pairs) for name, argument in kwargs.items()} if kwargs else kwargs
+        wide = [_widen_halves(argument, pairs) for argument in args]
+        named = {name: _widen_halves(argument, pairs) for name, argument in kwargs.items()} if kwargs else kwargs
         if self._keeps_wide or not torch.is_grad_enabled():
-            return _round(self._function(*wide, **named), None)
+            return _round_results(self._function(*wide, **named), None)
         kept: List[_Kept] = []
 
         def keep(tensor: torch.Tensor) -> _Kept:
@@ -107,13 +123,13 @@ class _WideCall:
 
         with torch.autograd.graph.saved_tensors_hooks(keep, _Kept.restore):
             found = self._function(*wide, **named)
-        result = _round(found, pairs)
+        result = _round_results(found, pairs)
         if kept:
             _narrow_kept(kept, pairs, everything=self._keeps_operands)
         return result
 
 
-def _widen(value: Any, pairs: _Pairs) -> Any:
+def _widen_halves(value: Any, pairs: _Pairs) -> Any:
     """Return `value` with its half-precision tensors widened; note these in `pairs`."""
     if isinstance(value, torch.Tensor):
         if value.dtype is not torch.float16:
@@ -122,11 +138,11 @@ def _widen(value: Any, pairs: _Pairs) -> Any:
         pairs.append((value, wide))
         return wide
     if isinstance(value, (list, tuple)):
-        return [_widen(item, pairs) for item in value]
+        return [_widen_halves(item, pairs) for item in value]
     return value
 
 
-def _round(value: Any, pairs: Optional[_Pairs]) -> Any:
+def _round_results(value: Any, pairs: Optional[_Pairs]) -> Any:
     """Return `value` with its single-precision tensors rounded; note these in `pairs`, if that is wanted."""
     if isinstance(value, torch.Tensor):
         if value.dtype is not torch.float32:
@@ -136,7 +152,7 @@ def _round(value: Any, pairs: Optional[_Pairs]) -> Any:
             # without its history, which leads to what is going to keep it
             pairs.append((half.detach(), value))
         return half
-    return tuple(_round(item, pairs) for item in value)
+    return tuple(_round_results(item, pairs) for item in value)
 
 
 # -- what autograd keeps -----------------------------------------------------------------------------------------------
@@ -178,10 +194,10 @@ class _Kept:
         if not self._was_wide:
             return tensor
         wide = tensor.float()
-        return wide if self._layout is None else _view_as_kept(wide, *self._layout)
+        return wide if self._layout is None else _make_view(wide, *self._layout)
 
 
-def _view_as_kept(wide: torch.Tensor, size: torch.Size, stride: Tuple[int, ...], offset: int) -> torch.Tensor:
+def _make_view(wide: torch.Tensor, size: torch.Size, stride: Tuple[int, ...], offset: int) -> torch.Tensor:
     # nearly always a transpose, which a compiler understands better
     if wide.dim() == 2 and (size, stride, offset) == (wide.size()[::-1], wide.stride()[::-1], 0):
         return wide.t()

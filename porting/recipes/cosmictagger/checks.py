@@ -131,10 +131,10 @@ CHECKS = (
     holds(5, "validation changes no weight", validation_changes_nothing),
     holds(6, "what an IPU has to hold is known before compiling", memory),
     holds(7, "compiling changes no weight", compiling_changes_nothing),
-    # 0.001 when it was written; half precision is slow on a CPU
-    close_losses(8, like=7, relative=0.01, num_steps=3, because="activations have 11 bits"),
+    # 0.001 when it was written
+    close_losses(8, like=7, relative=0.01, because="activations have 11 bits"),
     holds(8, "activations are half, the loss is not", half_activations),
-    *chain_of_equal_losses(9, 11, num_steps=3),
+    *chain_of_equal_losses(9, 11),
     holds(9, "two IPUs hold less each", two_stages),
     holds(10, "`porting bench` measures the step", bench_compares, slow=True),
     holds(11, "instances train as replicas do", instances_train_as_one, slow=True),

@@ -180,10 +180,37 @@ def test_a_result_that_is_wide_by_itself_stays_wide():
     assert result.dtype == torch.float32
 
 
-def test_an_operator_that_writes_in_place_is_left_as_it_is():
-    graph = capture(lambda x: (x * 1).pow_(2), *draw(0, [(3, 4)]))
+IN_PLACE = {
+    "addmm_": (lambda x, y, z: (x * 1).addmm_(y, z, alpha=2.0), [(6, 5), (6, 4), (4, 5)]),
+    "baddbmm_": (lambda x, y, z: (x * 1).baddbmm_(y, z), [(2, 6, 5), (2, 6, 4), (2, 4, 5)]),
+}
 
-    assert not any(map(is_widened, graph.nodes))
+
+@pytest.mark.parametrize(("function", "shapes"), IN_PLACE.values(), ids=IN_PLACE.keys())
+def test_a_product_that_is_added_in_place_is_rounded_once(function, shapes):
+    operands = draw(0, shapes)
+    assert any(map(is_widened, capture(function, *operands).nodes))
+
+    for exact, error, _literal in measure_errors(function, operands, 0):
+        assert (error <= bound_one_rounding(exact)).all()
+
+
+def test_other_operators_that_write_in_place_are_left_as_they_are():
+    assert not any(map(is_widened, capture(lambda x: (x * 1).square_(), *draw(0, [(6, 5)])).nodes))
+
+
+def test_what_is_written_in_place_is_the_tensor_itself():
+    def write(x, y, z):
+        part = (x * 1)[:3]
+        whole = part.addmm_(y, z)
+        return part, whole
+
+    operands = draw(0, [(6, 5), (3, 4), (4, 5)])
+
+    part, whole = widen(write, *operands)(*operands)
+
+    assert part.data_ptr() == whole.data_ptr()
+    assert torch.equal(part, widen(torch.addmm, operands[0][:3], *operands[1:])(operands[0][:3], *operands[1:])[0])
 
 
 def test_softmax_of_long_rows_is_left_to_its_kernel():
