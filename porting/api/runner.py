@@ -108,6 +108,7 @@ class Runner:
 
     # -- compiling -----------------------------------------------------------------------------------------------------
 
+    @garbage_pause()
     def compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
         """Compile for this batch and return the seconds it took; 0.0 when there is an executable already.
 
@@ -121,11 +122,6 @@ class Runner:
                 raise BatchError(finding)
             return 0.0
         destroy_left()
-        with garbage_pause():
-            return self._compile_first(args, kwargs)
-
-    def _compile_first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
-        """Compile where there is no executable, and say what was found."""
         if self.trains:
             refuse_hooks(self._port)
         self._meet_others()
@@ -188,8 +184,7 @@ class Runner:
         for other in self._list_sharing():
             other._others.append(weakref.ref(self))
         _COMPILED.add(self)
-        if self.record.name in self._random_states:
-            # a checkpoint was loaded before there was an executor
+        if self.record.name in self._random_states:  # a checkpoint was loaded before there was an executor
             executor.rng_state = self._random_states.pop(self.record.name)
         step = self._port.backend.compiled_step(executor)
         self._session = None if step is None else executor.device_session
@@ -205,8 +200,7 @@ class Runner:
             raise make_wrapper_error("DataParallel")
         if _DISTRIBUTED._active_ddp_module is not None:
             raise make_wrapper_error("DistributedDataParallel")
-        if torch.is_inference_mode_enabled():
-            # what a device keeps between calls must not be tensors of that mode
+        if torch.is_inference_mode_enabled():  # what a device keeps between calls must not be tensors of that mode
             with torch.inference_mode(False):
                 return self.run(args, kwargs)
         refuse_lost_values(args, kwargs)
