@@ -6,7 +6,7 @@ A schema tells which arguments an operator writes to, which results are argument
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .device_tensor import DeviceTensor
 
@@ -115,7 +115,7 @@ def _find_positions(operator: Any) -> Dict[str, int]:
 
 
 def change_arguments(
-    operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], names: Iterable[str], change: Callable[[Any], Any]
+    operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], names: Sequence[str], change: Callable[[Any], Any]
 ) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     """Apply `change` to the arguments called `names`, where they are given.
 
@@ -123,6 +123,8 @@ def change_arguments(
     >>> change_arguments(torch.ops.aten.gather.default, ("x", 1, "i"), {}, ["index"], str.upper)
     (('x', 1, 'I'), {})
     """
+    if not names:
+        return args, kwargs
     positions = _find_positions(operator)
     for name in names:
         position = positions.get(name, len(args))
@@ -149,20 +151,26 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     return function(value)
 
 
-def list_leaves(value: Any) -> Iterator[Any]:
-    """Go through all that `map_leaves` would replace, in the same order.
+def list_leaves(value: Any) -> List[Any]:
+    """List all that `map_leaves` would replace, in the same order.
 
-    >>> list(list_leaves(([1, 2], {"dim": None})))
+    >>> list_leaves(([1, 2], {"dim": None}))
     [1, 2, None]
     """
+    found: List[Any] = []
+    _add_leaves(value, found)
+    return found
+
+
+def _add_leaves(value: Any, found: List[Any]) -> None:
     kind = type(value)
     if kind is dict:
         value = value.values()
     elif kind is not tuple and kind is not list:
-        yield value
+        found.append(value)
         return
     for item in value:
-        yield from list_leaves(item)
+        _add_leaves(item, found)
 
 
 def device_tensors(value: Any) -> List[DeviceTensor]:

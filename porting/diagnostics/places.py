@@ -114,7 +114,9 @@ _GENERATED_PREFIXES = ("<frozen ", "<eval_with_key>", "<attrs generated", "<__ar
 
 def _list_library_folders() -> Tuple[Optional[str], ...]:
     """List the folders of the libraries that are loaded; one that is not has no frames."""
-    return tuple(_find_folder(getattr(sys.modules.get(name), "__file__", None)) for name in _LIBRARIES)
+    modules = sys.modules
+    # a list is made faster than a generator is gone through, and this is asked for each operator of a capture
+    return tuple([_find_folder(getattr(modules.get(name), "__file__", None)) for name in _LIBRARIES])
 
 
 @functools.lru_cache(maxsize=64)

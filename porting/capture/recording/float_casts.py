@@ -25,6 +25,8 @@ __all__ = ["FloatCasts"]
 
 aten = torch.ops.aten
 
+_HALVES = frozenset([torch.float16, torch.bfloat16])
+
 
 class _OperatorRecorder(GraphInProgress, Protocol):
     """Where operators are recorded, with what is known of their tensors."""
@@ -69,6 +71,8 @@ class FloatCasts:
     def record(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Record `func` with the casts around it that its arguments call for."""
         tensors = device_tensors((args, kwargs))
+        if self._lower is None and not any(tensor.dtype in _HALVES for tensor in tensors):
+            return self._recorder.record_as_is(func, args, kwargs)  # single precision alone needs no casts
         targets = None
         if self._lower is not None:
             targets = autocast_targets(func, [tensor.dtype for tensor in tensors], self._lower)

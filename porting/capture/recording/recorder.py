@@ -45,6 +45,8 @@ __all__ = ["Recorder"]
 aten = torch.ops.aten
 
 _HOST_READS = frozenset(["item", "_local_scalar_dense", "is_nonzero", "equal", "allclose", "__contains__"])
+# what arguments of operators are besides tensors, if they are no matter of types and devices
+_ADMITTED = frozenset([bool, int, float, str, type(None)])
 _TRANSFERS = frozenset(["copy_", "_to_copy", "to"])
 _INDEXING = frozenset(["index", "index_put", "index_put_", "_index_put_impl_"])
 
@@ -195,12 +197,9 @@ class Recorder(OperatorMode):
 
     def _record_operator(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
         special = device_operator(func)
-        placed_args, placed_kwargs = map_leaves(
-            lambda leaf: self._placed[id(leaf)][1] if id(leaf) in self._placed else leaf, (args, kwargs)
-        )
+        placed_args, placed_kwargs, asked = self._place_leaves(args, kwargs)
         if special is not None and special.record is not None:
             return special.record(self, *placed_args, **placed_kwargs)
-        asked = list(list_leaves((placed_args, placed_kwargs)))
         if not any(
             isinstance(leaf, DeviceTensor) or (isinstance(leaf, torch.device) and is_device(leaf)) for leaf in asked
         ):
@@ -213,7 +212,7 @@ class Recorder(OperatorMode):
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             with self.casts.in_place_of_autocast():
                 return self._record_operator(func, args, kwargs)
-        args, kwargs = map_leaves(lambda leaf: self._admit_leaf(name, leaf), (placed_args, placed_kwargs))
+        args, kwargs = self._admit_leaves(name, placed_args, placed_kwargs, asked)
         # shape rules run on the CPU, and the graph is for one device: a place has no meaning in it
         for keyword in ("device", "pin_memory"):
             kwargs.pop(keyword, None)
@@ -232,10 +231,30 @@ class Recorder(OperatorMode):
                     self.note_coercion(leaf, result.node)
         return result
 
+    def _place_leaves(self, args: Any, kwargs: Dict[str, Any]) -> Tuple[Any, Dict[str, Any], List[Any]]:
+        """Put device tensors in the place of the host's that they stand for; return the arguments and their leaves."""
+        leaves = list_leaves((args, kwargs))
+        if any(id(leaf) in self._placed for leaf in leaves):
+            args, kwargs = map_leaves(
+                lambda leaf: self._placed[id(leaf)][1] if id(leaf) in self._placed else leaf, (args, kwargs)
+            )
+            leaves = list_leaves((args, kwargs))
+        return args, kwargs, leaves
+
+    def _admit_leaves(self, name: str, args: Any, kwargs: Dict[str, Any], leaves: Sequence[Any]) -> Tuple[Any, Any]:
+        """Let arguments into the graph; usual ones are what they should be."""
+        if all(type(leaf) in _ADMITTED or self._is_own(leaf) for leaf in leaves):
+            return args, kwargs
+        admitted: Tuple[Any, Any] = map_leaves(lambda leaf: self._admit_leaf(name, leaf), (args, kwargs))
+        return admitted
+
+    def _is_own(self, leaf: Any) -> bool:
+        return isinstance(leaf, DeviceTensor) and leaf.recorder is self
+
     def _admit_leaf(self, name: str, leaf: Any) -> Any:
         """Let a leaf argument into the graph: narrow types, turn harmless host tensors into constants."""
         if isinstance(leaf, DeviceTensor):
-            if leaf.recorder is not self:
+            if not self._is_own(leaf):
                 raise Refusal.FINISHED_CAPTURE.error(operator=f"aten::{name}")
             return leaf
         # numbers and index lists are part of the program; a larger tensor was probably forgotten on the host
