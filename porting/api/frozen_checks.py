@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from torch import nn
 
 from ..diagnostics import Finding, Place, caller_place
-from .port import Port, PortFindings, list_modules_by_prefix
+from .port import Port, PortFindings, list_modules_by_prefix, list_modules_with_modes
 from .watches import AttributeReads, AttributeWatch, ChangedAttribute
 
 __all__ = ["say_changed_attribute", "say_frozen_values", "watch_attributes"]
@@ -43,27 +43,29 @@ def say_changed_attribute(findings: PortFindings, change: ChangedAttribute) -> N
     )
 
 
-def say_frozen_values(port: Port, findings: PortFindings, executor: Any, *, compile_seconds: float) -> None:
+def say_frozen_values(
+    port: Port, findings: PortFindings, executor: Any, call: Tuple[Any, Any], *, compile_seconds: float
+) -> None:
     """Capture the step that `executor` has compiled once more, and warn (C020) of what Python decides otherwise then.
 
-    Nothing is done where that would take more than a second and a tenth of the compilation, or where no line of the
-    user's runs that could decide anything, and nothing changes.
+    `call` are the arguments that it was compiled for. Nothing is done where that would take more than a second and a
+    tenth of the compilation, or where no line of the user's runs that could decide anything, and nothing changes.
     """
     compiled = port.backend.compiled_step(executor)
     if compiled is None or compiled.capture_again is None or port.options.frozen == "allow":
         return
     if compiled.capture_seconds > max(1.0, compile_seconds / 10):
         return
-    modules = list_modules_by_prefix(port)
     # on a machine with IPUs there is no capture, nor the torch that it wants
     users_code = importlib.import_module("porting.capture.users_code")
-    if not users_code.may_run_users_code([module for _name, module in modules], port.wrapped.functions):
+    modules = [module for module in list_modules_with_modes(port) if module is not port.wrapped]
+    if not users_code.may_decide_anew(modules, port.wrapped.functions, call):
         return
     second_run = importlib.import_module("porting.capture.second_run")
     find_frozen_values = importlib.import_module("porting.capture.frozen_values").find_frozen_values
     failure: Optional[Exception] = None
     found: List[Any] = []
-    with second_run.without_trace(modules) as changes:
+    with second_run.without_trace(list_modules_by_prefix(port)) as changes:
         try:
             found = find_frozen_values(compiled.graph, compiled.capture_again())
         except Exception as error:  # said below: `forward` ran well once, so it depends on that run

@@ -142,7 +142,7 @@ class Runner:
         self._watch = watch_attributes(self._port, modules, reads)
         if self.record.num_compilations == 1:
             with compilation(self._port, self._findings, keeps_modes=self._keeps_modes):
-                say_frozen_values(self._port, self._findings, executor, compile_seconds=seconds)
+                say_frozen_values(self._port, self._findings, executor, (args, kwargs), compile_seconds=seconds)
         return seconds
 
     def _make_compiled(

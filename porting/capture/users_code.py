@@ -9,11 +9,33 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-__all__ = ["may_run_users_code"]
+from .operator_schema import list_leaves
+from .settled_code import are_settled, is_plain
+
+__all__ = ["may_decide_anew", "may_run_users_code"]
 
 _LIBRARIES = ("torch", "porting")
 # what nobody calls, and the registries of a module, whose content is looked at by itself
 _PLAIN = (bool, int, float, complex, str, bytes, tuple, list, dict, set, type(None))
+
+
+def may_decide_anew(modules: Iterable[nn.Module], functions: Iterable[Callable[..., Any]], call: Any) -> bool:
+    """Tell whether a `forward` of `modules` that calls `functions` may compute something else when it runs again.
+
+    `call` are the arguments that it is called with. Where this cannot be told it may.
+    """
+    modules, functions = list(modules), list(functions)
+    if not may_run_users_code(modules, functions):
+        return False
+    if _is_seen_from_outside() or not all(
+        is_plain(value) or isinstance(value, torch.Tensor) for value in list_leaves(call)
+    ):
+        return True
+    others = [function for function in functions if not _is_of_library(function)]
+    own = [module for module in modules if not _is_plain_layer(module)]
+    own += [inner for module in others if isinstance(module, nn.Module) for inner in module.modules()]
+    settled = are_settled(own, [function for function in others if not isinstance(function, nn.Module)], modules)
+    return not settled
 
 
 def may_run_users_code(modules: Iterable[nn.Module], functions: Iterable[Callable[..., Any]]) -> bool:
@@ -26,10 +48,15 @@ def may_run_users_code(modules: Iterable[nn.Module], functions: Iterable[Callabl
     >>> may_run_users_code([nn.Linear(2, 2)], [lambda output, label: output.sum()])
     True
     """
-    every: Any = module_hooks
-    if every._global_forward_hooks or every._global_forward_pre_hooks or torch._C._len_torch_function_stack():
+    if _is_seen_from_outside():
         return True
     return not (all(map(_is_of_library, functions)) and all(map(_is_plain_layer, modules)))
+
+
+def _is_seen_from_outside() -> bool:
+    """Tell whether somebody sees each call of a module, or of torch's functions."""
+    every: Any = module_hooks
+    return bool(every._global_forward_hooks or every._global_forward_pre_hooks or torch._C._len_torch_function_stack())
 
 
 def _is_of_library(value: Any) -> bool:
