@@ -1,4 +1,4 @@
-"""Whether the code of a `forward` can decide anything anew in its next run: a look at the clock, a counter, a draw.
+"""The code of a `forward`, read for what could decide anything anew in its next run: a clock, a counter, a draw.
 
 The code is read, not run. What is ruled out here need not be tried out by a second capture; anything that is not known
 to compute the same each time is left to that. A `forward` is settled if it stores nothing outside of its own variables,

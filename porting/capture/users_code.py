@@ -1,4 +1,4 @@
-"""Whether a `forward` runs a line of the user's: torch's own layers decide nothing in Python by themselves."""
+"""Lines of the user's in a `forward`, which alone can decide anything in Python: torch's own layers do not."""
 
 from __future__ import annotations
 
