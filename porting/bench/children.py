@@ -113,15 +113,18 @@ def run_job(
     environment: Optional[Mapping[str, str]] = None,
     more: Optional[Mapping[str, Any]] = None,
     leads_group: bool = False,
+    more_seconds: float = 0.0,
 ) -> Dict[str, Any]:
     """Run a job of `porting.bench.child` and return its result; raises ChildError with the reason if there is none.
 
-    `more` is what only this job is told. With `leads_group` all that the process has started ends with it.
+    `more` is what only this job is told. With `leads_group` all that the process has started ends with it. It has ten
+    minutes and `more_seconds`.
     """
+    limit = _JOB_SECONDS + more_seconds
     task = {**_make_task(side, source, settings), **(more or {})}
     with Child(job, task, environment=environment, leads_group=leads_group) as child:
-        if not child.wait(_JOB_SECONDS):
-            raise ChildError(f"the {side} process ran longer than {_JOB_SECONDS:.0f} s")
+        if not child.wait(limit):
+            raise ChildError(f"the {side} process ran longer than {limit:.0f} s")
         status, reason, result = child.outcome()
         if status != "done":
             raise ChildError(f"{side}: {reason}")

@@ -73,4 +73,13 @@ def _run_side(
 ) -> Dict[str, Any]:
     more = {"num_calls": num_calls, "seconds": seconds, "engine": engine, "compiles": compiles}
     # what it has going in the background must not disturb the next one
-    return run_job("curve", side, source, settings, environment=environment, more=more, leads_group=True)
+    return run_job(
+        "curve",
+        side,
+        source,
+        settings,
+        environment=environment,
+        more=more,
+        leads_group=True,
+        more_seconds=_PATIENCE * settings.curve_seconds,
+    )

@@ -8,6 +8,7 @@ from typing import Any, Iterator, List, Mapping, Sequence, Tuple
 from porting.diagnostics import align_columns
 
 from .growth import Growth, find_growths, judge_slope
+from .growth_chart import draw_growth
 from .pages import write_seconds
 
 __all__ = ["lay_out_growth", "write_growth"]
@@ -34,6 +35,7 @@ def write_growth(cells: Sequence[Plain]) -> Iterator[str]:
         yield "<h2>Growth</h2>"
     for growth in growths:
         yield f"<h3>With {escape(growth.grown.replace('_', ' '))}: {escape(growth.title)}</h3>"
+        yield from draw_growth(growth)
         header, *rows = _list_rows(growth)
         yield f"<table><tr>{''.join(f'<th>{escape(name)}</th>' for name in header)}</tr>"
         for row in rows:

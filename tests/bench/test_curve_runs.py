@@ -19,9 +19,9 @@ def started(monkeypatch):
     """Let processes take what the test says, eager 12 calls at most, and keep what was started."""
     tasks = []
 
-    def start(job, side, source, settings, *, environment, more, leads_group):
+    def start(job, side, source, settings, *, environment, more, leads_group, more_seconds):
         cache = source.arguments["cache_dir"].replace("\\", "/").rpartition("/")[2]
-        tasks.append({"side": side, "cache": cache, **more})
+        tasks.append({"side": side, "cache": cache, "more_seconds": more_seconds, **more})
         calls = min(more["num_calls"], 12)
         seconds = [(number + 1.0) * (1.0 if side == "eager" else 0.5) for number in range(calls)]
         return {"call_seconds": seconds, "cpu_seconds": 1.0, "cache": "miss", "engines": []}
@@ -36,6 +36,7 @@ def test_there_are_as_many_steps_as_eager_has_time_for(started):
     assert curve.steps == (1, 2, 5, 10)
     assert {task["num_calls"] for task in started[2:]} == {10}
     assert started[0]["seconds"] == 4.0
+    assert all(task["more_seconds"] >= (task["seconds"] or 0.0) for task in started)
 
 
 def test_sides_take_turns_after_processes_that_are_not_counted(started):

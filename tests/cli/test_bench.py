@@ -203,6 +203,17 @@ def test_growth_is_measured_of_each_number_by_itself(measured):
 
 
 @pytest.mark.slow
+def test_a_curve_stands_below_the_page(program, tmp_path, capsys):
+    words = ["--curve", "--curve-runs", "1", "--curve-seconds", "0.01", "--json", str(tmp_path / "results.json")]
+
+    assert main(["bench", f"{program}:make", *QUICK, *words]) == 0
+
+    assert "\ntime to N steps, from the moment" in capsys.readouterr().out
+    curve = read_results(tmp_path / "results.json")["cells"][0]["result"]["curve"]
+    assert len(curve["cold"]["seconds"]) == len(curve["steps"]) > 0
+
+
+@pytest.mark.slow
 def test_the_growth_of_a_matrix_stands_below_the_table(program, capsys):
     words = ["--matrix", "batch=2,4,8", "--growth", *QUICK]
 

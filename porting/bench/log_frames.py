@@ -1,0 +1,95 @@
+"""The frame of a picture whose axes are both logarithmic, as SVG: places, grid lines, names at the right edge."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from html import escape
+from typing import Callable, Iterator, List, Sequence, Tuple
+
+__all__ = ["Label", "LogFrame", "Point", "list_ticks"]
+
+Point = Tuple[float, float]
+Label = Tuple[float, str, str]
+"""A height in the picture, a colour and a text."""
+
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 960, 340, 70, 140, 14, 40
+_MARGIN = 10**0.05
+_LEAST_GAP = 16.0
+
+
+@dataclass(frozen=True)
+class LogFrame:
+    """A frame for x from `first` to `last` and y from `low` to `high`, with a margin above and below."""
+
+    first: float
+    last: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, numbers: Sequence[float], values: Sequence[float]) -> LogFrame:
+        """Make the frame that holds all of them."""
+        return cls(min(numbers), max(numbers), min(values) / _MARGIN, max(values) * _MARGIN)
+
+    def x(self, number: float) -> float:
+        """Return how far from the left edge a number is; those beyond the frame are at its edge."""
+        number = min(max(number, self.first), self.last)
+        share = math.log(number / self.first) / math.log(self.last / self.first) if self.last > self.first else 0.0
+        return round(_LEFT + share * (_WIDTH - _LEFT - _RIGHT), 1)
+
+    def y(self, value: float) -> float:
+        """Return how far from the top a value is."""
+        share = math.log(self.high / value) / math.log(self.high / self.low)
+        return round(_TOP + share * (_HEIGHT - _TOP - _BOTTOM), 1)
+
+    def join(self, points: Sequence[Point]) -> str:
+        """Write the places of points, as lines and areas take them."""
+        return " ".join(f"{self.x(number)},{self.y(value)}" for number, value in points)
+
+    def open(self, described: str) -> str:
+        """Begin the picture."""
+        return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(described)}">'
+
+    def draw_axes(
+        self, numbers: Sequence[int], ticks: Sequence[float], *, title: str, write: Callable[[float], str]
+    ) -> Iterator[str]:
+        """Draw a grid line at each number and at each tick, with their names."""
+        floor, right = _HEIGHT - _BOTTOM, self.x(self.last)
+        for number in numbers:
+            yield f'<path d="M{self.x(number)} {_TOP}V{floor}" stroke="#eef1f4"/>'
+            yield f'<text x="{self.x(number)}" y="{floor + 17}" text-anchor="middle">{number:,}</text>'
+        for tick in ticks:
+            yield f'<path d="M{_LEFT} {self.y(tick)}H{right}" stroke="#eef1f4"/>'
+            yield f'<text x="{_LEFT - 8}" y="{self.y(tick) + 4}" text-anchor="end">{write(tick)}</text>'
+        yield f'<text x="{(_LEFT + right) / 2}" y="{_HEIGHT - 4}" text-anchor="middle">{escape(title)}</text>'
+
+    def draw_line(self, points: Sequence[Point], colour: str) -> Iterator[str]:
+        """Draw a line with a mark at each point."""
+        yield f'<polyline points="{self.join(points)}" stroke="{colour}" stroke-width="2" fill="none"/>'
+        for number, value in points:
+            yield f'<circle cx="{self.x(number)}" cy="{self.y(value)}" r="3" fill="{colour}"/>'
+
+    def draw_upright(self, number: float, colour: str) -> str:
+        """Draw a dashed line from top to bottom."""
+        path = f"M{self.x(number)} {_TOP}V{_HEIGHT - _BOTTOM}"
+        return f'<path d="{path}" stroke="{colour}" stroke-dasharray="3 3" stroke-width="1.5"/>'
+
+    def draw_labels(self, labels: Sequence[Label]) -> Iterator[str]:
+        """Write names at the right edge, apart from each other."""
+        last = -math.inf
+        for place, colour, text in sorted(labels):
+            last = max(place, last + _LEAST_GAP)
+            yield f'<text x="{self.x(self.last) + 10}" y="{round(last + 4, 1)}" fill="{colour}">{escape(text)}</text>'
+
+
+def list_ticks(low: float, high: float) -> List[float]:
+    """List what lies between two values of 1, 2, 5, 10, ..., or only powers of 10 where those are many.
+
+    >>> list_ticks(0.3, 11.0), list_ticks(0.0002, 2000.0)
+    ([0.5, 1.0, 2.0, 5.0, 10.0], [0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0])
+    """
+    factors = (1, 2, 5) if high / low < 1e4 else (1,)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = (float(f"{factor}e{power}") for power in powers for factor in factors)
+    return [tick for tick in ticks if low <= tick <= high]
