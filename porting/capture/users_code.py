@@ -23,7 +23,7 @@ def may_run_users_code(modules: Iterable[nn.Module], functions: Iterable[Callabl
 
     >>> may_run_users_code(nn.Sequential(nn.Linear(2, 2), nn.ReLU()).modules(), [nn.functional.cross_entropy])
     False
-    >>> may_run_users_code([nn.Linear(2, 2)], [lambda output, label: output.sum()])
+    >>> may_run_users_code([nn.Linear(2, 2)], [sorted])
     True
     """
     every: Any = module_hooks
