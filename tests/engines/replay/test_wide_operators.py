@@ -318,6 +318,20 @@ def test_recomputation_gives_the_same_gradients_and_keeps_less():
     assert dtypes == {torch.float32}
 
 
+def test_attention_drops_what_its_literal_kernel_drops():
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
+
+    operands = draw(0, [(2, 3, 20, 8)] * 3)
+
+    torch.manual_seed(0)
+    wide = widen(attend, *operands)(*operands)[0]
+    torch.manual_seed(0)
+    literal = attend(*operands)
+
+    torch.testing.assert_close(wide, literal, rtol=1e-2, atol=1e-2)
+
+
 # -- engines -----------------------------------------------------------------------------------------------------------
 
 
