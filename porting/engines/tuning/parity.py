@@ -248,11 +248,15 @@ def make_empty_state(graph: StepGraph, request: BuildRequest) -> DeviceState:
 # -- replay that is rounded at random ----------------------------------------------------------------------------------
 
 
-# An error of a mean or a variance is one for all elements that share it, and no later sum takes it away.
+# An error of a mean or a variance is one for all elements that share it, and no later sum takes it away. And the
+# logarithm of a probability near 1 is the small difference of two numbers of an ordinary size.
 _MADE_OF_SUMS = {
-    getattr(torch.ops.aten, f"native_{kind}_norm{direction}")
-    for kind in ("batch", "group", "layer")
-    for direction in ("", "_backward")
+    torch.ops.aten._log_softmax,
+    *(
+        getattr(torch.ops.aten, f"native_{kind}_norm{direction}")
+        for kind in ("batch", "group", "layer")
+        for direction in ("", "_backward")
+    ),
 }
 
 
@@ -278,8 +282,7 @@ class RandomRounding(TorchDispatchMode):
         """Run `func`, or the operators that it is made of, then round its results otherwise."""
         parts = decomposition_table.get(func) if func.overloadpacket in _MADE_OF_SUMS else None
         if parts is not None:
-            # Norms are taken apart, because an error of their statistics is shared by many elements; the parts are
-            # rounded in here again.
+            # Taken apart, because an error of the sums is shared by many elements; the parts are rounded in here again.
             with self:
                 return parts(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))

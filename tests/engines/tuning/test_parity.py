@@ -219,3 +219,16 @@ def test_the_random_stream_stays_where_it_is():
         torch.sin(THIRDS)
 
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_loss_of_a_model_that_has_learnt_its_batch_is_the_small_difference_of_large_numbers():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(16, 10, generator=generator) + 17.0 * torch.eye(10)[torch.arange(16) % 10]
+    loss = nn.functional.cross_entropy(logits, torch.arange(16) % 10)
+
+    with RandomRounding():
+        rounded = nn.functional.cross_entropy(logits, torch.arange(16) % 10)
+
+    exact = nn.functional.cross_entropy(logits.double(), torch.arange(16) % 10)
+    assert (loss - exact).abs() > 1e-2 * exact
+    assert (rounded - loss).abs() > 0.1 * (loss - exact).abs()
