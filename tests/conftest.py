@@ -18,6 +18,7 @@ from porting.engines.compiled.program_file import read_program, write_program
 from porting.engines.compiled.programs import Programs
 from porting.engines.compiled.step_program import build_programs
 from porting.engines.replay.replay import ReplayExecutable
+from porting.remedies import operator_table
 from tests.engines.interpreted_programs import interpret_programs
 
 DATA_FOLDER = Path(__file__).parents[2] / "shared" / "data"
@@ -44,6 +45,16 @@ def _no_executables_of_others(tmp_path_factory: pytest.TempPathFactory) -> Itera
         patch.setenv("PORTING_CACHE_DIR", str(tmp_path_factory.mktemp("cache") / "porting"))
         patch.setenv("PORTING_ENGINE", "ready")
         yield
+
+
+@pytest.fixture(autouse=True)
+def _operators_end_with_the_test_that_registers_them() -> Iterator[None]:
+    """Let no later test run code of a page or of another test in the place of an operator."""
+    operator_table.load_built_in()
+    before = {target: list(entries) for target, entries in operator_table._registered.items()}
+    yield
+    operator_table._registered.clear()
+    operator_table._registered.update(before)
 
 
 class InterpretedEngine:

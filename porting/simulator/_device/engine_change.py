@@ -76,7 +76,7 @@ class EngineChange:
         before = self._compiled.obtained
         self._is_over = found.variant == before.variant
         if self._is_over:
-            self._say_change(f"from call {self._num_calls + 1} on: nothing was found that is faster")
+            self._say_change(f"nothing was found that is faster than `{before.variant.label}`")
             return
         try:
             self._exchange_executable(found)
