@@ -11,6 +11,9 @@ import pytest
 from porting.engines.calls.freed_memory import keep_freed_memory
 
 _PAGES_OF_STEPS = """
+import ctypes
+# huge pages, of which a busy machine has more or fewer, would be counted as one each
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)
 import resource, sys, torch
 from porting.engines.calls.freed_memory import keep_freed_memory, return_freed_memory
 
@@ -56,12 +59,13 @@ def pages_of_steps(choice, **environment):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the C library is another one")
 def test_a_step_gets_the_pages_of_the_one_before():
     kept, pages, resident = pages_of_steps("keep")
-    _, pages_of_default, _ = pages_of_steps("leave")
 
     if not kept:
         pytest.skip("the C library is not GNU's")
-    # where the blocks lie may change a little from step to step
-    assert pages < pages_of_default / 5
+    # Where the blocks lie may change a little from step to step. Left alone, the library adapts itself, and then most
+    # often all pages are new ones, but not always.
+    all_pages = 5 * 30 * (8 << 20) // resource.getpagesize()
+    assert pages < all_pages / 50
     assert resident < 400  # what was kept went back when it was asked for
 
 
