@@ -10,7 +10,20 @@ from torch import nn
 
 import porting
 
-__all__ = ["assert_same_gradients", "assert_same_values", "assert_trains_like_plain"]
+__all__ = ["ComputingLayer", "assert_same_gradients", "assert_same_values", "assert_trains_like_plain"]
+
+
+class ComputingLayer(nn.Module):
+    """A layer from 6 features to 5, on whose output `compute` works; a call returns the mean square of the result."""
+
+    def __init__(self, compute: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(6, 5)
+        self.compute = compute
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.compute(self.layer(x)).pow(2).mean()
 
 
 def assert_same_values(operator: Callable[..., Any], substitute: Callable[..., Any], *args: Any) -> None:

@@ -6,11 +6,10 @@ import functools
 
 import pytest
 import torch
-from torch import nn
 
 from porting import Fallback
 from porting.remedies.accumulated import add_exponentials, find_extremes
-from tests.remedies.parity import assert_same_gradients, assert_same_values, assert_trains_like_plain
+from tests.remedies.parity import ComputingLayer, assert_same_gradients, assert_same_values, assert_trains_like_plain
 
 SUBSTITUTES = {
     "cummax": functools.partial(find_extremes, is_better=torch.ge, make=torch.return_types.cummax),
@@ -79,16 +78,7 @@ def test_of_equal_extremes_the_last_is_found(name, values):
     ids=["logcumsumexp", "logcumsumexp of the last", "cummax", "cummin"],
 )
 def test_a_model_trains_like_plain(compute):
-    class Running(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.layer = nn.Linear(6, 5)
-
-        def forward(self, x):
-            return compute(self.layer(x)).pow(2).mean()
-
-    assert_trains_like_plain(Running, make_values(4, 6))
+    assert_trains_like_plain(lambda: ComputingLayer(compute), make_values(4, 6))
 
 
 def test_a_result_to_write_to_and_a_dimension_that_is_not_there_are_left_to_torch():

@@ -6,11 +6,10 @@ import functools
 
 import pytest
 import torch
-from torch import nn
 
 from porting import Fallback
 from porting.remedies.quantiles import find_quantiles
-from tests.remedies.parity import assert_same_gradients, assert_same_values, assert_trains_like_plain
+from tests.remedies.parity import ComputingLayer, assert_same_gradients, assert_same_values, assert_trains_like_plain
 
 INTERPOLATIONS = ["linear", "lower", "higher", "midpoint", "nearest"]
 find_known_quantiles = functools.partial(find_quantiles, ignores_nan=True)
@@ -69,16 +68,7 @@ def test_missing_values_count_as_in_torch(dim, interpolation):
     ids=["quantile", "of all", "nanquantile", "nanquantile of rows"],
 )
 def test_a_model_trains_like_plain(compute):
-    class Ranked(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.layer = nn.Linear(6, 5)
-
-        def forward(self, x):
-            return compute(self.layer(x)).pow(2).mean()
-
-    assert_trains_like_plain(Ranked, make_values(4, 6))
+    assert_trains_like_plain(lambda: ComputingLayer(compute), make_values(4, 6))
 
 
 def test_what_torch_refuses_is_left_to_torch():

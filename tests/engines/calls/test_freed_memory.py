@@ -14,10 +14,10 @@ _PAGES_OF_STEPS = """
 import ctypes
 # huge pages, of which a busy machine has more or fewer, would be counted as one each
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)
-import resource, sys, torch
+import resource, torch
 from porting.engines.calls.freed_memory import keep_freed_memory, return_freed_memory
 
-kept = keep_freed_memory() if sys.argv[1] == "keep" else False
+kept = keep_freed_memory()
 
 def step():
     # many blocks of 8 MiB, so that there is much to give back at the end of each
@@ -39,9 +39,9 @@ print(kept, after - before, resident >> 20)
 """
 
 
-def output_of(program, *arguments, **environment):
+def output_of(program, **environment):
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         check=True,
@@ -50,15 +50,15 @@ def output_of(program, *arguments, **environment):
     return done.stdout
 
 
-def pages_of_steps(choice, **environment):
-    kept, pages, resident = output_of(_PAGES_OF_STEPS, choice, **environment).split()
+def pages_of_steps(**environment):
+    kept, pages, resident = output_of(_PAGES_OF_STEPS, **environment).split()
     return kept == "True", int(pages), int(resident)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the C library is another one")
 def test_a_step_gets_the_pages_of_the_one_before():
-    kept, pages, resident = pages_of_steps("keep")
+    kept, pages, resident = pages_of_steps()
 
     if not kept:
         pytest.skip("the C library is not GNU's")
@@ -79,7 +79,7 @@ def test_what_the_user_has_chosen_stays(monkeypatch, name):
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the C library is another one")
 def test_a_choice_of_something_else_is_none():
-    kept, _pages, _resident = pages_of_steps("keep", MALLOC_ARENA_MAX="2", GLIBC_TUNABLES="glibc.rtld.nns=4")
+    kept, _pages, _resident = pages_of_steps(MALLOC_ARENA_MAX="2", GLIBC_TUNABLES="glibc.rtld.nns=4")
 
     assert kept
 
