@@ -86,18 +86,15 @@ def find_peak_bytes(*, of_children: bool = False) -> Optional[int]:
 
 
 def leave_group_at_exit() -> None:
-    """Let the process leave torch's process group when it ends well, unless it has by then.
+    """Let the process leave torch's process group when it ends, well or with an error, unless it has by then.
 
-    Gloo's threads are still at work otherwise while the interpreter goes, and now and then that ends in an abort. After
-    an error nothing is left: the others would notice, and could end before the one that failed, which is to be blamed.
+    Gloo's threads are still at work otherwise while the interpreter goes, and now and then that ends in an abort, whose
+    status would stand for the error's.
     """
 
     def leave() -> None:
         from torch import distributed
 
-        has_failed = getattr(sys, "last_value", None) is not None
-        if has_failed:
-            return
         if distributed.is_initialized():
             distributed.destroy_process_group()
         # cycles of Python's objects may keep the group, also one that the program has left, and its threads end with it

@@ -66,19 +66,20 @@ def test_words_in_place_of_numbers_are_no_launchers(monkeypatch):
 
 
 @pytest.mark.slow
-def test_at_its_end_a_process_leaves_the_group_that_it_is_still_in(tmp_path):
+@pytest.mark.parametrize(("ending", "status"), [("", 0), ("raise SystemError('of the program')\n", 1)])
+def test_at_its_end_a_process_leaves_the_group_that_it_is_still_in(tmp_path, ending, status):
     program = (
         "import atexit\n"
         "from torch import distributed\n"
         "from porting.support.process import leave_group_at_exit\n"
         "atexit.register(lambda: print('in a group:', distributed.is_initialized()))\n"
         f"distributed.init_process_group('gloo', init_method='file://{tmp_path}/place', rank=0, world_size=1)\n"
-        "leave_group_at_exit()\n"
+        f"leave_group_at_exit()\n{ending}"
     )
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
 
-    assert (done.returncode, done.stdout) == (0, "in a group: False\n"), done.stderr
+    assert (done.returncode, done.stdout) == (status, "in a group: False\n"), done.stderr
 
 
 def test_work_takes_processor_time():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import time
 from typing import List, Mapping, Optional, Sequence
 
 import torch
@@ -18,6 +19,7 @@ __all__ = ["ProcessExchange", "connect", "require_reachable"]
 
 _RENDEZVOUS = "PORTING_RENDEZVOUS"
 _KIND = "popdist_error"
+_SECONDS_TO_END_FIRST = 1.0
 # gloo's words for a process that is gone
 _CLOSED = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused")
 
@@ -93,6 +95,8 @@ class ProcessExchange:
             cause: Optional[RuntimeError] = error
             reason = str(error)
             if any(words in reason for words in _CLOSED):
+                # who starts the processes blames the first that ends, and the other may still be on its way out
+                time.sleep(_SECONDS_TO_END_FIRST)
                 reason, cause = "one of them has ended; what it said itself tells why", None
             elif "timed out" in reason.lower():
                 reason, cause = f"one of them did not answer within {_read_timeout_seconds():g} seconds", None
