@@ -54,13 +54,14 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.dump_graph, path if path.is_file() else Path(arguments.step.rpartition(":")[0] or path)
     )
     # the compiler and its engines are loaded only once the step is known to be right
+    from porting.engines.tuning.report import TuningLimits
     from porting.exports.compiling import compile_step
 
     obtained = compile_step(
         step,
         engine=arguments.engine,
         cache_dir=arguments.cache,
-        tuning_seconds=arguments.seconds,
+        limits=None if arguments.seconds is None else TuningLimits(seconds=arguments.seconds),
         report=lambda finding: print_finding(finding, arguments.format),
     )
     write_dumps(step, dumps)

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Generic, List, Optional, Sequence, TypeVar
 
@@ -21,6 +22,7 @@ from ..capture import StepGraph
 from ..diagnostics import Finding, PortingError
 from ..engines.calls.device_state import DeviceState
 from ..engines.calls.executable import BuildRequest
+from ..engines.tuning.report import TuningLimits
 from ..support.bound_process import BoundProcess, find_free_memory
 from ..support.process import usable_cores
 from .exported_step import BatchRecord, ExportedStep
@@ -35,6 +37,12 @@ _START_SECONDS = 5.0
 _LOOK_SECONDS = 0.25
 # A process that gets only what others leave takes longer, and nobody waits for it.
 _MORE_TIME = 5.0
+# Beside a training on all cores it gets this share of the time, in turns in which the training stands still. On one
+# core with a thread of OpenMP it would cost much more: the other threads spin until that one is done.
+_SHARE_OF_TURNS = 0.05
+_LEAST_TURN_SECONDS, _MOST_TURN_SECONDS = 0.1, 2.0
+# a training on one thread is no such case, and measured times are not exact
+_SHARE_OF_A_CORE = 0.1
 # Beside its copy of the step, which parity and measuring take several times, it has a compiler.
 _NUM_COPIES = 8
 _COMPILER_BYTES = 2 << 30
@@ -73,7 +81,10 @@ class BackgroundTuning(Generic[_Found]):
         self._model = model
         self._report = report
         self._process: Optional[BoundProcess] = None
-        self._next_look: Optional[float] = None
+        self._began: Optional[_Moment] = None
+        self._next_look = 0.0
+        # when its last turn ended; None where it needs no turns
+        self._last_turn: Optional[float] = None
         self._end_process: Callable[[], Any] = lambda: None
 
     def __deepcopy__(self, _memo: Any) -> BackgroundTuning[_Found]:
@@ -94,7 +105,8 @@ class BackgroundTuning(Generic[_Found]):
         `state` and `inputs` are those of the next call. Whatever goes wrong is reported, and never raised.
         """
         now = time.perf_counter()
-        if self._next_look is None:
+        if self._began is None:
+            self._began = _Moment.of_now()
             self._next_look = now + _START_SECONDS
         if now < self._next_look or self.is_over:
             return None
@@ -102,6 +114,8 @@ class BackgroundTuning(Generic[_Found]):
         if self._process is None:
             self._start_in_turn(state, inputs)
             return None
+        if self._last_turn is not None:
+            self._give_turn(self._process, now - self._last_turn)
         return self._take_result() if self._process.has_ended() else None
 
     def stop(self) -> None:
@@ -126,11 +140,16 @@ class BackgroundTuning(Generic[_Found]):
             self._give_up(str(error).splitlines()[0])
 
     def _start(self, state: DeviceState, inputs: Sequence[torch.Tensor]) -> None:
+        assert self._began is not None
+        if self._began.count_cores_since() > max(1, usable_cores() - 1) + _SHARE_OF_A_CORE:
+            self._last_turn = self._began.clock
+        slowness = _MORE_TIME / (1.0 if self._last_turn is None else _SHARE_OF_TURNS)
         process = BoundProcess(
             "porting.exports.compiling:compile_in_background",
             {
                 "cache_dir": str(self._cache_dir.absolute()),
-                "seconds": self._seconds * _MORE_TIME,
+                "seconds": self._seconds * slowness,
+                "measuring_seconds": TuningLimits().measuring_seconds * slowness,
                 # executables are for a number of threads, and for what torch may round and reorder
                 "num_threads": torch.get_num_threads(),
                 "matmul_precision": torch.get_float32_matmul_precision(),
@@ -152,6 +171,18 @@ class BackgroundTuning(Generic[_Found]):
         step.save(process.folder / STEP)
         process.start()
         self._process = process
+
+    def _give_turn(self, process: BoundProcess, since_last: float) -> None:
+        """Let the process run for its share of the time since its last turn, while the training stands still."""
+        seconds = min(since_last * _SHARE_OF_TURNS, _MOST_TURN_SECONDS)
+        if seconds < _LEAST_TURN_SECONDS:
+            return
+        process.resume()
+        try:
+            process.wait(seconds)
+        finally:
+            process.pause()
+            self._last_turn = time.perf_counter()
 
     def _take_result(self) -> Optional[_Found]:
         """Return what the process has left; report why if that is nothing."""
@@ -176,6 +207,23 @@ class BackgroundTuning(Generic[_Found]):
                 help="`ported.compile(*batch)` with `PortOptions(engine='auto')` looks for one before the training",
             )
         )
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """A moment by the clock, and the processor time of this program until then, in seconds."""
+
+    clock: float
+    processor: float
+
+    @classmethod
+    def of_now(cls) -> _Moment:
+        return cls(time.perf_counter(), time.process_time())
+
+    def count_cores_since(self) -> float:
+        """Return how many cores this program has kept busy since, on average."""
+        now = _Moment.of_now()
+        return (now.processor - self.processor) / max(now.clock - self.clock, 1e-9)
 
 
 def _why_not_now(state: DeviceState, inputs: Sequence[torch.Tensor]) -> str:

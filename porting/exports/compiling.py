@@ -26,12 +26,12 @@ def compile_step(
     engine: str = "auto",
     cache_dir: Union[str, os.PathLike[str], None] = None,
     computation_order: Optional[str] = None,
-    tuning_seconds: Optional[float] = None,
+    limits: Optional[TuningLimits] = None,
     report: Callable[[Finding], None] = lambda _finding: None,
 ) -> Obtained:
     """Make the executable of `step`, or find it, and keep it under the key that the training process will ask for.
 
-    `engine` is "auto", which measures for at most `tuning_seconds`, or the name of one. `cache_dir` is the folder that
+    `engine` is "auto", which measures within `limits`, or the name of one. `cache_dir` is the folder that
     training will use: `PortOptions.cache_dir`, or that of the environment. `computation_order` takes the place of the
     exported one; training finds the executable if it asks for the same. `report` gets findings as they arise.
 
@@ -46,7 +46,7 @@ def compile_step(
         engine=engine,
         cache_dir=cache_dir,
         make_trial=lambda: Trial(_make_weights(step), step.inputs, request.plan, request.groups, request.group_names),
-        limits=TuningLimits() if tuning_seconds is None else TuningLimits(seconds=tuning_seconds),
+        limits=limits,
         model=step.model,
         report=report,
     )
@@ -57,7 +57,8 @@ def compile_in_background(arguments: Mapping[str, Any], folder: Path) -> None:
     torch.set_num_threads(arguments["num_threads"])
     torch.set_float32_matmul_precision(arguments["matmul_precision"])
     step = load_step(folder / STEP)
-    compile_step(step, cache_dir=arguments["cache_dir"], tuning_seconds=arguments["seconds"])
+    limits = TuningLimits(seconds=arguments["seconds"], measuring_seconds=arguments["measuring_seconds"])
+    compile_step(step, cache_dir=arguments["cache_dir"], limits=limits)
 
 
 def require_batch(step: ExportedStep, *, path: Any = None, **wanted: Optional[int]) -> None:

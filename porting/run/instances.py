@@ -6,7 +6,6 @@ And the choice between the vendor's PopTorch and the simulator, with the environ
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib.util
 import os
 import signal
@@ -21,7 +20,7 @@ from types import FrameType
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
 from porting.aliases import VENDOR
-from porting.support.process import usable_cores
+from porting.support.process import signal_with_parent, usable_cores
 
 __all__ = ["InstancePlan", "is_simulated", "run_instances", "simulated_environment", "vendor_environment"]
 
@@ -29,7 +28,6 @@ __all__ = ["InstancePlan", "is_simulated", "run_instances", "simulated_environme
 _GRACE_SECONDS = 5.0
 _SECONDS_TO_STOP = 10.0
 _POLL_SECONDS = 0.05
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -100,9 +98,8 @@ def run_instances(command: Sequence[str], plan: InstancePlan, environment: Mappi
 
 
 def _end_with_launcher() -> None:
-    """Ask the system to terminate this new process when its parent is gone, even if that was killed; Linux can."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    """Let this new process end when its parent is gone, even if that was killed."""
+    signal_with_parent(signal.SIGTERM)
 
 
 def _wait_for_instances(processes: Sequence[subprocess.Popen[bytes]]) -> int:

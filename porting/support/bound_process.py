@@ -17,13 +17,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
-__all__ = ["JOB", "LOG", "RESULT", "BoundProcess", "find_free_memory", "measure_group_memory"]
+from .process import signal_descendants
+
+__all__ = ["JOB", "LOG", "READY", "RESULT", "BoundProcess", "find_free_memory", "measure_group_memory"]
 
 JOB = "job.json"
 """What the process is to do, in its folder."""
+
+READY = "ready"
+"""It is there when the process would end with its parent, also one that is paused."""
 
 RESULT = "result.json"
 """What it says of its outcome."""
@@ -66,6 +72,7 @@ class BoundProcess:
         self._environment = dict(environment or {})
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._owner = os.getpid()
+        self._is_paused = False
 
     def start(self) -> None:
         """Start the process; OSError where there is no room for its files or no further process."""
@@ -106,6 +113,25 @@ class BoundProcess:
         """Tell whether it has ended, without waiting."""
         return self._process is not None and self._process.poll() is not None
 
+    def pause(self) -> None:
+        """Stop it and all that it has started where they are, until `resume` or its end; only Linux can."""
+        if self._process is not None and (self.folder / READY).exists():
+            self._is_paused = True
+            self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after a `pause`; no effect without one."""
+        if self._is_paused:
+            self._signal_all(signal.SIGCONT)
+            self._is_paused = False
+
+    def _signal_all(self, number: int) -> None:
+        if self._process is None or self._process.poll() is not None or self._owner != os.getpid():
+            return
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, number)
+        signal_descendants(self._process.pid, number)
+
     def measure_memory(self) -> int:
         """Return the bytes that it and what it has started have in memory; 0 where the system does not say."""
         return 0 if self._process is None else measure_group_memory(self._process.pid)
@@ -116,6 +142,8 @@ class BoundProcess:
         # a fork of this process, such as a worker of a loader, has inherited the object and not the process
         if process is None or self._owner != os.getpid():
             return None
+        # what leads a group of its own has to see the end of this one
+        self.resume()
         try:
             if hasattr(os, "killpg"):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -7,6 +7,7 @@ import os
 import select
 import shutil
 import signal
+import sys
 import threading
 import traceback
 import warnings
@@ -15,7 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Dict
 
-from .bound_process import JOB, RESULT
+from .bound_process import JOB, READY, RESULT
+from .process import signal_descendants, signal_with_parent
 
 __all__ = ["main"]
 
@@ -67,7 +69,13 @@ def _die_with_parent(work: Path) -> None:
         while os.getppid() == parent and not select.select([lifeline], [], [], _LOOK_SECONDS)[0]:
             pass
         shutil.rmtree(work, ignore_errors=True)
+        # if they were paused with this one, they would not notice
+        signal_descendants(os.getpid(), signal.SIGCONT)
         # What it has started too, and this very process: nothing after this line runs.
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
+    if sys.platform == "linux":
+        # one that is paused then goes on, and notices
+        signal_with_parent(signal.SIGCONT)
+        (work / READY).touch()

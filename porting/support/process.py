@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -14,6 +16,8 @@ __all__ = [
     "Instance",
     "find_peak_bytes",
     "leave_group_at_exit",
+    "signal_descendants",
+    "signal_with_parent",
     "this_instance",
     "usable_cores",
     "used_cpu_seconds",
@@ -24,6 +28,8 @@ _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
 )
+
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,26 @@ def find_peak_bytes(*, of_children: bool = False) -> Optional[int]:
     peak = resource.getrusage(resource.RUSAGE_CHILDREN if of_children else resource.RUSAGE_SELF).ru_maxrss
     # bytes on macOS, kilobytes elsewhere
     return (peak if sys.platform == "darwin" else peak * 1024) or None
+
+
+def signal_with_parent(number: int) -> None:
+    """Ask the system to send this process a signal when the one that started it is gone; only Linux can.
+
+    It comes to a process that is stopped, too, and also if the parent was killed.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
+def signal_descendants(pid: int, number: int) -> None:
+    """Send a signal to what a process has started, and what that has; no effect where the system does not tell."""
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, children.read_text(encoding="ascii").split()):
+                # before its children: one that is to stop starts no further ones then
+                with suppress(ProcessLookupError):
+                    os.kill(child, number)
+                signal_descendants(child, number)
 
 
 def leave_group_at_exit() -> None:

@@ -29,6 +29,8 @@ def _start_soon(monkeypatch, tmp_path):
     monkeypatch.setattr(background, "_START_SECONDS", 0.0)
     monkeypatch.setattr(background, "_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(background, "_SPARE_DISK_BYTES", 0)
+    # no search has to take turns with its training
+    monkeypatch.setattr(background, "_SHARE_OF_A_CORE", 100.0)
     monkeypatch.delenv("PORTING_ENGINE", raising=False)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
@@ -105,6 +107,34 @@ def kill_children():
         pid, (_state, parent, group) = int(stat.parent.name), stat.read_text().rpartition(")")[2].split()[:3]
         if int(parent) == os.getpid() and int(group) == pid:
             os.killpg(pid, signal.SIGKILL)
+
+
+def read_state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux pauses a process and all that it has started")
+def test_beside_a_training_on_all_cores_it_runs_while_the_training_stands_still(port, monkeypatch, tmp_path):
+    monkeypatch.setattr(background, "_SHARE_OF_A_CORE", -100.0)
+    monkeypatch.setattr(background, "_SHARE_OF_TURNS", 0.5)
+    ported = port()
+
+    ported(X, Y)
+    ported(X, Y)
+    seen = []
+    started = time.monotonic()
+    while not findings_of(ported) and time.monotonic() < started + 120.0:
+        ported(X, Y)
+        processes = list((tmp_path / "temporary").glob(".porting-*/ready"))
+        search = BackgroundTuning._at_work() if BackgroundTuning._at_work else None
+        if processes and search is not None and search._process is not None and not search.is_over:
+            seen.append(read_state(search._process._process.pid))
+        time.sleep(0.01)
+
+    assert findings_of(ported)[0].code == "E011"
+    assert seen.count("T") > 0.8 * len(seen) > 0
+    assert left_behind(tmp_path) == []
 
 
 def test_destroying_the_port_ends_the_search(port, tmp_path):

@@ -90,26 +90,75 @@ def test_a_fork_that_ends_leaves_it_alone(start):
     assert not process.has_ended()
 
 
-def test_it_dies_with_the_process_that_started_it(tmp_path):
-    (tmp_path / "bound_job.py").write_text("import time\ndef do(arguments, folder):\n    time.sleep(600)\n")
+needs_pause = pytest.mark.skipif(sys.platform != "linux", reason="only Linux pauses a process and what it has started")
+
+
+@needs_pause
+def test_while_it_is_paused_neither_it_nor_what_it_has_started_goes_on(start):
+    count = "import pathlib, time\nfor n in range(10**9):\n    pathlib.Path('{}').write_text(str(n)); time.sleep(0.001)"
+    process = start(
+        "import subprocess, sys; subprocess.Popen([sys.executable, '-c', arguments_of_child], start_new_session=True); "
+        "exec(own)".replace("arguments_of_child", repr(count.format("child"))).replace("own", repr(count.format("own")))
+    )
+
+    def read_counts():
+        return [(process.folder / name).read_text() for name in ("own", "child")]
+
+    wait_until(lambda: all((process.folder / name).exists() for name in ("own", "child")))
+    process.pause()
+    time.sleep(0.1)
+    before = read_counts()
+    time.sleep(0.3)
+
+    assert read_counts() == before
+    process.resume()
+    wait_until(lambda: all(new != old for new, old in zip(read_counts(), before)))
+
+
+@needs_pause
+def test_one_that_is_paused_ends_as_any_other(start):
+    process = start("time.sleep(600)")
+    wait_until((process.folder / "ready").exists)
+
+    process.pause()
+    process.end()
+
+    assert process.has_ended()
+    assert not process.folder.exists()
+
+
+@pytest.mark.parametrize("is_paused", [False, pytest.param(True, marks=needs_pause)])
+def test_it_dies_with_the_process_that_started_it(tmp_path, is_paused):
+    # what it starts has a group of its own, as a bound process in a bound process has
+    (tmp_path / "bound_job.py").write_text(
+        "import pathlib, time\nfrom porting.support.bound_process import BoundProcess\n"
+        "def do(arguments, folder):\n"
+        "    inner = BoundProcess('bound_job:sleep', {}, parent=str(folder.parent))\n    inner.start()\n"
+        "    (folder / 'inner').write_text(str(inner._process.pid))\n    time.sleep(600)\n"
+        "def sleep(arguments, folder):\n    time.sleep(600)\n"
+    )
     program = (
         "import sys, time; from porting.support.bound_process import BoundProcess\n"
         f"process = BoundProcess('bound_job:do', {{}}, parent={str(tmp_path)!r})\n"
-        "process.start()\nprint(process._process.pid, flush=True)\ntime.sleep(600)"
+        "process.start()\nwhile not (process.folder / 'inner').exists(): time.sleep(0.01)\n"
+        f"if {is_paused}: process.pause()\n"
+        "print(process._process.pid, (process.folder / 'inner').read_text(), flush=True)\ntime.sleep(600)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
     ) as parent:
-        started = int(parent.stdout.readline())
-        time.sleep(0.5)
+        started = [int(pid) for pid in parent.stdout.readline().split()]
         parent.send_signal(signal.SIGKILL)
 
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and (is_alive(started) or list(tmp_path.glob(".porting-*"))):
-        time.sleep(0.05)
-    assert not is_alive(started)
-    assert not list(tmp_path.glob(".porting-*"))
+    wait_until(lambda: not any(map(is_alive, started)) and not list(tmp_path.glob(".porting-*")))
+
+
+def wait_until(holds, seconds=30.0):
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert holds()
 
 
 def is_alive(pid):

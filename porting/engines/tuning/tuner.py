@@ -37,9 +37,8 @@ __all__ = ["Tuned", "tune"]
 
 _logger = logging.getLogger("porting")
 
-# Measuring gets a quarter of the time, and needs no more than this; the rest is for compiling.
+# Measuring gets a quarter of the time; the rest is for compiling.
 _MEASURING_SHARE = 0.25
-_MOST_MEASURING_SECONDS = 30.0
 # One call of a small step is too short to be timed, so that a turn repeats it.
 _TURN_SECONDS = 0.005
 _FIRST_ROUNDS, _MOST_ROUNDS = 5, 25
@@ -282,7 +281,7 @@ def _load_and_compare(session: _Session, contestant: _Contestant) -> None:
 def _measure_all(session: _Session, contestants: Sequence[_Contestant]) -> None:
     """Time those that are still in, by turns; those that are far behind after a few rounds run no further."""
     seconds_left = session.limits.seconds - (time.perf_counter() - session.began)
-    seconds = min(_MOST_MEASURING_SECONDS, max(seconds_left, session.limits.seconds * _MEASURING_SHARE / 2))
+    seconds = min(session.limits.measuring_seconds, max(seconds_left, session.limits.seconds * _MEASURING_SHARE / 2))
     states: Dict[bool, DeviceState] = {}
     calls: Dict[Variant, Callable[[], None]] = {}
     for contestant in contestants:
