@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping
 
@@ -150,24 +149,23 @@ def _measure_start_up(task: Any, _folder: Path) -> Dict[str, Any]:
 
 
 def _measure_memory(task: Any, _folder: Path) -> Dict[str, Any]:
-    """Take some steps, and compare the peak with what there was when everything had been imported."""
-    from porting.support.process import find_peak_bytes
+    """Take some steps, and compare the peak with what there was before: with all imports, the model and the data.
+
+    With `tensors` in the task, count what torch's allocator has given instead, which says nothing of the process.
+    """
+    from porting.bench.peaks import find_own_peak, find_tensor_peak
 
     _load_torch(task)
     source = _load_harness(task)
-    if task["side"] == "ported":
-        import porting.bench.ported  # noqa: F401 - imported so that it counts among what was there before
-        import porting.simulator  # noqa: F401
-    with suppress(OSError):
-        # forget the peak up to now, where the system can do that
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = find_peak_bytes()
-    call = _make_compiled_call(task, source.load(task["settings"]["seed"]))
-    for _call in range(_NUM_MEMORY_CALLS):
-        call()
-    peak = find_peak_bytes()
-    own = None if peak is None or before is None else max(0, peak - before)
-    return {"peak_bytes": own, "process_peak_bytes": peak}
+    _import_ahead(task)
+    workload = source.load(task["settings"]["seed"])
+
+    def train() -> None:
+        call = _make_compiled_call(task, workload, copies=False)
+        for _call in range(_NUM_MEMORY_CALLS):
+            call()
+
+    return find_tensor_peak(train)._asdict() if task["tensors"] else find_own_peak(train)._asdict()
 
 
 def _take_calls(task: Any, _folder: Path) -> Dict[str, Any]:
@@ -177,18 +175,13 @@ def _take_calls(task: Any, _folder: Path) -> Dict[str, Any]:
     """
     import dataclasses
 
-    from porting.bench.eager import load_late_imports
     from porting.bench.moments import take_calls
     from porting.support.process import used_cpu_seconds
 
     _watch_parent()
     _load_torch(task)
     source = _load_harness(task)
-    if task["side"] == "ported":
-        import porting.bench.ported  # noqa: F401 - imported so that it is there when the time begins
-        import porting.simulator  # noqa: F401
-    else:
-        load_late_imports()
+    _import_ahead(task)
     workload = source.load(task["settings"]["seed"])
     if task["engine"] is not None:
         workload = dataclasses.replace(workload, options=workload.options.replace(engine=task["engine"]))
@@ -226,9 +219,20 @@ def _load_harness(task: Any) -> Any:
     return source
 
 
-def _make_compiled_call(task: Any, workload: Any) -> Callable[[], Any]:
+def _import_ahead(task: Any) -> None:
+    """Import what a program of this side names, and for an eager one also what its first optimizer step would."""
+    if task["side"] == "ported":
+        import porting.bench.ported  # noqa: F401 - imported so that it is there before anything is measured
+        import porting.simulator  # noqa: F401
+    else:
+        from porting.bench.eager import load_late_imports
+
+        load_late_imports()
+
+
+def _make_compiled_call(task: Any, workload: Any, *, copies: bool = True) -> Callable[[], Any]:
     """Get the side of the workload ready, compiled if it is the ported one."""
-    side = _make_side(task, workload)
+    side = _make_side(task, workload, copies=copies)
     if task["side"] == "ported":
         side.compile()
     return side.call

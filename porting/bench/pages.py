@@ -150,6 +150,10 @@ def _tell_processes(result: Plain) -> Iterator[Line]:
         share = "" if memory["ratio"] is None else f" (x{memory['ratio']:.2f})"
         peaks = ", ".join(f"{side} {format_bytes(memory[f'{side}_bytes'])}" for side in _SIDES)
         yield "peak memory", peaks + share
+        for figure, what in (("tensor", "of tensors"), ("process", "of the process")):
+            further = [memory.get(f"{side}_{figure}_bytes") for side in _SIDES]
+            if None not in further:
+                yield "", f"{what}: " + ", ".join(f"{s} {format_bytes(f)}" for s, f in zip(_SIDES, further))
     elif memory["reason"] != NOT_ASKED_FOR:
         yield "peak memory", f"not measured: {memory['reason']}"
     if start_up["num_runs"]:

@@ -37,14 +37,18 @@ class Side:
 
 @dataclass(frozen=True)
 class Memory:
-    """Peak memory of each side in a process of its own, beyond what the process had once everything was imported.
+    """Peak memory of each side in a process of its own, beyond what the process had with all imports, model and data.
 
-    None with a `reason` where it could not be measured. `ported_bytes` is that of a process that finds its executable
-    on disk, where the engine keeps such; `ported_process_bytes` is the peak of that whole process.
+    None with a `reason` where it could not be measured. The ported side's process finds its executable on disk, where
+    the engine keeps such. "tensor" figures are those of torch's allocator alone, "process" figures the peaks of whole
+    processes.
     """
 
     eager_bytes: Optional[int] = None
     ported_bytes: Optional[int] = None
+    eager_tensor_bytes: Optional[int] = None
+    ported_tensor_bytes: Optional[int] = None
+    eager_process_bytes: Optional[int] = None
     ported_process_bytes: Optional[int] = None
     reason: str = ""
 

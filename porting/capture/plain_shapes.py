@@ -12,6 +12,7 @@ __all__ = [
     "are_plain",
     "expect",
     "fits",
+    "has_any_layout",
     "is_contiguous",
     "is_in_order",
     "is_turned",
@@ -40,6 +41,11 @@ def is_contiguous(tensor: torch.Tensor) -> bool:
     """Tell whether `tensor` is not empty and lies in memory as a new one does; strides of sizes 1 do not matter."""
     # torch calls empty tensors contiguous whatever their strides are
     return tensor.layout == torch.strided and 0 not in tensor.shape and tensor.is_contiguous()
+
+
+def has_any_layout(tensor: torch.Tensor) -> bool:
+    """Tell whether `tensor` has strides, whatever they are."""
+    return tensor.layout == torch.strided
 
 
 def is_in_order(tensor: torch.Tensor) -> bool:

@@ -20,7 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..support.compiler_loading import is_compiler_loaded
 from .device_operators import device_operator
+from .factory_shapes import FACTORIES
 from .layer_shapes import LAYERS
+from .loss_shapes import LOSSES
 from .plain_shapes import (
     UnknownShape,
     are_numbers,
@@ -221,6 +223,22 @@ def _infer_quotient(one: Tensor, other: Any) -> Tensor:
     return _infer_arithmetic(one, other)
 
 
+def _infer_arithmetic_in_place(one: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    expect(are_numbers(alpha) and 0 not in one.shape)
+    is_float = one.dtype.is_floating_point
+    if isinstance(other, Tensor):
+        expect(other.dtype == one.dtype or (is_float and other.dtype.is_floating_point))
+        expect(fits(other.shape, one.shape))
+    else:
+        expect(type(other) is int and one.dtype in _COUNTS or type(other) in (int, float) and is_float)
+    return one
+
+
+def _infer_quotient_in_place(one: Tensor, other: Any) -> Tensor:
+    expect(one.dtype.is_floating_point)
+    return _infer_arithmetic_in_place(one, other)
+
+
 def _infer_comparison(one: Tensor, other: Any) -> Tensor:
     return new_tensor(_infer_broadcast(one, other), one, torch.bool)
 
@@ -238,20 +256,12 @@ def _infer_dropout(tensor: Tensor, p: float, train: bool) -> Tensor:
     return _infer_same(tensor)
 
 
-def _infer_filled(shape: Sequence[int], *, dtype: Optional[torch.dtype] = None) -> Tensor:
-    return torch.empty(tuple(shape), dtype=dtype or torch.get_default_dtype(), device="meta")
-
-
-def _infer_filled_of_type(tensor: Tensor, shape: Sequence[int], *, dtype: Optional[torch.dtype] = None) -> Tensor:
-    return _infer_filled(shape, dtype=dtype or tensor.dtype)
-
-
 def _infer_softmax(tensor: Tensor, dim: int, dtype: Optional[torch.dtype] = None) -> Tensor:
     expect(dtype is None and are_plain(tensor) and -tensor.dim() <= dim < tensor.dim())
     return new_tensor(tensor.shape, tensor)
 
 
-# -- products, sums, losses -------------------------------------------------------------------------------------------
+# -- products, sums, choices ------------------------------------------------------------------------------------------
 
 
 def _infer_matmul(one: Tensor, other: Tensor) -> Tensor:
@@ -296,36 +306,26 @@ def _infer_stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return new_tensor((*first.shape[:axis], len(tensors), *first.shape[axis:]), first)
 
 
-def _infer_reduced(shape: Sequence[int], like: Tensor, reduction: int) -> Tensor:
-    # none, mean and sum
-    expect(reduction in (0, 1, 2))
-    return new_tensor(shape if reduction == 0 else (), like)
+def _infer_choice(condition: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    expect(all(map(is_contiguous, (condition, one, other))) and condition.dtype == torch.bool)
+    expect(condition.shape == one.shape == other.shape and one.dtype == other.dtype)
+    return new_tensor(one.shape, one)
 
 
-def _infer_class_loss(
-    logits_BC: Tensor, target: Tensor, weight: Any = None, reduction: int = 1, _skip: int = -100, smoothing: float = 0.0
-) -> Tensor:
-    """Lose by logits or log-probabilities (samples, classes, ...) for the indices of the right classes."""
-    shape = tuple(logits_BC.shape)
-    expect(are_plain(logits_BC) and weight is None and target.dtype == torch.int64 and is_contiguous(target))
-    expect(len(shape) >= 2 and tuple(target.shape) == (shape[0], *shape[2:]) and 0 <= smoothing < 1)
-    return _infer_reduced(target.shape, logits_BC, reduction)
+def _infer_gathered(tensor: Tensor, _dim: int, index: Tensor) -> Tensor:
+    expect(are_plain(tensor) and is_contiguous(index) and index.dtype == torch.int64 and index.dim() == tensor.dim())
+    return new_tensor(index.shape, tensor)
 
 
-def _infer_difference_loss(one: Tensor, other: Tensor, reduction: int = 1) -> Tensor:
-    expect(are_plain(one, other) and one.shape == other.shape)
-    return _infer_reduced(one.shape, one, reduction)
+def _infer_indexed(tensor: Tensor, indices: Sequence[Any]) -> Tensor:
+    expect(are_plain(tensor) and len(indices) == 1 and isinstance(indices[0], Tensor))
+    expect(indices[0].dtype in _COUNTS and is_contiguous(indices[0]) and tensor.dim() >= 1)
+    return new_tensor((*indices[0].shape, *tensor.shape[1:]), tensor)
 
 
-def _infer_threshold_loss(one: Tensor, other: Tensor, reduction: int = 1, threshold: float = 1.0) -> Tensor:
-    expect(threshold > 0)
-    return _infer_difference_loss(one, other, reduction)
-
-
-def _infer_weighted_loss(num_weights: int, one: Tensor, other: Tensor, *settings: Any) -> Tensor:
-    # a weight may have another shape or type than what it weighs
-    expect(all(weight is None for weight in settings[:num_weights]))
-    return _infer_difference_loss(one, other, *settings[num_weights:])
+def _infer_flipped(tensor: Tensor, dims: Sequence[int]) -> Tensor:
+    expect(are_plain(tensor) and all(-tensor.dim() <= dim < tensor.dim() for dim in dims))
+    return new_tensor(tensor.shape, tensor)
 
 
 def _list_overloads(names: str, overload: str = "default") -> List[Any]:
@@ -335,14 +335,14 @@ def _list_overloads(names: str, overload: str = "default") -> List[Any]:
 # Operators that torch's C++ side does for tensors without values just as for all others, and as quickly as a rule.
 _DONE_BY_TORCH = [
     *_list_overloads(
-        "alias chunk detach expand expand_as narrow numpy_T permute reshape reshape_as split_with_sizes squeeze "
-        "swapaxes t unsqueeze view view_as"
+        "alias broadcast_tensors chunk detach expand expand_as narrow numpy_T permute reshape reshape_as "
+        "split_with_sizes squeeze swapaxes t unsqueeze view view_as"
     ),
     *_list_overloads("movedim select transpose unbind unflatten", "int"),
     *_list_overloads("squeeze", "dim"),
     *_list_overloads("squeeze", "dims"),
-    *_list_overloads("slice split add_ div_ mul_ sub_", "Tensor"),
-    *_list_overloads("clone contiguous ones_like relu_ zero_ zeros_like"),
+    *_list_overloads("slice split", "Tensor"),
+    *_list_overloads("clone contiguous relu_ zero_"),
     aten.flatten.using_ints,
     aten.split.sizes,
     aten.to.dtype,
@@ -350,7 +350,7 @@ _DONE_BY_TORCH = [
 
 _UNARY = _list_overloads(
     "abs clamp clamp_max clamp_min cos elu erf exp hardsigmoid hardswish hardtanh leaky_relu log log_sigmoid mish "
-    "neg reciprocal relu relu6 rsqrt selu sigmoid silu sin softplus sqrt square tanh"
+    "neg reciprocal relu relu6 rsqrt selu sigmoid sign silu sin softplus sqrt square tanh"
 )
 
 _RULES: Dict[Any, Callable[..., Any]] = {
@@ -359,29 +359,30 @@ _RULES: Dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(_list_overloads("elu_ hardtanh_ leaky_relu_ sigmoid_ silu_ tanh_"), _infer_same_in_place),
     **dict.fromkeys(_list_overloads("add mul sub", "Tensor"), _infer_arithmetic),
     **dict.fromkeys(_list_overloads("add mul rsub sub", "Scalar"), _infer_arithmetic),
+    **dict.fromkeys(_list_overloads("add_ mul_ sub_", "Tensor"), _infer_arithmetic_in_place),
+    aten.div_.Tensor: _infer_quotient_in_place,
     aten.div.Tensor: _infer_quotient,
     aten.div.Scalar: _infer_quotient,
     **dict.fromkeys(_list_overloads("eq ge gt le lt ne", "Tensor"), _infer_comparison),
     **dict.fromkeys(_list_overloads("eq ge gt le lt ne", "Scalar"), _infer_comparison),
     **dict.fromkeys(_list_overloads("log_softmax softmax", "int"), _infer_softmax),
     **dict.fromkeys(_list_overloads("mean sum"), _infer_sum),
-    **dict.fromkeys(_list_overloads("new_empty new_ones new_zeros"), _infer_filled_of_type),
-    **dict.fromkeys(_list_overloads("ones zeros"), _infer_filled),
-    **dict.fromkeys(_list_overloads("cross_entropy_loss nll_loss_nd"), _infer_class_loss),
-    **dict.fromkeys(_list_overloads("l1_loss mse_loss"), _infer_difference_loss),
-    **dict.fromkeys(_list_overloads("huber_loss smooth_l1_loss"), _infer_threshold_loss),
-    aten.binary_cross_entropy.default: partial(_infer_weighted_loss, 1),
-    aten.binary_cross_entropy_with_logits.default: partial(_infer_weighted_loss, 2),
     aten.bmm.default: partial(_infer_product, 3),
     aten.cat.default: _infer_cat,
     aten.copy_.default: _infer_copy_in_place,
     aten.dropout.default: _infer_dropout,
+    aten.flip.default: _infer_flipped,
+    aten.gather.default: _infer_gathered,
     aten.gelu.default: _infer_gelu,
+    aten.index.Tensor: _infer_indexed,
     aten.matmul.default: _infer_matmul,
     aten.mean.dim: _infer_sum_over,
     aten.mm.default: partial(_infer_product, 2),
     aten.stack.default: _infer_stack,
     aten.pow.Tensor_Scalar: _infer_same,
     aten.sum.dim_IntList: _infer_sum_over,
+    aten.where.self: _infer_choice,
+    **FACTORIES,
     **LAYERS,
+    **LOSSES,
 }

@@ -30,6 +30,9 @@ _FACTORIES: FrozenSet[Any] = frozenset(
     "zeros_like".split()
 )
 
+_LIKE = frozenset([torch.ones_like, torch.rand_like, torch.randn_like, torch.zeros_like])
+_MADE_BY_OPERATORS = _LIKE | frozenset([torch.arange, torch.full, torch.ones, torch.rand, torch.randn, torch.zeros])
+
 _FROM_DATA = frozenset([torch.tensor, torch.as_tensor, torch.asarray])
 
 _HOST_READS: Dict[Any, str] = {
@@ -109,7 +112,7 @@ class DeviceFunctions(TorchFunctionMode):
         is_factory = func in _FACTORIES or (func is torch.normal and not flatten_tensors((args, kwargs)))
         if is_factory or is_device(kwargs.get("device")):
             return self._make_on_device(func, args, kwargs)
-        return self._compute_loss(func, args, kwargs) if func in _PYTHON_LOSSES else func(*args, **kwargs)
+        return self._compute_loss(func, args, kwargs) if func in _PYTHON_LOSSES else _call_factory(func, args, kwargs)
 
     def _pass_over_hook(self, hook: Any, *_args: Any, **_kwargs: Any) -> Optional[RemovableHandle]:
         self.recorder.reports.refuse(errors.autograd_error(hook))
@@ -139,7 +142,7 @@ class DeviceFunctions(TorchFunctionMode):
         # a factory that follows a host tensor follows its shape, and makes the result on the device
         if func.__name__.endswith("_like") and args and is_host_tensor(args[0]):
             args = (torch.empty(args[0].shape, dtype=device_dtype(args[0].dtype), device=IPU), *args[1:])
-        return func(*args, **{**kwargs, "device": IPU})
+        return _call_factory(func, args, {**kwargs, "device": IPU})
 
     def _make_new_tensor(self, tensor: DeviceTensor, data: Any, **kwargs: Any) -> DeviceTensor:
         if "device" in kwargs and not is_device(kwargs["device"]):
@@ -211,6 +214,20 @@ def _read_or_write(
         if is_host_tensor(part) and part.dim() > 0:
             raise errors.host_tensor_error(part)
     return (dynamic if is_dynamic(index) else plain)(tensor, index, *value)
+
+
+def _call_factory(func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    """Call a factory of torch, by its operator where that is the same.
+
+    The function detaches what the operator has made, and the first tensor of a class that is detached lets torch import
+    its distributed tensors, with the algebra system behind them.
+    """
+    if func not in _MADE_BY_OPERATORS or not kwargs.keys() <= {"dtype", "device"}:
+        return func(*args, **kwargs)
+    is_of_sizes = func not in _LIKE and func not in (torch.arange, torch.full)
+    if is_of_sizes and args and all(type(size) is int for size in args):
+        args = (args,)  # each size was an argument of its own
+    return getattr(torch.ops.aten, func.__name__)(*args, **kwargs)
 
 
 def _compute_gelu(tensor: DeviceTensor, approximate: str = "none") -> torch.Tensor:

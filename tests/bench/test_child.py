@@ -39,7 +39,7 @@ def peaks_by_order(name: str, orders) -> dict:
         choices = {"engine": "replay", "order": order}
         source = Source("porting.bench.suite:load", {"name": f"orders_{name}", "choices": choices})
         settings = BenchSettings(threads=1, device="sim")
-        return run_job("memory", "ported", source, settings)["process_peak_bytes"]
+        return run_job("memory", "ported", source, settings, more={"tensors": False})["process_peak_bytes"]
 
     plain = peak("none")
     return {order: peak(order) / plain for order in orders}

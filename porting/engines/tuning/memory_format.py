@@ -12,7 +12,6 @@ import operator
 from typing import Any, Optional, Sequence, Set
 
 import torch
-from torch._prims_common import make_channels_last_strides_for
 
 from ...capture import StepGraph
 from ...capture.device_operators import device_operator
@@ -99,8 +98,9 @@ def _move_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
     weights = stored & trained
     for weight in weights:
         value = weight.meta["val"]
+        pattern = torch.empty(tuple(value.shape), device="meta", memory_format=_FORMATS[value.dim()])
         # the same memory, so that views of it are still known as such
-        weight.meta = {**weight.meta, "val": in_order_of(value, make_channels_last_strides_for(value.shape))}
+        weight.meta = {**weight.meta, "val": in_order_of(value, pattern.stride())}
     return weights
 
 

@@ -1,0 +1,73 @@
+"""The most memory that some work takes at once: of the process beyond what it has, and of torch's tensors alone."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Callable, NamedTuple, Optional
+
+from porting.engines.calls.freed_memory import return_freed_memory
+from porting.support.process import find_peak_bytes
+
+__all__ = ["OwnPeak", "TensorPeak", "find_own_peak", "find_tensor_peak"]
+
+
+class OwnPeak(NamedTuple):
+    """`peak_bytes` are beyond what the process had before, `process_peak_bytes` those of the whole process.
+
+    None where the system does not tell.
+    """
+
+    peak_bytes: Optional[int]
+    process_peak_bytes: Optional[int]
+
+
+class TensorPeak(NamedTuple):
+    """What torch's allocator has given at most, beyond what there was before; None where torch does not tell."""
+
+    tensor_bytes: Optional[int]
+
+
+def find_own_peak(work: Callable[[], Any]) -> OwnPeak:
+    """Do the work, and return what it took of the memory of the process: tensors, libraries' memory, and modules."""
+    whole = find_peak_bytes() or 0
+    # What was freed before would hide what is taken now; it differs between processes that did the same.
+    gc.collect()
+    return_freed_memory()
+    with suppress(OSError):
+        # forget the peak up to now, where the system can do that
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before = find_peak_bytes()
+    work()
+    peak = find_peak_bytes()
+    if peak is None or before is None:
+        return OwnPeak(None, None)
+    return OwnPeak(max(0, peak - before), max(whole, peak))
+
+
+def find_tensor_peak(work: Callable[[], Any]) -> TensorPeak:
+    """Do the work under torch's profiler, and add up what its allocator gives and takes back.
+
+    Memory that libraries take for themselves is not in it, and neither is what the C library keeps; so the figure is
+    the same in each run.
+
+    >>> import torch
+    >>> find_tensor_peak(lambda: torch.zeros(1024) + torch.zeros(1024)).tensor_bytes
+    12288
+    """
+    from torch.autograd.profiler import profile
+
+    with profile(profile_memory=True) as profiler:
+        work()
+    recorded: Any = profiler.kineto_results
+    events = [event for event in recorded.events() if event.name() == "[memory]"] if recorded is not None else []
+    if not events:
+        return TensorPeak(None)
+    # newer versions of torch count in nanoseconds
+    began = "start_ns" if hasattr(events[0], "start_ns") else "start_us"
+    level = peak = 0
+    for event in sorted(events, key=lambda event: getattr(event, began)()):
+        level += event.nbytes()
+        peak = max(peak, level)
+    return TensorPeak(peak)
