@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from .plain_shapes import are_plain, expect, is_contiguous, is_in_order, is_turned, new_tensor
+from .plain_shapes import are_floats, are_plain, expect, fits, is_contiguous, is_in_order, is_turned, new_tensor
 
 __all__ = ["LAYERS"]
 
@@ -64,8 +64,10 @@ def _infer_layer_norm(
     *_numbers: Any,
 ) -> Tensor:
     shape = tuple(normalized_shape)
-    expect(bool(shape) and are_plain(tensor, weight, bias) and tuple(tensor.shape[-len(shape) :]) == shape)
+    expect(bool(shape) and are_floats(tensor) and tuple(tensor.shape[-len(shape) :]) == shape)
+    expect(are_plain(weight, bias) if (weight, bias) != (None, None) else True)
     expect(_have_shape(shape, weight, bias))
+    # one that lies in another order is copied first
     return new_tensor(tensor.shape, tensor)
 
 
@@ -144,7 +146,11 @@ def _infer_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Any = None, p: float = 0.0, causal: bool = False
 ) -> Tensor:
     """Attend from each query to all keys; (samples, heads, length, features) are often views of another order."""
-    expect(mask is None and 0 <= p < 1 and query.dtype.is_floating_point)
+    expect(0 <= p < 1 and query.dtype.is_floating_point)
+    if mask is not None:
+        scores = (*query.shape[:2], query.shape[2], query.shape[2])
+        expect(query.dim() == 4 and mask.dtype in (query.dtype, torch.bool) and is_contiguous(mask))
+        expect(fits(mask.shape, scores) and not causal)
     for tensor in (query, key, value):
         expect(tensor.dim() == 4 and tensor.dtype == query.dtype and tensor.shape == query.shape)
         expect(0 not in tensor.shape and tensor.stride(-1) == 1)

@@ -11,7 +11,7 @@ import threading
 from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -25,8 +25,11 @@ from .layer_shapes import LAYERS
 from .loss_shapes import LOSSES
 from .plain_shapes import (
     UnknownShape,
+    are_floats,
     are_numbers,
     are_plain,
+    broadcast_shapes,
+    choose_strides,
     expect,
     fits,
     is_contiguous,
@@ -174,8 +177,15 @@ _COUNTS = frozenset([torch.int64, torch.int32])
 # -- element by element -----------------------------------------------------------------------------------------------
 
 
+def _make_like(shape: Sequence[int], *operands: Tensor, dtype: Optional[torch.dtype] = None) -> Tensor:
+    """Return what an operator makes of `operands` element by element."""
+    strides = choose_strides(shape, *operands)
+    return torch.empty_strided(shape, strides, dtype=dtype or operands[0].dtype, device="meta")
+
+
 def _infer_same(tensor: Tensor, *numbers: Any) -> Tensor:
-    return new_tensor(_infer_same_in_place(tensor, *numbers).shape, tensor)
+    expect(are_floats(tensor) and are_numbers(*numbers))
+    return _make_like(tensor.shape, tensor)
 
 
 def _infer_same_in_place(tensor: Tensor, *numbers: Any) -> Tensor:
@@ -188,33 +198,21 @@ def _infer_gelu(tensor: Tensor, *, approximate: str = "none") -> Tensor:
     return _infer_same(tensor)
 
 
-def _infer_broadcast(one: Tensor, other: Any) -> Tuple[int, ...]:
-    """Return the shape of the result if one of the operands has it already."""
-    if type(other) in (int, float):
-        is_count = type(other) is int and one.dtype in _COUNTS
-        expect(is_contiguous(one) if is_count else are_plain(one, layout=is_in_order))
-        return tuple(one.shape)
-    expect(are_plain(one, other, layout=is_in_order))
-    # what a scalar meets keeps its shape, even one that is empty
-    if one.dim() == 0 or other.dim() == 0:
-        return tuple(one.shape if other.dim() == 0 else other.shape)
-    expect(fits(one.shape, other.shape) or fits(other.shape, one.shape))
-    return tuple(one.shape if fits(other.shape, one.shape) else other.shape)
-
-
-def _infer_arithmetic(one: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def _infer_arithmetic(one: Tensor, other: Any, *, alpha: Any = 1, dtype: Optional[torch.dtype] = None) -> Tensor:
     expect(are_numbers(alpha))
+    if not isinstance(other, Tensor):
+        is_count = type(other) is int and one.dtype in _COUNTS
+        expect(is_contiguous(one) if is_count else type(other) in (int, float) and are_floats(one))
+        return _make_like(one.shape, one, dtype=dtype)
     # a scalar changes no type of its kind, and an integer none at all
-    if isinstance(other, Tensor) and one.dtype != other.dtype and 0 not in (one.dim(), other.dim()):
-        expect(one.dtype.is_floating_point and other.dtype.is_floating_point)
-        dtype = torch.promote_types(one.dtype, other.dtype)
-        # shapes do not depend on types
-        one, other = (torch.empty_strided(x.shape, x.stride(), dtype=dtype, device="meta") for x in (one, other))
-    if isinstance(other, Tensor) and one.shape == other.shape and is_contiguous(one) and is_turned(other):
-        # the first operand says how the result is laid out, where all of its strides say something
-        expect(are_plain(one) and one.dtype == other.dtype)
-        return new_tensor(one.shape, one)
-    return new_tensor(_infer_broadcast(one, other), one)
+    if one.dtype != other.dtype and 0 not in (one.dim(), other.dim()):
+        expect(are_floats(one) and are_floats(other))
+        dtype = dtype or torch.promote_types(one.dtype, other.dtype)
+    elif one.dtype in _COUNTS:
+        expect(other.dtype == one.dtype and is_contiguous(one) and is_contiguous(other))
+    else:
+        expect(are_floats(one, other))
+    return _make_like(broadcast_shapes(one.shape, other.shape), one, other, dtype=dtype)
 
 
 def _infer_quotient(one: Tensor, other: Any) -> Tensor:
@@ -240,7 +238,7 @@ def _infer_quotient_in_place(one: Tensor, other: Any) -> Tensor:
 
 
 def _infer_comparison(one: Tensor, other: Any) -> Tensor:
-    return new_tensor(_infer_broadcast(one, other), one, torch.bool)
+    return _infer_arithmetic(one, other, dtype=torch.bool)
 
 
 def _infer_copy_in_place(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
@@ -249,10 +247,9 @@ def _infer_copy_in_place(target: Tensor, source: Tensor, non_blocking: bool = Fa
 
 
 def _infer_dropout(tensor: Tensor, p: float, train: bool) -> Tensor:
-    expect(0 <= p <= 1 and isinstance(train, bool))
-    if train and 0 < p < 1 and are_plain(tensor, layout=is_turned):
-        # a product with the mask, which is laid out as the tensor is
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    expect(0 <= p <= 1 and isinstance(train, bool) and are_floats(tensor))
+    # a product with the mask, which is laid out as the tensor is
+    expect(is_in_order(tensor) or is_turned(tensor) or (train and 0 < p < 1))
     return _infer_same(tensor)
 
 
@@ -282,7 +279,7 @@ def _infer_sum(tensor: Tensor) -> Tensor:
 
 def _infer_sum_over(tensor: Tensor, dims: Any, keepdim: bool = False) -> Tensor:
     # no dimensions at all, None or an empty list, mean all of them
-    expect(bool(dims) and are_plain(tensor))
+    expect(bool(dims) and are_floats(tensor))
     expect(all(-tensor.dim() <= dim < tensor.dim() for dim in dims))
     gone = {dim % tensor.dim() for dim in dims}
     sizes = ((1 if dim in gone else size, dim in gone) for dim, size in enumerate(tensor.shape))

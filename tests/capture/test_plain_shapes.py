@@ -7,7 +7,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from porting.capture.plain_shapes import are_numbers, are_plain, fits, is_contiguous, is_in_order, is_turned, new_tensor
+from porting.capture.plain_shapes import (
+    UnknownShape,
+    are_floats,
+    are_numbers,
+    are_plain,
+    broadcast_shapes,
+    choose_strides,
+    fits,
+    is_contiguous,
+    is_in_order,
+    is_turned,
+    new_tensor,
+)
 
 sizes = st.lists(st.integers(1, 3), max_size=4).map(tuple)
 
@@ -65,3 +77,43 @@ def test_plain_tensors_have_one_floating_point_type():
 def test_truth_values_are_no_numbers():
     assert are_numbers(1, 0.5, None)
     assert not are_numbers(1, True)
+
+
+@st.composite
+def operands(draw):
+    """Give up to three tensors that fit one another, turned, with gaps, and stretched along some dimensions."""
+    shape = draw(st.lists(st.integers(1, 4), max_size=4))
+    found = []
+    for _number in range(draw(st.integers(1, 3))):
+        own = [1 if draw(st.integers(0, 4)) == 0 else size for size in shape[draw(st.integers(0, len(shape))) :]]
+        order = draw(st.permutations(range(len(own))))
+        memory = torch.ones([own[dim] * draw(st.sampled_from([1, 1, 2])) for dim in order])
+        for place, dim in enumerate(order):
+            memory = memory.narrow(place, 0, own[dim])
+        found.append(memory.permute([order.index(dim) for dim in range(len(own))]))
+    return found
+
+
+@given(operands())
+def test_what_is_done_element_by_element_is_laid_out_as_torch_does(tensors):
+    whole = {1: torch.exp, 2: torch.add, 3: torch.addcmul}[len(tensors)](*tensors)
+
+    assert broadcast_shapes(*(tensor.shape for tensor in tensors)) == whole.shape
+    try:
+        strides = choose_strides(whole.shape, *tensors)
+    except UnknownShape:
+        assert any(1 in tensor.shape and not tensor.is_contiguous() for tensor in tensors)
+    else:
+        assert strides == whole.stride()
+
+
+def test_shapes_that_do_not_fit_are_unknown():
+    with pytest.raises(UnknownShape):
+        broadcast_shapes((2, 3), (2, 2))
+
+
+def test_floats_are_of_one_type_and_not_empty():
+    assert are_floats(torch.ones(2), torch.ones(3, 2).t())
+    assert not are_floats(torch.ones(2), torch.ones(2, dtype=torch.float16))
+    assert not are_floats(torch.ones(0))
+    assert not are_floats(torch.ones(2, dtype=torch.int64))
