@@ -32,7 +32,8 @@ def find_direct_call(node: torch.fx.Node) -> Call:
 
     Calling an operator by its overload goes through a generic interpreter of schemas. A binding is faster by about a
     microsecond, and is taken if it turns these arguments into the same call of the same overload, which is tried out
-    once for each operator and kind of arguments.
+    once for each operator and kind of arguments. Not `contiguous`: its binding asks the tensor itself, which loads an
+    algebra system where the tensor has no values.
     """
     operator: Any = node.target
     if not isinstance(operator, torch._ops.OpOverload):
@@ -42,7 +43,7 @@ def find_direct_call(node: torch.fx.Node) -> Call:
         return Call(special.choose(*node.args, **node.kwargs), tuple(node.args[:1]), {})
     if special is not None and special.run is not None:
         return Call(special.run, tuple(node.args), dict(node.kwargs))
-    if operator.namespace == "aten":
+    if operator.namespace == "aten" and operator is not torch.ops.aten.contiguous.default:
         candidates = list(_list_candidates(operator, tuple(node.args), dict(node.kwargs)))
         # Two nodes of one kind call alike, so that one trial for each kind is enough.
         kind = (operator, _describe_kind(tuple(node.args)), _describe_kind(dict(node.kwargs)))
