@@ -58,7 +58,7 @@ def choose_wave(contestants: Sequence[Contestant], cost: Optional[StepCost]) -> 
     scores = {one.variant: one.score for one in contestants if one.score is not None and one.is_in}
     replays = {variant: score for variant, score in scores.items() if variant.engine == PLAIN.engine}
     compiled = {variant: score for variant, score in scores.items() if variant.engine != PLAIN.engine}
-    best = min(scores.values())
+    best = min(scores.values(), default=1.0)
     chosen: Dict[str, Contestant] = {}
     costs: Dict[str, float] = {}
     for contestant in contestants:

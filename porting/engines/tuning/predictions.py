@@ -1,4 +1,4 @@
-"""What compiling can gain, predicted from what replay takes: a candidate that cannot win is not compiled.
+"""The gain of compiling, predicted from what replay takes: a candidate that cannot win is not compiled.
 
 A step's time is that of matrix products, of other operators whose kernels a compiled program calls as well, of the
 update, and of the rest, which the compiler fuses. Only products, by another library, the update and the rest can become

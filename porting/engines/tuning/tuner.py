@@ -48,6 +48,8 @@ _MOST_MEASURING_SECONDS = 30.0
 # One call of a small step is too short to be timed, so that a turn repeats it.
 _TURN_SECONDS = 0.005
 _FIRST_ROUNDS, _MOST_ROUNDS = 5, 25
+# enough to see what is worth compiling; what is compiled is measured beside the fastest ones again
+_ROUNDS_OF_REPLAY = 9
 # so much slower in the first rounds that more of them cannot change the order
 _HOPELESS = 1.5
 
@@ -129,15 +131,18 @@ def tune(
                 finalists = [one for one in contestants if one.is_in and (one in finalists or one.folder is not None)]
                 _measure_all(session, finalists)
             bar.set_postfix_str("")
+        if not any(contestant.folder is not None for contestant in finalists):
+            finalists = [contestant for contestant in contestants if contestant.is_in]
+            _measure_all(session, finalists)
         compiled = [contestant for contestant in contestants if contestant.folder is not None]
         errors = [(contestant.variant, contestant.error) for contestant in compiled if contestant.error is not None]
         if errors and not any(contestant.is_in for contestant in compiled):
             session.report(failure_finding(*errors[0]))
         bar.update(bar.total - bar.n)
-    return _decide(session, contestants, finalists)
+    return _make_choice(session, contestants, finalists)
 
 
-def _decide(session: _Session, contestants: Sequence[Contestant], finalists: Sequence[Contestant]) -> Tuned:
+def _make_choice(session: _Session, contestants: Sequence[Contestant], finalists: Sequence[Contestant]) -> Tuned:
     """Choose among those that were measured last, in the same rounds, and report on all."""
     measured = {one.variant: one.timing for one in finalists if one.timing is not None and one.is_in}
     chosen = choose(measured)
@@ -180,11 +185,11 @@ def _measure_replays(session: _Session, contestants: Sequence[Contestant]) -> Li
     for contestant in replays:
         if contestant.variant != PLAIN:
             _load_and_compare(session, contestant)
-    _measure_all(session, [contestant for contestant in replays if contestant.is_in])
+    if all(contestant.folder is None or contestant.problem for contestant in contestants):
+        return [contestant for contestant in replays if contestant.is_in]
+    _measure_all(session, [contestant for contestant in replays if contestant.is_in], most_rounds=_ROUNDS_OF_REPLAY)
     timings = {contestant.variant: contestant.timing for contestant in replays if contestant.timing is not None}
     chosen = choose(timings)
-    if len(replays) == len(contestants):
-        return [contestant for contestant in replays if contestant.is_in]
     return [contestant for contestant in replays if contestant.variant in (PLAIN, chosen)]
 
 
@@ -290,7 +295,7 @@ def _load_and_compare(session: _Session, contestant: Contestant) -> None:
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
-def _measure_all(session: _Session, contestants: Sequence[Contestant]) -> None:
+def _measure_all(session: _Session, contestants: Sequence[Contestant], *, most_rounds: int = _MOST_ROUNDS) -> None:
     """Time those that are still in, by turns; those that are far behind after a few rounds run no further."""
     seconds_left = session.limits.seconds - (time.perf_counter() - session.began)
     seconds = min(_MOST_MEASURING_SECONDS, max(seconds_left, session.limits.seconds * _MEASURING_SHARE / 2))
@@ -321,7 +326,7 @@ def _measure_all(session: _Session, contestants: Sequence[Contestant]) -> None:
     }
     if set(remaining) != {PLAIN}:
         left = seconds - (time.perf_counter() - began)
-        num_rounds = _MOST_ROUNDS - _FIRST_ROUNDS
+        num_rounds = most_rounds - _FIRST_ROUNDS
         more = time_interleaved(remaining, rounds=num_rounds, repeats=repeats, at_most_seconds=left)
         for variant, later in more.items():
             first = timings[variant]
