@@ -127,7 +127,7 @@ class PortedSide:
                 "compile_seconds": candidate.compile_seconds,
                 "call_seconds": candidate.wall_seconds,
                 "speed_up_over_replay": None if candidate.speed_up is None else candidate.speed_up.median,
-                "problem": candidate.problem,
+                "problem": candidate.problem or candidate.left_out,
             }
             for candidate in (() if tuning is None else tuning.candidates)
         ]

@@ -4,8 +4,10 @@ Compiling takes some 10 s of processor time for a small step, of which 4 are the
 was measured and is used here (mushroom MLP, one thread, seconds of the C++ compiler): the tests of each instruction
 set that Inductor compiles cost 7, answered from the compiler's flags 0.1; precompiled headers cost 5 where nobody
 else uses them; debug information costs 1 and makes the library four times as large; checks of the arguments, which
-`LoadedProgram` does, cost 0.5 and grow with the number of parameters. The wrapper at -O0 would save 1 and loses a
-tenth of the speed of small steps. Stack allocation, memory planning and fused multiply-add change nothing measurable.
+`LoadedProgram` does, cost 0.5 and grow with the number of parameters; the standard library's regular expressions, of
+which the name of a device is read, 2.5. The wrapper at -O0 would save 1 and loses a tenth of the speed of small steps.
+One process for several programs would save the loading for all but the first, and there is seldom a second. Stack
+allocation, memory planning and fused multiply-add change nothing measurable.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from ..compiled.program_file import read_program
 from ..compiled.programs import Program
 from .index_guards import install_index_guards
 from .library import LIBRARY, OPERATORS, RUNNER, load_program
+from .light_headers import install_light_headers
 from .matmul_kernels import use_faster_products
 
 __all__ = ["compile_here", "make_example_arguments", "try_out"]
@@ -53,6 +56,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     if not settings.is_deterministic:
         use_faster_products(program.module, make_example_arguments(program), num_threads=settings.num_threads)
     build = Path("build").resolve()
+    install_light_headers(Path("headers").resolve())
     options = {
         "aot_inductor.compile_wrapper_opt_level": "O0" if program.num_operators >= _MANY_OPERATORS else "O1",
         "aot_inductor.output_path": str(build / LIBRARY),

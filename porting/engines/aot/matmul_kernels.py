@@ -166,5 +166,12 @@ def _install_lowering() -> None:
         made = kernel(layout=layout, inputs=inputs, constant_args=constants)
         return ir.TensorBox.create(mkldnn_ir._create_output_node(made))
 
+    def lower_sum(left: Any, other: Any, right: Any, bias: Any, attr: str) -> Any:
+        """Leave the sum, or difference, of a product and another value to a fused loop."""
+        joined = {"add": aten.add.Tensor, "sub": aten.sub.Tensor}[attr]
+        return lowerings[joined](lower(left, right, bias, "none", [], ""), other)
+
     operator = torch.ops.mkldnn._linear_pointwise
     lowerings[operator] = lowerings[operator.default] = lower
+    # Inductor joins a product and the sum with it to this one, which wants constants as well.
+    lowerings[operator.binary] = lower_sum

@@ -19,6 +19,7 @@ from ..calls.executable import BuildRequest, Variant
 from ..replay.batched_micro_batches import choose_number_at_once, count_value_bytes, may_run_at_once
 from ..update.updates import has_fused_arithmetic, list_slots
 from .memory_format import LayoutError, put_channels_last
+from .predictions import LEAST_GAIN
 
 __all__ = ["PLAIN", "beats", "choose", "compare_times", "list_candidates", "list_tuned_engines"]
 
@@ -33,8 +34,8 @@ _MAX_OPERATORS = 2000
 _MAX_OPERATORS_OF_STEP = 3000
 # The compiler spends more on the update of so many tensors than it can save there.
 _MANY_TRAINED = 60
-# A gain below 3 % is within what two runs of the same program differ by.
-_LEAST_GAIN = 1.03
+# With so many steps a program saves nine tenths of what the most would save, and is compiled sooner.
+_ENOUGH_STEPS = 10
 
 
 def list_tuned_engines() -> List[str]:
@@ -88,12 +89,13 @@ def _choose_numbers_at_once(graph: StepGraph, request: BuildRequest) -> List[int
 
 
 def _choose_steps_per_run(graph: StepGraph, request: BuildRequest) -> List[int]:
-    """Return how many device iterations one program could hold besides a single one: as many as can be unrolled."""
+    """Return how many device iterations one program could hold besides a single one, if any can be unrolled."""
     iterations = request.plan.iterations
     # A larger program saves the start of a run, microseconds, and costs the compiler seconds.
     most = max(1, _MAX_OPERATORS // max(1, _estimate_operators(graph, request)))
-    found = max(number for number in range(1, min(most, iterations) + 1) if iterations % number == 0)
-    return [found] if found > 1 else []
+    possible = [number for number in range(2, min(most, iterations) + 1) if iterations % number == 0]
+    few = [number for number in possible if number <= _ENOUGH_STEPS]
+    return few[-1:] or possible[:1]
 
 
 def _estimate_operators(graph: StepGraph, request: BuildRequest) -> int:
@@ -133,7 +135,7 @@ def beats(one: Timing, other: Timing) -> bool:
     if _is_gain(by_processor):
         # The clock only has a veto: on a busy machine it tells less than the time of processors.
         return by_clock.high >= 1.0
-    is_no_loss = by_processor.high >= 1.0 or by_processor.median >= 1.0 / _LEAST_GAIN
+    is_no_loss = by_processor.high >= 1.0 or by_processor.median >= 1.0 / LEAST_GAIN
     return is_no_loss and _is_gain(by_clock)
 
 
@@ -146,4 +148,4 @@ def compare_times(one: Timing, other: Timing, *, by_processor: bool) -> Interval
 
 
 def _is_gain(times: Interval) -> bool:
-    return times.median >= _LEAST_GAIN and times.low > 1.0
+    return times.median >= LEAST_GAIN and times.low > 1.0

@@ -32,7 +32,8 @@ class Candidate:
 
     `speed_up` is plain replay's processor time over this one's, of the same rounds, with a 95 % interval;
     `clock_speed_up` the same by the clock. `worst` is the largest relative difference from replay beyond what rounding
-    explains. `problem` says why it is out, and is empty for one that could have been chosen.
+    explains. `problem` says why it is out, and is empty for one that could have been chosen. `left_out` says why it was
+    not compiled: it could not win. `expected` is the speed-up that was predicted, with bounds, where there was one.
     """
 
     variant: Variant
@@ -43,6 +44,8 @@ class Candidate:
     clock_speed_up: Optional[Interval] = None
     worst: Optional[float] = None
     problem: str = ""
+    left_out: str = ""
+    expected: Optional[Interval] = None
 
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values, fit for JSON."""
@@ -53,8 +56,9 @@ class Candidate:
         """Make the candidate that `to_dict` described."""
         found = {name: value for name, value in values.items() if name != "label"}
         found["variant"] = Variant(**found["variant"])
-        for name in ("speed_up", "clock_speed_up"):
-            found[name] = None if found[name] is None else Interval(**found[name])
+        for name in ("speed_up", "clock_speed_up", "expected"):
+            interval = found.get(name)  # an older report lacks the last
+            found[name] = None if interval is None else Interval(**interval)
         return cls(**found)
 
 
@@ -83,7 +87,9 @@ class TuningReport:
         speed_up = self.speed_up
         text = self.chosen.label if speed_up is None else f"{self.chosen.label}: {speed_up:.2g}x replay"
         num_out = sum(bool(candidate.problem) for candidate in self.candidates)
-        return f"{text} (chosen of {len(self.candidates)}, {num_out} of them out, in {self.seconds:.0f} s)"
+        num_left_out = sum(bool(candidate.left_out) for candidate in self.candidates)
+        left_out = f", {num_left_out} not compiled" if num_left_out else ""
+        return f"{text} (chosen of {len(self.candidates)}, {num_out} of them out{left_out}, in {self.seconds:.0f} s)"
 
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values, fit for JSON."""
@@ -118,8 +124,14 @@ class TuningReport:
             "-" if speed_up is None else f"{speed_up.median:.2f}",
             "-" if speed_up is None else f"{speed_up.low:.2f} - {speed_up.high:.2f}",
             _format_number(candidate.worst, ".0e"),
-            f"out: {candidate.problem}" if candidate.problem else "",
+            _explain_absence(candidate),
         )
+
+
+def _explain_absence(candidate: Candidate) -> str:
+    if candidate.problem:
+        return f"out: {candidate.problem}"
+    return f"not compiled: {candidate.left_out}" if candidate.left_out else ""
 
 
 def _format_number(value: Optional[float], style: str, *, factor: float = 1.0) -> str:

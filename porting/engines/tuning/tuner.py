@@ -1,7 +1,9 @@
-"""Tuning: every candidate is compiled, compared with replay, and measured beside the others; the fastest one wins.
+"""Tuning: candidates are compared with replay and measured beside each other; the fastest one wins.
 
-Candidates take turns, so that a busy machine is busy for all of them alike. Processor time decides, as long as the
-clock does not contradict; and where two are equal, as far as can be told, the simpler one is taken.
+What needs no compiler is measured first. It predicts which programs can win; only those are compiled, the most
+promising one first, and what has been measured of it decides about the next. Candidates take turns, so that a busy
+machine is busy for all of them alike. Processor time decides, as long as the clock does not contradict; and where two
+are equal, as far as can be told, the simpler one is taken.
 """
 
 from __future__ import annotations
@@ -28,10 +30,13 @@ from ..calls.executable import BuildRequest, Executable, Variant
 from ..compiled.compile_settings import CompileLimits
 from ..compiled.findings import failure_finding, failure_reason, is_lasting, parity_finding
 from ..replay.replay import build_replay
-from .candidates import PLAIN, choose, compare_times, list_candidates, list_tuned_engines
+from .candidates import PLAIN, choose, list_candidates, list_tuned_engines
+from .contestants import Contestant, choose_wave, describe_candidate
 from .memory_format import lay_out
 from .parity import Trial, compare_with_replay, make_empty_state
-from .report import Candidate, TuningLimits, TuningReport
+from .predictions import StepCost
+from .report import TuningLimits, TuningReport
+from .step_costs import measure_step_cost
 
 __all__ = ["Tuned", "tune"]
 
@@ -42,6 +47,8 @@ _MEASURING_SHARE = 0.25
 # One call of a small step is too short to be timed, so that a turn repeats it.
 _TURN_SECONDS = 0.005
 _FIRST_ROUNDS, _MOST_ROUNDS = 5, 25
+# enough to see what is worth compiling; what is compiled is measured beside the fastest ones again
+_ROUNDS_OF_REPLAY = 9
 # so much slower in the first rounds that more of them cannot change the order
 _HOPELESS = 1.5
 
@@ -54,27 +61,6 @@ class Tuned:
     graph: StepGraph
     report: TuningReport
     folder: Optional[Path] = None
-
-
-@dataclass
-class _Contestant:
-    """A candidate on its way: its graph and folder, then its executable and timing, or the problem that ended it."""
-
-    variant: Variant
-    graph: StepGraph
-    folder: Optional[Path] = None
-    executable: Optional[Executable] = None
-    compile_seconds: Optional[float] = None
-    worst: Optional[float] = None
-    problem: str = ""
-    error: Optional[Exception] = None
-    lacked_time: bool = False
-    lacked_room: bool = False
-    timing: Optional[Timing] = None
-
-    @property
-    def is_in(self) -> bool:
-        return not self.problem and self.executable is not None
 
 
 class _CancelledError(Exception):
@@ -128,25 +114,43 @@ def tune(
         return Tuned(plain, graph, TuningReport(PLAIN, notes=(note,)))
     contestants = _enter_contestants(session, known_failures)
     with tqdm(total=len(contestants) + 1, desc="tuning", unit="", leave=False, disable=None) as bar:
-        _compile_all(session, contestants, advance=bar.update)
-        bar.set_postfix_str("comparing and measuring")
-        for contestant in contestants:
-            if contestant.variant != PLAIN and not contestant.problem:
-                _load_and_compare(session, contestant)
+        finalists = _measure_replays(session, contestants)
+        bar.update(sum(contestant.folder is None for contestant in contestants))
+        cost = _find_cost(session, contestants, finalists[-1])
+        while True:
+            wave = choose_wave(contestants, cost)
+            if not wave:
+                break
+            _compile_all(session, wave, advance=bar.update)
+            bar.set_postfix_str("comparing and measuring")
+            for contestant in wave:
+                if not contestant.problem:
+                    _load_and_compare(session, contestant)
+            if any(contestant.is_in for contestant in wave):
+                finalists = [one for one in contestants if one.is_in and (one in finalists or one.folder is not None)]
+                _measure_all(session, finalists)
+            bar.set_postfix_str("")
+        if not any(contestant.folder is not None for contestant in finalists):
+            finalists = [contestant for contestant in contestants if contestant.is_in]
+            _measure_all(session, finalists)
         compiled = [contestant for contestant in contestants if contestant.folder is not None]
         errors = [(contestant.variant, contestant.error) for contestant in compiled if contestant.error is not None]
         if errors and not any(contestant.is_in for contestant in compiled):
             session.report(failure_finding(*errors[0]))
-        _measure_all(session, [contestant for contestant in contestants if contestant.is_in])
-        bar.update()
-    measured = {contestant.variant: contestant.timing for contestant in contestants if contestant.timing is not None}
+        bar.update(bar.total - bar.n)
+    return _make_choice(session, contestants, finalists)
+
+
+def _make_choice(session: _Session, contestants: Sequence[Contestant], finalists: Sequence[Contestant]) -> Tuned:
+    """Choose among those that were measured last, in the same rounds, and report on all."""
+    measured = {one.variant: one.timing for one in finalists if one.timing is not None and one.is_in}
     chosen = choose(measured)
     winner = next(contestant for contestant in contestants if contestant.variant == chosen)
     assert winner.executable is not None
     lacked_room = any(contestant.lacked_room for contestant in contestants) and chosen.engine == PLAIN.engine
     report_of_all = TuningReport(
         chosen,
-        tuple(_describe_candidate(contestant, measured[PLAIN]) for contestant in contestants),
+        tuple(map(describe_candidate, contestants)),
         time.perf_counter() - session.began,
         notes=(_LACKED_ROOM,) if lacked_room else (),
         limit_seconds=session.limits.seconds if any(contestant.lacked_time for contestant in contestants) else None,
@@ -157,26 +161,10 @@ def tune(
 _LACKED_ROOM = "candidates lacked memory or room on the disk: the choice is not kept, and made again next time"
 
 
-def _describe_candidate(contestant: _Contestant, reference: Timing) -> Candidate:
-    timing = contestant.timing
-    found = Candidate(
-        contestant.variant, contestant.compile_seconds, worst=contestant.worst, problem=contestant.problem
-    )
-    if timing is None:
-        return found
-    return replace(
-        found,
-        cpu_seconds=timing.cpu.median,
-        wall_seconds=timing.wall.median,
-        speed_up=compare_times(reference, timing, by_processor=True),
-        clock_speed_up=compare_times(reference, timing, by_processor=False),
-    )
-
-
-def _enter_contestants(session: _Session, known_failures: Mapping[str, str]) -> List[_Contestant]:
+def _enter_contestants(session: _Session, known_failures: Mapping[str, str]) -> List[Contestant]:
     found = []
     for number, variant in enumerate(list_candidates(session.graph, session.request, engines=list_tuned_engines())):
-        contestant = _Contestant(variant, lay_out(session.graph, variant))
+        contestant = Contestant(variant, lay_out(session.graph, variant))
         if variant.engine == "replay":
             contestant.executable = build_replay(contestant.graph, replace(session.request, variant=variant))
         else:
@@ -187,10 +175,38 @@ def _enter_contestants(session: _Session, known_failures: Mapping[str, str]) -> 
     return found
 
 
+# -- what is compiled --------------------------------------------------------------------------------------------------
+
+
+def _measure_replays(session: _Session, contestants: Sequence[Contestant]) -> List[Contestant]:
+    """Measure what needs no compiler; return plain replay and, if that is another one, the fastest."""
+    replays = [contestant for contestant in contestants if contestant.folder is None]
+    for contestant in replays:
+        if contestant.variant != PLAIN:
+            _load_and_compare(session, contestant)
+    if all(contestant.folder is None or contestant.problem for contestant in contestants):
+        return [contestant for contestant in replays if contestant.is_in]
+    _measure_all(session, [contestant for contestant in replays if contestant.is_in], most_rounds=_ROUNDS_OF_REPLAY)
+    timings = {contestant.variant: contestant.timing for contestant in replays if contestant.timing is not None}
+    chosen = choose(timings)
+    return [contestant for contestant in replays if contestant.variant in (PLAIN, chosen)]
+
+
+def _find_cost(session: _Session, contestants: Sequence[Contestant], fastest: Contestant) -> Optional[StepCost]:
+    """Return what the kinds of operators take in the memory format of the fastest replay; None if nobody can tell."""
+    if all(contestant.folder is None or contestant.problem for contestant in contestants):
+        return None
+    try:
+        return measure_step_cost(fastest.graph, session.request, session.trial)
+    except Exception as error:  # then more is compiled
+        _logger.debug("the cost of the step cannot be measured", exc_info=error)
+        return None
+
+
 # -- compiling --------------------------------------------------------------------------------------------------------
 
 
-def _compile_all(session: _Session, contestants: Sequence[_Contestant], *, advance: Callable[[], Any]) -> None:
+def _compile_all(session: _Session, contestants: Sequence[Contestant], *, advance: Callable[[], Any]) -> None:
     """Compile the candidates that need it, a few at a time, until the time for it is up."""
     deadline = session.began + session.limits.seconds * (1 - _MEASURING_SHARE)
     # Threads suffice: each waits for a compiler in a process of its own.
@@ -216,7 +232,7 @@ def _compile_all(session: _Session, contestants: Sequence[_Contestant], *, advan
         pool.shutdown(wait=True)
 
 
-def _compile_one(session: _Session, contestant: _Contestant, deadline: float) -> None:
+def _compile_one(session: _Session, contestant: Contestant, deadline: float) -> None:
     """Compile one candidate; what goes wrong is its problem."""
     began = time.perf_counter()
     if session.cancelled.is_set() or began >= deadline:
@@ -240,7 +256,7 @@ def _compile_one(session: _Session, contestant: _Contestant, deadline: float) ->
     contestant.compile_seconds = time.perf_counter() - began
 
 
-def _give_up(session: _Session, contestant: _Contestant, error: Exception) -> None:
+def _give_up(session: _Session, contestant: Contestant, error: Exception) -> None:
     contestant.executable, contestant.error = None, error
     contestant.problem = failure_reason(error)
     contestant.lacked_time = getattr(error, "kind", "") == "timeout"
@@ -254,7 +270,7 @@ def _give_up(session: _Session, contestant: _Contestant, error: Exception) -> No
 # -- comparing --------------------------------------------------------------------------------------------------------
 
 
-def _load_and_compare(session: _Session, contestant: _Contestant) -> None:
+def _load_and_compare(session: _Session, contestant: Contestant) -> None:
     """Load a candidate and compare it with replay; what goes wrong is its problem."""
     try:
         if contestant.executable is None:
@@ -278,7 +294,7 @@ def _load_and_compare(session: _Session, contestant: _Contestant) -> None:
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
-def _measure_all(session: _Session, contestants: Sequence[_Contestant]) -> None:
+def _measure_all(session: _Session, contestants: Sequence[Contestant], *, most_rounds: int = _MOST_ROUNDS) -> None:
     """Time those that are still in, by turns; those that are far behind after a few rounds run no further."""
     seconds_left = session.limits.seconds - (time.perf_counter() - session.began)
     seconds = min(session.limits.measuring_seconds, max(seconds_left, session.limits.seconds * _MEASURING_SHARE / 2))
@@ -309,7 +325,7 @@ def _measure_all(session: _Session, contestants: Sequence[_Contestant]) -> None:
     }
     if set(remaining) != {PLAIN}:
         left = seconds - (time.perf_counter() - began)
-        num_rounds = _MOST_ROUNDS - _FIRST_ROUNDS
+        num_rounds = most_rounds - _FIRST_ROUNDS
         more = time_interleaved(remaining, rounds=num_rounds, repeats=repeats, at_most_seconds=left)
         for variant, later in more.items():
             first = timings[variant]
@@ -317,9 +333,10 @@ def _measure_all(session: _Session, contestants: Sequence[_Contestant]) -> None:
             timings[variant] = Timing(wall, cpu)
     for contestant in contestants:
         contestant.timing = timings[contestant.variant] if contestant.is_in else None
+        contestant.reference = timings[PLAIN]
 
 
-def _run_call(trial: Trial, contestant: _Contestant, state: DeviceState) -> None:
+def _run_call(trial: Trial, contestant: Contestant, state: DeviceState) -> None:
     """Run one call of a contestant; one that fails is its problem, and then nothing runs any more."""
     if contestant.executable is not None:
         try:

@@ -124,3 +124,23 @@ def test_weights_in_both_orders_are_multiplied_without_a_copy(tmp_path):
     wrapper = next((tmp_path / "build").glob("*.wrapper.cpp")).read_text()
     assert wrapper.count("aoti_torch_cpu__linear_pointwise(") == 3
     assert wrapper.count("aoti_torch_empty_strided(") <= 2  # the doubled weight and one factor, no copy of the weight
+
+
+def _layer_with_sums(weight: torch.Tensor, x: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor) -> Any:
+    weight.copy_(weight * 2)
+    product = torch.addmm(bias, x, weight.t())
+    return product + residual, torch.mm(x, weight.t()) - residual, (torch.mm(x * 2, weight.t()) + residual).relu()
+
+
+@pytest.mark.slow
+def test_what_is_added_to_a_product_needs_no_constant_weight(tmp_path):
+    arguments = [torch.randn(256, 192), torch.randn(128, 192), torch.randn(256), torch.randn(128, 256)]
+    module = make_fx(_layer_with_sums, tracing_mode="fake")(*arguments)
+    specs = tuple(TensorSpec.of(tensor, name=f"input:{index}:") for index, tensor in enumerate(arguments))
+    write_program(Program("step", module, specs, num_results=3), tmp_path / "layer.program")
+
+    subprocess.run([sys.executable, "-c", _COMPILE], cwd=tmp_path, env=make_environment(), check=True)
+
+    expected = _layer_with_sums(arguments[0].clone(), *arguments[1:])
+    found = load_program(tmp_path / "out")(arguments)
+    torch.testing.assert_close(found, list(expected), rtol=1e-5, atol=1e-3)

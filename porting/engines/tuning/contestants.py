@@ -1,0 +1,99 @@
+"""`Contestant`: a candidate on its way through tuning, and which of them are worth a compiler's time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence
+
+from ...capture import StepGraph
+from ...support.interleaved import Interval, Timing
+from ..calls.executable import Executable, Variant
+from .candidates import PLAIN, compare_times
+from .predictions import LEAST_GAIN, StepCost, explain_loss, find_score, predict, relative_cost
+from .report import Candidate
+
+__all__ = ["Contestant", "choose_wave", "describe_candidate"]
+
+
+@dataclass
+class Contestant:
+    """A candidate on its way: its graph and folder, then its executable and timing, or the problem that ended it.
+
+    `reference` is the timing of plain replay in the same rounds. One that is not compiled, because it cannot win, has
+    `left_out`; `expected` is the score that was predicted for it.
+    """
+
+    variant: Variant
+    graph: StepGraph
+    folder: Optional[Path] = None
+    executable: Optional[Executable] = None
+    compile_seconds: Optional[float] = None
+    worst: Optional[float] = None
+    problem: str = ""
+    error: Optional[Exception] = None
+    lacked_time: bool = False
+    lacked_room: bool = False
+    timing: Optional[Timing] = None
+    reference: Optional[Timing] = None
+    expected: Optional[Interval] = None
+    left_out: str = ""
+
+    @property
+    def is_in(self) -> bool:
+        """Whether it can be chosen, as far as is known."""
+        return not self.problem and self.executable is not None
+
+    @property
+    def score(self) -> Optional[float]:
+        """What it takes, for each unit of time that plain replay took in the same rounds."""
+        if self.timing is None or self.reference is None:
+            return None
+        return find_score(self.timing) / find_score(self.reference)
+
+
+def choose_wave(contestants: Sequence[Contestant], cost: Optional[StepCost]) -> List[Contestant]:
+    """Return what to compile next, at most one of each engine, and mark what cannot win any more."""
+    scores = {one.variant: one.score for one in contestants if one.score is not None and one.is_in}
+    replays = {variant: score for variant, score in scores.items() if variant.engine == PLAIN.engine}
+    compiled = {variant: score for variant, score in scores.items() if variant.engine != PLAIN.engine}
+    best = min(scores.values(), default=1.0)
+    chosen: Dict[str, Contestant] = {}
+    costs: Dict[str, float] = {}
+    for contestant in contestants:
+        variant = contestant.variant
+        is_waiting = contestant.folder is not None and contestant.compile_seconds is None
+        if not is_waiting or contestant.problem or contestant.left_out:
+            continue
+        # of another engine it is not known which kernels it calls
+        known = cost if variant.engine == "aot" else None
+        contestant.expected = predict(variant, compiled, replays, known)
+        is_first = not any(other.engine == variant.engine for other in compiled)
+        contestant.left_out = explain_loss(contestant.expected, best, is_first=is_first)
+        own = relative_cost(variant, replays, known)
+        if not contestant.left_out and own * LEAST_GAIN <= costs.get(variant.engine, math.inf):
+            chosen[variant.engine], costs[variant.engine] = contestant, own
+    return list(chosen.values())
+
+
+def describe_candidate(contestant: Contestant) -> Candidate:
+    """Write down what became of a contestant."""
+    timing, reference, expected = contestant.timing, contestant.reference, contestant.expected
+    found = Candidate(
+        contestant.variant,
+        contestant.compile_seconds,
+        worst=contestant.worst,
+        problem=contestant.problem,
+        left_out=contestant.left_out,
+        expected=None if expected is None else Interval(1 / expected.median, 1 / expected.high, 1 / expected.low),
+    )
+    if timing is None or reference is None:
+        return found
+    return replace(
+        found,
+        cpu_seconds=timing.cpu.median,
+        wall_seconds=timing.wall.median,
+        speed_up=compare_times(reference, timing, by_processor=True),
+        clock_speed_up=compare_times(reference, timing, by_processor=False),
+    )

@@ -1,0 +1,114 @@
+"""The cost of a step by kinds of operators, as replay takes it on this machine."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, List, Sequence, Tuple
+
+import torch
+
+from ...capture import StepGraph
+from ...capture.operator_schema import operator_name
+from ..calls.executable import BuildRequest
+from ..calls.rehearsal import Rehearsal
+from ..recompute.flop_counts import count_node_flops
+from ..replay.timed_replay import TimedSpan, time_operators
+from .parity import Trial, make_empty_state
+from .predictions import StepCost
+
+__all__ = ["measure_peak_flops", "measure_step_cost"]
+
+# A neighbour that takes the processor away makes single operators slow; the shortest of a few runs is what they take.
+_NUM_RUNS = 3
+_MOST_SECONDS = 2.0
+_PRODUCTS = frozenset("linear matmul mm addmm bmm baddbmm addbmm einsum mv addmv".split())
+_LIBRARY = (
+    "conv",
+    "scaled_dot_product",
+    "lstm",
+    "gru",
+    "rnn",
+    "fft_",
+    "linalg_",
+    "sort",
+    "topk",
+    "cumsum",
+    "grid_sampler",
+)
+# Smaller products are as long as the way to them, which a compiled program has not.
+_LEAST_FLOPS = 1 << 21
+_PEAK_SIZE = 384
+
+
+def measure_step_cost(graph: StepGraph, request: BuildRequest, trial: Trial) -> StepCost:
+    """Replay the call of `trial` a few times and return what the kinds of its operators take."""
+    state = trial.prepare(make_empty_state(graph, request))
+    names = [list(group) for group in trial.group_names]
+    rehearsal = Rehearsal.of(graph, state, trial.inputs, trial.plan, groups=list(trial.groups), group_names=names)
+    runs: List[Sequence[TimedSpan]] = []
+    began = time.monotonic()
+    for _run in range(_NUM_RUNS):
+        runs.append(time_operators(rehearsal.copy()))
+        if time.monotonic() - began > _MOST_SECONDS:
+            break
+    flops = _count_product_flops(graph)
+    seconds = _add_up_kinds(runs, large_products=flops >= _LEAST_FLOPS)
+    num_micro_batches = trial.plan.num_micro_batches
+    return StepCost(
+        **seconds,
+        product_flops=flops * num_micro_batches * (3 if graph.has_loss else 1),
+        peak_flops=measure_peak_flops() if seconds["products"] else 0.0,
+        num_iterations=trial.plan.iterations,
+    )
+
+
+def _add_up_kinds(runs: Sequence[Sequence[TimedSpan]], *, large_products: bool) -> Dict[str, float]:
+    found = dict.fromkeys(("products", "library", "update"), 0.0)
+    whole = 0.0
+    # Two replays do the same operators in the same order.
+    for spans in zip(*runs):
+        name, seconds = spans[0].name, min(span.seconds for span in spans)
+        if spans[0].is_phase:
+            whole += seconds
+            found["update"] += seconds if spans[0].phase == "update" else 0.0
+        else:
+            kind = _find_kind(name, large_products=large_products)
+            if kind:
+                found[kind] += seconds
+    found["rest"] = max(0.0, whole - sum(found.values()))
+    return found
+
+
+def _find_kind(name: str, *, large_products: bool) -> str:
+    operator = name.partition(" ")[0].partition("::")[2] or name.partition(".")[2] or name
+    operator = operator.partition(".")[0]
+    if operator in _PRODUCTS:
+        return "products" if large_products else ""
+    return "library" if operator.startswith(_LIBRARY) else ""
+
+
+def _count_product_flops(graph: StepGraph) -> int:
+    """Count the operations of the products of one forward pass."""
+    nodes: List[Tuple[str, Any]] = [
+        (operator_name(node.target), node)
+        for node in graph.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload)
+    ]
+    return sum(count_node_flops(node) for name, node in nodes if name in _PRODUCTS)
+
+
+def measure_peak_flops() -> float:
+    """Return the most floating-point operations per second of a product of single precision, by either library."""
+    left = torch.ones(_PEAK_SIZE, _PEAK_SIZE)
+    seconds = []
+    multiply = [lambda: torch.mm(left, left)]
+    if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        multiply.append(lambda: torch.ops.mkldnn._linear_pointwise(left, left, None, "none", [], ""))
+    with torch.no_grad():
+        for _round in range(5):
+            for product in multiply:
+                start = time.monotonic()
+                product()
+                seconds.append(time.monotonic() - start)
+    # the first ones choose kernels
+    return 2 * _PEAK_SIZE**3 / min(seconds)
