@@ -84,7 +84,7 @@ def find_peak_bytes(*, of_children: bool = False) -> Optional[int]:
 
 
 def find_file_bytes() -> int:
-    """Return how much of this process's memory are pages of files, such as libraries; 0 where the system keeps quiet."""
+    """Return how much of this process's memory are pages of files, such as libraries; 0 where nobody tells."""
     return _read_status("RssFile") or 0
 
 
