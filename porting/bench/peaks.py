@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
 from porting.engines.calls.freed_memory import return_freed_memory
-from porting.support.process import find_peak_bytes
+from porting.support.process import find_file_bytes, find_peak_bytes
 
 __all__ = ["OwnPeak", "TensorPeak", "find_own_peak", "find_tensor_peak"]
 
@@ -30,7 +30,11 @@ class TensorPeak(NamedTuple):
 
 
 def find_own_peak(work: Callable[[], Any]) -> OwnPeak:
-    """Do the work, and return what it took of the memory of the process: tensors, libraries' memory, and modules."""
+    """Do the work, and return what it took of the memory of the process: tensors, libraries' memory, and modules.
+
+    Pages of files are not among it, where the system tells them apart. They are the code of libraries, read as it is
+    first run, which all processes share and the system drops when memory runs short.
+    """
     whole = find_peak_bytes() or 0
     # What was freed before would hide what is taken now; it differs between processes that did the same.
     gc.collect()
@@ -38,12 +42,13 @@ def find_own_peak(work: Callable[[], Any]) -> OwnPeak:
     with suppress(OSError):
         # forget the peak up to now, where the system can do that
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = find_peak_bytes()
+    before, files_before = find_peak_bytes(), find_file_bytes()
     work()
-    peak = find_peak_bytes()
+    # at the peak there may have been fewer: the last steps, which are like those before, run no new code
+    peak, files = find_peak_bytes(), find_file_bytes()
     if peak is None or before is None:
         return OwnPeak(None, None)
-    return OwnPeak(max(0, peak - before), max(whole, peak))
+    return OwnPeak(max(0, peak - files - (before - files_before)), max(whole, peak))
 
 
 def find_tensor_peak(work: Callable[[], Any]) -> TensorPeak:

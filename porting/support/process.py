@@ -14,6 +14,7 @@ from typing import Optional
 
 __all__ = [
     "Instance",
+    "find_file_bytes",
     "find_peak_bytes",
     "leave_group_at_exit",
     "signal_descendants",
@@ -75,13 +76,10 @@ def used_cpu_seconds() -> float:
 
 def find_peak_bytes(*, of_children: bool = False) -> Optional[int]:
     """Return the most memory that this process has had, or any of its children; None where the system does not tell."""
-    if not of_children:
-        # Linux tells the peak of this program alone here, below that of the one that started it
-        try:
-            status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-            return int(status.partition("VmHWM:")[2].split()[0]) * 1024
-        except (OSError, IndexError, ValueError):
-            pass
+    # Linux tells the peak of this program alone here, below that of the one that started it
+    own = None if of_children else _read_status("VmHWM")
+    if own is not None:
+        return own
     try:
         import resource
     except ImportError:  # Windows
@@ -89,6 +87,20 @@ def find_peak_bytes(*, of_children: bool = False) -> Optional[int]:
     peak = resource.getrusage(resource.RUSAGE_CHILDREN if of_children else resource.RUSAGE_SELF).ru_maxrss
     # bytes on macOS, kilobytes elsewhere
     return (peak if sys.platform == "darwin" else peak * 1024) or None
+
+
+def find_file_bytes() -> int:
+    """Return how much of this process's memory are pages of files, such as libraries; 0 where nobody tells."""
+    return _read_status("RssFile") or 0
+
+
+def _read_status(name: str) -> Optional[int]:
+    """Read a figure of Linux's, in bytes; None elsewhere."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        return int(status.partition(f"{name}:")[2].split()[0]) * 1024
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def signal_with_parent(number: int) -> None:

@@ -18,6 +18,7 @@ import torch
 
 from ..calls.call_plan import GradientExchange
 from ..calls.group_settings import GroupSettings
+from .update_parts import cut_update
 
 if TYPE_CHECKING:  # the state of a captured step, and what captures needs a torch that can
     from ..calls.device_state import DeviceState
@@ -203,7 +204,11 @@ def _update_group(
     single_state = {slot: _widen_tensors(tensors) for slot, tensors in state.items()}
     family = find_optimizer_family(settings)
     fused = find_fused_arithmetic(family, single_weights, gradients, single_state) if is_fused else None
-    (fused or _ARITHMETIC[family])(settings, single_weights, gradients, single_state)
+    if fused is not None or family not in _KEEPS_MORE:
+        (fused or _ARITHMETIC[family])(settings, single_weights, gradients, single_state)
+    else:
+        for part in cut_update(single_weights, gradients, single_state, cuts_tensors=family != "LAMB"):
+            _ARITHMETIC[family](settings, *part)
     for targets, values in ((weights, single_weights), *((state[slot], single_state[slot]) for slot in state)):
         for target, value in zip(targets, values):
             if target is not value:
@@ -329,6 +334,10 @@ _ARITHMETIC: Dict[str, Arithmetic] = {
     "RMSPROP": _apply_rmsprop,
     "LAMB": _apply_lamb,
 }
+
+
+# Formulae that need tensors besides weights, gradients and state; that of LAMB takes the norm of each.
+_KEEPS_MORE = frozenset(["ADAM", "ADAMW", "LAMB", "RMSPROP"])
 
 
 # -- the same in torch's fused kernels: one pass over memory, rounded a little differently -----------------------------
