@@ -63,8 +63,9 @@ def make_classifier(
     """
     library, _, variant = name.partition(".")
     loaded = load_library(library)
-    kind = getattr(loaded.models, variant, None)
-    if inspect.isclass(kind):
+    found = getattr(loaded.models, variant, None)
+    kind: Any = found if inspect.isclass(found) else None
+    if kind is not None:
         model = kind(num_classes=_NUM_CLASSES, **settings)
     elif library == "timm":
         model = loaded.create_model(variant, pretrained=False, num_classes=_NUM_CLASSES, **settings)
@@ -121,7 +122,7 @@ def turn_dropout_off(model: nn.Module) -> nn.Module:
     return model
 
 
-def _make_of_transformers(name: str, settings: Mapping[str, Any]) -> nn.Module:
+def _make_of_transformers(name: str, settings: Mapping[str, Any]) -> Any:
     kind = getattr(load_library("transformers"), name)
     plain = kind.config_class().to_dict()
     still = {key: 0.0 for key, value in plain.items() if "drop" in key and isinstance(value, float)}
