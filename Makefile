@@ -56,7 +56,7 @@ bench: $(READY) ## time a simulated step against an eager one
 	$(BIN)/python -m porting bench overhead
 
 # In a folder of their own: PyPI has torchvision for GPUs alone, which other libraries that find it fail to import.
-public: $(READY) ## install the public models of `porting bench` into .venv/public, and test them
+public: $(READY) ## install the public models of `porting bench` into .venv/public, and test them there
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/public --constraint constraints.txt timm torchvision
 	PYTHONPATH=.venv/public $(PYTEST) tests/bench/test_public.py tests/bench/test_public_models.py
 

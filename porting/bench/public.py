@@ -22,7 +22,7 @@ _SETTINGS: Mapping[str, Any] = {
 }
 
 
-def _of(
+def _make_entry(
     make: Callable[..., models.Built], name: str, title: str, batch: int, library: str, **settings: Any
 ) -> SuiteEntry:
     """Make an entry: images are trained by SGD with momentum, everything else by AdamW."""
@@ -45,17 +45,17 @@ def _make_adamw(parameters: Any) -> torch.optim.Optimizer:
 _NEEDED = {"torchvision": ("torchvision",), "timm": ("torchvision", "timm"), "transformers": ("transformers",)}
 
 
-def _vision(variant: str, title: str, batch: int, image_size: int, **settings: Any) -> SuiteEntry:
+def _make_vision(variant: str, title: str, batch: int, image_size: int, **settings: Any) -> SuiteEntry:
     name = f"torchvision.{variant}"
-    return _of(models.make_classifier, name, title, batch, "torchvision", image_size=image_size, **settings)
+    return _make_entry(models.make_classifier, name, title, batch, "torchvision", image_size=image_size, **settings)
 
 
-def _timm(variant: str, title: str, batch: int, image_size: int, **settings: Any) -> SuiteEntry:
-    return _of(models.make_classifier, f"timm.{variant}", title, batch, "timm", image_size=image_size, **settings)
+def _make_timm(variant: str, title: str, batch: int, image_size: int, **settings: Any) -> SuiteEntry:
+    return _make_entry(models.make_classifier, f"timm.{variant}", title, batch, "timm", image_size=image_size, **settings)
 
 
-def _text(name: str, title: str, **settings: Any) -> SuiteEntry:
-    return _of(models.make_language_model, name, title, 8, "transformers", **{"length": 64, **settings})
+def _make_text(name: str, title: str, **settings: Any) -> SuiteEntry:
+    return _make_entry(models.make_language_model, name, title, 8, "transformers", **{"length": 64, **settings})
 
 
 # four layers of width 256 with four heads, as the configurations of the BERT family spell it
@@ -64,11 +64,11 @@ _SMALL_WORDS = dict(_FOUR_LAYERS, embedding_size=64)
 _TOKENS = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2)
 
 _ENTRIES: Mapping[str, SuiteEntry] = {
-    "resnet50": _vision("resnet50", "ResNet-50 at 64x64", 8, 64),
-    "vgg11_bn": _vision(
+    "resnet50": _make_vision("resnet50", "ResNet-50 at 64x64", 8, 64),
+    "vgg11_bn": _make_vision(
         "vgg11_bn", "VGG-11 with BatchNorm and one linear layer", 8, 64, head=("classifier", 512 * 7 * 7)
     ),
-    "densenet": _vision(
+    "densenet": _make_vision(
         "DenseNet",
         "DenseNet of 24 dense layers, growth 16",
         8,
@@ -77,13 +77,13 @@ _ENTRIES: Mapping[str, SuiteEntry] = {
         block_config=(4, 6, 8, 6),
         num_init_features=32,
     ),
-    "mobilenet_v2": _vision("mobilenet_v2", "MobileNetV2 at 64x64", 8, 64),
-    "mobilenet_v3": _vision("mobilenet_v3_small", "MobileNetV3, small, at 64x64", 16, 64),
-    "efficientnet": _vision("efficientnet_b0", "EfficientNet-B0 at 64x64", 8, 64),
-    "shufflenet": _vision("shufflenet_v2_x1_0", "ShuffleNetV2 at 64x64", 16, 64),
-    "regnet": _vision("regnet_y_400mf", "RegNetY-400MF at 64x64", 8, 64),
-    "squeezenet": _vision("squeezenet1_1", "SqueezeNet 1.1 at 64x64", 8, 64),
-    "lraspp": _of(
+    "mobilenet_v2": _make_vision("mobilenet_v2", "MobileNetV2 at 64x64", 8, 64),
+    "mobilenet_v3": _make_vision("mobilenet_v3_small", "MobileNetV3, small, at 64x64", 16, 64),
+    "efficientnet": _make_vision("efficientnet_b0", "EfficientNet-B0 at 64x64", 8, 64),
+    "shufflenet": _make_vision("shufflenet_v2_x1_0", "ShuffleNetV2 at 64x64", 16, 64),
+    "regnet": _make_vision("regnet_y_400mf", "RegNetY-400MF at 64x64", 8, 64),
+    "squeezenet": _make_vision("squeezenet1_1", "SqueezeNet 1.1 at 64x64", 8, 64),
+    "lraspp": _make_entry(
         models.make_segmenter,
         "lraspp_mobilenet_v3_large",
         "LR-ASPP on MobileNetV3, 96x96 pixels",
@@ -91,12 +91,12 @@ _ENTRIES: Mapping[str, SuiteEntry] = {
         "torchvision",
         image_size=96,
     ),
-    "convnext": _timm("convnext_atto", "ConvNeXt, atto, at 64x64", 8, 64),
-    "vit": _timm("vit_tiny_patch16_224", "ViT, tiny, 6 layers, at 96x96", 8, 96, img_size=96, depth=6),
-    "deit": _timm(
+    "convnext": _make_timm("convnext_atto", "ConvNeXt, atto, at 64x64", 8, 64),
+    "vit": _make_timm("vit_tiny_patch16_224", "ViT, tiny, 6 layers, at 96x96", 8, 96, img_size=96, depth=6),
+    "deit": _make_timm(
         "deit_tiny_distilled_patch16_224", "DeiT, tiny, distilled, 6 layers, at 96x96", 8, 96, img_size=96, depth=6
     ),
-    "swin": _timm(
+    "swin": _make_timm(
         "swin_tiny_patch4_window7_224",
         "Swin, width 48, 8 layers, at 64x64",
         4,
@@ -106,12 +106,12 @@ _ENTRIES: Mapping[str, SuiteEntry] = {
         embed_dim=48,
         depths=(2, 2, 2, 2),
     ),
-    "mixer": _timm(
+    "mixer": _make_timm(
         "MlpMixer", "MLP-Mixer, width 256, 4 blocks, at 96x96", 8, 96, img_size=96, num_blocks=4, embed_dim=256
     ),
-    "mobilevit": _timm("mobilevit_xxs", "MobileViT, xxs, at 128x128", 4, 128),
-    "bert": _text("BertForSequenceClassification", "BERT, 4 layers, width 256, length 64", **_FOUR_LAYERS),
-    "distilbert": _text(
+    "mobilevit": _make_timm("mobilevit_xxs", "MobileViT, xxs, at 128x128", 4, 128),
+    "bert": _make_text("BertForSequenceClassification", "BERT, 4 layers, width 256, length 64", **_FOUR_LAYERS),
+    "distilbert": _make_text(
         "DistilBertForSequenceClassification",
         "DistilBERT, 4 layers, width 256, length 64",
         dim=256,
@@ -119,12 +119,12 @@ _ENTRIES: Mapping[str, SuiteEntry] = {
         n_heads=4,
         hidden_dim=1024,
     ),
-    "roberta": _text(
+    "roberta": _make_text(
         "RobertaForMaskedLM", "RoBERTa, masked words, 4 layers, width 256", max_position_embeddings=66, **_FOUR_LAYERS
     ),
-    "albert": _text("AlbertForSequenceClassification", "ALBERT, 4 times one layer, width 256", **_SMALL_WORDS),
-    "electra": _text("ElectraForPreTraining", "ELECTRA, found replacements, 4 layers, width 256", **_SMALL_WORDS),
-    "gpt2": _text(
+    "albert": _make_text("AlbertForSequenceClassification", "ALBERT, 4 times one layer, width 256", **_SMALL_WORDS),
+    "electra": _make_text("ElectraForPreTraining", "ELECTRA, found replacements, 4 layers, width 256", **_SMALL_WORDS),
+    "gpt2": _make_text(
         "GPT2LMHeadModel",
         "GPT-2, 4 layers, width 256, length 64",
         n_embd=256,
@@ -134,12 +134,12 @@ _ENTRIES: Mapping[str, SuiteEntry] = {
         bos_token_id=1,
         eos_token_id=2,
     ),
-    "llama": _text(
+    "llama": _make_text(
         "LlamaForCausalLM",
         "Llama, 4 layers, width 256, length 64",
         **{**_FOUR_LAYERS, "num_key_value_heads": 2, "intermediate_size": 768},
     ),
-    "t5": _text(
+    "t5": _make_text(
         "T5ForConditionalGeneration",
         "T5, 2 + 2 layers, width 256, length 48",
         length=48,
@@ -150,7 +150,7 @@ _ENTRIES: Mapping[str, SuiteEntry] = {
         d_ff=1024,
         decoder_start_token_id=0,
     ),
-    "wav2vec2": _of(
+    "wav2vec2": _make_entry(
         models.make_speech_model,
         "Wav2Vec2ForCTC",
         "wav2vec 2.0, 2 layers, width 128, 0.5 s of sound",
@@ -168,7 +168,7 @@ _ENTRIES: Mapping[str, SuiteEntry] = {
         num_conv_pos_embedding_groups=4,
         mask_time_prob=0.0,
     ),
-    "whisper": _of(
+    "whisper": _make_entry(
         models.make_speech_model,
         "WhisperForConditionalGeneration",
         "Whisper, 2 + 2 layers, width 128, 2 s of sound",

@@ -1,4 +1,4 @@
-"""What `porting bench` is asked to measure, as cells: targets, what is varied, and which part of it all."""
+"""The cells that `porting bench` is asked for: of which targets, with what varied, and which part of them all."""
 
 from __future__ import annotations
 
