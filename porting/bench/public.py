@@ -51,7 +51,8 @@ def _make_vision(variant: str, title: str, batch: int, image_size: int, **settin
 
 
 def _make_timm(variant: str, title: str, batch: int, image_size: int, **settings: Any) -> SuiteEntry:
-    return _make_entry(models.make_classifier, f"timm.{variant}", title, batch, "timm", image_size=image_size, **settings)
+    name = f"timm.{variant}"
+    return _make_entry(models.make_classifier, name, title, batch, "timm", image_size=image_size, **settings)
 
 
 def _make_text(name: str, title: str, **settings: Any) -> SuiteEntry:

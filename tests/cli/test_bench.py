@@ -402,6 +402,28 @@ def test_a_run_that_was_killed_goes_on_where_it_was(program, tmp_path, capsys):
     assert capsys.readouterr().err.count("done already") == 1
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # torch.compile on a busy machine
+def test_a_public_model_is_timed_against_every_way_and_told_in_all_files(tmp_path, capsys):
+    pytest.importorskip("transformers")
+    files = ["--json", str(tmp_path / "results.json"), "--html", str(tmp_path / "page.html")]
+
+    status = main(["bench", "--suite", "public", "--only", "public_wav2vec2", *QUICK, "--threads", "1", *files])
+
+    content = read_results(tmp_path / "results.json")
+    ways = content["cells"][0]["result"]["against"]["ways"]
+    assert status == 0
+    assert {way: bool(figures["speed_up"]) for way, figures in ways.items()} == {
+        "plain": True,
+        "fused": True,
+        "channels-last": False,
+        "compile": True,
+    }
+    assert content["summary"]["num_cells"] == 1
+    assert "geometric mean of 1 over the best" in capsys.readouterr().out
+    assert "Over the best way without the port" in (tmp_path / "page.html").read_text()
+
+
 def test_the_list_names_every_workload(capsys):
     assert main(["bench", "--list"]) == 0
 
