@@ -8,7 +8,7 @@ SOURCES := porting tests conftest.py
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test hardware-path check lint format-check types imports syntax dead fix wheel coverage-page bench clean
+.PHONY: help demo test public hardware-path check lint format-check types imports syntax dead fix wheel coverage-page bench clean
 
 help: ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -54,6 +54,11 @@ coverage-page: $(READY) ## write docs/simulator-coverage.md again
 
 bench: $(READY) ## time a simulated step against an eager one
 	$(BIN)/python -m porting bench overhead
+
+# In a folder of their own: PyPI has torchvision for GPUs alone, which other libraries that find it fail to import.
+public: $(READY) ## install the public models of `porting bench` into .venv/public, and test them there
+	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/public --constraint constraints.txt timm torchvision
+	PYTHONPATH=.venv/public $(PYTEST) tests/bench/test_public.py tests/bench/test_public_models.py
 
 clean: ## remove what was built, but not .venv
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

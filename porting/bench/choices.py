@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COUNTS",
+    "EAGER_WAYS",
     "MATRIX_KEYS",
     "NAMED_SETTINGS",
     "PRECISIONS",
@@ -28,8 +29,17 @@ NAMED_SETTINGS: Mapping[str, Tuple[str, ...]] = {
     "eager_precision": ("float32", "bfloat16", "float16"),
     "eager_memory_format": ("contiguous", "channels-last"),
     "eager_optimizer": ("fused", "default"),
+    "eager_compiler": ("none", "inductor"),
 }
 """Fields of `BenchSettings` whose values have names."""
+
+EAGER_WAYS: Mapping[str, Mapping[str, str]] = {
+    "plain": {"eager_optimizer": "default"},
+    "fused": {},
+    "channels-last": {"eager_memory_format": "channels-last"},
+    "compile": {"eager_compiler": "inductor"},
+}
+"""Ways to train without the port, by name: what they change in `BenchSettings` with the eager side's defaults."""
 
 COUNTS = ("batch", "accumulation", "replicas", "device_iterations", "threads", "layers")
 """Keys of a matrix whose values are numbers from 1 on."""
@@ -74,8 +84,9 @@ class BenchSettings:
     `limits` sets the steps against what this machine attains, and `growth` measures what calls take beyond their
     operators. With `curve`, the time to 1, 2, 5, ... steps is taken in
     `curve_runs` fresh processes of each side, as many steps as eager takes in `curve_seconds`. `eager_precision`,
-    `eager_memory_format` and `eager_optimizer` ("fused", or torch's "default") are what the plain side uses. `threads`
-    is torch's number of threads on both sides, None for torch's own choice.
+    `eager_memory_format`, `eager_optimizer` ("fused", or torch's "default") and `eager_compiler` ("inductor" for
+    `torch.compile`) are what the plain side uses. `against` names more of `EAGER_WAYS`, which take turns with both.
+    `threads` is torch's number of threads on all sides, None for torch's own choice.
     """
 
     rounds: int = 15
@@ -88,6 +99,8 @@ class BenchSettings:
     eager_precision: str = "float32"
     eager_memory_format: str = "contiguous"
     eager_optimizer: str = "fused"
+    eager_compiler: str = "none"
+    against: Tuple[str, ...] = ()
     memory: bool = True
     data: bool = True
     limits: bool = True
@@ -105,7 +118,17 @@ class BenchSettings:
             "memory_format": self.eager_memory_format,
             "precision": self.eager_precision,
             "fused": self.eager_optimizer == "fused",
+            "compiled": self.eager_compiler != "none",
         }
+
+    def with_eager_way(self, way: str) -> BenchSettings:
+        """Return settings whose plain side is one of `EAGER_WAYS`, in the same precision.
+
+        >>> BenchSettings(eager_optimizer="default").with_eager_way("fused") == BenchSettings()
+        True
+        """
+        defaults = {name: getattr(BenchSettings, name) for changes in EAGER_WAYS.values() for name in changes}
+        return replace(self, **{**defaults, **EAGER_WAYS[way]})
 
     def quick(self) -> BenchSettings:
         """Return settings for a first look: fewer and shorter turns, and the steady state alone."""
@@ -122,9 +145,13 @@ class BenchSettings:
             curve=False,
         )
 
+    def __post_init__(self) -> None:
+        # a file has lists where there were tuples
+        object.__setattr__(self, "against", tuple(self.against))
+
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values."""
-        return asdict(self)
+        return {**asdict(self), "against": list(self.against)}
 
 
 def expand(matrix: Mapping[str, Sequence[Any]], defaults: Optional[Choices] = None) -> Iterator[Choices]:

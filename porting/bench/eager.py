@@ -34,11 +34,13 @@ class EagerSide:
         memory_format: str = "contiguous",
         precision: str = "float32",
         fused: bool = True,
+        compiled: bool = False,
         copies: bool = True,
     ) -> None:
         """Copy the model with its loss and optimizer, or take the workload's own; nothing runs yet.
 
-        Half precisions are those of autocast; float64 is the reference for rounding.
+        Half precisions are those of autocast; float64 is the reference for rounding. With `compiled`, `torch.compile`
+        compiles the model when it is first called.
         """
         self._workload = workload
         self._channels_last = memory_format == "channels-last"
@@ -52,10 +54,17 @@ class EagerSide:
             loss = loss.double() if isinstance(loss, torch.nn.Module) else loss
         self.optimizer, kind = make_best_optimizer(optimizer, fused=fused and precision != "float64")
         kind = kind if workload.trains else "inference"
+        if compiled:
+            self.model.compile()
         self._compute_loss = _choose_loss(workload, self.model, loss)
         self._parts = self._cut_steps(workload.batch)
         self.described = ", ".join(
-            [precision if precision in ("float32", "float64") else f"autocast to {precision}", memory_format, kind]
+            [
+                precision if precision in ("float32", "float64") else f"autocast to {precision}",
+                memory_format,
+                kind,
+                *(["torch.compile"] if compiled else []),
+            ]
         )
 
     def call(self, batch: Optional[Batch] = None) -> List[torch.Tensor]:

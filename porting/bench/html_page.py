@@ -7,11 +7,12 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from porting.executables.settings import format_bytes
 
+from .against_pages import AGAINST_TITLE, list_way_rows, tell_ways
 from .charts import EAGER_COLOUR, PORTED_COLOUR
 from .curve_chart import draw_curve
 from .curve_pages import CURVE_TITLE, list_curve_rows, tell_curve
 from .growth_pages import write_growth
-from .pages import lay_out_result, list_figures, name_cell, name_cells
+from .pages import lay_out_result, list_figures, name_cell, name_cells, read_counted_speed_up
 
 __all__ = ["write_html"]
 
@@ -62,6 +63,7 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
                 for cell, title in zip(cells, name_cells(cells)[1])
             ),
             "</table>",
+            *_write_ways(results),
             *_write_curves(cells),
             *write_growth(cells),
             *([compared] if comparison else []),
@@ -121,6 +123,22 @@ def _draw_bar(cell: Plain, title: str, y: float, x: Callable[[float], float]) ->
     yield f'<text x="{round(edge + 8, 1)}" y="{y + 4}">{interval["median"]:.2f}</text></g>'
 
 
+# -- several ways to train without the port ---------------------------------------------------------------------------
+
+
+def _write_ways(results: Plain) -> Iterator[str]:
+    """Write the table of the cells that were timed against several ways, and what it comes to."""
+    cells = results["cells"]
+    rows = list_way_rows(cells)
+    if not rows:
+        return
+    yield f'<h2>Over the best way without the port</h2><p class="quiet">{escape(AGAINST_TITLE)}</p>'
+    yield f"<table><tr>{''.join(f'<th>{escape(name)}</th>' for name in rows[0])}</tr>"
+    yield from (f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows[1:])
+    told = "\n".join(tell_ways(cells, summary=results.get("summary")))
+    yield f"</table><pre>{escape(told)}</pre>"
+
+
 # -- the time to N steps -----------------------------------------------------------------------------------------------
 
 
@@ -173,7 +191,7 @@ def _write_figures(cell: Plain) -> Iterator[str]:
         yield f'<td colspan="{len(_HEADER) - 1}" class="no">{escape(cell["status"].replace("_", " "))}</td>'
         return
     eager, ported, speed_up, interval, cpu, limit, compiling, pays, memory, verdict = list_figures(result)
-    reached = "quiet" if asked is None else "ok" if result["speed_up"]["wall"]["median"] >= asked else "no"
+    reached = "quiet" if asked is None else "ok" if read_counted_speed_up(result)["wall"]["median"] >= asked else "no"
     asked_for = "-" if asked is None else f"{asked:.2f}"
     steps = pays if pays == "never" else f"{pays} steps"
     texts = (eager, ported, speed_up, interval, cpu, asked_for, limit, compiling, steps, memory, verdict)

@@ -24,6 +24,7 @@ from .curve import Curve
 from .curve_runs import measure_curve
 from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
 from .eager import EagerSide
+from .eager_ways import EagerWays
 from .limits import Limits, Rates, Work, count_work, find_limits, measure_rates
 from .machinery import Machinery, measure_machinery
 from .pages import NOT_ASKED_FOR
@@ -119,7 +120,9 @@ def measure(
         parity, first_seconds = _compare_first_steps(workload, eager, ported, settings)
         machine = _measure_limits(workload, eager, ported, settings, progress)
         progress("timing", 0.4)
-        turns, calls_per_turn, is_apart = _time_steady_state(eager, ported, source, settings, progress)
+        with EagerWays(workload, source, settings) as ways:
+            turns, calls_per_turn, is_apart = _time_steady_state(eager, ported, source, settings, progress, ways)
+        against = ways.sum_up(turns, steps_per_call=workload.steps_per_call)
         data = _measure_data_paths(workload, eager, ported, settings, dataset, progress)
         described = {
             "eager": eager.described + ("" if is_apart else ", in the process of the port"),
@@ -156,6 +159,7 @@ def measure(
             eager=sides["eager"],
             ported=sides["ported"],
             speed_up=divide_times(turns["eager"], turns["ported"]),
+            against=against,
             compilation=cost,
             break_even_steps=find_break_even_steps(
                 cost.total_seconds,
@@ -257,9 +261,14 @@ def _sum_up(workload: Workload, options: PortOptions, returned: Any) -> float:
 
 
 def _time_steady_state(
-    eager: EagerSide, ported: PortedSide, source: Optional[Source], settings: BenchSettings, progress: Progress
+    eager: EagerSide,
+    ported: PortedSide,
+    source: Optional[Source],
+    settings: BenchSettings,
+    progress: Progress,
+    ways: EagerWays,
 ) -> Tuple[Dict[str, Turns], int, bool]:
-    """Time both sides in turns; return the turns, the calls of each, and whether eager had a process of its own."""
+    """Time all sides in turns; return the turns, the calls of each, and whether eager had a process of its own."""
     sides: Dict[str, Callable[[int], Turn]] = {
         name: functools.partial(time_calls, call) for name, call in (("eager", eager.call), ("ported", ported.call))
     }
@@ -272,6 +281,8 @@ def _time_steady_state(
                 sides["eager"], is_apart = functools.partial(take_turn, child), True
             except ChildError as failure:
                 _logger.warning("the eager side is timed in the process of the port: %s", failure)
+        ways.wait()
+        sides.update(ways.turns)
         calls = settings.calls_per_turn
         if calls is None:
             trial = time_sides(sides, rounds=1, calls_per_turn=3)

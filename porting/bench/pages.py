@@ -19,6 +19,7 @@ __all__ = [
     "list_figures",
     "name_cell",
     "name_cells",
+    "read_counted_speed_up",
     "write_seconds",
     "write_share",
 ]
@@ -258,8 +259,17 @@ def _list_texts(cell: Plain) -> Tuple[str, ...]:
         return ("-", "-", cell["status"].replace("_", " "), "-", demanded, "-", "-", "-", "-", "-")
     eager, ported, speed_up, interval, cpu, limit, compiling, pays, memory, losses = list_figures(result)
     if asked is not None:
-        demanded += " ok" if result["speed_up"]["wall"]["median"] >= asked else " no"
+        demanded += " ok" if read_counted_speed_up(result)["wall"]["median"] >= asked else " no"
     return eager, ported, f"{speed_up} ({interval})", cpu, demanded, limit, compiling, pays, memory, losses
+
+
+def read_counted_speed_up(result: Plain) -> Plain:
+    """Read the speed-up that what is asked for is held against: over the best way to train without the port, ...
+
+    ... where several were timed, else over eager.
+    """
+    speed_up: Plain = (result.get("against") or {}).get("speed_up") or result["speed_up"]
+    return speed_up
 
 
 def list_figures(result: Plain) -> Tuple[str, ...]:

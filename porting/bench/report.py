@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Dict, Optional, Tuple
 
+from .against import Against
 from .curve import Curve
 from .curve_pages import lay_out_curve
 from .data_path import DataPath
@@ -111,6 +112,7 @@ class BenchReport:
     device: DeviceProof
     memory: Memory = field(default_factory=Memory)
     start_up: StartUp = field(default_factory=StartUp)
+    against: Against = field(default_factory=Against)
     curve: Curve = field(default_factory=Curve)
     limits: Limits = field(default_factory=Limits)
     machinery: Machinery = field(default_factory=Machinery)

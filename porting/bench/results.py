@@ -22,6 +22,8 @@ from porting.support.atomic_files import write_atomically
 from porting.support.process import usable_cores
 from porting.version import VERSION
 
+from .against_pages import summarize_cells
+from .choices import BenchSettings
 from .processes import Cell
 
 __all__ = [
@@ -42,12 +44,26 @@ _SHOWN_PROBLEMS = 5
 class ResultFile:
     """The results of a run, kept in a file if there is a path for one; cells that have not run yet are in it, too.
 
-    `content` is everything, as the file has it.
+    `content` is everything, as the file has it. `demanded_mean` is what is asked of the geometric mean of the cells.
     """
 
-    def __init__(self, cells: Sequence[Cell], path: Optional[Path] = None) -> None:
-        """Note all cells as not run, and write the file: what cannot be written must not be found out at the end."""
-        self._path = path
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        path: Optional[Path] = None,
+        *,
+        earlier: Optional[Mapping[str, Any]] = None,
+        demanded_mean: Optional[float] = None,
+    ) -> None:
+        """Note all cells as not run, and write the file: what cannot be written must not be found out at the end.
+
+        `earlier` is the content of a file that this run goes on with. Its cells stay in their places; those that this
+        run has as well are done if they were done with the same settings. Raises PortingError T006 where they are
+        results of another machine.
+        """
+        self._path, self._demanded_mean = path, demanded_mean
+        records: List[Dict[str, Any]] = [] if earlier is None else list(earlier["cells"])
+        self._places = _place_cells(cells, records)
         self.content: Dict[str, Any] = {
             "schema": SCHEMA_NAME,
             "version": SCHEMA_VERSION,
@@ -55,26 +71,48 @@ class ResultFile:
             "finished": None,
             "complete": False,
             "machine": describe_machine(),
-            "cells": [cell.record("not_run") for cell in cells],
+            "cells": records,
+            "summary": None,
         }
+        if earlier is not None:
+            self._go_on_with(earlier)
         self._write_file()
 
+    def _go_on_with(self, earlier: Mapping[str, Any]) -> None:
+        differences = list_machine_differences(earlier["machine"], self.content["machine"])
+        if differences:
+            raise PortingError.of(
+                "T006",
+                message="the results to go on with are those of another machine",
+                notes=differences,
+                help="name another file, or leave out `--resume` to begin anew",
+            )
+        # its load as well: now this machine is as busy as the run that was ended has made it
+        self.content.update(created=earlier["created"], machine=earlier["machine"])
+
     def put(self, index: int, record: Dict[str, Any]) -> None:
-        """Put in what became of a cell."""
-        self.cells[index] = _replace_not_finite(record)
+        """Put in what became of a cell of this run."""
+        self.cells[self._places[index]] = _replace_not_finite(record)
         self._write_file()
 
     def finish(self) -> None:
-        """Note that every cell has had its turn."""
-        self.content.update(finished=_write_now(), complete=True)
+        """Note that every cell of this run has had its turn; the file is complete if the others have had theirs."""
+        statuses = {record["status"] for record in self.cells}
+        self.content.update(finished=_write_now(), complete=not statuses & {"not_run", "interrupted"})
         self._write_file()
 
     @property
     def cells(self) -> List[Dict[str, Any]]:
-        """The records of all cells."""
+        """The records of all cells, those of a file that this run goes on with among them."""
         return self.content["cells"]
 
+    @property
+    def own_cells(self) -> List[Dict[str, Any]]:
+        """The records of the cells of this run."""
+        return [self.cells[place] for place in self._places]
+
     def _write_file(self) -> None:
+        self.content["summary"] = summarize_cells(self.cells, demanded_mean=self._demanded_mean)
         if self._path is not None:
             write_atomically(self._path, (json.dumps(self.content, indent=2, allow_nan=False) + "\n").encode())
 
@@ -101,6 +139,36 @@ def read_results(path: Union[str, Path]) -> Dict[str, Any]:
             help="name a file that `porting bench --json FILE` has written",
         )
     return content
+
+
+def _place_cells(cells: Sequence[Cell], records: List[Dict[str, Any]]) -> List[int]:
+    """Find the places of cells among earlier records, and append the others; what is not done is not run."""
+    free: Dict[str, List[int]] = {}
+    for place, record in enumerate(records):
+        free.setdefault(_name_record(record), []).append(place)
+    places = []
+    for cell in cells:
+        own = cell.record("not_run")
+        same = free.get(_name_record(own))
+        if not same:
+            records.append(own)
+        elif not _is_done(records[same[0]], cell):
+            records[same[0]] = own
+        places.append(same.pop(0) if same else len(records) - 1)
+    return places
+
+
+def _name_record(record: Mapping[str, Any]) -> str:
+    """Name a cell by what it measures; choices that are open count as none, because earlier versions had fewer."""
+    chosen = {key: value for key, value in record["choices"].items() if value is not None}
+    return json.dumps([record["name"], record["target"], chosen, record["repeat"]], sort_keys=True)
+
+
+def _is_done(record: Mapping[str, Any], cell: Cell) -> bool:
+    """Say whether a cell was measured, and as it would be now."""
+    if record["status"] != "done" or record["result"] is None:
+        return False
+    return BenchSettings(**record["result"]["settings"]) == cell.settings
 
 
 def _replace_not_finite(value: Any) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Mapping, Optional
 
 import torch
 from torch import nn
@@ -15,36 +15,11 @@ from porting.models.family import configure
 from porting.options import PortOptions
 
 from .choices import apply_choices
+from .entries import MakeOptimizer, Parts, SuiteEntry
+from .public import DEMANDED_MEAN, PUBLIC
 from .workloads import Workload
 
-__all__ = ["GROUPS", "GROWTH", "ORDERS", "OVERHEAD", "START_UP", "SUITE", "WORKLOADS", "SuiteEntry", "load"]
-
-MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
-"""Makes an optimizer of parameters."""
-
-Parts = Tuple[nn.Module, Any, Any, MakeOptimizer]
-"""Model, loss, batch, and the function of parameters that makes the optimizer."""
-
-
-@dataclass(frozen=True)
-class SuiteEntry:
-    """A workload by name.
-
-    `make` gets the rows of a call and returns the parts; that of an entry with `has_layers` may be asked for a number
-    of `layers`. `demanded` has the speed-up over float32 eager that is asked of each precision; precisions that are not
-    in it are not part of the suite. `matrix` (see `Choices`) and `settings` (fields of `BenchSettings`) are what it is
-    measured with unless others are named.
-    """
-
-    title: str
-    batch: int
-    make: Callable[..., Parts]
-    demanded: Mapping[str, float]
-    options: PortOptions = field(default_factory=PortOptions)
-    trains: bool = True
-    matrix: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    has_layers: bool = False
+__all__ = ["DEMANDED_MEANS", "GROUPS", "GROWTH", "ORDERS", "OVERHEAD", "START_UP", "SUITE", "WORKLOADS", "load"]
 
 
 def load(name: str, choices: Mapping[str, Any], cache_dir: Optional[str] = None) -> Workload:
@@ -247,9 +222,19 @@ GROWTH: Mapping[str, SuiteEntry] = MappingProxyType(
 """How capture, the first call, and what a call takes beyond its operators grow with the step."""
 
 GROUPS: Mapping[str, Mapping[str, SuiteEntry]] = MappingProxyType(
-    {"suite": SUITE, "overhead": OVERHEAD, "start_up": START_UP, "orders": ORDERS, "growth": GROWTH}
+    {
+        "suite": SUITE,
+        "public": PUBLIC,
+        "overhead": OVERHEAD,
+        "start_up": START_UP,
+        "orders": ORDERS,
+        "growth": GROWTH,
+    }
 )
 """Workloads that are measured together."""
+
+DEMANDED_MEANS: Mapping[str, float] = MappingProxyType({"public": DEMANDED_MEAN})
+"""The geometric mean of the speed-ups that is asked of a whole group, by its name."""
 
 WORKLOADS: Mapping[str, SuiteEntry] = MappingProxyType(
     {name: entry for group in GROUPS.values() for name, entry in group.items()}

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import difflib
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Mapping, Optional, Sequence, Tuple
 
 from tqdm import tqdm
 
-from porting.bench.benchmark_files import FileEntry, read_benchmarks
-from porting.bench.choices import COUNTS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings, expand
+from porting.bench.against_pages import lay_out_ways
+from porting.bench.benchmark_files import FileEntry
+from porting.bench.choices import EAGER_WAYS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings
 from porting.bench.curve_pages import lay_out_curves
 from porting.bench.growth_pages import lay_out_growth
 from porting.bench.pages import (
@@ -24,11 +23,23 @@ from porting.bench.pages import (
     lay_out_table,
     list_failures,
     name_cell,
+    read_counted_speed_up,
 )
 from porting.bench.processes import Cell, run_cell
 from porting.bench.results import ResultFile, read_results
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, count
-from porting.diagnostics import Finding, PortingError, render_all
+from porting.cli.bench_cells import (
+    DEFAULT_TIMEOUT,
+    choose_cells,
+    choose_entries,
+    choose_suite,
+    find_demanded_mean,
+    load_workloads,
+    make_cells,
+    parse_part,
+    read_matrix,
+)
+from porting.diagnostics import render_all
 from porting.support.atomic_files import write_atomically
 
 __all__ = ["add_arguments", "run"]
@@ -38,6 +49,8 @@ PROGRAM:FUNCTION is one of
   train.py:make          a function that gives (model, loss, batch[, optimizer[,
   package.module:make    options]]), or such a tuple, dictionary or object
   mushrooms, suite       a workload of the repository's suite, or all (--list)
+  public                 models of timm, torchvision and transformers, against
+                         the best of several ways to train without the port
   overhead               what a simulated call costs without compiled engines
   start_up               what it costs to get to the first step
   orders                 peak memory by computation order
@@ -50,6 +63,7 @@ a session:
       --json now.json --html now.html
   $ porting bench train.py:make --compare now.json
   $ porting bench benchmarks.yml --json suite.json
+  $ porting bench --suite public --json public.json --resume
 
 A ratio above 1 says that the port is faster than eager. Every cell of a matrix
 runs in a process of its own.
@@ -81,14 +95,27 @@ def _parse_positive(text: str) -> float:
     return value
 
 
+def _parse_ways(text: str) -> Tuple[str, ...]:
+    ways = tuple(text.split(","))
+    if set(ways) - set(EAGER_WAYS):
+        raise argparse.ArgumentTypeError(f"known are {_WAYS}")
+    return ways
+
+
 _DEFAULTS, _QUICK = BenchSettings(), BenchSettings().quick()
-_DEFAULT_TIMEOUT = 1800.0
 _COUNT: Mapping[str, Any] = {"type": count, "metavar": "N"}
 _SECONDS: Mapping[str, Any] = {"type": _parse_positive, "metavar": "S"}
+_WAYS = ", ".join(EAGER_WAYS)
 _FILE: Mapping[str, Any] = {"type": Path, "metavar": "FILE"}
 
 # those whose destination is a field of `BenchSettings` go before the settings of a file
 _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "which part": {
+        "suite": {"metavar": "NAME", "help": "a suite by its name, in place of PROGRAM:FUNCTION"},
+        "only": {"nargs": "+", "default": [], "metavar": "NAME", "help": "those whose name fits, as public_res*"},
+        "part": {"type": parse_part, "metavar": "K/N", "help": "the K-th of N parts of all cells"},
+        "resume": {"action": "store_true", "help": "go on with the file of --json: cells that are done stay"},
+    },
     "what is varied": {
         "engine": {"metavar": "NAME", "help": "auto, replay, aot, ... (default: the target's, or auto)"},
         "batch": {**_COUNT, "help": "samples of a micro-batch (default: the target's)"},
@@ -134,8 +161,10 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "eager-precision": {"help": "of the eager side, by autocast"},
         "eager-memory-format": {"help": f"(default: {_DEFAULTS.eager_memory_format})"},
         "eager-optimizer": {"help": f"torch's kernels of the eager side (default: {_DEFAULTS.eager_optimizer})"},
+        "eager-compiler": {"help": f"inductor for torch.compile (default: {_DEFAULTS.eager_compiler})"},
+        "against": {"type": _parse_ways, "metavar": "A,B", "help": f"time these as well, in turns: {_WAYS}"},
         "cache-dir": {"type": Path, "metavar": "DIR", "help": "keep executables (default: compile cold)"},
-        "cell-timeout": {**_SECONDS, "help": f"seconds after which a cell is given up (default: {_DEFAULT_TIMEOUT:g})"},
+        "cell-timeout": {**_SECONDS, "help": f"seconds after which a cell is given up (default: {DEFAULT_TIMEOUT:g})"},
     },
     "what is written": {
         "json": {**_FILE, "help": "results, written anew after every cell"},
@@ -147,16 +176,19 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure what is asked for and print it; raises PortingError T001, T002, T005 or X001 before anything runs."""
+    """Measure what is asked for and print it.
+
+    Raises PortingError T001, T002, T005, T006 or X001 before anything runs.
+    """
     if arguments.list_workloads:
-        for name, entry in _load_workloads().WORKLOADS.items():
+        for name, entry in load_workloads().WORKLOADS.items():
             demands = ", ".join(f"{precision} x{value:g}" for precision, value in entry.demanded.items())
             print(f"{name:<36} batch {entry.batch:>3}  {entry.title:<50} {demands}".rstrip())
         return EXIT_DONE
-    if arguments.target is None:
-        arguments.wrong_usage("what is to be measured? Name it, as train.py:make, or ask for the --list")
-    matrix = _read_matrix(arguments)
-    entries, findings = _choose_entries(arguments.target)
+    _check_usage(arguments)
+    matrix = read_matrix(arguments)
+    target = arguments.target or choose_suite(arguments.suite)
+    entries, findings = choose_entries(target, only=arguments.only)
     if findings:
         print(render_all(findings, arguments.format), file=sys.stderr)
         return EXIT_FAILED
@@ -165,12 +197,18 @@ def run(arguments: argparse.Namespace) -> int:
         from porting.bench.charts import require_matplotlib
 
         require_matplotlib()
-    cells = [
-        (cell, arguments.cell_timeout or entry.timeout or _DEFAULT_TIMEOUT)
+    all_cells = [
+        (cell, arguments.cell_timeout or entry.timeout or DEFAULT_TIMEOUT)
         for entry in entries
-        for cell in _make_cells(entry, matrix, arguments)
+        for cell in make_cells(entry, matrix, arguments)
     ]
-    results = ResultFile([cell for cell, _timeout in cells], arguments.json)
+    cells = choose_cells(all_cells, arguments.part)
+    results = ResultFile(
+        [cell for cell, _timeout in cells],
+        arguments.json,
+        earlier=read_results(arguments.json) if arguments.resume and arguments.json.exists() else None,
+        demanded_mean=find_demanded_mean(target, num_entries=len(entries)),
+    )
     # ended from outside, it ends what it has started as well
     before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
@@ -181,93 +219,17 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    counts = [record["result"] is not None and not list_failures(record["result"]) for record in results.cells]
+    counts = [record["result"] is not None and not list_failures(record["result"]) for record in results.own_cells]
     return EXIT_DONE if all(counts) else EXIT_FAILED
 
 
-# -- what is measured --------------------------------------------------------------------------------------------------
-
-
-def _choose_entries(target: str) -> Tuple[List[FileEntry], List[Finding]]:
-    if target.endswith((".yml", ".yaml", ".json")):
-        return read_benchmarks(Path(target))
-    suite = _load_workloads()
-    if ":" in target:
-        return [FileEntry(name=target.replace("\\", "/").rpartition("/")[2], target=target)], []
-    entries = []
-    for name in suite.GROUPS.get(target, [target]):
-        precisions = list(_find_workload(name).demanded) or ["float32"]
-        entries.append(FileEntry(name=name, target=name, matrix={"precision": precisions}))
-    return entries, []
-
-
-def _load_workloads() -> Any:
-    # they make models: this loads torch, which files of benchmarks and wrong usage do without
-    from porting.bench import suite
-
-    return suite
-
-
-def _find_workload(name: str) -> Any:
-    suite = _load_workloads()
-    if name in suite.WORKLOADS:
-        return suite.WORKLOADS[name]
-    near = difflib.get_close_matches(name, [*suite.GROUPS, *suite.WORKLOADS], n=1)
-    remedies = [f"did you mean `{near[0]}`?"] if near else []
-    in_file = f"name what the file is to be taken from it: `{name}:NAME`"
-    in_suite = "`porting bench --list` lists the suite; a target of yours is `file.py:name`"
-    remedies.append(in_file if name.endswith(".py") else in_suite)
-    raise PortingError.of("T002", message=f"there is no benchmark `{name}`", help=remedies)
-
-
-def _read_matrix(arguments: argparse.Namespace) -> Dict[str, List[Any]]:
-    """Read `--matrix`, with `--batch` and the like as lists of one."""
-    matrix: Dict[str, List[Any]] = {}
-    for word in arguments.matrix:
-        key, equals, values = word.partition("=")
-        if not equals or key not in MATRIX_KEYS:
-            arguments.wrong_usage(f"--matrix {word}: write KEY=A,B with one of {', '.join(MATRIX_KEYS)}")
-        try:
-            matrix[key] = [count(value) if key in COUNTS else value for value in values.split(",")]
-        except (ValueError, argparse.ArgumentTypeError):
-            arguments.wrong_usage(f"--matrix {word}: {key} takes numbers from 1 on")
-        wrong = [value for value in matrix[key] if not value or (key == "precision" and value not in PRECISIONS)]
-        if wrong:
-            arguments.wrong_usage(f"--matrix {word}: {wrong[0]!r} is no {key}; known are {', '.join(PRECISIONS)}")
-    for key in ("batch", "precision", "engine"):
-        value = getattr(arguments, key)
-        if value is not None and key in matrix:
-            arguments.wrong_usage(f"--{key} and --matrix {key}=... say it twice")
-        if value is not None:
-            matrix[key] = [value]
-    return matrix
-
-
-def _make_cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments: argparse.Namespace) -> Iterator[Cell]:
-    """Make the cells of an entry; what the command line says goes before what the file says."""
-    own = _find_workload(entry.target) if ":" not in entry.target else None
-    loader = "porting.bench.suite:load" if own else "porting.cli.programs:load_workload"
-    loaded_data = arguments.loader or entry.loader
-    demand = entry.demand if entry.demand is not None or own is None else own.demanded
-    combined = {"engine": ["auto"], **(own.matrix if own else {}), **entry.matrix, **matrix}
-    settings = BenchSettings(**{**(own.settings if own else {}), **entry.settings})
-    settings = settings.quick() if arguments.quick else settings
-    given = {field.name: getattr(arguments, field.name, None) for field in dataclasses.fields(BenchSettings)}
-    settings = dataclasses.replace(settings, **{key: value for key, value in given.items() if value is not None})
-    for choices in expand(combined):
-        for repeat in range(1, (arguments.repeats or entry.repeats) + 1):
-            yield Cell(
-                name=entry.name,
-                target=entry.target,
-                loader=loader,
-                arguments={"name" if own else "target": entry.target, "choices": dataclasses.asdict(choices)},
-                choices=choices,
-                settings=dataclasses.replace(settings, threads=choices.threads or settings.threads),
-                repeat=repeat,
-                demanded=(demand or {}).get(choices.precision or "float32"),
-                dataset_loader="porting.cli.programs:load_value" if loaded_data else None,
-                dataset_arguments={"target": loaded_data} if loaded_data else {},
-            )
+def _check_usage(arguments: argparse.Namespace) -> None:
+    if arguments.target is None and arguments.suite is None:
+        arguments.wrong_usage("what is to be measured? Name it, as train.py:make, or ask for the --list")
+    if arguments.target is not None and arguments.suite is not None:
+        arguments.wrong_usage(f"`{arguments.target}` and --suite {arguments.suite} are two targets: name one of them")
+    if arguments.resume and arguments.json is None:
+        arguments.wrong_usage("--resume goes on with the file of --json: name it")
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------
@@ -279,6 +241,10 @@ def _measure_cells(cells: Sequence[Tuple[Cell, float]], results: ResultFile, cac
     with tqdm(total=len(cells), disable=None, bar_format="{desc} |{bar:20}| {percentage:3.0f}% [{elapsed}]") as bar:
         for index, (cell, timeout) in enumerate(cells):
             title = name_cell(cell.record("not_run"))
+            if results.own_cells[index]["status"] == "done":
+                bar.n = index + 1
+                _tell_cell(bar, f"[{index + 1}/{len(cells)}] {title}", "done already")
+                continue
 
             def progress(text: str, share: float, index: int = index, title: str = title) -> None:
                 bar.set_description_str(f"{title}: {text}", refresh=False)
@@ -293,13 +259,17 @@ def _measure_cells(cells: Sequence[Tuple[Cell, float]], results: ResultFile, cac
                 return True
             results.put(index, record)
             bar.n = index + 1
-            if bar.disable:
-                result = record["result"]
-                became = f"x{result['speed_up']['wall']['median']:.2f} in" if result else f"{record['status']} after"
-                told = f"{became.replace('_', ' ')} {record['seconds']:.0f} s"
-                print(f"[{index + 1}/{len(cells)}] {title}: {told}", file=sys.stderr, flush=True)
+            speed_up = None if record["result"] is None else read_counted_speed_up(record["result"])
+            became = f"{record['status']} after" if speed_up is None else f"x{speed_up['wall']['median']:.2f} in"
+            told = f"{became.replace('_', ' ')} {record['seconds']:.0f} s"
+            _tell_cell(bar, f"[{index + 1}/{len(cells)}] {title}", told)
     results.finish()
     return False
+
+
+def _tell_cell(bar: Any, title: str, told: str) -> None:
+    if bar.disable:
+        print(f"{title}: {told}", file=sys.stderr, flush=True)
 
 
 # -- telling -----------------------------------------------------------------------------------------------------------
@@ -327,8 +297,9 @@ def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arg
     cells = results.cells
     only = cells[0]["result"] if len(cells) == 1 else None
     shown = [*lay_out_table(cells), *lay_out_start_up(cells)] if only is None else list(lay_out_result(only))
+    ways = list(lay_out_ways(cells, summary=results.content["summary"]))
     below = [*lay_out_orders(cells), *lay_out_machinery(cells), *lay_out_growth(cells)]
-    for lines in filter(None, (shown, list(lay_out_curves(cells)), below, compared)):
+    for lines in filter(None, (shown, ways, list(lay_out_curves(cells)), below, compared)):
         print("\n".join(["", *lines]))
     for file in filter(None, (arguments.json, arguments.html, arguments.png)):
         print(f"wrote {file}", file=sys.stderr)

@@ -179,6 +179,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("T003", "losses-differ", "the ported model trains something else than the eager one"),
     ("T004", "device-not-proven", "the device did not count the calls that were measured"),
     ("T005", "unreadable-results", "the file holds no results of benchmarks"),
+    ("T006", "results-of-another-machine", "the file holds results of another machine or version"),
     ("V001", "training-differs", "the port trains something else than plain PyTorch"),
     ("V002", "not-comparable", "the two trainings cannot be compared"),
     ("R001", "unknown-recipe", "there is no recipe of this name"),

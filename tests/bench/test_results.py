@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
 import pytest
 import torch
 
+from porting.bench.choices import Choices
 from porting.bench.processes import Cell
 from porting.bench.results import (
     ResultFile,
@@ -19,7 +21,7 @@ from porting.bench.results import (
 )
 from porting.diagnostics import PortingError
 
-from .conftest import make_record, results_of
+from .conftest import QUICK, make_record, results_of
 from .test_curve_pages import make_curve
 
 CELL = Cell(name="tiny", target="tiny", loader="a:b", arguments={})
@@ -126,3 +128,97 @@ def test_the_check_names_the_place_of_a_problem(change, problem):
 
 def test_the_schema_is_json_schema_for_other_tools():
     assert json.loads(json.dumps(load_schema()))["$schema"] == "http://json-schema.org/draft-07/schema#"
+
+
+# -- going on with a file ----------------------------------------------------------------------------------------------
+
+
+def make_cells(*names: str, **changes) -> list:
+    """Make the cells of which `make_record` makes the records."""
+    return [
+        Cell(
+            **{
+                "name": name,
+                "target": name,
+                "loader": "a:b",
+                "arguments": {},
+                "choices": Choices(engine="replay"),
+                "settings": QUICK,
+                **changes,
+            }
+        )
+        for name in names
+    ]
+
+
+def test_done_cells_stay_and_all_others_are_to_be_run(report):
+    done, failed = make_record(name="a", report=report), make_record(name="b", status="failed", reason="killed")
+
+    results = ResultFile(make_cells("a", "b", "c"), earlier=results_of(done, failed))
+
+    assert [(cell["name"], cell["status"]) for cell in results.cells] == [
+        ("a", "done"),
+        ("b", "not_run"),
+        ("c", "not_run"),
+    ]
+    assert results.cells[0] == done
+
+
+def test_a_cell_that_was_measured_otherwise_is_measured_again(report):
+    settings = dataclasses.replace(QUICK, rounds=9)
+
+    results = ResultFile(make_cells("a", settings=settings), earlier=results_of(make_record(name="a", report=report)))
+
+    assert [cell["status"] for cell in results.cells] == ["not_run"]
+
+
+def test_settings_that_an_earlier_version_lacked_are_their_defaults(report):
+    record = make_record(name="a", report=report)
+    del record["result"]["settings"]["against"]
+
+    results = ResultFile(make_cells("a"), earlier=results_of(record))
+
+    assert results.cells == [record]
+
+
+def test_cells_of_another_part_stay_in_their_places(report):
+    earlier = results_of(make_record(name="a", report=report), make_record(name="b"), make_record(name="c"))
+
+    results = ResultFile(make_cells("c", "d"), earlier=earlier)
+    results.put(0, make_record(name="c", report=report))
+    results.put(1, make_record(name="d", report=report))
+    results.finish()
+
+    assert [(cell["name"], cell["status"]) for cell in results.cells] == [
+        ("a", "done"),
+        ("b", "not_run"),
+        ("c", "done"),
+        ("d", "done"),
+    ]
+    assert [cell["name"] for cell in results.own_cells] == ["c", "d"]
+    assert results.content["complete"] is False
+
+
+def test_the_last_part_completes_the_file(report):
+    results = ResultFile(make_cells("b"), earlier=results_of(make_record(name="a", report=report)))
+    results.put(0, make_record(name="b", report=report))
+    results.finish()
+
+    assert results.content["complete"] is True
+
+
+def test_cells_that_are_alike_have_a_place_each(report):
+    results = ResultFile(make_cells("a", "a", "a"), earlier=results_of(*[make_record(name="a", report=report)] * 2))
+
+    assert [cell["status"] for cell in results.own_cells] == ["done", "done", "not_run"]
+
+
+def test_results_of_another_machine_are_not_gone_on_with(report):
+    earlier = results_of(make_record(name="a", report=report))
+    earlier["machine"] = {**earlier["machine"], "torch": "2.0.1"}
+
+    with pytest.raises(PortingError, match="those of another machine") as caught:
+        ResultFile(make_cells("a"), earlier=earlier)
+
+    assert caught.value.code == "T006"
+    assert any("torch: 2.0.1 then" in note for note in caught.value.finding.notes)

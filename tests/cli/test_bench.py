@@ -15,6 +15,7 @@ import time
 import pytest
 
 from porting.bench import results
+from porting.bench.choices import EAGER_WAYS
 from porting.bench.processes import Cell, run_cell
 from porting.bench.results import describe_machine, read_results
 from porting.bench.suite import GROWTH, OVERHEAD, START_UP, SUITE, WORKLOADS
@@ -322,6 +323,10 @@ def test_an_unreadable_earlier_run_is_refused_before_anything_runs(program, tmp_
         (["cnn", "--matrix", "precision=double"], "'double' is no precision"),
         (["cnn", "--matrix", "batch=1", "--batch", "2"], "say it twice"),
         (["cnn", "--seconds", "-1"], "must be a number above 0"),
+        (["cnn", "--suite", "suite"], "are two targets"),
+        (["cnn", "--resume"], "--resume goes on with the file of --json"),
+        (["cnn", "--part", "3/2"], "write K/N"),
+        (["cnn", "--against", "plain,jit"], "known are plain, fused, channels-last, compile"),
     ],
 )
 def test_wrong_usage_is_exit_status_2(words, message, measured, capsys):
@@ -330,6 +335,93 @@ def test_wrong_usage_is_exit_status_2(words, message, measured, capsys):
 
     assert caught.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_suite_by_its_option_is_the_same_as_by_its_name(measured):
+    main(["bench", "--suite", "suite"])
+    main(["bench", "suite"])
+
+    assert measured[: len(measured) // 2] == measured[len(measured) // 2 :]
+
+
+def test_parts_of_names_that_fit_are_measured(measured):
+    main(["bench", "suite", "--only", "gpt", "mnist*", "--part", "2/2"])
+
+    assert [(cell.name, cell.choices.precision) for cell in measured] == [
+        ("mnist_mlp", "bfloat16"),
+        ("gpt", "bfloat16"),
+    ]
+
+
+def test_public_models_take_turns_with_every_way(measured, monkeypatch):
+    monkeypatch.setattr("porting.bench.public_models.require_library", lambda _name: None)
+
+    main(["bench", "--suite", "public", "--quick", "--only", "public_bert"])
+    main(["bench", "cnn", "--against", "fused,compile"])
+
+    assert [cell.settings.against for cell in measured[:1]] == [tuple(EAGER_WAYS)]
+    assert {cell.settings.against for cell in measured[1:]} == {("fused", "compile")}
+
+
+def test_a_missing_library_is_said_before_anything_runs(measured, monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+
+    assert main(["bench", "--suite", "public", "--only", "public_resnet50"]) == 1
+
+    assert "error[X001]" in capsys.readouterr().err
+    assert measured == []
+
+
+def test_a_file_that_is_not_there_yet_is_begun(program, tmp_path, measured):
+    main(["bench", f"{program}:make", "--json", str(tmp_path / "new.json"), "--resume"])
+
+    assert len(measured) == 1
+    assert read_results(tmp_path / "new.json")["complete"] is True
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_a_run_that_was_killed_goes_on_where_it_was(program, tmp_path, capsys):
+    file = tmp_path / "results.json"
+    words = ["bench", f"{program}:make", "--matrix", "batch=2,4,6", *QUICK, "--json", str(file), "--resume"]
+    process = subprocess.Popen([sys.executable, "-m", "porting", *words], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    while not (file.exists() and read_results(file)["cells"][0]["status"] == "done"):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    killed = read_results(file)
+
+    status = main(words)
+
+    cells = read_results(file)["cells"]
+    assert [cell["status"] for cell in killed["cells"]] == ["done", "not_run", "not_run"]
+    assert (status, [cell["status"] for cell in cells]) == (0, ["done"] * 3)
+    assert [cell["choices"]["batch"] for cell in cells] == [2, 4, 6]
+    assert cells[0] == killed["cells"][0]
+    assert capsys.readouterr().err.count("done already") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # torch.compile on a busy machine
+def test_a_public_model_is_timed_against_every_way_and_told_in_all_files(tmp_path, capsys):
+    pytest.importorskip("transformers")
+    files = ["--json", str(tmp_path / "results.json"), "--html", str(tmp_path / "page.html")]
+
+    status = main(["bench", "--suite", "public", "--only", "public_wav2vec2", *QUICK, "--threads", "1", *files])
+
+    content = read_results(tmp_path / "results.json")
+    ways = content["cells"][0]["result"]["against"]["ways"]
+    assert status == 0
+    assert {way: bool(figures["speed_up"]) for way, figures in ways.items()} == {
+        "plain": True,
+        "fused": True,
+        "channels-last": False,
+        "compile": True,
+    }
+    assert content["summary"]["num_cells"] == 1
+    assert "geometric mean of 1 over the best" in capsys.readouterr().out
+    assert "Over the best way without the port" in (tmp_path / "page.html").read_text()
 
 
 def test_the_list_names_every_workload(capsys):

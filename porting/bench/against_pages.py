@@ -1,0 +1,109 @@
+"""The port against several ways to train without it, as text and as data: a table, and what it comes to."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from porting.diagnostics import align_columns
+
+from .pages import name_cell, name_cells, write_seconds
+
+__all__ = ["AGAINST_TITLE", "lay_out_ways", "list_way_rows", "summarize_cells", "tell_ways"]
+
+Plain = Mapping[str, Any]
+
+AGAINST_TITLE = "against the ways to train without the port: their time / its time by the clock (in processor time)"
+_CLOCKS = {"wall": "by the clock", "cpu": "in processor time"}
+
+
+def summarize_cells(cells: Sequence[Plain], *, demanded_mean: Optional[float] = None) -> Optional[Dict[str, Any]]:
+    """Sum up the speed-ups over the best way, of all cells that were timed against several; None where none was.
+
+    For each clock, the best way is the one with the smallest ratio. `demanded_mean` is what is asked of the geometric
+    mean by the clock.
+    """
+    measured = _choose_measured(cells)
+    if not measured:
+        return None
+    summary: Dict[str, Any] = {"num_cells": len(measured), "demanded_mean": demanded_mean}
+    for clock in _CLOCKS:
+        ratios = {name_cell(cell): _find_least(cell["result"]["against"], clock) for cell in measured}
+        smallest = min(ratios, key=lambda name: ratios[name])
+        mean = math.exp(sum(math.log(ratio) for ratio in ratios.values()) / len(ratios))
+        summary[clock] = {"geometric_mean": mean, "smallest": ratios[smallest], "smallest_of": smallest}
+    return summary
+
+
+def lay_out_ways(cells: Sequence[Plain], *, summary: Optional[Plain]) -> Iterator[str]:
+    """Lay out the table of all cells that were timed against several ways, with what it comes to below."""
+    rows = list_way_rows(cells)
+    if rows:
+        yield AGAINST_TITLE
+        yield from align_columns([("", *row) for row in rows], right=range(2, len(rows[0])))
+        yield from (f"  {line}" for line in tell_ways(cells, summary=summary))
+
+
+def list_way_rows(cells: Sequence[Plain]) -> List[Tuple[str, ...]]:
+    """Write the header and a row for each cell that was timed against several ways; nothing where none was."""
+    measured = _choose_measured(cells)
+    if not measured:
+        return []
+    ways = list(dict.fromkeys(way for cell in measured for way in cell["result"]["against"]["ways"]))
+    rows = [("workload", "ported", *ways, "best", "over the best (95 %)", "asked", "losses")]
+    for cell, title in zip(measured, name_cells(measured)[1]):
+        result, asked = cell["result"], cell["demanded"]
+        against = result["against"]
+        reached = against["speed_up"]["wall"]
+        verdict = "" if asked is None else " ok" if reached["median"] >= asked else " no"
+        rows.append(
+            (
+                title,
+                write_seconds(result["ported"]["step_seconds"]["median"]),
+                *(_write_ratio(against["ways"].get(way)) for way in ways),
+                against["best"],
+                f"{reached['median']:.2f} ({reached['low']:.2f}-{reached['high']:.2f})",
+                "-" if asked is None else f"{asked:.2f}{verdict}",
+                result["parity"]["verdict"],
+            )
+        )
+    return rows
+
+
+def tell_ways(cells: Sequence[Plain], *, summary: Optional[Plain]) -> Iterator[str]:
+    """Say what the cells come to, which are below 1 by either clock, and why some way could not train a model."""
+    measured = _choose_measured(cells)
+    if summary is not None:
+        asked, mean = summary["demanded_mean"], summary["wall"]["geometric_mean"]
+        means = (f"{summary[clock]['geometric_mean']:.2f} {words}" for clock, words in _CLOCKS.items())
+        is_reached = "" if asked is None else f" (asked {asked:.2f} {'ok' if mean >= asked else 'no'})"
+        yield f"geometric mean of {summary['num_cells']} over the best: {', '.join(means)}{is_reached}"
+        least = (
+            f"{summary[clock]['smallest']:.2f} {words} ({summary[clock]['smallest_of']})"
+            for clock, words in _CLOCKS.items()
+        )
+        yield f"smallest: {', '.join(least)}"
+        for clock, words in _CLOCKS.items():
+            behind = [name_cell(cell) for cell in measured if _find_least(cell["result"]["against"], clock) < 1]
+            if behind:
+                yield f"below 1 {words}: {', '.join(behind)}"
+    for cell in measured:
+        for way, figures in cell["result"]["against"]["ways"].items():
+            if figures["reason"]:
+                yield f"{name_cell(cell)}, not timed: {way}: {figures['reason']}"
+
+
+def _choose_measured(cells: Sequence[Plain]) -> List[Plain]:
+    """Choose the cells that have a speed-up over a best way; results of earlier versions know of none."""
+    return [cell for cell in cells if cell["result"] is not None and (cell["result"].get("against") or {}).get("best")]
+
+
+def _find_least(against: Plain, clock: str) -> float:
+    ratios = (way["speed_up"] for way in against["ways"].values())
+    return min(float(ratio[clock]["median"]) for ratio in ratios if ratio is not None)
+
+
+def _write_ratio(way: Optional[Plain]) -> str:
+    if way is None or way["speed_up"] is None:
+        return "-"
+    return f"{way['speed_up']['wall']['median']:.2f} ({way['speed_up']['cpu']['median']:.2f})"
