@@ -1,0 +1,150 @@
+"""The compiled time loops as functions of tensors.
+
+T = steps, B = rows of the batch, U = units, G = gates of a cell.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, List, Optional
+
+import torch
+
+__all__ = ["NUM_GATES", "Kernels", "Kind", "LayerMemory"]
+
+
+class Kind(IntEnum):
+    """A kind of recurrent cell, numbered as in `kernels.cpp`."""
+
+    LSTM = 0
+    GRU = 1
+    TANH = 2
+    RELU = 3
+
+
+NUM_GATES = {Kind.LSTM: 4, Kind.GRU: 3, Kind.TANH: 1, Kind.RELU: 1}
+"""G of each kind."""
+
+# A row for each thread costs more than it saves: threads share the recurrent weights, and each has to read them all.
+_ROWS_PER_THREAD = 8
+
+
+@dataclass
+class LayerMemory:
+    """What one pass over a layer reads and writes; all is contiguous but for `grad_output`, whose rows are.
+
+    `gates_TBG`, [T, B, G U], hold the products with the input before the forward pass and the gates after it.
+    `hidden_SBU` has T + 1 states: that before the first step comes first, or last in a reversed layer. `cells` are
+    likewise those of an LSTM; of a GRU they are [T, B, U], the recurrent product of its new gate. `bias_U` is a part of
+    that. The gradients of the last state become those of the first.
+    """
+
+    kind: Kind
+    is_reversed: bool
+    weight_GU: torch.Tensor
+    gates_TBG: torch.Tensor
+    hidden_SBU: torch.Tensor
+    cells: Optional[torch.Tensor] = None
+    bias_U: Optional[torch.Tensor] = None
+    grad_output_TBU: Optional[torch.Tensor] = None
+    grad_hidden_BU: Optional[torch.Tensor] = None
+    grad_cell_BU: Optional[torch.Tensor] = None
+    grad_input_gates_TBG: Optional[torch.Tensor] = None
+    grad_state_gates_TBG: Optional[torch.Tensor] = None
+
+
+_NUMBERS = "kind steps rows first_row end_row units is_reversed".split()
+
+
+class _Layer(ctypes.Structure):
+    """`Layer` of `kernels.cpp`."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in _NUMBERS),
+        *((name, ctypes.c_void_p) for name in "packed bias gates hidden cells grad_output".split()),
+        ("step_stride", ctypes.c_int64),
+        ("row_stride", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in "grad_hidden grad_cell grad_input_gates grad_state_gates".split()),
+    ]
+
+
+class Kernels:
+    """The loops of a compiled library."""
+
+    def __init__(self, library: Path) -> None:
+        """Load the library; OSError or AttributeError if it is none of ours."""
+        loaded: Any = ctypes.CDLL(str(library.resolve()))
+        self._count_packed, self._pack = loaded.count_packed, loaded.pack
+        self._count_packed.restype = ctypes.c_int64
+        self._count_packed.argtypes = [ctypes.c_int64] * 2
+        self._pack.restype = None
+        self._pack.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_void_p]
+        self._loops = (loaded.run_forward, loaded.run_backward)
+        for loop in self._loops:
+            loop.restype, loop.argtypes = ctypes.c_bool, [ctypes.POINTER(_Layer)]
+
+    def run_forward(self, memory: LayerMemory) -> None:
+        """Compute gates, states and cells of all steps."""
+        self._run(memory, is_backward=False)
+
+    def run_backward(self, memory: LayerMemory) -> None:
+        """Compute the gradients of the gates of all steps, and of the state before the first."""
+        self._run(memory, is_backward=True)
+
+    def _run(self, memory: LayerMemory, *, is_backward: bool) -> None:
+        weight = memory.weight_GU if is_backward else memory.weight_GU.t()
+        packed = weight.new_empty(self._count_packed(*weight.shape))
+        self._pack(weight.data_ptr(), *weight.shape, *weight.stride(), packed.data_ptr())
+        num_rows = memory.gates_TBG.shape[1]
+        num_parts = max(1, min(torch.get_num_threads(), num_rows // _ROWS_PER_THREAD))
+        bounds = [num_rows * part // num_parts for part in range(num_parts + 1)]
+        parts = [_describe(memory, packed, first, end) for first, end in zip(bounds, bounds[1:])]
+        loop, done = self._loops[is_backward], [False] * num_parts
+
+        def run(number: int) -> None:
+            done[number] = loop(ctypes.byref(parts[number]))
+
+        # Rows know nothing of one another, and a call of a library lets other threads of Python run.
+        others: List[threading.Thread] = [threading.Thread(target=run, args=(part,)) for part in range(1, num_parts)]
+        for thread in others:
+            thread.start()
+        run(0)
+        for thread in others:
+            thread.join()
+        if not all(done):
+            raise MemoryError("there is no memory for the products of a recurrent layer")
+
+
+def _describe(memory: LayerMemory, packed: torch.Tensor, first_row: int, end_row: int) -> _Layer:
+    num_steps, num_rows = memory.gates_TBG.shape[:2]
+    grad_output = memory.grad_output_TBU
+    step_stride, row_stride = (0, 0) if grad_output is None else grad_output.stride()[:2]
+    return _Layer(
+        kind=memory.kind,
+        steps=num_steps,
+        rows=num_rows,
+        first_row=first_row,
+        end_row=end_row,
+        units=memory.weight_GU.shape[1],
+        is_reversed=memory.is_reversed,
+        packed=packed.data_ptr(),
+        bias=_locate(memory.bias_U),
+        gates=_locate(memory.gates_TBG),
+        hidden=_locate(memory.hidden_SBU),
+        cells=_locate(memory.cells),
+        grad_output=_locate(grad_output),
+        step_stride=step_stride,
+        row_stride=row_stride,
+        grad_hidden=_locate(memory.grad_hidden_BU),
+        grad_cell=_locate(memory.grad_cell_BU),
+        grad_input_gates=_locate(memory.grad_input_gates_TBG),
+        grad_state_gates=_locate(memory.grad_state_gates_TBG),
+    )
+
+
+def _locate(tensor: Optional[torch.Tensor]) -> Optional[int]:
+    return None if tensor is None else tensor.data_ptr()

@@ -1,0 +1,181 @@
+"""Recurrent layers for autograd: the products of all steps as one, the steps themselves by compiled loops.
+
+T = steps, B = rows of the batch, I = inputs, U = units, G = gates of a cell. What the loops leave is enough for the
+gradients of the weights, which are one product each over all steps.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from .kernels import Kernels, Kind, LayerMemory
+from .products import Products
+
+__all__ = ["RECURRENT_OPERATORS", "make_operator"]
+
+aten = torch.ops.aten
+
+RECURRENT_OPERATORS: Dict[Any, Kind] = {
+    aten.lstm.input: Kind.LSTM,
+    aten.gru.input: Kind.GRU,
+    aten.rnn_tanh.input: Kind.TANH,
+    aten.rnn_relu.input: Kind.RELU,
+}
+"""The operators that have loops of ours, and the kind of their cells; those of packed sequences have none."""
+
+
+def make_operator(operator: Any, kernels: Kernels, products: Products) -> Callable[..., Tuple[torch.Tensor, ...]]:
+    """Return a function of the arguments of one of `RECURRENT_OPERATORS` that does the same with float32 tensors."""
+    return partial(_run_operator, RECURRENT_OPERATORS[operator], kernels, products)
+
+
+def _run_operator(
+    kind: Kind,
+    kernels: Kernels,
+    products: Products,
+    x: torch.Tensor,
+    state: Any,
+    weights: Sequence[torch.Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Tuple[torch.Tensor, ...]:
+    """Do what `aten.lstm.input` or one of its kin does with these arguments."""
+    states = state if kind is Kind.LSTM else [state]
+    num_directions, per_layer = (2 if bidirectional else 1), (4 if has_biases else 2)
+    x_TBI = x.transpose(0, 1) if batch_first else x
+    last: List[List[torch.Tensor]] = [[] for _state in states]
+    for number in range(num_layers):
+        outputs = []
+        for direction in range(num_directions):
+            index = number * num_directions + direction
+            own = [*weights[index * per_layer : (index + 1) * per_layer], None, None][:4]
+            cells = states[1][index] if kind is Kind.LSTM else None
+            # the loops are for no other arguments of the function than these
+            found = _Layer.apply(
+                kernels, products, kind, bool(direction), x_TBI, states[0][index], cells, *own
+            )
+            outputs.append(found[0])
+            for values, value in zip(last, found[1:]):
+                values.append(value)
+        x_TBI = torch.cat(outputs, -1) if bidirectional else outputs[0]
+        if dropout and train and number < num_layers - 1:
+            x_TBI = torch.dropout(x_TBI, dropout, True)
+    output = x_TBI.transpose(0, 1) if batch_first else x_TBI
+    return (output, *map(torch.stack, last))
+
+
+class _Layer(torch.autograd.Function):
+    """One layer in one direction: its output, [T, B, U], and the last state, of an LSTM also the last cells."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kernels: Kernels,
+        products: Products,
+        kind: Kind,
+        is_reversed: bool,
+        x_TBI: torch.Tensor,
+        hidden_BU: torch.Tensor,
+        cells_BU: Optional[torch.Tensor],
+        weight_GI: torch.Tensor,
+        weight_GU: torch.Tensor,
+        bias_G: Optional[torch.Tensor],
+        recurrent_bias_G: Optional[torch.Tensor],
+    ) -> Tuple[torch.Tensor, ...]:
+        num_steps, num_rows = x_TBI.shape[:2]
+        num_units = weight_GU.shape[1]
+        bias, bias_of_new = _add_biases(kind, bias_G, recurrent_bias_G, num_units)
+        x_RI = x_TBI.reshape(num_steps * num_rows, -1)
+        gates = products.multiply(x_RI, weight_GI.t(), bias).view(num_steps, num_rows, -1)
+        first, last = (num_steps, 0) if is_reversed else (0, num_steps)
+        hidden = x_RI.new_empty(num_steps + 1, num_rows, num_units)
+        hidden[first] = hidden_BU
+        cells: Optional[torch.Tensor] = None
+        if cells_BU is not None:
+            cells = torch.empty_like(hidden)
+            cells[first] = cells_BU
+        elif kind is Kind.GRU:
+            cells = x_RI.new_empty(num_steps, num_rows, num_units)
+        kernels.run_forward(LayerMemory(kind, is_reversed, weight_GU, gates, hidden, cells, bias_of_new))
+        ctx.loops, ctx.products, ctx.kind, ctx.is_reversed = kernels, products, kind, is_reversed
+        ctx.has_biases = bias_G is not None
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x_RI, weight_GI, weight_GU, gates, hidden, cells)
+        # copies: whoever writes to a result must not reach what the backward pass reads
+        output = (hidden[:-1] if is_reversed else hidden[1:]).clone()
+        if cells_BU is None or cells is None:
+            return output, hidden[last].clone()
+        return output, hidden[last].clone(), cells[last].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any,
+        grad_output: Optional[torch.Tensor],
+        grad_hidden: Optional[torch.Tensor],
+        grad_cells: Optional[torch.Tensor] = None,
+    ) -> Tuple[Optional[torch.Tensor], ...]:
+        x_RI, weight_GI, weight_GU, gates, hidden, cells = ctx.saved_tensors
+        num_steps, num_rows, num_gates = gates.shape
+        needs, multiply = ctx.needs_input_grad, ctx.products.multiply
+        memory = LayerMemory(
+            ctx.kind,
+            ctx.is_reversed,
+            weight_GU,
+            gates,
+            hidden,
+            cells,
+            grad_output_TBU=_make_rows_contiguous(grad_output),
+            grad_hidden_BU=_copy_or_zeros(grad_hidden, hidden[0]),
+            grad_cell_BU=_copy_or_zeros(grad_cells, hidden[0]) if ctx.kind is Kind.LSTM else None,
+            grad_input_gates_TBG=torch.empty_like(gates),
+            grad_state_gates_TBG=torch.empty_like(gates) if ctx.kind is Kind.GRU else None,
+        )
+        ctx.loops.run_backward(memory)
+        by_input = memory.grad_input_gates_TBG.view(-1, num_gates)
+        by_state = by_input if ctx.kind is not Kind.GRU else memory.grad_state_gates_TBG.view(-1, num_gates)
+        before = (hidden[1:] if ctx.is_reversed else hidden[:-1]).view(num_steps * num_rows, -1)
+        grad_bias = by_input.sum(0) if ctx.has_biases else None
+        grad_recurrent_bias = grad_bias if by_state is by_input else by_state.sum(0) if ctx.has_biases else None
+        return (
+            *(None,) * 4,
+            multiply(by_input, weight_GI).view(num_steps, num_rows, -1) if needs[4] else None,
+            memory.grad_hidden_BU,
+            memory.grad_cell_BU,
+            multiply(by_input.t(), x_RI) if needs[7] else None,
+            multiply(by_state.t(), before) if needs[8] else None,
+            grad_bias,
+            grad_recurrent_bias,
+        )
+
+
+def _add_biases(
+    kind: Kind, bias_G: Optional[torch.Tensor], recurrent_bias_G: Optional[torch.Tensor], num_units: int
+) -> Tuple[Optional[torch.Tensor], Optional[torch.Tensor]]:
+    """Return what is added to the products with the input, and to the recurrent product of a GRU's new gate."""
+    if bias_G is None or recurrent_bias_G is None:
+        return None, None
+    if kind is not Kind.GRU:
+        return bias_G + recurrent_bias_G, None
+    # the reset gate works on the sum of the recurrent product and its bias
+    added = bias_G.clone()
+    added[: 2 * num_units] += recurrent_bias_G[: 2 * num_units]
+    return added, recurrent_bias_G[2 * num_units :].contiguous()
+
+
+def _make_rows_contiguous(grad_output: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
+    if grad_output is None or grad_output.stride(-1) == 1:
+        return grad_output
+    return grad_output.contiguous()
+
+
+def _copy_or_zeros(value: Optional[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(like) if value is None else value.clone(memory_format=torch.contiguous_format)
