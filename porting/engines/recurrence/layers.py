@@ -106,7 +106,7 @@ class _Layer(torch.autograd.Function):
             cells = x_RI.new_empty(num_steps, num_rows, num_units)
         kernels.run_forward(LayerMemory(kind, is_reversed, weight_GU, gates, hidden, cells, bias_of_new))
         ctx.loops, ctx.products, ctx.kind, ctx.is_reversed = kernels, products, kind, is_reversed
-        ctx.has_biases = bias_G is not None
+        ctx.has_biases, ctx.is_spent = bias_G is not None, False
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x_RI, weight_GI, weight_GU, gates, hidden, cells)
         # copies: whoever writes to a result must not reach what the backward pass reads
@@ -124,6 +124,9 @@ class _Layer(torch.autograd.Function):
         grad_cells: Optional[torch.Tensor] = None,
     ) -> Tuple[Optional[torch.Tensor], ...]:
         x_RI, weight_GI, weight_GU, gates, hidden, cells = ctx.saved_tensors
+        if ctx.is_spent:
+            raise RuntimeError("the gradients of a recurrent layer's loops can be computed only once")
+        ctx.is_spent = True
         num_steps, num_rows, num_gates = gates.shape
         needs, multiply = ctx.needs_input_grad, ctx.products.multiply
         memory = LayerMemory(
@@ -136,7 +139,8 @@ class _Layer(torch.autograd.Function):
             grad_output_TBU=_make_rows_contiguous(grad_output),
             grad_hidden_BU=_copy_or_zeros(grad_hidden, hidden[0]),
             grad_cell_BU=_copy_or_zeros(grad_cells, hidden[0]) if ctx.kind is Kind.LSTM else None,
-            grad_input_gates_TBG=torch.empty_like(gates),
+            # each gate's gradient in the place of the gate, whose last use it is
+            grad_input_gates_TBG=gates,
             grad_state_gates_TBG=torch.empty_like(gates) if ctx.kind is Kind.GRU else None,
         )
         ctx.loops.run_backward(memory)
@@ -150,8 +154,8 @@ class _Layer(torch.autograd.Function):
             multiply(by_input, weight_GI).view(num_steps, num_rows, -1) if needs[4] else None,
             memory.grad_hidden_BU,
             memory.grad_cell_BU,
-            multiply(by_input.t(), x_RI) if needs[7] else None,
-            multiply(by_state.t(), before) if needs[8] else None,
+            multiply(x_RI.t(), by_input).t() if needs[7] else None,
+            multiply(before.t(), by_state).t() if needs[8] else None,
             grad_bias,
             grad_recurrent_bias,
         )
