@@ -22,7 +22,7 @@ constexpr int LANES = 4, ROWS = 8;
 #else
 constexpr int LANES = 4, ROWS = 4;
 #endif
-constexpr int PANEL = 3, WIDTH = PANEL * LANES;
+constexpr int PANEL = 2, WIDTH = PANEL * LANES;
 
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t whole __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -107,22 +107,22 @@ inline void multiply_tile(const float *left, int64_t left_stride, const float *p
     vector sums[rows][PANEL];
 #pragma GCC unroll 8
     for (int row = 0; row < rows; row++)
-#pragma GCC unroll 3
+#pragma GCC unroll 2
         for (int part = 0; part < PANEL; part++) sums[row][part] = vector{};
     for (int64_t k = 0; k < inner; k++, panel += WIDTH) {
         vector right[PANEL];
-#pragma GCC unroll 3
+#pragma GCC unroll 2
         for (int part = 0; part < PANEL; part++) right[part] = *(const vector *)(panel + part * LANES);
 #pragma GCC unroll 8
         for (int row = 0; row < rows; row++) {
             vector factor = fill(left[row * left_stride + k]);
-#pragma GCC unroll 3
+#pragma GCC unroll 2
             for (int part = 0; part < PANEL; part++) sums[row][part] += factor * right[part];
         }
     }
 #pragma GCC unroll 8
     for (int row = 0; row < rows; row++)
-#pragma GCC unroll 3
+#pragma GCC unroll 2
         for (int part = 0; part < PANEL; part++) *(vector *)(to + row * to_stride + part * LANES) = sums[row][part];
 }
 
