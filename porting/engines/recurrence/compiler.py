@@ -16,10 +16,9 @@ import torch
 from ..aot.matmul_kernels import Product, is_faster_by_onednn
 from ..compiled.compile_settings import CompileSettings
 
-__all__ = ["LIBRARY", "PRODUCTS", "SOURCE", "compile_here", "read_products", "write_products"]
+__all__ = ["LIBRARY", "PRODUCTS", "compile_here", "compile_loops", "read_products", "write_products"]
 
-SOURCE = Path(__file__).with_name("kernels.cpp")
-"""The loops."""
+_SOURCE = Path(__file__).with_name("kernels.cpp")
 
 LIBRARY = "loops.so"
 """The loops as a library."""
@@ -33,17 +32,22 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
 
     Raises RuntimeError with what the compiler said.
     """
-    command = [*_find_compiler(), "-std=c++17", "-O3", *_name_processor(), "-fno-math-errno", "-fno-trapping-math"]
-    command += ["-Wno-psabi", "-shared", "-fPIC", str(SOURCE), "-o", str(folder / LIBRARY)]
-    done = subprocess.run(command, capture_output=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr.decode(errors="replace") or f"`{command[0]}` ended with {done.returncode}")
+    compile_loops(folder)
     chosen: List[Product] = []
     # Products by oneDNN round otherwise than those of ATen, which a deterministic step must not.
     if torch.backends.mkldnn.is_available() and not settings.is_deterministic:
         torch.set_num_threads(settings.num_threads)
         chosen = [product for product in read_products(program_file) if is_faster_by_onednn(product)]
     write_products(chosen, folder / PRODUCTS)
+
+
+def compile_loops(folder: Path) -> None:
+    """Compile the loops into `folder`; RuntimeError with what the compiler said."""
+    command = [*_find_compiler(), "-std=c++17", "-O3", *_name_processor(), "-fno-math-errno", "-fno-trapping-math"]
+    command += ["-Wno-psabi", "-shared", "-fPIC", str(_SOURCE), "-o", str(folder / LIBRARY)]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.decode(errors="replace") or f"`{command[0]}` ended with {done.returncode}")
 
 
 def write_products(products: List[Product], file: Path) -> None:
@@ -54,7 +58,7 @@ def write_products(products: List[Product], file: Path) -> None:
 def read_products(file: Path) -> List[Product]:
     """Read a list of products."""
     found = json.loads(file.read_text(encoding="utf-8"))
-    return [Product(*(tuple(part) if isinstance(part, list) else part for part in product)) for product in found]
+    return [Product(tuple(one), tuple(two), tuple(three), tuple(four), bias) for one, two, three, four, bias in found]
 
 
 def _find_compiler() -> List[str]:

@@ -119,7 +119,9 @@ RECURRENCE = RecurrenceEngine()
 def find_recurrent_nodes(graph: torch.fx.Graph) -> List[torch.fx.Node]:
     """Return the recurrent layers of `graph` that have loops, also those in its loops and branches."""
     found = [node for node in graph.nodes if _has_loops(node)]
-    return found + [inner for node in graph.nodes for body in bodies_of(node) for inner in find_recurrent_nodes(body.graph)]
+    return found + [
+        inner for node in graph.nodes for body in bodies_of(node) for inner in find_recurrent_nodes(body.graph)
+    ]
 
 
 def _name_arguments(node: torch.fx.Node) -> Dict[str, Any]:
@@ -165,5 +167,7 @@ def _list_products(node: torch.fx.Node) -> List[Product]:
         bias = torch.empty(num_gates, device="meta") if arguments["has_biases"] else None
         pairs = [describe_product(x, weight.t(), bias), describe_product(x.t(), gates)]
         pairs += [describe_product(before.t(), gates), describe_product(gates, weight)]
-        found += [one for one in pairs if one.left_shape[0] * one.left_shape[1] * one.right_shape[1] >= _MIN_MULTIPLICATIONS]
+        found += [
+            one for one in pairs if one.left_shape[0] * one.left_shape[1] * one.right_shape[1] >= _MIN_MULTIPLICATIONS
+        ]
     return found

@@ -35,26 +35,28 @@ _ROWS_PER_THREAD = 8
 
 @dataclass
 class LayerMemory:
-    """What one pass over a layer reads and writes; all is contiguous but for `grad_output`, whose rows are.
+    """What one pass over a layer reads and writes; all is contiguous but for the weight and `grad_output`.
 
-    `gates_TBG`, [T, B, G U], hold the products with the input before the forward pass and the gates after it.
-    `hidden_SBU` has T + 1 states: that before the first step comes first, or last in a reversed layer. `cells` are
-    likewise those of an LSTM; of a GRU they are [T, B, U], the recurrent product of its new gate. `bias_U` is a part of
-    that. The gradients of the last state become those of the first.
+    `recurrent_weight` is [G U, U]. `gates`, [T, B, G U], hold the products with the input before the forward pass and
+    the gates after it. `hidden`, [T + 1, B, U], has the state before the first step first, or last in a reversed layer.
+    `cells` are likewise those of an LSTM; of a GRU they are [T, B, U], the recurrent product of its new gate, of which
+    `bias`, [U], is a part. `grad_output`, [T, B, U], may have rows anywhere. `grad_hidden` and `grad_cell`, [B, U], are
+    of the last state and become those of the first. The gradients of the products have the shape of `gates`, and those
+    with the input may take their memory; only a GRU has others with the state.
     """
 
     kind: Kind
     is_reversed: bool
-    weight_GU: torch.Tensor
-    gates_TBG: torch.Tensor
-    hidden_SBU: torch.Tensor
+    recurrent_weight: torch.Tensor
+    gates: torch.Tensor
+    hidden: torch.Tensor
     cells: Optional[torch.Tensor] = None
-    bias_U: Optional[torch.Tensor] = None
-    grad_output_TBU: Optional[torch.Tensor] = None
-    grad_hidden_BU: Optional[torch.Tensor] = None
-    grad_cell_BU: Optional[torch.Tensor] = None
-    grad_input_gates_TBG: Optional[torch.Tensor] = None
-    grad_state_gates_TBG: Optional[torch.Tensor] = None
+    bias: Optional[torch.Tensor] = None
+    grad_output: Optional[torch.Tensor] = None
+    grad_hidden: Optional[torch.Tensor] = None
+    grad_cell: Optional[torch.Tensor] = None
+    grad_input_gates: Optional[torch.Tensor] = None
+    grad_state_gates: Optional[torch.Tensor] = None
 
 
 _NUMBERS = "kind steps rows first_row end_row units is_reversed".split()
@@ -96,10 +98,10 @@ class Kernels:
         self._run(memory, is_backward=True)
 
     def _run(self, memory: LayerMemory, *, is_backward: bool) -> None:
-        weight = memory.weight_GU if is_backward else memory.weight_GU.t()
+        weight = memory.recurrent_weight if is_backward else memory.recurrent_weight.t()
         packed = weight.new_empty(self._count_packed(*weight.shape))
         self._pack(weight.data_ptr(), *weight.shape, *weight.stride(), packed.data_ptr())
-        num_rows = memory.gates_TBG.shape[1]
+        num_rows = memory.gates.shape[1]
         num_parts = max(1, min(torch.get_num_threads(), num_rows // _ROWS_PER_THREAD))
         bounds = [num_rows * part // num_parts for part in range(num_parts + 1)]
         parts = [_describe(memory, packed, first, end) for first, end in zip(bounds, bounds[1:])]
@@ -120,8 +122,8 @@ class Kernels:
 
 
 def _describe(memory: LayerMemory, packed: torch.Tensor, first_row: int, end_row: int) -> _Layer:
-    num_steps, num_rows = memory.gates_TBG.shape[:2]
-    grad_output = memory.grad_output_TBU
+    num_steps, num_rows = memory.gates.shape[:2]
+    grad_output = memory.grad_output
     step_stride, row_stride = (0, 0) if grad_output is None else grad_output.stride()[:2]
     return _Layer(
         kind=memory.kind,
@@ -129,20 +131,20 @@ def _describe(memory: LayerMemory, packed: torch.Tensor, first_row: int, end_row
         rows=num_rows,
         first_row=first_row,
         end_row=end_row,
-        units=memory.weight_GU.shape[1],
+        units=memory.recurrent_weight.shape[1],
         is_reversed=memory.is_reversed,
         packed=packed.data_ptr(),
-        bias=_locate(memory.bias_U),
-        gates=_locate(memory.gates_TBG),
-        hidden=_locate(memory.hidden_SBU),
+        bias=_locate(memory.bias),
+        gates=_locate(memory.gates),
+        hidden=_locate(memory.hidden),
         cells=_locate(memory.cells),
         grad_output=_locate(grad_output),
         step_stride=step_stride,
         row_stride=row_stride,
-        grad_hidden=_locate(memory.grad_hidden_BU),
-        grad_cell=_locate(memory.grad_cell_BU),
-        grad_input_gates=_locate(memory.grad_input_gates_TBG),
-        grad_state_gates=_locate(memory.grad_state_gates_TBG),
+        grad_hidden=_locate(memory.grad_hidden),
+        grad_cell=_locate(memory.grad_cell),
+        grad_input_gates=_locate(memory.grad_input_gates),
+        grad_state_gates=_locate(memory.grad_state_gates),
     )
 
 

@@ -50,7 +50,7 @@ def _run_operator(
     """Do what `aten.lstm.input` or one of its kin does with these arguments."""
     states = state if kind is Kind.LSTM else [state]
     num_directions, per_layer = (2 if bidirectional else 1), (4 if has_biases else 2)
-    x_TBI = x.transpose(0, 1) if batch_first else x
+    x = x.transpose(0, 1) if batch_first else x
     last: List[List[torch.Tensor]] = [[] for _state in states]
     for number in range(num_layers):
         outputs = []
@@ -59,16 +59,14 @@ def _run_operator(
             own = [*weights[index * per_layer : (index + 1) * per_layer], None, None][:4]
             cells = states[1][index] if kind is Kind.LSTM else None
             # the loops are for no other arguments of the function than these
-            found = _Layer.apply(
-                kernels, products, kind, bool(direction), x_TBI, states[0][index], cells, *own
-            )
+            found = _Layer.apply(kernels, products, kind, bool(direction), x, states[0][index], cells, *own)
             outputs.append(found[0])
             for values, value in zip(last, found[1:]):
                 values.append(value)
-        x_TBI = torch.cat(outputs, -1) if bidirectional else outputs[0]
+        x = torch.cat(outputs, -1) if bidirectional else outputs[0]
         if dropout and train and number < num_layers - 1:
-            x_TBI = torch.dropout(x_TBI, dropout, True)
-    output = x_TBI.transpose(0, 1) if batch_first else x_TBI
+            x = torch.dropout(x, dropout, True)
+    output = x.transpose(0, 1) if batch_first else x
     return (output, *map(torch.stack, last))
 
 
@@ -82,36 +80,36 @@ class _Layer(torch.autograd.Function):
         products: Products,
         kind: Kind,
         is_reversed: bool,
-        x_TBI: torch.Tensor,
-        hidden_BU: torch.Tensor,
-        cells_BU: Optional[torch.Tensor],
-        weight_GI: torch.Tensor,
-        weight_GU: torch.Tensor,
-        bias_G: Optional[torch.Tensor],
-        recurrent_bias_G: Optional[torch.Tensor],
+        x: torch.Tensor,
+        first_hidden: torch.Tensor,
+        first_cells: Optional[torch.Tensor],
+        weight: torch.Tensor,
+        recurrent_weight: torch.Tensor,
+        bias: Optional[torch.Tensor],
+        recurrent_bias: Optional[torch.Tensor],
     ) -> Tuple[torch.Tensor, ...]:
-        num_steps, num_rows = x_TBI.shape[:2]
-        num_units = weight_GU.shape[1]
-        bias, bias_of_new = _add_biases(kind, bias_G, recurrent_bias_G, num_units)
-        x_RI = x_TBI.reshape(num_steps * num_rows, -1)
-        gates = products.multiply(x_RI, weight_GI.t(), bias).view(num_steps, num_rows, -1)
+        num_steps, num_rows = x.shape[:2]
+        num_units = recurrent_weight.shape[1]
+        bias, bias_of_new = _add_biases(kind, bias, recurrent_bias, num_units)
+        rows = x.reshape(num_steps * num_rows, -1)
+        gates = products.multiply(rows, weight.t(), bias).view(num_steps, num_rows, -1)
         first, last = (num_steps, 0) if is_reversed else (0, num_steps)
-        hidden = x_RI.new_empty(num_steps + 1, num_rows, num_units)
-        hidden[first] = hidden_BU
+        hidden = rows.new_empty(num_steps + 1, num_rows, num_units)
+        hidden[first] = first_hidden
         cells: Optional[torch.Tensor] = None
-        if cells_BU is not None:
+        if first_cells is not None:
             cells = torch.empty_like(hidden)
-            cells[first] = cells_BU
+            cells[first] = first_cells
         elif kind is Kind.GRU:
-            cells = x_RI.new_empty(num_steps, num_rows, num_units)
-        kernels.run_forward(LayerMemory(kind, is_reversed, weight_GU, gates, hidden, cells, bias_of_new))
+            cells = rows.new_empty(num_steps, num_rows, num_units)
+        kernels.run_forward(LayerMemory(kind, is_reversed, recurrent_weight, gates, hidden, cells, bias_of_new))
         ctx.loops, ctx.products, ctx.kind, ctx.is_reversed = kernels, products, kind, is_reversed
-        ctx.has_biases, ctx.is_spent = bias_G is not None, False
+        ctx.has_biases, ctx.is_spent = bias is not None, False
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x_RI, weight_GI, weight_GU, gates, hidden, cells)
+        ctx.save_for_backward(rows, weight, recurrent_weight, gates, hidden, cells)
         # copies: whoever writes to a result must not reach what the backward pass reads
         output = (hidden[:-1] if is_reversed else hidden[1:]).clone()
-        if cells_BU is None or cells is None:
+        if first_cells is None or cells is None:
             return output, hidden[last].clone()
         return output, hidden[last].clone(), cells[last].clone()
 
@@ -123,38 +121,38 @@ class _Layer(torch.autograd.Function):
         grad_hidden: Optional[torch.Tensor],
         grad_cells: Optional[torch.Tensor] = None,
     ) -> Tuple[Optional[torch.Tensor], ...]:
-        x_RI, weight_GI, weight_GU, gates, hidden, cells = ctx.saved_tensors
+        rows, weight, recurrent_weight, gates, hidden, cells = ctx.saved_tensors
         if ctx.is_spent:
             raise RuntimeError("the gradients of a recurrent layer's loops can be computed only once")
         ctx.is_spent = True
         num_steps, num_rows, num_gates = gates.shape
         needs, multiply = ctx.needs_input_grad, ctx.products.multiply
+        # each gate's gradient takes the place of the gate, whose last use it is
+        by_input, by_state = gates, torch.empty_like(gates) if ctx.kind is Kind.GRU else gates
         memory = LayerMemory(
             ctx.kind,
             ctx.is_reversed,
-            weight_GU,
+            recurrent_weight,
             gates,
             hidden,
             cells,
-            grad_output_TBU=_make_rows_contiguous(grad_output),
-            grad_hidden_BU=_copy_or_zeros(grad_hidden, hidden[0]),
-            grad_cell_BU=_copy_or_zeros(grad_cells, hidden[0]) if ctx.kind is Kind.LSTM else None,
-            # each gate's gradient in the place of the gate, whose last use it is
-            grad_input_gates_TBG=gates,
-            grad_state_gates_TBG=torch.empty_like(gates) if ctx.kind is Kind.GRU else None,
+            grad_output=_make_rows_contiguous(grad_output),
+            grad_hidden=_copy_or_zeros(grad_hidden, hidden[0]),
+            grad_cell=_copy_or_zeros(grad_cells, hidden[0]) if ctx.kind is Kind.LSTM else None,
+            grad_input_gates=by_input,
+            grad_state_gates=by_state if ctx.kind is Kind.GRU else None,
         )
         ctx.loops.run_backward(memory)
-        by_input = memory.grad_input_gates_TBG.view(-1, num_gates)
-        by_state = by_input if ctx.kind is not Kind.GRU else memory.grad_state_gates_TBG.view(-1, num_gates)
+        by_input, by_state = by_input.view(-1, num_gates), by_state.view(-1, num_gates)
         before = (hidden[1:] if ctx.is_reversed else hidden[:-1]).view(num_steps * num_rows, -1)
         grad_bias = by_input.sum(0) if ctx.has_biases else None
-        grad_recurrent_bias = grad_bias if by_state is by_input else by_state.sum(0) if ctx.has_biases else None
+        grad_recurrent_bias = by_state.sum(0) if ctx.has_biases and ctx.kind is Kind.GRU else grad_bias
         return (
             *(None,) * 4,
-            multiply(by_input, weight_GI).view(num_steps, num_rows, -1) if needs[4] else None,
-            memory.grad_hidden_BU,
-            memory.grad_cell_BU,
-            multiply(x_RI.t(), by_input).t() if needs[7] else None,
+            multiply(by_input, weight).view(num_steps, num_rows, -1) if needs[4] else None,
+            memory.grad_hidden,
+            memory.grad_cell,
+            multiply(rows.t(), by_input).t() if needs[7] else None,
             multiply(before.t(), by_state).t() if needs[8] else None,
             grad_bias,
             grad_recurrent_bias,
@@ -162,17 +160,17 @@ class _Layer(torch.autograd.Function):
 
 
 def _add_biases(
-    kind: Kind, bias_G: Optional[torch.Tensor], recurrent_bias_G: Optional[torch.Tensor], num_units: int
+    kind: Kind, bias: Optional[torch.Tensor], recurrent_bias: Optional[torch.Tensor], num_units: int
 ) -> Tuple[Optional[torch.Tensor], Optional[torch.Tensor]]:
     """Return what is added to the products with the input, and to the recurrent product of a GRU's new gate."""
-    if bias_G is None or recurrent_bias_G is None:
+    if bias is None or recurrent_bias is None:
         return None, None
     if kind is not Kind.GRU:
-        return bias_G + recurrent_bias_G, None
+        return bias + recurrent_bias, None
     # the reset gate works on the sum of the recurrent product and its bias
-    added = bias_G.clone()
-    added[: 2 * num_units] += recurrent_bias_G[: 2 * num_units]
-    return added, recurrent_bias_G[2 * num_units :].contiguous()
+    added = bias.clone()
+    added[: 2 * num_units] += recurrent_bias[: 2 * num_units]
+    return added, recurrent_bias[2 * num_units :].contiguous()
 
 
 def _make_rows_contiguous(grad_output: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
