@@ -25,7 +25,7 @@ RECURRENT_OPERATORS: Dict[Any, Kind] = {
     aten.rnn_tanh.input: Kind.TANH,
     aten.rnn_relu.input: Kind.RELU,
 }
-"""The operators that have loops of ours, and the kind of their cells; those of packed sequences have none."""
+"""The operators that have loops of ours, and the kind of their cells."""
 
 
 def make_operator(operator: Any, kernels: Kernels, products: Products) -> Callable[..., Tuple[torch.Tensor, ...]]:

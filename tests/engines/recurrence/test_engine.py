@@ -127,6 +127,7 @@ def test_its_loops_are_what_runs(settings, folder):
     assert (folder / "recurrence" / PRODUCTS).is_file()
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 def test_a_layer_with_a_projection_is_left_to_torch(settings, tmp_path):
     _model, graph, request, _inputs = make_step(settings, proj_size=5)
 
@@ -140,22 +141,6 @@ def test_half_precision_is_left_to_torch():
     layer = nn.GRU(4, 4).half()
     graph = capture_step(layer, [torch.ones(3, 2, 4).half()], mode="inference")
 
-    assert not find_recurrent_nodes(graph.graph)
-
-
-def test_a_packed_sequence_is_left_to_torch():
-    class Packed(nn.GRU):
-        def __init__(self):
-            super().__init__(4, 4)
-            self.register_buffer("lengths", torch.tensor([2, 2, 1]))
-            self.register_buffer("state", torch.zeros(1, 2, 4))
-
-        def forward(self, data):
-            return torch.gru(data, self.lengths, self.state, self._flat_weights, True, 1, 0.0, False, False)
-
-    graph = capture_step(Packed(), [torch.ones(5, 4)], mode="inference")
-
-    assert torch.ops.aten.gru.data in {node.target for node in graph.graph.nodes}
     assert not find_recurrent_nodes(graph.graph)
 
 
