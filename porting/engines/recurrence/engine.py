@@ -32,7 +32,7 @@ from ..replay.replay import ReplayExecutable
 from ..replay.wide_operators import find_wide_call
 from .compiler import LIBRARY, PRODUCTS, read_products, write_products
 from .kernels import NUM_GATES, Kernels, Kind
-from .layers import RECURRENT_OPERATORS, make_operator
+from .layers import RECURRENT_OPERATORS, make_operator, put_steps_last
 from .products import Products, describe_product
 
 __all__ = ["RECURRENCE", "RecurrenceEngine", "find_recurrent_nodes"]
@@ -154,20 +154,25 @@ def _list_products(node: torch.fx.Node) -> List[Product]:
     """List the products over all steps of a layer, forward and backward, that are worth a measurement."""
     arguments = _name_arguments(node)
     kind: Kind = RECURRENT_OPERATORS[node.target]
-    num_rows = arguments["input"].meta["val"].shape[:2].numel()
+    x = arguments["input"].meta["val"]
+    x = torch.empty_strided(x.shape, x.stride(), device="meta").transpose(0, int(arguments["batch_first"]))
+    num_steps, num_rows = x.shape[:2]
     found: List[Product] = []
     step = 4 if arguments["has_biases"] else 2
     for first in range(0, len(arguments["params"]), step):
         num_inputs, num_units = (arguments["params"][first + part].meta["val"].shape[1] for part in (0, 1))
         num_gates = NUM_GATES[kind] * num_units
-        x, before, gates, weight = (
-            torch.empty(shape, device="meta")
-            for shape in ((num_rows, num_inputs), (num_rows, num_units), (num_rows, num_gates), (num_gates, num_inputs))
-        )
+        # the input of a further layer is the output of the one before
+        x = x if x.shape[2] == num_inputs else torch.empty(num_steps, num_rows, num_inputs, device="meta")
+        before = torch.empty(num_steps, num_rows, num_units, device="meta")
+        gates = torch.empty(num_steps * num_rows, num_gates, device="meta")
+        weight = torch.empty(num_gates, num_inputs, device="meta")
         bias = torch.empty(num_gates, device="meta") if arguments["has_biases"] else None
-        pairs = [describe_product(x, weight.t(), bias), describe_product(x.t(), gates)]
-        pairs += [describe_product(before.t(), gates), describe_product(gates, weight)]
-        found += [
-            one for one in pairs if one.left_shape[0] * one.left_shape[1] * one.right_shape[1] >= _MIN_MULTIPLICATIONS
-        ]
+        pairs = [describe_product(x.reshape(-1, num_inputs), weight.t(), bias), describe_product(gates, weight)]
+        pairs += [describe_product(put_steps_last(values), gates) for values in (x, before)]
+        found += [one for one in pairs if _count_multiplications(one) >= _MIN_MULTIPLICATIONS]
     return found
+
+
+def _count_multiplications(product: Product) -> int:
+    return product.left_shape[0] * product.left_shape[1] * product.right_shape[1]

@@ -31,9 +31,11 @@ enum Kind { LSTM, GRU, TANH, RELU };
 
 struct Layer {
     int64_t kind, steps, rows, first_row, end_row, units, is_reversed;
-    const float *packed;             // the recurrent weights, as `pack` made them
-    const float *bias;               // [U], GRU: what is added to the new gate's recurrent product
-    float *gates;                    // [T, B, G U]: the products with the input, which become the gates' values
+    const float *packed;             // the recurrent weights, and with `input` its own below them, as `pack` made them
+    const float *input;              // [T, B, I] with the following strides, or null: its products are in `gates`
+    int64_t num_inputs, input_step_stride, input_row_stride;
+    const float *bias;               // [G U] with `input`, else [U], GRU: of the new gate's recurrent product
+    float *gates;                    // [T, B, G U]: the gates' values
     float *hidden;                   // [T + 1, B, U]: the state before and after each step; reversed, the first is last
     float *cells;                    // LSTM: likewise; GRU: [T, B, U], the new gate's recurrent product
     const float *grad_output;        // [T, B, U] with the following strides, or null for zeros
@@ -101,58 +103,67 @@ inline vector tanh(vector x) {
 
 inline int64_t round_up(int64_t columns) { return (columns + WIDTH - 1) / WIDTH * WIDTH; }
 
+// The left factor of a product: `inner` numbers of each row.
+struct Left {
+    const float *start;
+    int64_t row_stride, inner;
+
+    Left skip(int64_t rows) const { return {start + rows * row_stride, row_stride, inner}; }
+};
+
+// Two factors side by side, by a panel that has rows for the one and then for the other.
 template <int rows>
-inline void multiply_tile(const float *left, int64_t left_stride, const float *panel, int64_t inner, float *to,
-                          int64_t to_stride) {
+inline void multiply_tile(const Left &first, const Left &second, const float *panel, float *to, int64_t to_stride) {
     vector sums[rows][PANEL];
 #pragma GCC unroll 8
     for (int row = 0; row < rows; row++)
 #pragma GCC unroll 2
         for (int part = 0; part < PANEL; part++) sums[row][part] = vector{};
-    for (int64_t k = 0; k < inner; k++, panel += WIDTH) {
-        vector right[PANEL];
+    for (const Left &left : {first, second})
+        for (int64_t k = 0; k < left.inner; k++, panel += WIDTH) {
+            vector right[PANEL];
 #pragma GCC unroll 2
-        for (int part = 0; part < PANEL; part++) right[part] = *(const vector *)(panel + part * LANES);
+            for (int part = 0; part < PANEL; part++) right[part] = *(const vector *)(panel + part * LANES);
 #pragma GCC unroll 8
-        for (int row = 0; row < rows; row++) {
-            vector factor = fill(left[row * left_stride + k]);
+            for (int row = 0; row < rows; row++) {
+                vector factor = fill(left.start[row * left.row_stride + k]);
 #pragma GCC unroll 2
-            for (int part = 0; part < PANEL; part++) sums[row][part] += factor * right[part];
+                for (int part = 0; part < PANEL; part++) sums[row][part] += factor * right[part];
+            }
         }
-    }
 #pragma GCC unroll 8
     for (int row = 0; row < rows; row++)
 #pragma GCC unroll 2
         for (int part = 0; part < PANEL; part++) *(vector *)(to + row * to_stride + part * LANES) = sums[row][part];
 }
 
-// to = left x packed, where `to` has rows of whole panels. A panel stays in the cache for all rows.
-void multiply(const float *left, int64_t rows, const float *packed, int64_t inner, int64_t columns, float *to) {
-    int64_t stride = round_up(columns);
+// to = both factors x packed, where `to` has rows of whole panels. A panel stays in the cache for all rows.
+void multiply(const Left &first, const Left &second, int64_t rows, const float *packed, int64_t columns, float *to) {
+    const int64_t stride = round_up(columns), inner = first.inner + second.inner;
     for (int64_t start = 0; start < columns; start += WIDTH, packed += inner * WIDTH) {
         int64_t row = 0;
         for (; row + ROWS <= rows; row += ROWS)
-            multiply_tile<ROWS>(left + row * inner, inner, packed, inner, to + row * stride + start, stride);
+            multiply_tile<ROWS>(first.skip(row), second.skip(row), packed, to + row * stride + start, stride);
         for (; row + 2 <= rows; row += 2)
-            multiply_tile<2>(left + row * inner, inner, packed, inner, to + row * stride + start, stride);
-        if (row < rows) multiply_tile<1>(left + row * inner, inner, packed, inner, to + row * stride + start, stride);
+            multiply_tile<2>(first.skip(row), second.skip(row), packed, to + row * stride + start, stride);
+        if (row < rows) multiply_tile<1>(first.skip(row), second.skip(row), packed, to + row * stride + start, stride);
     }
 }
 
 // -- the steps --------------------------------------------------------------------------------------------------------
 
-// What a row of a step reads and writes. Forward `product` is that with the state before, backward with the gradients
-// of the gates after.
+// What a row of a step reads and writes. Forward `product` is that with the state before, to which `added` comes, backward
+// that with the gradients of the gates after.
 struct Row {
     int64_t units;
-    const float *product, *bias, *hidden_before, *cell_before, *grad_output;
+    const float *product, *added, *bias, *hidden_before, *cell_before, *grad_output;
     float *gates, *hidden, *cell, *grad_hidden, *grad_cell, *grad_gates, *grad_state_gates;
 };
 
 template <Kind kind>
 inline void compute_state(const Row &row, int64_t j, int64_t count) {
     const int64_t U = row.units;
-    auto add_products = [&](int gate) { return load(row.gates + gate * U + j, count) + load(row.product + gate * U + j, count); };
+    auto add_products = [&](int gate) { return load(row.added + gate * U + j, count) + load(row.product + gate * U + j, count); };
     auto keep = [&](int gate, vector value) {
         store(row.gates + gate * U + j, value, count);
         return value;
@@ -169,7 +180,7 @@ inline void compute_state(const Row &row, int64_t j, int64_t count) {
         vector product = load(row.product + 2 * U + j, count);
         if (row.bias) product += load(row.bias + j, count);
         store(row.cell + j, product, count);
-        vector fresh = keep(2, tanh(load(row.gates + 2 * U + j, count) + reset * product));
+        vector fresh = keep(2, tanh(load(row.added + 2 * U + j, count) + reset * product));
         hidden = fresh + update * (load(row.hidden_before + j, count) - fresh);
     } else if (kind == TANH) {
         hidden = tanh(add_products(0));
@@ -240,6 +251,7 @@ Row find_row(const Layer &layer, int64_t step, int64_t number, const float *prod
     row.cell_before = locate_state(layer.cells, states.before);
     row.cell = locate_state(layer.cells, kind == GRU ? step : states.after);
     row.gates = layer.gates + gates;
+    row.added = layer.input ? layer.bias : row.gates;
     row.grad_output = locate(layer.grad_output, step * layer.step_stride + number * layer.row_stride);
     row.grad_hidden = locate(layer.grad_hidden, number * U);
     row.grad_cell = locate(layer.grad_cell, number * U);
@@ -252,7 +264,7 @@ template <Kind kind>
 bool run(const Layer &layer, bool is_backward) {
     constexpr int64_t num_gates = kind == LSTM ? 4 : kind == GRU ? 3 : 1;
     const int64_t U = layer.units, B = layer.rows, num_rows = layer.end_row - layer.first_row;
-    const int64_t inner = is_backward ? num_gates * U : U, columns = is_backward ? U : num_gates * U;
+    const int64_t inner = num_gates * U, columns = is_backward ? U : num_gates * U;
     const int64_t stride = round_up(columns);
     std::unique_ptr<float[]> products(new (std::nothrow) float[num_rows * stride]);
     if (!products) return false;
@@ -262,7 +274,9 @@ bool run(const Layer &layer, bool is_backward) {
         const int64_t step = bool(layer.is_reversed) != is_backward ? layer.steps - 1 - turn : turn;
         if (!is_backward) {
             const float *before = layer.hidden + (find_states(layer, step).before * B + layer.first_row) * U;
-            multiply(before, num_rows, layer.packed, inner, columns, products.get());
+            const int64_t at = step * layer.input_step_stride + layer.first_row * layer.input_row_stride;
+            const Left input = layer.input ? Left{layer.input + at, layer.input_row_stride, layer.num_inputs} : Left{};
+            multiply({before, U, U}, input, num_rows, layer.packed, columns, products.get());
         }
         for (int64_t number = 0; number < num_rows; number++) {
             const Row row = find_row<kind>(layer, step, layer.first_row + number, products.get() + number * stride);
@@ -273,7 +287,7 @@ bool run(const Layer &layer, bool is_backward) {
         }
         if (is_backward) {
             const float *gates = grad_gates + (step * B + layer.first_row) * inner;
-            multiply(gates, num_rows, layer.packed, inner, columns, products.get());
+            multiply({gates, inner, inner}, {}, num_rows, layer.packed, columns, products.get());
         }
     }
     // the first state reaches the loss by the first step's product, too
@@ -307,7 +321,7 @@ void pack(const float *matrix, int64_t inner, int64_t columns, int64_t inner_str
                 *to++ = j < columns ? matrix[k * inner_stride + j * column_stride] : 0.0f;
 }
 
-// Compute the rows of all steps; `packed` is [U, G U]. Returns whether there was memory for it.
+// Compute the rows of all steps; `packed` is [U, G U], or with `input` [U + I, G U]. Returns whether there was memory for it.
 bool run_forward(const Layer *layer) { return run_kind(*layer, false); }
 
 // Compute the gradients of all steps; `packed` is [G U, U]. Returns whether there was memory for it.

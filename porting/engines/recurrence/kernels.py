@@ -35,14 +35,15 @@ _ROWS_PER_THREAD = 8
 
 @dataclass
 class LayerMemory:
-    """What one pass over a layer reads and writes; all is contiguous but for the weight and `grad_output`.
+    """What one pass over a layer reads and writes; all is contiguous unless it says more.
 
-    `recurrent_weight` is [G U, U]. `gates`, [T, B, G U], hold the products with the input before the forward pass and
-    the gates after it. `hidden`, [T + 1, B, U], has the state before the first step first, or last in a reversed layer.
-    `cells` are likewise those of an LSTM; of a GRU they are [T, B, U], the recurrent product of its new gate, of which
-    `bias`, [U], is a part. `grad_output`, [T, B, U], may have rows anywhere. `grad_hidden` and `grad_cell`, [B, U], are
-    of the last state and become those of the first. The gradients of the products have the shape of `gates`, and those
-    with the input may take their memory; only a GRU has others with the state.
+    `recurrent_weight` is [G U, U]. `gates`, [T, B, G U], hold the gates after the forward pass, and before it the
+    products with the input, unless that is given: `x`, [T, B, I], whose rows may lie anywhere, with its `weight`,
+    [G U, I], and the whole `bias`, [G U]. `hidden`, [T + 1, B, U], has the state before the first step first, or last
+    in a reversed layer. `cells` are likewise those of an LSTM; of a GRU they are [T, B, U], the recurrent product of
+    its new gate, of which `bias`, [U], is a part. `grad_output`, [T, B, U], may have rows anywhere. `grad_hidden` and
+    `grad_cell`, [B, U], are of the last state and become those of the first. The gradients of the products have the
+    shape of `gates`, and those with the input may take their memory; only a GRU has others with the state.
     """
 
     kind: Kind
@@ -52,6 +53,8 @@ class LayerMemory:
     hidden: torch.Tensor
     cells: Optional[torch.Tensor] = None
     bias: Optional[torch.Tensor] = None
+    x: Optional[torch.Tensor] = None
+    weight: Optional[torch.Tensor] = None
     grad_output: Optional[torch.Tensor] = None
     grad_hidden: Optional[torch.Tensor] = None
     grad_cell: Optional[torch.Tensor] = None
@@ -67,7 +70,9 @@ class _Layer(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in _NUMBERS),
-        *((name, ctypes.c_void_p) for name in "packed bias gates hidden cells grad_output".split()),
+        *((name, ctypes.c_void_p) for name in "packed input".split()),
+        *((name, ctypes.c_int64) for name in "num_inputs input_step_stride input_row_stride".split()),
+        *((name, ctypes.c_void_p) for name in "bias gates hidden cells grad_output".split()),
         ("step_stride", ctypes.c_int64),
         ("row_stride", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in "grad_hidden grad_cell grad_input_gates grad_state_gates".split()),
@@ -99,6 +104,8 @@ class Kernels:
 
     def _run(self, memory: LayerMemory, *, is_backward: bool) -> None:
         weight = memory.recurrent_weight if is_backward else memory.recurrent_weight.t()
+        if memory.weight is not None:
+            weight = torch.cat((memory.recurrent_weight, memory.weight), 1).t()
         packed = weight.new_empty(self._count_packed(*weight.shape))
         self._pack(weight.data_ptr(), *weight.shape, *weight.stride(), packed.data_ptr())
         num_rows = memory.gates.shape[1]
@@ -125,6 +132,7 @@ def _describe(memory: LayerMemory, packed: torch.Tensor, first_row: int, end_row
     num_steps, num_rows = memory.gates.shape[:2]
     grad_output = memory.grad_output
     step_stride, row_stride = (0, 0) if grad_output is None else grad_output.stride()[:2]
+    input_strides = (0, 0) if memory.x is None else memory.x.stride()[:2]
     return _Layer(
         kind=memory.kind,
         steps=num_steps,
@@ -134,6 +142,10 @@ def _describe(memory: LayerMemory, packed: torch.Tensor, first_row: int, end_row
         units=memory.recurrent_weight.shape[1],
         is_reversed=memory.is_reversed,
         packed=packed.data_ptr(),
+        input=_locate(memory.x),
+        num_inputs=0 if memory.x is None else memory.x.shape[2],
+        input_step_stride=input_strides[0],
+        input_row_stride=input_strides[1],
         bias=_locate(memory.bias),
         gates=_locate(memory.gates),
         hidden=_locate(memory.hidden),

@@ -15,9 +15,13 @@ from torch.autograd.function import once_differentiable
 from .kernels import Kernels, Kind, LayerMemory
 from .products import Products
 
-__all__ = ["RECURRENT_OPERATORS", "make_operator"]
+__all__ = ["RECURRENT_OPERATORS", "make_operator", "put_steps_last"]
 
 aten = torch.ops.aten
+
+# Weights of half a megabyte stay in a cache, so that each step may multiply its input as well; what a product over all
+# steps writes would have to be read again. A GRU needs the two products apart.
+_FEW_WEIGHTS = 1 << 17
 
 RECURRENT_OPERATORS: Dict[Any, Kind] = {
     aten.lstm.input: Kind.LSTM,
@@ -90,23 +94,31 @@ class _Layer(torch.autograd.Function):
     ) -> Tuple[torch.Tensor, ...]:
         num_steps, num_rows = x.shape[:2]
         num_units = recurrent_weight.shape[1]
-        bias, bias_of_new = _add_biases(kind, bias, recurrent_bias, num_units)
-        rows = x.reshape(num_steps * num_rows, -1)
-        gates = products.multiply(rows, weight.t(), bias).view(num_steps, num_rows, -1)
+        ctx.has_biases, ctx.is_spent = bias is not None, False
+        bias, inner_bias = _add_biases(kind, bias, recurrent_bias, num_units)
+        multiplies_within = kind is not Kind.GRU and weight.numel() + recurrent_weight.numel() <= _FEW_WEIGHTS
+        if multiplies_within:
+            x = x if x.stride(2) == 1 else x.contiguous()
+            gates = x.new_empty(num_steps, num_rows, weight.shape[0])
+            inner_bias = x.new_zeros(weight.shape[0]) if bias is None else bias
+        else:
+            gates = products.multiply(x.reshape(-1, x.shape[2]), weight.t(), bias).view(num_steps, num_rows, -1)
         first, last = (num_steps, 0) if is_reversed else (0, num_steps)
-        hidden = rows.new_empty(num_steps + 1, num_rows, num_units)
+        hidden = x.new_empty(num_steps + 1, num_rows, num_units)
         hidden[first] = first_hidden
         cells: Optional[torch.Tensor] = None
         if first_cells is not None:
             cells = torch.empty_like(hidden)
             cells[first] = first_cells
         elif kind is Kind.GRU:
-            cells = rows.new_empty(num_steps, num_rows, num_units)
-        kernels.run_forward(LayerMemory(kind, is_reversed, recurrent_weight, gates, hidden, cells, bias_of_new))
+            cells = x.new_empty(num_steps, num_rows, num_units)
+        memory = LayerMemory(kind, is_reversed, recurrent_weight, gates, hidden, cells, inner_bias)
+        if multiplies_within:
+            memory.x, memory.weight = x, weight
+        kernels.run_forward(memory)
         ctx.loops, ctx.products, ctx.kind, ctx.is_reversed = kernels, products, kind, is_reversed
-        ctx.has_biases, ctx.is_spent = bias is not None, False
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(rows, weight, recurrent_weight, gates, hidden, cells)
+        ctx.save_for_backward(x, weight, recurrent_weight, gates, hidden, cells)
         # copies: whoever writes to a result must not reach what the backward pass reads
         output = (hidden[:-1] if is_reversed else hidden[1:]).clone()
         if first_cells is None or cells is None:
@@ -121,7 +133,7 @@ class _Layer(torch.autograd.Function):
         grad_hidden: Optional[torch.Tensor],
         grad_cells: Optional[torch.Tensor] = None,
     ) -> Tuple[Optional[torch.Tensor], ...]:
-        rows, weight, recurrent_weight, gates, hidden, cells = ctx.saved_tensors
+        x, weight, recurrent_weight, gates, hidden, cells = ctx.saved_tensors
         if ctx.is_spent:
             raise RuntimeError("the gradients of a recurrent layer's loops can be computed only once")
         ctx.is_spent = True
@@ -144,7 +156,7 @@ class _Layer(torch.autograd.Function):
         )
         ctx.loops.run_backward(memory)
         by_input, by_state = by_input.view(-1, num_gates), by_state.view(-1, num_gates)
-        before = (hidden[1:] if ctx.is_reversed else hidden[:-1]).view(num_steps * num_rows, -1)
+        before = hidden[1:] if ctx.is_reversed else hidden[:-1]
         grad_bias = by_input.sum(0) if ctx.has_biases else None
         grad_recurrent_bias = by_state.sum(0) if ctx.has_biases and ctx.kind is Kind.GRU else grad_bias
         return (
@@ -152,11 +164,16 @@ class _Layer(torch.autograd.Function):
             multiply(by_input, weight).view(num_steps, num_rows, -1) if needs[4] else None,
             memory.grad_hidden,
             memory.grad_cell,
-            multiply(rows.t(), by_input).t() if needs[7] else None,
-            multiply(before.t(), by_state).t() if needs[8] else None,
+            multiply(put_steps_last(x), by_input).t() if needs[7] else None,
+            multiply(put_steps_last(before), by_state).t() if needs[8] else None,
             grad_bias,
             grad_recurrent_bias,
         )
+
+
+def put_steps_last(values: torch.Tensor) -> torch.Tensor:
+    """Return [T, B, N] as the matrix [N, T B]."""
+    return values.permute(2, 0, 1).reshape(values.shape[2], -1)
 
 
 def _add_biases(

@@ -149,7 +149,8 @@ def test_large_numbers_saturate_and_nan_stays(kernels, kind):
         found = run_ours(kernels, operator, layer, x, states)
         expected = flatten(layer(x, tuple(states) if kind == "lstm" else states))
 
-    torch.testing.assert_close(list(found), expected, equal_nan=True)
+    # a sum of numbers of a million that is small itself is as good as they are
+    torch.testing.assert_close(list(found), expected, equal_nan=True, rtol=1e-5, atol=0.1 if kind == "relu" else 1e-5)
 
 
 @kinds
