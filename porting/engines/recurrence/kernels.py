@@ -96,13 +96,13 @@ class Kernels:
 
     def run_forward(self, memory: LayerMemory) -> None:
         """Compute gates, states and cells of all steps."""
-        self._run(memory, is_backward=False)
+        self._run_loop(memory, is_backward=False)
 
     def run_backward(self, memory: LayerMemory) -> None:
         """Compute the gradients of the gates of all steps, and of the state before the first."""
-        self._run(memory, is_backward=True)
+        self._run_loop(memory, is_backward=True)
 
-    def _run(self, memory: LayerMemory, *, is_backward: bool) -> None:
+    def _run_loop(self, memory: LayerMemory, *, is_backward: bool) -> None:
         weight = memory.recurrent_weight if is_backward else memory.recurrent_weight.t()
         if memory.weight is not None:
             weight = torch.cat((memory.recurrent_weight, memory.weight), 1).t()
@@ -111,7 +111,7 @@ class Kernels:
         num_rows = memory.gates.shape[1]
         num_parts = max(1, min(torch.get_num_threads(), num_rows // _ROWS_PER_THREAD))
         bounds = [num_rows * part // num_parts for part in range(num_parts + 1)]
-        parts = [_describe(memory, packed, first, end) for first, end in zip(bounds, bounds[1:])]
+        parts = [_describe_rows(memory, packed, first, end) for first, end in zip(bounds, bounds[1:])]
         loop, done = self._loops[is_backward], [False] * num_parts
 
         def run(number: int) -> None:
@@ -128,7 +128,7 @@ class Kernels:
             raise MemoryError("there is no memory for the products of a recurrent layer")
 
 
-def _describe(memory: LayerMemory, packed: torch.Tensor, first_row: int, end_row: int) -> _Layer:
+def _describe_rows(memory: LayerMemory, packed: torch.Tensor, first_row: int, end_row: int) -> _Layer:
     num_steps, num_rows = memory.gates.shape[:2]
     grad_output = memory.grad_output
     step_stride, row_stride = (0, 0) if grad_output is None else grad_output.stride()[:2]
@@ -142,23 +142,23 @@ def _describe(memory: LayerMemory, packed: torch.Tensor, first_row: int, end_row
         units=memory.recurrent_weight.shape[1],
         is_reversed=memory.is_reversed,
         packed=packed.data_ptr(),
-        input=_locate(memory.x),
+        input=_find_address(memory.x),
         num_inputs=0 if memory.x is None else memory.x.shape[2],
         input_step_stride=input_strides[0],
         input_row_stride=input_strides[1],
-        bias=_locate(memory.bias),
-        gates=_locate(memory.gates),
-        hidden=_locate(memory.hidden),
-        cells=_locate(memory.cells),
-        grad_output=_locate(grad_output),
+        bias=_find_address(memory.bias),
+        gates=_find_address(memory.gates),
+        hidden=_find_address(memory.hidden),
+        cells=_find_address(memory.cells),
+        grad_output=_find_address(grad_output),
         step_stride=step_stride,
         row_stride=row_stride,
-        grad_hidden=_locate(memory.grad_hidden),
-        grad_cell=_locate(memory.grad_cell),
-        grad_input_gates=_locate(memory.grad_input_gates),
-        grad_state_gates=_locate(memory.grad_state_gates),
+        grad_hidden=_find_address(memory.grad_hidden),
+        grad_cell=_find_address(memory.grad_cell),
+        grad_input_gates=_find_address(memory.grad_input_gates),
+        grad_state_gates=_find_address(memory.grad_state_gates),
     )
 
 
-def _locate(tensor: Optional[torch.Tensor]) -> Optional[int]:
+def _find_address(tensor: Optional[torch.Tensor]) -> Optional[int]:
     return None if tensor is None else tensor.data_ptr()

@@ -19,9 +19,9 @@ __all__ = ["RECURRENT_OPERATORS", "make_operator", "put_steps_last"]
 
 aten = torch.ops.aten
 
-# Weights of half a megabyte stay in a cache, so that each step may multiply its input as well; what a product over all
-# steps writes would have to be read again. A GRU needs the two products apart.
-_FEW_WEIGHTS = 1 << 17
+# Weights of up to 1.5 MB may be read in each step, which then multiplies its input as well: what a product over all
+# steps writes would have to be read again, which costs more. A GRU needs the two products apart.
+_FEW_WEIGHTS = 3 << 17
 
 RECURRENT_OPERATORS: Dict[Any, Kind] = {
     aten.lstm.input: Kind.LSTM,
