@@ -31,6 +31,7 @@ enum Kind { LSTM, GRU, TANH, RELU };
 
 struct Layer {
     int64_t kind, steps, rows, first_row, end_row, units, is_reversed;
+    int64_t wants_first;             // whether anybody asks for the gradient of the first state
     const float *packed;             // the recurrent weights, and with `input` its own below them, as `pack` made them
     const float *input;              // [T, B, I] with the following strides, or null: its products are in `gates`
     int64_t num_inputs, input_step_stride, input_row_stride;
@@ -285,13 +286,13 @@ bool run(const Layer &layer, bool is_backward) {
                 is_backward ? compute_gradients<kind>(row, j, LANES) : compute_state<kind>(row, j, LANES);
             if (j < U) is_backward ? compute_gradients<kind>(row, j, U - j) : compute_state<kind>(row, j, U - j);
         }
-        if (is_backward) {
+        if (is_backward && (layer.wants_first || turn + 1 < layer.steps)) {
             const float *gates = grad_gates + (step * B + layer.first_row) * inner;
             multiply({gates, inner, inner}, {}, num_rows, layer.packed, columns, products.get());
         }
     }
     // the first state reaches the loss by the first step's product, too
-    for (int64_t number = 0; is_backward && number < num_rows; number++)
+    for (int64_t number = 0; is_backward && layer.wants_first && number < num_rows; number++)
         for (int64_t j = 0; j < U; j++)
             layer.grad_hidden[(layer.first_row + number) * U + j] += products[number * stride + j];
     return true;

@@ -44,6 +44,7 @@ class LayerMemory:
     its new gate, of which `bias`, [U], is a part. `grad_output`, [T, B, U], may have rows anywhere. `grad_hidden` and
     `grad_cell`, [B, U], are of the last state and become those of the first. The gradients of the products have the
     shape of `gates`, and those with the input may take their memory; only a GRU has others with the state.
+    The gradient of the state before the first step takes a product more, unless `wants_first` is false.
     """
 
     kind: Kind
@@ -60,9 +61,10 @@ class LayerMemory:
     grad_cell: Optional[torch.Tensor] = None
     grad_input_gates: Optional[torch.Tensor] = None
     grad_state_gates: Optional[torch.Tensor] = None
+    wants_first: bool = True
 
 
-_NUMBERS = "kind steps rows first_row end_row units is_reversed".split()
+_NUMBERS = "kind steps rows first_row end_row units is_reversed wants_first".split()
 
 
 class _Layer(ctypes.Structure):
@@ -141,6 +143,7 @@ def _describe_rows(memory: LayerMemory, packed: torch.Tensor, first_row: int, en
         end_row=end_row,
         units=memory.recurrent_weight.shape[1],
         is_reversed=memory.is_reversed,
+        wants_first=memory.wants_first,
         packed=packed.data_ptr(),
         input=_find_address(memory.x),
         num_inputs=0 if memory.x is None else memory.x.shape[2],

@@ -153,6 +153,7 @@ class _Layer(torch.autograd.Function):
             grad_cell=_copy_or_zeros(grad_cells, hidden[0]) if ctx.kind is Kind.LSTM else None,
             grad_input_gates=by_input,
             grad_state_gates=by_state if ctx.kind is Kind.GRU else None,
+            wants_first=needs[5],
         )
         ctx.loops.run_backward(memory)
         by_input, by_state = by_input.view(-1, num_gates), by_state.view(-1, num_gates)
@@ -162,7 +163,7 @@ class _Layer(torch.autograd.Function):
         return (
             *(None,) * 4,
             multiply(by_input, weight).view(num_steps, num_rows, -1) if needs[4] else None,
-            memory.grad_hidden,
+            memory.grad_hidden if needs[5] else None,
             memory.grad_cell,
             multiply(put_steps_last(x), by_input).t() if needs[7] else None,
             multiply(put_steps_last(before), by_state).t() if needs[8] else None,
