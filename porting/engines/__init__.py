@@ -19,6 +19,7 @@ __all__ = ["ENGINES", "ENTRY_POINTS", "MODES", "engine_names", "load_engine", "r
 ENGINES: Mapping[str, str] = MappingProxyType(
     {
         "aot": "porting.engines.aot.engine:AOT",
+        "recurrence": "porting.engines.recurrence.engine:RECURRENCE",
         "replay": "porting.engines.replay.replay:build_replay",
     }
 )

@@ -43,7 +43,8 @@ def list_versions() -> Mapping[str, str]:
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
     for folder in ("engines", "capture", "simulator/_operators"):
-        for file in sorted((package / folder).rglob("*.py")):
+        files = (file for file in (package / folder).rglob("*") if file.suffix in (".cpp", ".py"))
+        for file in sorted(files):
             digest.update(f"{file.relative_to(package).as_posix()}\n{_read_text(file)}".encode())
     return {
         "torch": _find_torch_version(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,6 +31,7 @@ from ..calls.guards import draw_from_stream_of, shut_out_host_modes
 from ..calls.step_anchors import StepWatcher
 from ..update.updates import adapt_loss_scaling, apply_update
 from .batched_micro_batches import BatchedMicroBatches
+from .direct_calls import Call
 from .graph_function import GraphFunction, WatchOperator
 from .wide_operators import find_wide_call
 
@@ -59,16 +60,17 @@ class ReplayExecutable:
         *,
         observer: Optional[StepWatcher] = None,
         watch_operator: Optional[WatchOperator] = None,
+        find_call: Callable[[torch.fx.Node], Call] = find_wide_call,
     ) -> None:
         """Generate the function of `graph`; no value is computed.
 
         `observer` is told of each pass and each update, and an operator is called through what `watch_operator` returns
-        for it.
+        for it. `find_call` says what is called for an operator.
 
         With the variant's `fused_update` weights differ from eager's in the last bits.
         """
         self.graph = graph
-        self._function = GraphFunction(graph.graph, watch=watch_operator, find_call=find_wide_call)
+        self._function = GraphFunction(graph.graph, watch=watch_operator, find_call=find_call)
         self._num_outputs = len(graph.outputs)
         self._trains = graph.has_loss and graph.loss_has_gradient
         self._is_random = graph.is_random

@@ -16,6 +16,7 @@ from ...capture import StepGraph
 from ...support.interleaved import Interval, Timing, ratio
 from .. import ENGINES, engine_names
 from ..calls.executable import BuildRequest, Variant
+from ..recurrence.engine import find_recurrent_nodes
 from ..replay.batched_micro_batches import choose_number_at_once, count_value_bytes, may_run_at_once
 from ..update.updates import has_fused_arithmetic, list_slots
 from .memory_format import LayoutError, put_channels_last
@@ -39,8 +40,8 @@ _ENOUGH_STEPS = 10
 
 
 def list_tuned_engines() -> List[str]:
-    """Return the compiling engines that tuning tries: this package's ahead-of-time one, and all of other packages."""
-    return ["aot", *(name for name in engine_names() if name not in ENGINES)]
+    """Return the compiling engines that tuning tries: this package's, and all of other packages."""
+    return ["aot", "recurrence", *(name for name in engine_names() if name not in ENGINES)]
 
 
 def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Sequence[str] = ()) -> List[Variant]:
@@ -61,7 +62,9 @@ def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Sequenc
     found += of_replay[1:]
     found += [replace(PLAIN, micro_batches_at_once=number) for number in _choose_numbers_at_once(graph, request)]
     # a compiler that lays values out as it likes gains most from the layout that convolutions like
-    for engine in engines:
+    if "recurrence" in engines and find_recurrent_nodes(graph.graph):
+        found += [Variant("recurrence", fused_update=fused) for fused in updates]
+    for engine in (name for name in engines if name != "recurrence"):
         for fused in _choose_fused_updates(graph, request):
             found += [Variant(engine, channels_last=layout, fused_update=fused) for layout in reversed(layouts)]
         found += [Variant(engine, num_threads=threads)] if threads else []

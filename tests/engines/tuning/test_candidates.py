@@ -27,6 +27,24 @@ def step(settings, num_layers, *, model=None, **plan):
     return graph, BuildRequest(CallPlan(**plan), (settings,), (names,))
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_get_loops_of_their_own(settings, kind):
+    class First(kind):
+        def forward(self, x):
+            return super().forward(x)[0]
+
+    found = list_candidates(*step(settings("ADAM"), 1, model=First(3, 3)), engines=["aot", "recurrence"])
+
+    wanted = [Variant("recurrence"), Variant("recurrence", fused_update=True)]
+    assert [variant for variant in found if variant.engine == "recurrence"] == wanted
+
+
+def test_other_steps_have_no_loops(settings):
+    found = list_candidates(*step(settings("ADAM"), 1), engines=["recurrence"])
+
+    assert {variant.engine for variant in found} == {"replay"}
+
+
 def compiled(graph, request):
     return [variant for variant in list_candidates(graph, request, engines=["aot"]) if variant.engine == "aot"]
 

@@ -1,0 +1,1 @@
+"""Recurrent layers by compiled loops over time, in a step that is otherwise replayed."""

@@ -1,0 +1,178 @@
+"""The engine `recurrence`: replay whose recurrent layers run in compiled loops over time, forward and backward.
+
+Torch computes a GRU or a plain RNN by a dozen operators in each step of time, which autograd keeps apart; and its
+products for a gradient are one in each step. Here the products with the input, and those that make the gradients of the
+weights, are one over all steps, and the steps themselves are a loop of one product and one pass over the gates, in C++.
+All other operators are replayed, and nothing but the loops is compiled, in a second, however long the sequence is.
+Results are those of torch but for rounding.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+import torch
+
+from ...capture import StepGraph
+from ...capture.operator_schema import name_arguments
+from ...capture.subgraphs import bodies_of
+from ..aot.compile_process import compile_in_child
+from ..aot.matmul_kernels import Product
+from ..calls.executable import BuildRequest
+from ..compiled.compile_settings import CompileLimits, CompileSettings
+from ..compiled.why_replay import NotCompilable, why_not_tuned, why_plan_is_replayed
+from ..replay.direct_calls import Call
+from ..replay.replay import ReplayExecutable
+from ..replay.wide_operators import find_wide_call
+from .compiler import LIBRARY, PRODUCTS, read_products, write_products
+from .kernels import NUM_GATES, Kernels, Kind
+from .layers import RECURRENT_OPERATORS, make_operator, put_steps_last
+from .products import Products, describe_product
+
+__all__ = ["RECURRENCE", "RecurrenceEngine", "find_recurrent_nodes"]
+
+_JOB = "layers.json"
+# Smaller products take microseconds, of which the call is a good part.
+_MIN_MULTIPLICATIONS = 1 << 20
+
+
+class RecurrenceEngine:
+    """Replay with compiled loops for recurrent layers."""
+
+    name = "recurrence"
+
+    def __call__(self, graph: StepGraph, request: BuildRequest) -> ReplayExecutable:
+        """Compile into a folder that goes with the executable."""
+        folder = Path(tempfile.mkdtemp(prefix="porting-"))
+        try:
+            self.compile(graph, request, folder, limits=CompileLimits())
+            executable = self.load(graph, request, folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        # The library stays mapped; the files may go with the last call, not before.
+        weakref.finalize(executable, shutil.rmtree, folder, True)
+        return executable
+
+    def compile(
+        self,
+        graph: StepGraph,
+        request: BuildRequest,
+        folder: Path,
+        *,
+        limits: CompileLimits,
+        progress: Optional[Callable[[float], None]] = None,
+    ) -> None:
+        """Compile the loops into `folder`, and measure there which library multiplies the layers' matrices.
+
+        Raises NotCompilable for a step that has no recurrent layer to loop over, or needs replay, and CompileFailure
+        where the compiler fails.
+        """
+        started = time.monotonic()
+        reason = why_not_tuned(request) or why_plan_is_replayed(request.plan)
+        nodes = [] if reason else find_recurrent_nodes(graph.graph)
+        if not nodes:
+            raise NotCompilable(reason or "it has no recurrent layer in float32 that could run in a loop of its own")
+        job = folder / _JOB
+        write_products(sorted({product for node in nodes for product in _list_products(node)}), job)
+        settings = CompileSettings(
+            num_threads=request.variant.num_threads or torch.get_num_threads(),
+            is_deterministic=torch.are_deterministic_algorithms_enabled(),
+        )
+        left = replace(limits, seconds=max(1.0, limits.seconds - (time.monotonic() - started)))
+        compile_in_child(
+            job,
+            folder / self.name,
+            settings=settings,
+            limits=left,
+            progress=progress,
+            compiler="porting.engines.recurrence.compiler",
+        )
+
+    def load(self, graph: StepGraph, request: BuildRequest, folder: Path) -> ReplayExecutable:
+        """Make the executable of the loops in `folder`."""
+        kernels = Kernels(folder / self.name / LIBRARY)
+        products = Products(read_products(folder / self.name / PRODUCTS))
+
+        def find_call(node: torch.fx.Node) -> Call:
+            if not _has_loops(node):
+                return find_wide_call(node)
+            return Call(make_operator(node.target, kernels, products), tuple(_name_arguments(node).values()), {})
+
+        # torch cannot map the loops over micro-batches, which are large enough alone
+        variant = replace(request.variant, micro_batches_at_once=1)
+        executable = ReplayExecutable(graph, variant, find_call=find_call)
+        executable.name = self.name
+        return executable
+
+
+RECURRENCE = RecurrenceEngine()
+"""The engine `recurrence`: it compiles in about two seconds, and its layers need no compiler in later processes."""
+
+
+def find_recurrent_nodes(graph: torch.fx.Graph) -> List[torch.fx.Node]:
+    """Return the recurrent layers of `graph` that have loops, also those in its loops and branches."""
+    found = [node for node in graph.nodes if _has_loops(node)]
+    return found + [
+        inner for node in graph.nodes for body in bodies_of(node) for inner in find_recurrent_nodes(body.graph)
+    ]
+
+
+def _name_arguments(node: torch.fx.Node) -> Dict[str, Any]:
+    target: Any = node.target
+    return name_arguments(target, tuple(node.args), dict(node.kwargs))
+
+
+def _has_loops(node: torch.fx.Node) -> bool:
+    """Tell whether the loops compute a node: a recurrent operator on float32 tensors, without projections."""
+    if node.target not in RECURRENT_OPERATORS:
+        return False
+    values = [used.meta.get("val") for used in node.all_input_nodes]
+    are_float = all(
+        isinstance(value, torch.Tensor) and value.dtype == torch.float32 and value.layout == torch.strided
+        for value in values
+    )
+    if not are_float:
+        return False
+    arguments = _name_arguments(node)
+    x: Any = arguments["input"].meta["val"]
+    num_directions, per_layer = (2 if arguments["bidirectional"] else 1), (4 if arguments["has_biases"] else 2)
+    has_usual_weights = len(arguments["params"]) == arguments["num_layers"] * num_directions * per_layer
+    # a layer with a projection has a weight more, and states that are smaller than its number of units
+    weight, states = arguments["params"][1].meta["val"], arguments["hx"]
+    sizes = {state.meta["val"].shape[-1] for state in (states if isinstance(states, (list, tuple)) else [states])}
+    return has_usual_weights and x.dim() == 3 and x.numel() > 0 and sizes == {weight.shape[1]}
+
+
+def _list_products(node: torch.fx.Node) -> List[Product]:
+    """List the products over all steps of a layer, forward and backward, that are worth a measurement."""
+    arguments = _name_arguments(node)
+    kind: Kind = RECURRENT_OPERATORS[node.target]
+    x = arguments["input"].meta["val"]
+    x = torch.empty_strided(x.shape, x.stride(), device="meta").transpose(0, int(arguments["batch_first"]))
+    num_steps, num_rows = x.shape[:2]
+    found: List[Product] = []
+    step = 4 if arguments["has_biases"] else 2
+    for first in range(0, len(arguments["params"]), step):
+        num_inputs, num_units = (arguments["params"][first + part].meta["val"].shape[1] for part in (0, 1))
+        num_gates = NUM_GATES[kind] * num_units
+        # the input of a further layer is the output of the one before
+        x = x if x.shape[2] == num_inputs else torch.empty(num_steps, num_rows, num_inputs, device="meta")
+        before = torch.empty(num_steps, num_rows, num_units, device="meta")
+        gates = torch.empty(num_steps * num_rows, num_gates, device="meta")
+        weight = torch.empty(num_gates, num_inputs, device="meta")
+        bias = torch.empty(num_gates, device="meta") if arguments["has_biases"] else None
+        pairs = [describe_product(x.reshape(-1, num_inputs), weight.t(), bias), describe_product(gates, weight)]
+        pairs += [describe_product(put_steps_last(values), gates) for values in (x, before)]
+        found += [one for one in pairs if _count_multiplications(one) >= _MIN_MULTIPLICATIONS]
+    return found
+
+
+def _count_multiplications(product: Product) -> int:
+    return product.left_shape[0] * product.left_shape[1] * product.right_shape[1]

@@ -1,0 +1,330 @@
+// The time loops of recurrent layers: in each step one product with the recurrent weights and one pass over the gates.
+//
+// T = steps, B = rows of the batch, U = units, G = gates of a cell (LSTM 4, GRU 3, RNN 1). All numbers are float32.
+// Rows do not depend on one another: a call computes those from `first_row` to `end_row`, and several calls may run at
+// once on other rows of the same layer. Tensors are contiguous unless strides are given.
+
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <new>
+
+namespace {
+
+// A tile of a product is ROWS x (PANEL x LANES) numbers, which stay in registers.
+#if defined(__AVX512F__)
+constexpr int LANES = 16, ROWS = 8;
+#elif defined(__AVX__)
+constexpr int LANES = 8, ROWS = 4;
+#elif defined(__aarch64__)
+constexpr int LANES = 4, ROWS = 8;
+#else
+constexpr int LANES = 4, ROWS = 4;
+#endif
+constexpr int PANEL = 2, WIDTH = PANEL * LANES;
+
+typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t whole __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+enum Kind { LSTM, GRU, TANH, RELU };
+
+struct Layer {
+    int64_t kind, steps, rows, first_row, end_row, units, is_reversed;
+    int64_t wants_first;             // whether anybody asks for the gradient of the first state
+    const float *packed;             // the recurrent weights, and with `input` its own below them, as `pack` made them
+    const float *input;              // [T, B, I] with the following strides, or null: its products are in `gates`
+    int64_t num_inputs, input_step_stride, input_row_stride;
+    const float *bias;               // [G U] with `input`, else [U], GRU: of the new gate's recurrent product
+    float *gates;                    // [T, B, G U]: the gates' values
+    float *hidden;                   // [T + 1, B, U]: the state before and after each step; reversed, the first is last
+    float *cells;                    // LSTM: likewise; GRU: [T, B, U], the new gate's recurrent product
+    const float *grad_output;        // [T, B, U] with the following strides, or null for zeros
+    int64_t step_stride, row_stride;
+    float *grad_hidden;              // [B, U]: the gradient of the last state, which becomes that of the first
+    float *grad_cell;                // [B, U]: likewise, LSTM
+    float *grad_input_gates;         // [T, B, G U]: of the products with the input
+    float *grad_state_gates;         // GRU: [T, B, G U], of the products with the state; others have one for both
+};
+
+// -- vectors ----------------------------------------------------------------------------------------------------------
+
+inline vector fill(float value) { return value - vector{}; }
+
+// Rows end anywhere: the last vector of each is a part of one.
+inline vector load(const float *from, int64_t count) {
+    if (count >= LANES) return *(const vector *)from;
+    vector found{};
+    std::memcpy(&found, from, sizeof(float) * count);
+    return found;
+}
+
+inline void store(float *to, vector value, int64_t count) {
+    if (count >= LANES)
+        *(vector *)to = value;
+    else
+        std::memcpy(to, &value, sizeof(float) * count);
+}
+
+// e^x as 2^n e^r, |r| <= ln 2 / 2, with the coefficients of Cephes' expf; NaN stays NaN.
+inline vector exponential(vector x) {
+    x = x > 88.0f ? fill(88.0f) : x;
+    x = x < -87.0f ? fill(-87.0f) : x;
+    // added and taken away again, this rounds to whole numbers, and leaves them in the last bits
+    vector rounder = fill(12582912.0f), shifted = x * 1.44269504088896341f + rounder, n = shifted - rounder;
+    vector r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    vector p = fill(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    whole power = ((whole)shifted - (whole)rounder + 127) << 23;
+    return p * (vector)power;
+}
+
+inline vector sigmoid(vector x) { return 1.0f / (1.0f + exponential(-x)); }
+
+// Near zero a polynomial with the coefficients of Cephes' tanhf, which keeps the relative error small.
+inline vector tanh(vector x) {
+    vector size = x < 0.0f ? -x : x, square = x * x;
+    vector far = 1.0f - 2.0f / (exponential(size + size) + 1.0f);
+    vector p = fill(-5.70498872745e-3f);
+    p = p * square + 2.06390887954e-2f;
+    p = p * square - 5.37397155531e-2f;
+    p = p * square + 1.33314422036e-1f;
+    p = p * square - 3.33332819422e-1f;
+    vector near = p * square * x + x;
+    vector with_sign = x < 0.0f ? -far : far;
+    return size < 0.625f ? near : with_sign;
+}
+
+// -- products ---------------------------------------------------------------------------------------------------------
+
+inline int64_t round_up(int64_t columns) { return (columns + WIDTH - 1) / WIDTH * WIDTH; }
+
+// The left factor of a product: `inner` numbers of each row.
+struct Left {
+    const float *start;
+    int64_t row_stride, inner;
+
+    Left skip(int64_t rows) const { return {start + rows * row_stride, row_stride, inner}; }
+};
+
+// Two factors side by side, by a panel that has rows for the one and then for the other.
+template <int rows>
+inline void multiply_tile(const Left &first, const Left &second, const float *panel, float *to, int64_t to_stride) {
+    vector sums[rows][PANEL];
+#pragma GCC unroll 8
+    for (int row = 0; row < rows; row++)
+#pragma GCC unroll 2
+        for (int part = 0; part < PANEL; part++) sums[row][part] = vector{};
+    for (const Left &left : {first, second})
+        for (int64_t k = 0; k < left.inner; k++, panel += WIDTH) {
+            vector right[PANEL];
+#pragma GCC unroll 2
+            for (int part = 0; part < PANEL; part++) right[part] = *(const vector *)(panel + part * LANES);
+#pragma GCC unroll 8
+            for (int row = 0; row < rows; row++) {
+                vector factor = fill(left.start[row * left.row_stride + k]);
+#pragma GCC unroll 2
+                for (int part = 0; part < PANEL; part++) sums[row][part] += factor * right[part];
+            }
+        }
+#pragma GCC unroll 8
+    for (int row = 0; row < rows; row++)
+#pragma GCC unroll 2
+        for (int part = 0; part < PANEL; part++) *(vector *)(to + row * to_stride + part * LANES) = sums[row][part];
+}
+
+// to = both factors x packed, where `to` has rows of whole panels. A panel stays in the cache for all rows.
+void multiply(const Left &first, const Left &second, int64_t rows, const float *packed, int64_t columns, float *to) {
+    const int64_t stride = round_up(columns), inner = first.inner + second.inner;
+    for (int64_t start = 0; start < columns; start += WIDTH, packed += inner * WIDTH) {
+        int64_t row = 0;
+        for (; row + ROWS <= rows; row += ROWS)
+            multiply_tile<ROWS>(first.skip(row), second.skip(row), packed, to + row * stride + start, stride);
+        for (; row + 2 <= rows; row += 2)
+            multiply_tile<2>(first.skip(row), second.skip(row), packed, to + row * stride + start, stride);
+        if (row < rows) multiply_tile<1>(first.skip(row), second.skip(row), packed, to + row * stride + start, stride);
+    }
+}
+
+// -- the steps --------------------------------------------------------------------------------------------------------
+
+// What a row of a step reads and writes. Forward `product` is that with the state before, to which `added` comes, backward
+// that with the gradients of the gates after.
+struct Row {
+    int64_t units;
+    const float *product, *added, *bias, *hidden_before, *cell_before, *grad_output;
+    float *gates, *hidden, *cell, *grad_hidden, *grad_cell, *grad_gates, *grad_state_gates;
+};
+
+template <Kind kind>
+inline void compute_state(const Row &row, int64_t j, int64_t count) {
+    const int64_t U = row.units;
+    auto add_products = [&](int gate) { return load(row.added + gate * U + j, count) + load(row.product + gate * U + j, count); };
+    auto keep = [&](int gate, vector value) {
+        store(row.gates + gate * U + j, value, count);
+        return value;
+    };
+    vector hidden;
+    if (kind == LSTM) {
+        vector in = keep(0, sigmoid(add_products(0))), forget = keep(1, sigmoid(add_products(1)));
+        vector fresh = keep(2, tanh(add_products(2))), out = keep(3, sigmoid(add_products(3)));
+        vector cell = forget * load(row.cell_before + j, count) + in * fresh;
+        store(row.cell + j, cell, count);
+        hidden = out * tanh(cell);
+    } else if (kind == GRU) {
+        vector reset = keep(0, sigmoid(add_products(0))), update = keep(1, sigmoid(add_products(1)));
+        vector product = load(row.product + 2 * U + j, count);
+        if (row.bias) product += load(row.bias + j, count);
+        store(row.cell + j, product, count);
+        vector fresh = keep(2, tanh(load(row.added + 2 * U + j, count) + reset * product));
+        hidden = fresh + update * (load(row.hidden_before + j, count) - fresh);
+    } else if (kind == TANH) {
+        hidden = tanh(add_products(0));
+    } else {
+        vector sum = add_products(0);
+        hidden = sum < 0.0f ? vector{} : sum;
+    }
+    store(row.hidden + j, hidden, count);
+}
+
+template <Kind kind>
+inline void compute_gradients(const Row &row, int64_t j, int64_t count) {
+    const int64_t U = row.units;
+    auto gate = [&](int number) { return load(row.gates + number * U + j, count); };
+    auto write = [&](float *to, int number, vector value) { store(to + number * U + j, value, count); };
+    // the part of the state that reached the next step without its product
+    vector grad = load(row.grad_hidden + j, count) + load(row.product + j, count), direct{};
+    if (row.grad_output) grad += load(row.grad_output + j, count);
+    if (kind == LSTM) {
+        vector in = gate(0), forget = gate(1), fresh = gate(2), out = gate(3), seen = tanh(load(row.cell + j, count));
+        vector grad_cell = load(row.grad_cell + j, count) + grad * out * (1.0f - seen * seen);
+        write(row.grad_gates, 0, grad_cell * fresh * in * (1.0f - in));
+        write(row.grad_gates, 1, grad_cell * load(row.cell_before + j, count) * forget * (1.0f - forget));
+        write(row.grad_gates, 2, grad_cell * in * (1.0f - fresh * fresh));
+        write(row.grad_gates, 3, grad * seen * out * (1.0f - out));
+        store(row.grad_cell + j, grad_cell * forget, count);
+    } else if (kind == GRU) {
+        vector reset = gate(0), update = gate(1), fresh = gate(2);
+        vector of_fresh = grad * (1.0f - update) * (1.0f - fresh * fresh);
+        vector of_update = grad * (load(row.hidden_before + j, count) - fresh) * update * (1.0f - update);
+        vector of_reset = of_fresh * load(row.cell + j, count) * reset * (1.0f - reset);
+        for (float *to : {row.grad_gates, row.grad_state_gates}) {
+            write(to, 0, of_reset);
+            write(to, 1, of_update);
+        }
+        write(row.grad_gates, 2, of_fresh);
+        write(row.grad_state_gates, 2, of_fresh * reset);
+        direct = grad * update;
+    } else {
+        vector hidden = load(row.hidden + j, count);
+        write(row.grad_gates, 0, kind == TANH ? grad * (1.0f - hidden * hidden) : hidden > 0.0f ? grad : vector{});
+    }
+    store(row.grad_hidden + j, direct, count);
+}
+
+// Which of the T + 1 states a step begins with and ends in.
+struct States {
+    int64_t before, after;
+};
+
+inline States find_states(const Layer &layer, int64_t step) {
+    return layer.is_reversed ? States{step + 1, step} : States{step, step + 1};
+}
+
+template <Kind kind>
+Row find_row(const Layer &layer, int64_t step, int64_t number, const float *product) {
+    constexpr int64_t num_gates = kind == LSTM ? 4 : kind == GRU ? 3 : 1;
+    const int64_t U = layer.units, B = layer.rows, gates = (step * B + number) * num_gates * U;
+    const States states = find_states(layer, step);
+    auto locate = [&](auto *base, int64_t at) { return base ? base + at : base; };
+    auto locate_state = [&](float *base, int64_t state) { return locate(base, (state * B + number) * U); };
+    Row row{};
+    row.units = U;
+    row.product = product;
+    row.bias = layer.bias;
+    row.hidden_before = locate_state(layer.hidden, states.before);
+    row.hidden = locate_state(layer.hidden, states.after);
+    row.cell_before = locate_state(layer.cells, states.before);
+    row.cell = locate_state(layer.cells, kind == GRU ? step : states.after);
+    row.gates = layer.gates + gates;
+    row.added = layer.input ? layer.bias : row.gates;
+    row.grad_output = locate(layer.grad_output, step * layer.step_stride + number * layer.row_stride);
+    row.grad_hidden = locate(layer.grad_hidden, number * U);
+    row.grad_cell = locate(layer.grad_cell, number * U);
+    row.grad_gates = locate(layer.grad_input_gates, gates);
+    row.grad_state_gates = locate(layer.grad_state_gates, gates);
+    return row;
+}
+
+template <Kind kind>
+bool run(const Layer &layer, bool is_backward) {
+    constexpr int64_t num_gates = kind == LSTM ? 4 : kind == GRU ? 3 : 1;
+    const int64_t U = layer.units, B = layer.rows, num_rows = layer.end_row - layer.first_row;
+    const int64_t inner = num_gates * U, columns = is_backward ? U : num_gates * U;
+    const int64_t stride = round_up(columns);
+    std::unique_ptr<float[]> products(new (std::nothrow) float[num_rows * stride]);
+    if (!products) return false;
+    std::memset(products.get(), 0, sizeof(float) * num_rows * stride);
+    const float *grad_gates = kind == GRU ? layer.grad_state_gates : layer.grad_input_gates;
+    for (int64_t turn = 0; turn < layer.steps; turn++) {
+        const int64_t step = bool(layer.is_reversed) != is_backward ? layer.steps - 1 - turn : turn;
+        if (!is_backward) {
+            const float *before = layer.hidden + (find_states(layer, step).before * B + layer.first_row) * U;
+            const int64_t at = step * layer.input_step_stride + layer.first_row * layer.input_row_stride;
+            const Left input = layer.input ? Left{layer.input + at, layer.input_row_stride, layer.num_inputs} : Left{};
+            multiply({before, U, U}, input, num_rows, layer.packed, columns, products.get());
+        }
+        for (int64_t number = 0; number < num_rows; number++) {
+            const Row row = find_row<kind>(layer, step, layer.first_row + number, products.get() + number * stride);
+            int64_t j = 0;
+            for (; j + LANES <= U; j += LANES)
+                is_backward ? compute_gradients<kind>(row, j, LANES) : compute_state<kind>(row, j, LANES);
+            if (j < U) is_backward ? compute_gradients<kind>(row, j, U - j) : compute_state<kind>(row, j, U - j);
+        }
+        if (is_backward && (layer.wants_first || turn + 1 < layer.steps)) {
+            const float *gates = grad_gates + (step * B + layer.first_row) * inner;
+            multiply({gates, inner, inner}, {}, num_rows, layer.packed, columns, products.get());
+        }
+    }
+    // the first state reaches the loss by the first step's product, too
+    for (int64_t number = 0; is_backward && layer.wants_first && number < num_rows; number++)
+        for (int64_t j = 0; j < U; j++)
+            layer.grad_hidden[(layer.first_row + number) * U + j] += products[number * stride + j];
+    return true;
+}
+
+bool run_kind(const Layer &layer, bool is_backward) {
+    switch (layer.kind) {
+        case LSTM: return run<LSTM>(layer, is_backward);
+        case GRU: return run<GRU>(layer, is_backward);
+        case TANH: return run<TANH>(layer, is_backward);
+        default: return run<RELU>(layer, is_backward);
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+// How many numbers `pack` writes.
+int64_t count_packed(int64_t inner, int64_t columns) { return inner * round_up(columns); }
+
+// Put a matrix of `inner` x `columns` into panels of WIDTH columns, the last one filled up with zeros.
+void pack(const float *matrix, int64_t inner, int64_t columns, int64_t inner_stride, int64_t column_stride, float *to) {
+    for (int64_t start = 0; start < columns; start += WIDTH)
+        for (int64_t k = 0; k < inner; k++)
+            for (int64_t j = start; j < start + WIDTH; j++)
+                *to++ = j < columns ? matrix[k * inner_stride + j * column_stride] : 0.0f;
+}
+
+// Compute the rows of all steps; `packed` is [U, G U], or with `input` [U + I, G U]. Returns whether there was memory for it.
+bool run_forward(const Layer *layer) { return run_kind(*layer, false); }
+
+// Compute the gradients of all steps; `packed` is [G U, U]. Returns whether there was memory for it.
+bool run_backward(const Layer *layer) { return run_kind(*layer, true); }
+}

@@ -1,0 +1,167 @@
+"""The compiled time loops as functions of tensors.
+
+T = steps, B = rows of the batch, U = units, G = gates of a cell.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, List, Optional
+
+import torch
+
+__all__ = ["NUM_GATES", "Kernels", "Kind", "LayerMemory"]
+
+
+class Kind(IntEnum):
+    """A kind of recurrent cell, numbered as in `kernels.cpp`."""
+
+    LSTM = 0
+    GRU = 1
+    TANH = 2
+    RELU = 3
+
+
+NUM_GATES = {Kind.LSTM: 4, Kind.GRU: 3, Kind.TANH: 1, Kind.RELU: 1}
+"""G of each kind."""
+
+# A row for each thread costs more than it saves: threads share the recurrent weights, and each has to read them all.
+_ROWS_PER_THREAD = 8
+
+
+@dataclass
+class LayerMemory:
+    """What one pass over a layer reads and writes; all is contiguous unless it says more.
+
+    `recurrent_weight` is [G U, U]. `gates`, [T, B, G U], hold the gates after the forward pass, and before it the
+    products with the input, unless that is given: `x`, [T, B, I], whose rows may lie anywhere, with its `weight`,
+    [G U, I], and the whole `bias`, [G U]. `hidden`, [T + 1, B, U], has the state before the first step first, or last
+    in a reversed layer. `cells` are likewise those of an LSTM; of a GRU they are [T, B, U], the recurrent product of
+    its new gate, of which `bias`, [U], is a part. `grad_output`, [T, B, U], may have rows anywhere. `grad_hidden` and
+    `grad_cell`, [B, U], are of the last state and become those of the first. The gradients of the products have the
+    shape of `gates`, and those with the input may take their memory; only a GRU has others with the state.
+    The gradient of the state before the first step takes a product more, unless `wants_first` is false.
+    """
+
+    kind: Kind
+    is_reversed: bool
+    recurrent_weight: torch.Tensor
+    gates: torch.Tensor
+    hidden: torch.Tensor
+    cells: Optional[torch.Tensor] = None
+    bias: Optional[torch.Tensor] = None
+    x: Optional[torch.Tensor] = None
+    weight: Optional[torch.Tensor] = None
+    grad_output: Optional[torch.Tensor] = None
+    grad_hidden: Optional[torch.Tensor] = None
+    grad_cell: Optional[torch.Tensor] = None
+    grad_input_gates: Optional[torch.Tensor] = None
+    grad_state_gates: Optional[torch.Tensor] = None
+    wants_first: bool = True
+
+
+_NUMBERS = "kind steps rows first_row end_row units is_reversed wants_first".split()
+
+
+class _Layer(ctypes.Structure):
+    """`Layer` of `kernels.cpp`."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in _NUMBERS),
+        *((name, ctypes.c_void_p) for name in "packed input".split()),
+        *((name, ctypes.c_int64) for name in "num_inputs input_step_stride input_row_stride".split()),
+        *((name, ctypes.c_void_p) for name in "bias gates hidden cells grad_output".split()),
+        ("step_stride", ctypes.c_int64),
+        ("row_stride", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in "grad_hidden grad_cell grad_input_gates grad_state_gates".split()),
+    ]
+
+
+class Kernels:
+    """The loops of a compiled library."""
+
+    def __init__(self, library: Path) -> None:
+        """Load the library; OSError or AttributeError if it is none of ours."""
+        loaded: Any = ctypes.CDLL(str(library.resolve()))
+        self._count_packed, self._pack = loaded.count_packed, loaded.pack
+        self._count_packed.restype = ctypes.c_int64
+        self._count_packed.argtypes = [ctypes.c_int64] * 2
+        self._pack.restype = None
+        self._pack.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_void_p]
+        self._loops = (loaded.run_forward, loaded.run_backward)
+        for loop in self._loops:
+            loop.restype, loop.argtypes = ctypes.c_bool, [ctypes.POINTER(_Layer)]
+
+    def run_forward(self, memory: LayerMemory) -> None:
+        """Compute gates, states and cells of all steps."""
+        self._run_loop(memory, is_backward=False)
+
+    def run_backward(self, memory: LayerMemory) -> None:
+        """Compute the gradients of the gates of all steps, and of the state before the first."""
+        self._run_loop(memory, is_backward=True)
+
+    def _run_loop(self, memory: LayerMemory, *, is_backward: bool) -> None:
+        weight = memory.recurrent_weight if is_backward else memory.recurrent_weight.t()
+        if memory.weight is not None:
+            weight = torch.cat((memory.recurrent_weight, memory.weight), 1).t()
+        packed = weight.new_empty(self._count_packed(*weight.shape))
+        self._pack(weight.data_ptr(), *weight.shape, *weight.stride(), packed.data_ptr())
+        num_rows = memory.gates.shape[1]
+        num_parts = max(1, min(torch.get_num_threads(), num_rows // _ROWS_PER_THREAD))
+        bounds = [num_rows * part // num_parts for part in range(num_parts + 1)]
+        parts = [_describe_rows(memory, packed, first, end) for first, end in zip(bounds, bounds[1:])]
+        loop, done = self._loops[is_backward], [False] * num_parts
+
+        def run(number: int) -> None:
+            done[number] = loop(ctypes.byref(parts[number]))
+
+        # Rows know nothing of one another, and a call of a library lets other threads of Python run.
+        others: List[threading.Thread] = [threading.Thread(target=run, args=(part,)) for part in range(1, num_parts)]
+        for thread in others:
+            thread.start()
+        run(0)
+        for thread in others:
+            thread.join()
+        if not all(done):
+            raise MemoryError("there is no memory for the products of a recurrent layer")
+
+
+def _describe_rows(memory: LayerMemory, packed: torch.Tensor, first_row: int, end_row: int) -> _Layer:
+    num_steps, num_rows = memory.gates.shape[:2]
+    grad_output = memory.grad_output
+    step_stride, row_stride = (0, 0) if grad_output is None else grad_output.stride()[:2]
+    input_strides = (0, 0) if memory.x is None else memory.x.stride()[:2]
+    return _Layer(
+        kind=memory.kind,
+        steps=num_steps,
+        rows=num_rows,
+        first_row=first_row,
+        end_row=end_row,
+        units=memory.recurrent_weight.shape[1],
+        is_reversed=memory.is_reversed,
+        wants_first=memory.wants_first,
+        packed=packed.data_ptr(),
+        input=_find_address(memory.x),
+        num_inputs=0 if memory.x is None else memory.x.shape[2],
+        input_step_stride=input_strides[0],
+        input_row_stride=input_strides[1],
+        bias=_find_address(memory.bias),
+        gates=_find_address(memory.gates),
+        hidden=_find_address(memory.hidden),
+        cells=_find_address(memory.cells),
+        grad_output=_find_address(grad_output),
+        step_stride=step_stride,
+        row_stride=row_stride,
+        grad_hidden=_find_address(memory.grad_hidden),
+        grad_cell=_find_address(memory.grad_cell),
+        grad_input_gates=_find_address(memory.grad_input_gates),
+        grad_state_gates=_find_address(memory.grad_state_gates),
+    )
+
+
+def _find_address(tensor: Optional[torch.Tensor]) -> Optional[int]:
+    return None if tensor is None else tensor.data_ptr()

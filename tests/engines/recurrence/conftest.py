@@ -1,0 +1,20 @@
+"""The loops, compiled once for all tests."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from porting.engines.recurrence.compiler import LIBRARY, compile_loops
+from porting.engines.recurrence.kernels import Kernels
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory):
+    """Compile and load the loops."""
+    if shutil.which("g++") is None:
+        pytest.skip("there is no C++ compiler")
+    folder = tmp_path_factory.mktemp("loops")
+    compile_loops(folder)
+    return Kernels(folder / LIBRARY)
