@@ -322,6 +322,20 @@ void pack(const float *matrix, int64_t inner, int64_t columns, int64_t inner_str
                 *to++ = j < columns ? matrix[k * inner_stride + j * column_stride] : 0.0f;
 }
 
+// Put [T, B, columns], with these strides, into [columns, T B], a vector of rows at a time.
+void put_steps_last(const float *from, int64_t steps, int64_t rows, int64_t columns, int64_t step_stride,
+                    int64_t row_stride, float *to) {
+    for (int64_t step = 0; step < steps; step++, from += step_stride, to += rows)
+        for (int64_t row = 0; row < rows; row += LANES) {
+            const int64_t count = rows - row < LANES ? rows - row : LANES;
+            for (int64_t column = 0; column < columns; column++) {
+                vector gathered{};
+                for (int64_t i = 0; i < count; i++) gathered[i] = from[(row + i) * row_stride + column];
+                store(to + column * rows * steps + row, gathered, count);
+            }
+        }
+}
+
 // Compute the rows of all steps; `packed` is [U, G U], or with `input` [U + I, G U]. Returns whether there was memory for it.
 bool run_forward(const Layer *layer) { return run_kind(*layer, false); }
 
