@@ -153,8 +153,8 @@ void multiply(const Left &first, const Left &second, int64_t rows, const float *
 
 // -- the steps --------------------------------------------------------------------------------------------------------
 
-// What a row of a step reads and writes. Forward `product` is that with the state before, to which `added` comes, backward
-// that with the gradients of the gates after.
+// What a row of a step reads and writes. Forward `product` is that with the state before, to which `added` comes,
+// backward that with the gradients of the gates after.
 struct Row {
     int64_t units;
     const float *product, *added, *bias, *hidden_before, *cell_before, *grad_output;
@@ -164,7 +164,9 @@ struct Row {
 template <Kind kind>
 inline void compute_state(const Row &row, int64_t j, int64_t count) {
     const int64_t U = row.units;
-    auto add_products = [&](int gate) { return load(row.added + gate * U + j, count) + load(row.product + gate * U + j, count); };
+    auto add_products = [&](int gate) {
+        return load(row.added + gate * U + j, count) + load(row.product + gate * U + j, count);
+    };
     auto keep = [&](int gate, vector value) {
         store(row.gates + gate * U + j, value, count);
         return value;
@@ -336,7 +338,8 @@ void put_steps_last(const float *from, int64_t steps, int64_t rows, int64_t colu
         }
 }
 
-// Compute the rows of all steps; `packed` is [U, G U], or with `input` [U + I, G U]. Returns whether there was memory for it.
+// Compute the rows of all steps; `packed` is [U, G U], or with `input` [U + I, G U]. Returns whether there was
+// memory for it.
 bool run_forward(const Layer *layer) { return run_kind(*layer, false); }
 
 // Compute the gradients of all steps; `packed` is [G U, U]. Returns whether there was memory for it.
