@@ -32,7 +32,7 @@ from ..replay.replay import ReplayExecutable
 from ..replay.wide_operators import find_wide_call
 from .compiler import LIBRARY, PRODUCTS, read_products, write_products
 from .kernels import NUM_GATES, Kernels, Kind
-from .layers import RECURRENT_OPERATORS, make_operator, put_steps_last
+from .layers import RECURRENT_OPERATORS, make_operator
 from .products import Products, describe_product
 
 __all__ = ["RECURRENCE", "RecurrenceEngine", "find_recurrent_nodes"]
@@ -154,22 +154,19 @@ def _list_products(node: torch.fx.Node) -> List[Product]:
     """List the products over all steps of a layer, forward and backward, that are worth a measurement."""
     arguments = _name_arguments(node)
     kind: Kind = RECURRENT_OPERATORS[node.target]
-    x = arguments["input"].meta["val"]
-    x = torch.empty_strided(x.shape, x.stride(), device="meta").transpose(0, int(arguments["batch_first"]))
-    num_steps, num_rows = x.shape[:2]
+    num_rows = arguments["input"].meta["val"].shape[:2].numel()
     found: List[Product] = []
     step = 4 if arguments["has_biases"] else 2
     for first in range(0, len(arguments["params"]), step):
         num_inputs, num_units = (arguments["params"][first + part].meta["val"].shape[1] for part in (0, 1))
         num_gates = NUM_GATES[kind] * num_units
-        # the input of a further layer is the output of the one before
-        x = x if x.shape[2] == num_inputs else torch.empty(num_steps, num_rows, num_inputs, device="meta")
-        before = torch.empty(num_steps, num_rows, num_units, device="meta")
-        gates = torch.empty(num_steps * num_rows, num_gates, device="meta")
+        x = torch.empty(num_rows, num_inputs, device="meta")
+        gates = torch.empty(num_rows, num_gates, device="meta")
         weight = torch.empty(num_gates, num_inputs, device="meta")
         bias = torch.empty(num_gates, device="meta") if arguments["has_biases"] else None
-        pairs = [describe_product(x.reshape(-1, num_inputs), weight.t(), bias), describe_product(gates, weight)]
-        pairs += [describe_product(put_steps_last(values), gates) for values in (x, before)]
+        pairs = [describe_product(x, weight.t(), bias), describe_product(gates, weight)]
+        steps_last = [torch.empty(size, num_rows, device="meta") for size in (num_inputs, num_units)]
+        pairs += [describe_product(left, gates) for left in steps_last]
         found += [one for one in pairs if _count_multiplications(one) >= _MIN_MULTIPLICATIONS]
     return found
 

@@ -153,8 +153,8 @@ void multiply(const Left &first, const Left &second, int64_t rows, const float *
 
 // -- the steps --------------------------------------------------------------------------------------------------------
 
-// What a row of a step reads and writes. Forward `product` is that with the state before, to which `added` comes, backward
-// that with the gradients of the gates after.
+// What a row of a step reads and writes. Forward `product` is that with the state before, to which `added` comes,
+// backward that with the gradients of the gates after.
 struct Row {
     int64_t units;
     const float *product, *added, *bias, *hidden_before, *cell_before, *grad_output;
@@ -164,7 +164,9 @@ struct Row {
 template <Kind kind>
 inline void compute_state(const Row &row, int64_t j, int64_t count) {
     const int64_t U = row.units;
-    auto add_products = [&](int gate) { return load(row.added + gate * U + j, count) + load(row.product + gate * U + j, count); };
+    auto add_products = [&](int gate) {
+        return load(row.added + gate * U + j, count) + load(row.product + gate * U + j, count);
+    };
     auto keep = [&](int gate, vector value) {
         store(row.gates + gate * U + j, value, count);
         return value;
@@ -322,7 +324,22 @@ void pack(const float *matrix, int64_t inner, int64_t columns, int64_t inner_str
                 *to++ = j < columns ? matrix[k * inner_stride + j * column_stride] : 0.0f;
 }
 
-// Compute the rows of all steps; `packed` is [U, G U], or with `input` [U + I, G U]. Returns whether there was memory for it.
+// Put [T, B, columns], with these strides, into [columns, T B], a vector of rows at a time.
+void put_steps_last(const float *from, int64_t steps, int64_t rows, int64_t columns, int64_t step_stride,
+                    int64_t row_stride, float *to) {
+    for (int64_t step = 0; step < steps; step++, from += step_stride, to += rows)
+        for (int64_t row = 0; row < rows; row += LANES) {
+            const int64_t count = rows - row < LANES ? rows - row : LANES;
+            for (int64_t column = 0; column < columns; column++) {
+                vector gathered{};
+                for (int64_t i = 0; i < count; i++) gathered[i] = from[(row + i) * row_stride + column];
+                store(to + column * rows * steps + row, gathered, count);
+            }
+        }
+}
+
+// Compute the rows of all steps; `packed` is [U, G U], or with `input` [U + I, G U]. Returns whether there was
+// memory for it.
 bool run_forward(const Layer *layer) { return run_kind(*layer, false); }
 
 // Compute the gradients of all steps; `packed` is [G U, U]. Returns whether there was memory for it.

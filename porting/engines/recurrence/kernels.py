@@ -92,6 +92,9 @@ class Kernels:
         self._count_packed.argtypes = [ctypes.c_int64] * 2
         self._pack.restype = None
         self._pack.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_void_p]
+        self._put_steps_last = loaded.put_steps_last
+        self._put_steps_last.restype = None
+        self._put_steps_last.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p]
         self._loops = (loaded.run_forward, loaded.run_backward)
         for loop in self._loops:
             loop.restype, loop.argtypes = ctypes.c_bool, [ctypes.POINTER(_Layer)]
@@ -103,6 +106,18 @@ class Kernels:
     def run_backward(self, memory: LayerMemory) -> None:
         """Compute the gradients of the gates of all steps, and of the state before the first."""
         self._run_loop(memory, is_backward=True)
+
+    def put_steps_last(self, values: torch.Tensor) -> torch.Tensor:
+        """Return [T, B, N], whose rows may lie anywhere, as the matrix [N, T B]; a copy by torch takes longer."""
+        num_steps, num_rows, size = values.shape
+        found = values.new_empty(size, num_steps * num_rows)
+        step_stride, row_stride, _ = values.stride()
+        self._put_steps_last(values.data_ptr(), num_steps, num_rows, size, step_stride, row_stride, found.data_ptr())
+        return found
+
+    def transpose(self, matrix: torch.Tensor) -> torch.Tensor:
+        """Return a copy of a matrix with its rows as columns."""
+        return self.put_steps_last(matrix.unsqueeze(0))
 
     def _run_loop(self, memory: LayerMemory, *, is_backward: bool) -> None:
         weight = memory.recurrent_weight if is_backward else memory.recurrent_weight.t()

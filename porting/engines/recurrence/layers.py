@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from .kernels import Kernels, Kind, LayerMemory
 from .products import Products
 
-__all__ = ["RECURRENT_OPERATORS", "make_operator", "put_steps_last"]
+__all__ = ["RECURRENT_OPERATORS", "make_operator"]
 
 aten = torch.ops.aten
 
@@ -97,8 +97,8 @@ class _Layer(torch.autograd.Function):
         ctx.has_biases, ctx.is_spent = bias is not None, False
         bias, inner_bias = _add_biases(kind, bias, recurrent_bias, num_units)
         multiplies_within = kind is not Kind.GRU and weight.numel() + recurrent_weight.numel() <= _FEW_WEIGHTS
+        x = _make_rows_contiguous(x)
         if multiplies_within:
-            x = x if x.stride(2) == 1 else x.contiguous()
             gates = x.new_empty(num_steps, num_rows, weight.shape[0])
             inner_bias = x.new_zeros(weight.shape[0]) if bias is None else bias
         else:
@@ -139,6 +139,7 @@ class _Layer(torch.autograd.Function):
         ctx.is_spent = True
         num_steps, num_rows, num_gates = gates.shape
         needs, multiply = ctx.needs_input_grad, ctx.products.multiply
+        put_steps_last, transpose = ctx.loops.put_steps_last, ctx.loops.transpose
         # each gate's gradient takes the place of the gate, whose last use it is
         by_input, by_state = gates, torch.empty_like(gates) if ctx.kind is Kind.GRU else gates
         memory = LayerMemory(
@@ -148,7 +149,7 @@ class _Layer(torch.autograd.Function):
             gates,
             hidden,
             cells,
-            grad_output=_make_rows_contiguous(grad_output),
+            grad_output=None if grad_output is None else _make_rows_contiguous(grad_output),
             grad_hidden=_copy_or_zeros(grad_hidden, hidden[0]),
             grad_cell=_copy_or_zeros(grad_cells, hidden[0]) if ctx.kind is Kind.LSTM else None,
             grad_input_gates=by_input,
@@ -165,16 +166,11 @@ class _Layer(torch.autograd.Function):
             multiply(by_input, weight).view(num_steps, num_rows, -1) if needs[4] else None,
             memory.grad_hidden if needs[5] else None,
             memory.grad_cell,
-            multiply(put_steps_last(x), by_input).t() if needs[7] else None,
-            multiply(put_steps_last(before), by_state).t() if needs[8] else None,
+            transpose(multiply(put_steps_last(x), by_input)) if needs[7] else None,
+            transpose(multiply(put_steps_last(before), by_state)) if needs[8] else None,
             grad_bias,
             grad_recurrent_bias,
         )
-
-
-def put_steps_last(values: torch.Tensor) -> torch.Tensor:
-    """Return [T, B, N] as the matrix [N, T B]."""
-    return values.permute(2, 0, 1).reshape(values.shape[2], -1)
 
 
 def _add_biases(
@@ -191,10 +187,8 @@ def _add_biases(
     return added, recurrent_bias[2 * num_units :].contiguous()
 
 
-def _make_rows_contiguous(grad_output: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
-    if grad_output is None or grad_output.stride(-1) == 1:
-        return grad_output
-    return grad_output.contiguous()
+def _make_rows_contiguous(values: torch.Tensor) -> torch.Tensor:
+    return values if values.stride(-1) == 1 else values.contiguous()
 
 
 def _copy_or_zeros(value: Optional[torch.Tensor], like: torch.Tensor) -> torch.Tensor:

@@ -44,3 +44,11 @@ def test_a_reversed_layer_begins_at_the_end(kernels):
 
     torch.testing.assert_close(hidden[2], expected)
     torch.testing.assert_close(hidden[1], (gates[1] + expected).tanh())
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 40), (2, 16, 16), (4, 33, 17)])
+def test_steps_are_put_last(kernels, shape):
+    values = torch.randn(shape[1], shape[0], shape[2]).transpose(0, 1)
+
+    assert torch.equal(kernels.put_steps_last(values), values.permute(2, 0, 1).reshape(shape[2], -1))
+    assert torch.equal(kernels.transpose(values[0].contiguous()), values[0].t())
