@@ -53,14 +53,20 @@ class Contestant:
         return find_score(self.timing) / find_score(self.reference)
 
 
-def choose_wave(contestants: Sequence[Contestant], cost: Optional[StepCost]) -> List[Contestant]:
-    """Return what to compile next, at most one of each engine, and mark what cannot win any more."""
+def choose_wave(
+    contestants: Sequence[Contestant], cost: Optional[StepCost], *, num_at_once: int = 1
+) -> List[Contestant]:
+    """Return what to compile next, one of each engine, and mark what cannot win any more.
+
+    Of an engine there are up to `num_at_once` if each will have to be tried even if the first is as fast as expected.
+    """
     scores = {one.variant: one.score for one in contestants if one.score is not None and one.is_in}
     replays = {variant: score for variant, score in scores.items() if variant.engine == PLAIN.engine}
     compiled = {variant: score for variant, score in scores.items() if variant.engine != PLAIN.engine}
     best = min(scores.values(), default=1.0)
     chosen: Dict[str, Contestant] = {}
     costs: Dict[str, float] = {}
+    waiting: Dict[str, List[Contestant]] = {}
     for contestant in contestants:
         variant = contestant.variant
         is_waiting = contestant.folder is not None and contestant.compile_seconds is None
@@ -72,9 +78,23 @@ def choose_wave(contestants: Sequence[Contestant], cost: Optional[StepCost]) -> 
         is_first = not any(other.engine == variant.engine for other in compiled)
         contestant.left_out = explain_loss(contestant.expected, best, is_first=is_first)
         own = relative_cost(variant, replays, known)
-        if not contestant.left_out and own * LEAST_GAIN <= costs.get(variant.engine, math.inf):
+        if contestant.left_out:
+            continue
+        waiting.setdefault(variant.engine, []).append(contestant)
+        if own * LEAST_GAIN <= costs.get(variant.engine, math.inf):
             chosen[variant.engine], costs[variant.engine] = contestant, own
-    return list(chosen.values())
+    found = []
+    for engine, first in chosen.items():
+        known = cost if engine == "aot" else None
+        after = {**compiled, first.variant: costs[engine]}
+        others = [
+            one
+            for one in waiting[engine]
+            if one is not first
+            and not explain_loss(predict(one.variant, after, replays, known), costs[engine], is_first=False)
+        ]
+        found += [first, *others][:num_at_once]
+    return found
 
 
 def describe_candidate(contestant: Contestant) -> Candidate:

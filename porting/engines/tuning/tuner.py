@@ -118,7 +118,7 @@ def tune(
         bar.update(sum(contestant.folder is None for contestant in contestants))
         cost = _find_cost(session, contestants, finalists[-1])
         while True:
-            wave = choose_wave(contestants, cost)
+            wave = choose_wave(contestants, cost, num_at_once=session.limits.processes)
             if not wave:
                 break
             _compile_all(session, wave, advance=bar.update)

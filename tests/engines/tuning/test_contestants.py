@@ -166,3 +166,25 @@ def test_of_equally_promising_ones_the_simpler_is_compiled_first(graph):
     (first,) = choose_wave(contestants, None)
 
     assert first.variant == AOT
+
+
+def test_what_replay_cannot_tell_apart_is_compiled_at_once(graph):
+    measured = REPORTS["ResNet-18 at 64x64"]
+    contestants = enter(graph, measured)
+    for contestant in contestants:
+        if contestant.folder is None:
+            measure(contestant, measured)
+
+    wave = choose_wave(contestants, measured.cost, num_at_once=2)
+
+    assert [one.variant for one in wave] == [AOT_LAST_FUSED, AOT_FUSED]
+
+
+def test_what_replay_tells_apart_is_not_compiled_at_once(graph):
+    measured = REPORTS["CNN of 3 blocks with BatchNorm"]
+    contestants = enter(graph, measured)
+    for contestant in contestants:
+        if contestant.folder is None:
+            measure(contestant, measured)
+
+    assert [one.variant for one in choose_wave(contestants, measured.cost, num_at_once=2)] == [AOT_LAST]
