@@ -37,6 +37,8 @@ _logger = logging.getLogger("porting")
 _LANES = 16
 # What is smaller takes microseconds.
 _MIN_MULTIPLICATIONS = 1 << 20
+# A part of a large batch says as much as all of it, in some hundredths of a second.
+_MOST_MULTIPLICATIONS = 1 << 31
 _MIN_GAIN = 1.04
 _NUM_ROUNDS = 7
 
@@ -229,9 +231,11 @@ def is_faster_than_onednn(convolution: Convolution) -> bool:
 def _make_contestants(convolution: Convolution) -> Tuple[Callable[[], Any], Callable[[], Any]]:
     """Return what computes `convolution` by oneDNN, and what does by its algorithm."""
     kind, (padding, dilation) = convolution.kind, map(list, (convolution.padding, convolution.dilation))
+    count, *of_image = convolution.images
+    count = max(1, min(count, count * _MOST_MULTIPLICATIONS // convolution.num_multiplications))
     images, filters = (
         torch.randn(shape).contiguous(memory_format=torch.channels_last)
-        for shape in (convolution.images, convolution.filters)
+        for shape in ((count, *of_image), convolution.filters)
     )
     bias = torch.randn(len(filters)) if convolution.has_bias else None
     groups = images.shape[1] // filters.shape[1]
