@@ -166,13 +166,13 @@ def choose_convolution_kernels(
             by_node.setdefault(node, []).append(convolution)
     for node, convolutions in by_node.items():
         if node.target is aten.convolution.default:
-            _convolve(graph, node, convolutions[0].algorithm)
+            _replace_forward(graph, node, convolutions[0].algorithm)
         else:
-            _find_gradients(graph, node, convolutions)
+            _replace_gradients(graph, node, convolutions)
     return chosen
 
 
-def _convolve(graph: torch.fx.Graph, node: torch.fx.Node, algorithm: str) -> None:
+def _replace_forward(graph: torch.fx.Graph, node: torch.fx.Node, algorithm: str) -> None:
     images, filters, bias, _stride, padding, dilation = node.args[:6]
     with graph.inserting_before(node):
         arguments = (images, filters, bias, padding, dilation, algorithm)
@@ -182,7 +182,7 @@ def _convolve(graph: torch.fx.Graph, node: torch.fx.Node, algorithm: str) -> Non
     graph.erase_node(node)
 
 
-def _find_gradients(graph: torch.fx.Graph, node: torch.fx.Node, chosen: Sequence[Convolution]) -> None:
+def _replace_gradients(graph: torch.fx.Graph, node: torch.fx.Node, chosen: Sequence[Convolution]) -> None:
     """Take the gradients of `chosen` out of the backward pass of a convolution, which computes the others as before."""
     gradients, images, filters, _bias_sizes, _stride, padding, dilation = node.args[:7]
     how = (padding, dilation, chosen[0].algorithm)

@@ -92,7 +92,7 @@ def _load_kernels(algorithm: str) -> Any:
         return CppCodeCache.load(source)
 
 
-def _run(name: str, *arguments: Any) -> torch.Tensor:
+def _run_here(name: str, *arguments: Any) -> torch.Tensor:
     shape, sizes = _find_result(name, arguments)
     tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
     last = torch.channels_last
@@ -112,7 +112,7 @@ def _make_empty(name: str, *arguments: Any) -> torch.Tensor:
 
 
 for _name in _POINTERS:
-    _LIBRARY.impl(_name, functools.partial(_run, _name), "CPU")
+    _LIBRARY.impl(_name, functools.partial(_run_here, _name), "CPU")
     _LIBRARY.impl(_name, functools.partial(_make_empty, _name), "Meta")
 
 
@@ -148,7 +148,7 @@ def install_lowerings(num_threads: int) -> None:
     def lower(name: str, *arguments: Any) -> Any:
         shape, sizes = _find_result(name, [_Shaped(value) if _is_tensor(value) else value for value in arguments])
         tensors = arguments[: _POINTERS[name].count(",") + 1]
-        buffers = [_realize(value) if _is_tensor(value) else None for value in tensors]
+        buffers = [_lay_out_buffer(value) if _is_tensor(value) else None for value in tensors]
         device, dtype = arguments[0].get_device(), arguments[0].get_dtype()
         layout = ir.FixedLayout(device, dtype, list(shape), stride=_find_strides(shape))
         return _Template((arguments[-1], name), buffers, layout, sizes).generate().output_node()
@@ -169,7 +169,7 @@ def _is_tensor(value: Any) -> bool:
     return hasattr(value, "get_size")
 
 
-def _realize(value: Any) -> Any:
+def _lay_out_buffer(value: Any) -> Any:
     """Return the buffer of a value, in the order that the kernels take for granted."""
     from torch._inductor import ir
 
