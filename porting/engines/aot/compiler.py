@@ -30,6 +30,7 @@ from ..compiled.call_layout import describe_layout
 from ..compiled.compile_settings import CompileSettings
 from ..compiled.program_file import read_program
 from ..compiled.programs import Program
+from .convolution_kernels import use_faster_convolutions
 from .index_guards import install_index_guards
 from .library import LIBRARY, OPERATORS, RUNNER, load_program
 from .light_headers import install_light_headers
@@ -52,8 +53,9 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     """Compile a program in this process and put a library and what `load_program` must know into `folder`."""
     program = read_program(program_file)
     _prepare_inductor(settings)
-    # Products by oneDNN round otherwise than those of ATen, which a deterministic program must not.
+    # Other kernels round otherwise than those of ATen, which a deterministic program must not.
     if not settings.is_deterministic:
+        use_faster_convolutions(program.module, make_example_arguments(program), num_threads=settings.num_threads)
         use_faster_products(program.module, make_example_arguments(program), num_threads=settings.num_threads)
     build = Path("build").resolve()
     install_light_headers(Path("headers").resolve())
@@ -68,6 +70,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
         "cpp.vec_isa_ok": True,
         # Otherwise fused operators keep single precision between them where the graph rounds to a half type.
         "emulate_precision_casts": program.has_halves,
+        "epilogue_fusion": False,  # the kernels of convolutions end with storing their result
         "fallback_random": True,  # the operators of eager PyTorch draw the numbers, in the graph's order
         "layout_optimization": False,  # it would copy each weight of a convolution in each step
         # `LoadedProgram` has compared shapes and strides before the first kernel runs.

@@ -1,0 +1,259 @@
+"""Choose the faster kernel for each convolution of a program, by measuring where it is compiled.
+
+oneDNN computes dense convolutions of single precision near the peak of a core, so that only fewer multiplications are
+faster: Winograd's algorithm has 4 instead of 9 for windows of 3 x 3, and no weights to put into an order of oneDNN's.
+Convolutions with a filter for each channel are far from any peak there, the gradient of the filters most of all.
+
+The sums are rounded in another order, no more: results are as near to double precision as oneDNN's, and gradients of
+filters by Winograd's algorithm some three times as far.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import statistics
+import time
+import timeit
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+from . import convolution_operators as operators
+
+__all__ = [
+    "Convolution",
+    "choose_convolution_kernels",
+    "find_convolutions",
+    "is_faster_than_onednn",
+    "use_faster_convolutions",
+]
+
+aten = torch.ops.aten
+_logger = logging.getLogger("porting")
+
+# Vectors of the kernels have at most so many channels.
+_LANES = 16
+# What is smaller takes microseconds.
+_MIN_MULTIPLICATIONS = 1 << 20
+# A part of a large batch says as much as all of it, in some hundredths of a second.
+_MOST_MULTIPLICATIONS = 1 << 31
+_MIN_GAIN = 1.04
+_NUM_ROUNDS = 7
+
+_FORWARD = "forward"
+_GRADIENTS = ("image gradient", "filter gradient")
+
+
+class Convolution(NamedTuple):
+    """What is computed ("forward", "image gradient" or "filter gradient") of a convolution with stride 1, and how.
+
+    `images` is the shape of its images, [count, channels, rows, columns], `filters` that of its weights, and
+    `algorithm` one of `convolution_operators.ALGORITHMS`.
+    """
+
+    kind: str
+    algorithm: str
+    images: Tuple[int, ...]
+    filters: Tuple[int, ...]
+    padding: Tuple[int, ...]
+    dilation: Tuple[int, ...]
+    has_bias: bool = False
+
+    @property
+    def num_multiplications(self) -> int:
+        """How many multiplications it takes without any algorithm, padding included."""
+        result = (
+            size + 2 * padding - dilation * (window - 1)
+            for size, padding, dilation, window in zip(self.images[2:], self.padding, self.dilation, self.filters[2:])
+        )
+        return self.images[0] * math.prod(self.filters) * math.prod(result)
+
+
+def use_faster_convolutions(
+    module: torch.fx.GraphModule, arguments: Sequence[torch.Tensor], *, num_threads: int
+) -> None:
+    """Choose the kernels of all convolutions of `module`, in a process that compiles for `num_threads` and then ends.
+
+    `arguments` are tensors like those that the module takes.
+    """
+    # A program that was read from a file has no values; shapes and strides are needed to tell convolutions apart.
+    FakeTensorProp(module).propagate(*arguments)
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        chosen = choose_convolution_kernels(module.graph)
+    finally:
+        torch.set_num_threads(before)
+    if any(chosen.values()):
+        operators.install_lowerings(num_threads)
+        module.recompile()
+
+
+def find_convolutions(graph: torch.fx.Graph) -> Dict[Convolution, List[torch.fx.Node]]:
+    """Return the nodes of each computation that Winograd's algorithm could do and that is large enough for a choice.
+
+    The backward pass of a convolution is one node and up to two computations.
+    """
+    found: Dict[Convolution, List[torch.fx.Node]] = {}
+    for node in graph.nodes:
+        for convolution in _read_convolutions(node):
+            found.setdefault(convolution, []).append(node)
+    return found
+
+
+def _read_convolutions(node: torch.fx.Node) -> List[Convolution]:
+    rest: Any
+    if node.target is aten.convolution.default:
+        images, filters, bias, *rest = node.args
+        kinds, tensors = [_FORWARD], [node, images, filters]
+    elif node.target is aten.convolution_backward.default:
+        gradients, images, filters, _bias_sizes, *rest = node.args
+        wanted = rest.pop()
+        kinds = [kind for kind, is_wanted in zip(_GRADIENTS, wanted) if is_wanted]
+        bias, tensors = None, [gradients, images, filters]
+    else:
+        return []
+    values = [_get_value(tensor) for tensor in tensors]
+    stride, padding, dilation, is_transposed, _output_padding, groups = rest
+    if set(stride) != {1} or is_transposed or len(padding) != 2 or not all(map(_has_order, values)):
+        return []
+    shape, of_filters = (tuple(value.shape) for value in values[1:])
+    algorithm = _find_algorithm(shape, of_filters, padding=padding, dilation=dilation, groups=groups)
+    of_node = (algorithm, shape, of_filters, tuple(padding), tuple(dilation), bias is not None)
+    found = [Convolution(kind, *of_node) for kind in kinds] if algorithm else []
+    return [one for one in found if one.num_multiplications >= _MIN_MULTIPLICATIONS]
+
+
+def _find_algorithm(
+    images: Sequence[int], filters: Sequence[int], *, padding: Sequence[int], dilation: Sequence[int], groups: int
+) -> str:
+    """Return the algorithm for a convolution with stride 1; "" if there is none."""
+    if groups == images[1] == filters[0] > 1:
+        return "" if groups % _LANES else "depthwise"
+    is_small = tuple(filters[2:]) == (3, 3) and max(padding) <= 2 and set(dilation) == {1}
+    return "" if groups > 1 or not is_small or any(size % (2 * _LANES) for size in filters[:2]) else "winograd"
+
+
+def _has_order(value: Any) -> bool:
+    """Tell whether a value is a float32 tensor of the processor with its channels innermost."""
+    is_float = isinstance(value, torch.Tensor) and value.dtype == torch.float32 and value.device.type == "cpu"
+    return is_float and value.is_contiguous(memory_format=torch.channels_last)
+
+
+def _get_value(argument: Any) -> Any:
+    return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
+
+
+def choose_convolution_kernels(
+    graph: torch.fx.Graph, *, is_faster: Optional[Callable[[Convolution], bool]] = None
+) -> Dict[Convolution, bool]:
+    """Let Winograd's algorithm convolve, in place, where it is faster; return for each computation whether it is.
+
+    The nodes of `graph` need values (`meta["val"]`). Torch must have as many threads as the program will.
+    """
+    measure = is_faster_than_onednn if is_faster is None else is_faster
+    found = find_convolutions(graph)
+    try:
+        chosen = {convolution: measure(convolution) for convolution in found}
+    except RuntimeError as error:  # what Inductor raises for a compiler that fails
+        _logger.info("convolutions stay with oneDNN, because the other kernels cannot be compiled: %s", error)
+        return dict.fromkeys(found, False)
+    by_node: Dict[torch.fx.Node, List[Convolution]] = {}
+    for convolution, nodes in found.items():
+        for node in nodes if chosen[convolution] else []:
+            by_node.setdefault(node, []).append(convolution)
+    for node, convolutions in by_node.items():
+        if node.target is aten.convolution.default:
+            _replace_forward(graph, node, convolutions[0].algorithm)
+        else:
+            _replace_gradients(graph, node, convolutions)
+    return chosen
+
+
+def _replace_forward(graph: torch.fx.Graph, node: torch.fx.Node, algorithm: str) -> None:
+    images, filters, bias, _stride, padding, dilation = node.args[:6]
+    with graph.inserting_before(node):
+        arguments = (images, filters, bias, padding, dilation, algorithm)
+        replaced = graph.call_function(operators.convolve, arguments)
+    replaced.meta.update(node.meta)
+    node.replace_all_uses_with(replaced)
+    graph.erase_node(node)
+
+
+def _replace_gradients(graph: torch.fx.Graph, node: torch.fx.Node, chosen: Sequence[Convolution]) -> None:
+    """Take the gradients of `chosen` out of the backward pass of a convolution, which computes the others as before."""
+    gradients, images, filters, _bias_sizes, _stride, padding, dilation = node.args[:7]
+    how = (padding, dilation, chosen[0].algorithm)
+    kinds = [convolution.kind for convolution in chosen]
+    calls: Dict[int, Any] = {}
+    left: Any = list(node.args[-1])  # type: ignore[arg-type]
+    if _GRADIENTS[0] in kinds:
+        size = list(chosen[0].images[2:])
+        calls[0], left[0] = (operators.find_image_gradient, (gradients, filters, size, *how)), False
+    if _GRADIENTS[1] in kinds:
+        window = list(chosen[0].filters[2:])
+        calls[1], left[1] = (operators.find_filter_gradient, (gradients, images, window, *how)), False
+    # torch would find the gradient of the filters beside that of the bias, whether it is wanted or not
+    if left[2] and not left[1]:
+        calls[2], left[2] = (aten.sum.dim_IntList, (gradients, [0, 2, 3])), False
+    values = node.meta["val"]
+    for user in list(node.users):
+        index: Any = user.args[1]
+        if index in calls:
+            with graph.inserting_before(node):
+                replaced = graph.call_function(*calls[index])
+            replaced.meta["val"] = values[index]
+            user.replace_all_uses_with(replaced)
+            graph.erase_node(user)
+    node.args = (*node.args[:-1], left)
+    if not any(left):
+        for user in list(node.users):
+            graph.erase_node(user)  # of a gradient that nobody wants, which is None
+        graph.erase_node(node)
+
+
+def is_faster_than_onednn(convolution: Convolution) -> bool:
+    """Measure both kernels in turns on random numbers: the other has to win by the median and by the shortest times.
+
+    On a busy machine either one alone may be luck; a tie stays with oneDNN.
+    """
+    both = _make_contestants(convolution)
+    # The processor's time is steadier, but counts threads that wait for each other.
+    timer = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    # The first round of each pays for caches and for oneDNN's choice of a kernel.
+    rounds = [[timeit.timeit(run, number=1, timer=timer) for run in both] for _round in range(_NUM_ROUNDS + 1)][1:]
+    shortest = min(one for one, _ in rounds) / min(other for _, other in rounds)
+    return min(shortest, statistics.median(one / other for one, other in rounds)) >= _MIN_GAIN
+
+
+def _make_contestants(convolution: Convolution) -> Tuple[Callable[[], Any], Callable[[], Any]]:
+    """Return what computes `convolution` by oneDNN, and what does by its algorithm."""
+    kind, (padding, dilation) = convolution.kind, map(list, (convolution.padding, convolution.dilation))
+    count, *of_image = convolution.images
+    count = max(1, min(count, count * _MOST_MULTIPLICATIONS // convolution.num_multiplications))
+    images, filters = (
+        torch.randn(shape).contiguous(memory_format=torch.channels_last)
+        for shape in ((count, *of_image), convolution.filters)
+    )
+    bias = torch.randn(len(filters)) if convolution.has_bias else None
+    groups = images.shape[1] // filters.shape[1]
+    rest = ([1, 1], padding, dilation, False, [0, 0], groups)
+    gradients = torch.randn_like(aten.convolution(images, filters, bias, *rest))
+    wanted = [kind == one for one in (*_GRADIENTS, "")]
+    how = (padding, dilation, convolution.algorithm)
+
+    def compute_by_onednn() -> Any:
+        if kind == _FORWARD:
+            return aten.convolution(images, filters, bias, *rest)
+        return aten.convolution_backward(gradients, images, filters, None, *rest, wanted)
+
+    def compute_by_algorithm() -> Any:
+        if kind == _FORWARD:
+            return operators.convolve(images, filters, bias, *how)
+        if kind == _GRADIENTS[0]:
+            return operators.find_image_gradient(gradients, filters, images.shape[2:], *how)
+        return operators.find_filter_gradient(gradients, images, filters.shape[2:], *how)
+
+    return compute_by_onednn, compute_by_algorithm

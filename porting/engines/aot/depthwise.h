@@ -1,0 +1,149 @@
+// Convolutions with a filter for each channel, stride 1: a row of the result is kept in registers, a few columns at once.
+//
+// There is a multiplication for each number that is read, so that loads are what takes time. Vectors are of channels,
+// whose number is a multiple of a vector.
+
+#ifndef PORTING_DEPTHWISE
+#define PORTING_DEPTHWISE
+
+namespace porting_depthwise {
+
+using namespace porting_images;
+constexpr long kColumns = 8;  // that share the load of a weight
+
+// filters [channels][window] as [window][channels]
+inline void put_channels_inside(const float* filters, long window, long channels, bool turns, float* result) {
+  for (long tap = 0; tap < window; ++tap)
+    for (long channel = 0; channel < channels; ++channel)
+      result[tap * channels + channel] = filters[channel * window + (turns ? window - 1 - tap : tap)];
+}
+
+// `columns` results of a row, beginning at `column`; those taps count that are inside of the image for all of them
+template <long columns>
+inline void filter_columns(
+    const float* image, const float* filters, Vec start, float* result, const Images& shape, long channels, long row,
+    long column) {
+  Vec sums[columns];
+#pragma GCC unroll 8
+  for (long index = 0; index < columns; ++index) sums[index] = start;
+  for (long i = 0; i < shape.window_rows; ++i) {
+    const long in_row = row - shape.row_padding + i * shape.row_dilation;
+    if (in_row < 0 || in_row >= shape.in_rows) continue;
+    for (long j = 0; j < shape.window_columns; ++j) {
+      const long in_column = column - shape.column_padding + j * shape.column_dilation;
+      if (in_column < 0 || in_column + columns > shape.in_columns) continue;
+      const Vec weight = Vec::loadu(filters + (i * shape.window_columns + j) * channels);
+      const float* source = image + (in_row * shape.in_columns + in_column) * channels;
+#pragma GCC unroll 8
+      for (long index = 0; index < columns; ++index)
+        sums[index] = at::vec::fmadd(weight, Vec::loadu(source + index * channels), sums[index]);
+    }
+  }
+#pragma GCC unroll 8
+  for (long index = 0; index < columns; ++index)
+    sums[index].store(result + (row * shape.out_columns + column + index) * channels);
+}
+
+inline void filter_images(
+    const float* images, const float* filters, const float* bias, float* result, const Images& shape, long channels,
+    int threads) {
+  // all taps of these columns are inside of the image
+  const long reach = (shape.window_columns - 1) * shape.column_dilation;
+  const long first = std::min(std::max(shape.column_padding, 0L), shape.out_columns);
+  const long last = std::max(first, std::min(shape.in_columns + shape.column_padding - reach, shape.out_columns));
+  const long rows = shape.count * shape.out_rows;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (long index = 0; index < rows; ++index) {
+    const long row = index % shape.out_rows, number = index / shape.out_rows;
+    for (long channel = 0; channel < channels; channel += kLanes) {
+      const float* image = images + number * shape.in_rows * shape.in_columns * channels + channel;
+      float* target = result + number * shape.out_rows * shape.out_columns * channels + channel;
+      const Vec start = bias == nullptr ? Vec(0.0f) : Vec::loadu(bias + channel);
+      long column = 0;
+      while (column < shape.out_columns) {
+        if (column >= first && column + kColumns <= last) {
+          filter_columns<kColumns>(image, filters + channel, start, target, shape, channels, row, column);
+          column += kColumns;
+        } else if (column >= first && column + 2 <= last) {
+          filter_columns<2>(image, filters + channel, start, target, shape, channels, row, column);
+          column += 2;
+        } else {
+          filter_columns<1>(image, filters + channel, start, target, shape, channels, row, column);
+          column += 1;
+        }
+      }
+    }
+  }
+}
+
+__attribute__((noinline)) static void convolve(
+    const float* images, const float* filters, const float* bias, float* result, const Images& shape, long channels,
+    long, int threads) {
+  const long window = shape.window_rows * shape.window_columns;
+  Scratch ordered = allocate(window * channels);
+  put_channels_inside(filters, window, channels, false, ordered.get());
+  filter_images(images, ordered.get(), bias, result, shape, channels, threads);
+}
+
+__attribute__((noinline)) static void find_image_gradient(
+    const float* gradients, const float* filters, float* result, const Images& shape, long channels, long,
+    int threads) {
+  const long window = shape.window_rows * shape.window_columns;
+  Scratch ordered = allocate(window * channels);
+  put_channels_inside(filters, window, channels, true, ordered.get());
+  filter_images(gradients, ordered.get(), nullptr, result, turn(shape), channels, threads);
+}
+
+// The sum over a row of the products of `number` pixels.
+inline Vec multiply_rows(const float* one, const float* other, long number, long channels) {
+  Vec sums[4] = {Vec(0.0f), Vec(0.0f), Vec(0.0f), Vec(0.0f)};
+  long index = 0;
+  for (; index + 4 <= number; index += 4) {
+#pragma GCC unroll 4
+    for (long part = 0; part < 4; ++part)
+      sums[part] = at::vec::fmadd(
+          Vec::loadu(one + (index + part) * channels), Vec::loadu(other + (index + part) * channels), sums[part]);
+  }
+  for (; index < number; ++index)
+    sums[0] = at::vec::fmadd(Vec::loadu(one + index * channels), Vec::loadu(other + index * channels), sums[0]);
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+__attribute__((noinline)) static void find_filter_gradient(
+    const float* gradients, const float* images, float* result, const Images& shape, long channels, long,
+    int threads) {
+  const long window = shape.window_rows * shape.window_columns;
+  Scratch sums = allocate(2 * window * channels);
+  float *all = sums.get(), *of_image = all + window * channels;
+  std::fill(all, all + window * channels, 0.0f);
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (long channel = 0; channel < channels; channel += kLanes)
+    for (long number = 0; number < shape.count; ++number) {
+      const float* image = images + number * shape.in_rows * shape.in_columns * channels + channel;
+      const float* gradient = gradients + number * shape.out_rows * shape.out_columns * channels + channel;
+      // sums of an image apart: a sum of all products, one after the other, would lose digits
+      for (long tap = 0; tap < window; ++tap) Vec(0.0f).store(of_image + tap * channels + channel);
+      for (long row = 0; row < shape.out_rows; ++row)
+        for (long tap = 0; tap < window; ++tap) {
+          const long in_row = row - shape.row_padding + tap / shape.window_columns * shape.row_dilation;
+          const long shift = tap % shape.window_columns * shape.column_dilation - shape.column_padding;
+          const long first = std::max(0L, -shift), last = std::min(shape.out_columns, shape.in_columns - shift);
+          if (in_row < 0 || in_row >= shape.in_rows || first >= last) continue;
+          const Vec products = multiply_rows(
+              gradient + (row * shape.out_columns + first) * channels,
+              image + (in_row * shape.in_columns + first + shift) * channels, last - first, channels);
+          float* sum = of_image + tap * channels + channel;
+          (Vec::loadu(sum) + products).store(sum);
+        }
+      for (long tap = 0; tap < window; ++tap) {
+        float* sum = all + tap * channels + channel;
+        (Vec::loadu(sum) + Vec::loadu(of_image + tap * channels + channel)).store(sum);
+      }
+    }
+  for (long channel = 0; channel < channels; ++channel)
+    for (long tap = 0; tap < window; ++tap) result[channel * window + tap] = all[tap * channels + channel];
+}
+
+}  // namespace porting_depthwise
+
+#endif

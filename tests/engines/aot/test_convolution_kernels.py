@@ -1,0 +1,187 @@
+"""Convolutions go to other kernels where that pays, and give what torch's give."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from porting.engines.aot.compile_process import compile_in_child
+from porting.engines.aot.convolution_kernels import Convolution, choose_convolution_kernels, find_convolutions
+from porting.engines.aot.library import load_program
+from porting.engines.compiled.call_layout import TensorSpec
+from porting.engines.compiled.compile_settings import CompileSettings
+from porting.engines.compiled.program_file import write_program
+from porting.engines.compiled.programs import Program
+
+aten = torch.ops.aten
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+last = torch.channels_last
+
+
+def _tensors(images: Any, filters: Any, *, padding: int = 1, dilation: int = 1, bias: bool = True) -> Any:
+    """Return images, filters, bias and the gradient of the result, and what else the operator is told."""
+    generator = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(shape, generator=generator).contiguous(memory_format=last) for shape in (images, filters))
+    b = torch.randn(filters[0], generator=generator) if bias else None
+    rest = ([1, 1], [padding, padding], [dilation, dilation], False, [0, 0], images[1] // filters[1])
+    result = aten.convolution(x, w, b, *rest)
+    return x, w, b, torch.randn(result.shape, generator=generator).contiguous(memory_format=last), rest
+
+
+def _trace(tensors: Any) -> Any:
+    """Return a function that convolves and finds all gradients, as a graph."""
+    x, w, b, g, rest = tensors
+
+    def convolve(x: Any, w: Any, b: Any, g: Any) -> Any:
+        wanted = [True, True, b is not None]
+        backward = aten.convolution_backward(g, x, w, [len(w)], *rest, wanted)
+        return (aten.convolution(x, w, b, *rest), *(value for value in backward if value is not None))
+
+    return make_fx(convolve, tracing_mode="fake")(x, w, b, g)
+
+
+def _exchange(module: Any, *, kinds: Any = ("forward", "image gradient", "filter gradient")) -> Any:
+    chosen = choose_convolution_kernels(module.graph, is_faster=lambda convolution: convolution.kind in kinds)
+    module.recompile()
+    return chosen
+
+
+def _assert_same(found: Any, expected: Any) -> None:
+    for value, wanted in zip(found, expected):
+        assert value.shape == wanted.shape
+        error = (value.double() - wanted).norm() / wanted.norm()
+        assert error < 5e-6
+
+
+_SHAPES = [
+    ((2, 32, 17, 14), (64, 32, 3, 3), dict()),
+    ((3, 64, 16, 15), (32, 64, 3, 3), dict(padding=0, bias=False)),
+    ((1, 32, 24, 33), (32, 32, 3, 3), dict(padding=2)),
+    ((9, 96, 7, 5), (32, 96, 3, 3), dict()),
+    ((2, 32, 40, 41), (32, 1, 5, 5), dict(padding=2)),
+    ((3, 16, 70, 31), (16, 1, 3, 7), dict(padding=0, bias=False)),
+    ((3, 48, 33, 30), (48, 1, 3, 3), dict(padding=2, dilation=2)),
+    ((2, 48, 60, 9), (48, 1, 7, 7), dict(padding=6)),
+]
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize(("images", "filters", "how"), _SHAPES)
+def test_the_other_kernels_give_what_torch_gives_in_double_precision(images, filters, how, num_threads):
+    tensors = _tensors(images, filters, **how)
+    module = _trace(tensors)
+    x, w, b, g, rest = tensors
+    x, w, b, g = (None if value is None else value.double() for value in (x, w, b, g))
+    backward = aten.convolution_backward(g, x, w, [len(w)], *rest, [True, True, b is not None])
+    expected = [aten.convolution(x, w, b, *rest), *(value for value in backward if value is not None)]
+
+    assert len(_exchange(module)) == 3
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    found = module(*tensors[:4])
+    torch.set_num_threads(before)
+
+    assert "aten.convolution" not in module.code
+    _assert_same(found, expected)
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_gradients_that_stay_are_still_torchs():
+    tensors = _tensors((2, 32, 16, 16), (32, 32, 3, 3))
+    module = _trace(tensors)
+    expected = module(*tensors[:4])
+
+    _exchange(module, kinds=["filter gradient"])
+
+    assert "[True, False, False]" in module.code
+    _assert_same(module(*tensors[:4]), [value.double() for value in expected])
+
+
+def test_a_convolution_that_is_not_faster_stays():
+    module = _trace(_tensors((2, 32, 16, 16), (32, 32, 3, 3)))
+    before = module.code
+
+    assert not any(_exchange(module, kinds=[]).values())
+    assert module.code == before
+
+
+@pytest.mark.parametrize(
+    ("images", "filters", "how"),
+    [
+        ((2, 3, 32, 32), (64, 3, 3, 3), dict()),
+        ((2, 32, 64, 64), (32, 32, 5, 5), dict(padding=2)),
+        ((2, 32, 64, 64), (32, 32, 3, 3), dict(dilation=2, padding=2)),
+        ((2, 32, 64, 64), (32, 16, 3, 3), dict()),
+        ((2, 24, 64, 64), (24, 1, 3, 3), dict()),
+        ((2, 32, 4, 4), (32, 32, 3, 3), dict()),
+    ],
+    ids=["few channels", "a large window", "dilated", "two groups", "no whole vector", "small"],
+)
+def test_what_the_kernels_cannot_do_or_what_is_small_is_left_alone(images, filters, how):
+    assert find_convolutions(_trace(_tensors(images, filters, **how)).graph) == {}
+
+
+def test_other_memory_formats_are_left_alone():
+    x, w, b, g, rest = _tensors((2, 32, 16, 16), (32, 32, 3, 3))
+
+    assert find_convolutions(_trace((x.contiguous(), w, b, g, rest)).graph) == {}
+
+
+def test_equal_convolutions_are_measured_once():
+    graph = _trace(_tensors((2, 32, 16, 16), (32, 32, 3, 3))).graph
+    measured = []
+
+    choose_convolution_kernels(graph, is_faster=lambda convolution: bool(measured.append(convolution)))
+
+    shape = ("winograd", (2, 32, 16, 16), (32, 32, 3, 3), (1, 1), (1, 1))
+    assert measured == [
+        Convolution("image gradient", *shape),
+        Convolution("filter gradient", *shape),
+        Convolution("forward", *shape, has_bias=True),
+    ]
+
+
+def test_without_a_compiler_that_can_do_it_convolutions_stay(caplog):
+    module = _trace(_tensors((2, 32, 16, 16), (32, 32, 3, 3)))
+    before = module.code
+
+    def fail(convolution: Convolution) -> bool:
+        raise RuntimeError("unknown pragma")
+
+    with caplog.at_level("INFO", logger="porting"):
+        chosen = choose_convolution_kernels(module.graph, is_faster=fail)
+
+    assert not any(chosen.values())
+    assert module.code == before
+    assert "unknown pragma" in caplog.text
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_compiled_program_convolves_as_torch_does(tmp_path):
+    x, w, b, g, rest = _tensors((4, 32, 40, 40), (32, 1, 5, 5), padding=2)
+    dense = _tensors((4, 32, 40, 40), (32, 32, 3, 3))[1]
+
+    arguments = [x, w, b, dense, g]
+
+    def step(x: Any, w: Any, b: Any, dense: Any, g: Any) -> Any:
+        hidden = aten.relu(aten.convolution(x, w, b, *rest))
+        how = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False])
+        found = aten.convolution_backward(g, hidden, dense, None, *how)
+        return found[0], found[1]
+
+    module = make_fx(step, tracing_mode="fake")(*arguments)
+    specs = tuple(TensorSpec.of(value, name=f"argument_{index}") for index, value in enumerate(arguments))
+    write_program(Program("step", module, specs, num_results=2), tmp_path / "step.program")
+    compile_in_child(tmp_path / "step.program", tmp_path / "step", settings=CompileSettings(num_threads=1))
+
+    found = load_program(tmp_path / "step")(arguments)
+
+    _assert_same(found, step(*(value.double() for value in arguments)))
