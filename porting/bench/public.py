@@ -35,7 +35,8 @@ def _make_entry(
 
 
 def _make_sgd(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9)
+    # small enough for a few images not to be learnt by heart: rounding would decide the losses then
+    return torch.optim.SGD(parameters, lr=1e-5, momentum=0.9)
 
 
 def _make_adamw(parameters: Any) -> torch.optim.Optimizer:
