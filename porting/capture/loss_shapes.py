@@ -64,11 +64,11 @@ def _infer_weighted_loss(one: Tensor, other: Tensor, *weights: Optional[Tensor],
     return _infer_difference_loss(one, other, reduction)
 
 
-def _infer_binary_loss(one: Tensor, other: Tensor, weight: Any = None, reduction: int = _MEAN) -> Tensor:
+def _infer_loss_of_two_classes(one: Tensor, other: Tensor, weight: Any = None, reduction: int = _MEAN) -> Tensor:
     return _infer_weighted_loss(one, other, weight, reduction=reduction)
 
 
-def _infer_binary_logit_loss(
+def _infer_loss_of_logits(
     one: Tensor, other: Tensor, weight: Any = None, positive: Any = None, reduction: int = _MEAN
 ) -> Tensor:
     return _infer_weighted_loss(one, other, weight, positive, reduction=reduction)
@@ -132,8 +132,8 @@ def _infer_label_margin_loss(scores_BC: Tensor, target_BC: Tensor, reduction: in
 
 
 LOSSES: Dict[Any, Callable[..., Any]] = {
-    aten.binary_cross_entropy.default: _infer_binary_loss,
-    aten.binary_cross_entropy_with_logits.default: _infer_binary_logit_loss,
+    aten.binary_cross_entropy.default: _infer_loss_of_two_classes,
+    aten.binary_cross_entropy_with_logits.default: _infer_loss_of_logits,
     aten.cosine_embedding_loss.default: _infer_cosine_loss,
     aten.cross_entropy_loss.default: _infer_cross_entropy,
     aten.hinge_embedding_loss.default: _infer_embedding_loss,

@@ -74,8 +74,9 @@ def _die_with_parent(work: Path) -> None:
         # What it has started too, and this very process: nothing after this line runs.
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
-    threading.Thread(target=watch, daemon=True).start()
     if sys.platform == "linux":
         # one that is paused then goes on, and notices
         signal_with_parent(signal.SIGCONT)
         (work / READY).touch()
+    # last, because it may clear the folder away at once
+    threading.Thread(target=watch, daemon=True).start()

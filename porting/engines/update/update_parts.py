@@ -40,14 +40,14 @@ def cut_update(
     for whole in zip(weights, gradients, *state.values()):
         for row in _cut_tensors(whole) if cuts_tensors else [list(whole)]:
             if rows and num_elements + row[0].numel() > _PART_ELEMENTS:
-                yield _turn(rows, state)
+                yield _join_rows(rows, state)
                 rows, num_elements = [], 0
             rows.append(row)
             num_elements += row[0].numel()
-    yield _turn(rows, state)
+    yield _join_rows(rows, state)
 
 
-def _turn(
+def _join_rows(
     rows: Sequence[Tensors], state: Mapping[str, Sequence[torch.Tensor]]
 ) -> Tuple[Tensors, Tensors, Dict[str, Tensors]]:
     weights, gradients, *slots = map(list, zip(*rows))
