@@ -138,7 +138,7 @@ def test_every_direct_dependency_is_pinned_for_ci():
     assert {re.split("[<>=]", name)[0] for name in wanted} <= pinned
 
 
-PACKED = (".py", ".h", ".md", ".typed", ".json", ".png", ".txt")
+PACKED = (".py", ".cpp", ".h", ".md", ".typed", ".json", ".png", ".txt")
 
 
 @pytest.mark.slow
