@@ -136,3 +136,105 @@ def test_a_compiled_executable_on_disk_is_run_without_compiler_and_without_repla
 
     assert "graph functions: 0" in run("ready")
     assert heavy_modules_after(ON_DISK.format(engine="ready", folder=tmp_path)) == []
+
+
+LOSSES = """
+import sys
+import torch
+from torch import nn
+from porting import PortOptions, to_ipu
+import porting.simulator
+
+class Triplet(nn.TripletMarginLoss):
+    def forward(self, out, y):
+        return super().forward(out, y, y.flip(0))
+
+class Cosine(nn.CosineEmbeddingLoss):
+    def forward(self, out, y):
+        return super().forward(out, y, torch.ones(len(y)))
+
+class Ranking(nn.MarginRankingLoss):
+    def forward(self, out, y):
+        return super().forward(out[:, 0], y[:, 0], y[:, 1].sign())
+
+class First(nn.MSELoss):
+    def forward(self, out, y):
+        return super().forward(out[:, 0], y[:, 0])
+
+class Divergence(nn.KLDivLoss):
+    def forward(self, out, y):
+        return super().forward(out.log_softmax(1), y.softmax(1))
+
+numbers, labels, signs = torch.rand(4, 3), torch.tensor([0, 2, 1, 1]), torch.tensor([[1.0, -1.0, 1.0]] * 4)
+bits = torch.tensor([[1.0, 0.0, 1.0]] * 4)
+losses = [
+    *((loss, numbers) for loss in (nn.MSELoss(), nn.L1Loss(), nn.SmoothL1Loss(), nn.HuberLoss(), nn.PoissonNLLLoss())),
+    *((loss, numbers) for loss in (Triplet(), Cosine(), Ranking(), First(), Divergence(reduction="batchmean"))),
+    *((nn.BCEWithLogitsLoss(pos_weight=weight), bits) for weight in (None, torch.ones(3))),
+    (nn.CrossEntropyLoss(label_smoothing=0.1), labels),
+    (nn.CrossEntropyLoss(weight=torch.ones(3)), labels),
+    (nn.CrossEntropyLoss(), numbers.softmax(1)),
+    *((loss, signs) for loss in (nn.SoftMarginLoss(), nn.HingeEmbeddingLoss())),
+    (nn.MultiLabelSoftMarginLoss(), bits),
+]
+for loss, target in losses:
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ported = to_ipu(model, loss, optimizer=optimizer, options=PortOptions(engine="replay"), device="sim")
+    ported(torch.ones(4, 4), target)
+    loaded = [name for name in ("torch._dynamo", "sympy") if name in sys.modules]
+    assert not loaded, (loss, loaded)
+"""
+
+
+@pytest.mark.slow
+def test_the_first_step_of_no_usual_loss_loads_anything_heavy():
+    assert heavy_modules_after(LOSSES) == []
+
+
+MADE_ON_THE_DEVICE = """
+import torch
+from torch import nn
+from porting import PortOptions, to_ipu
+import porting.simulator
+
+class Making(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.lstm = nn.Linear(4, 3), nn.LSTM(3, 3, batch_first=True)
+
+    def forward(self, x):
+        out = self.layer(x)
+        device = out.device
+        out = out + torch.zeros(2, 3, device=device) + torch.ones((2, 3), device=device) + torch.zeros_like(out)
+        out = out + torch.full((3,), 0.5, device=device) + torch.rand_like(out) + torch.randn(2, 3, device=device)
+        out += torch.arange(3, device=device).float()
+        return self.lstm(out[:, None])[0][:, 0]
+
+model = Making()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, options=PortOptions(engine="replay"), device="sim")
+ported(torch.ones(2, 4), torch.tensor([0, 1]))
+"""
+
+
+@pytest.mark.slow
+def test_what_is_made_on_the_device_loads_nothing_heavy():
+    assert heavy_modules_after(MADE_ON_THE_DEVICE) == []
+
+
+CHANNELS_LAST = """
+import torch
+from torch import nn
+from porting.capture import capture_step
+from porting.engines.tuning.memory_format import put_channels_last
+
+model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 2, 1))
+graph = capture_step(model, [torch.ones(2, 2, 8, 8)], mode="inference")
+put_channels_last(graph)
+"""
+
+
+@pytest.mark.slow
+def test_a_step_with_channels_innermost_loads_nothing_heavy():
+    assert heavy_modules_after(CHANNELS_LAST) == []

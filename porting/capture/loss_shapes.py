@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Optional, Sequence
 import torch
 from torch import Tensor
 
-from .plain_shapes import are_plain, expect, has_any_layout, is_contiguous, new_tensor
+from .plain_shapes import are_floats, are_plain, expect, has_any_layout, is_contiguous, new_tensor
 
 __all__ = ["LOSSES"]
 
@@ -90,7 +90,9 @@ def _infer_count_loss(one: Tensor, other: Tensor, _is_log: bool, _is_full: bool,
 def _infer_ranking_loss(
     one: Tensor, other: Tensor, target: Tensor, _margin: float = 0.0, reduction: int = _MEAN
 ) -> Tensor:
-    expect(are_plain(one, other, target) and one.shape == other.shape == target.shape)
+    # a single number has no order
+    are_known = are_plain if reduction == _NONE else are_floats
+    expect(are_known(one, other, target) and one.shape == other.shape == target.shape)
     return _infer_reduced(one.shape, one, reduction)
 
 
