@@ -29,7 +29,7 @@ _INDUCTORS_CHUNK = ", 4096>"
 
 
 def install_short_sums() -> None:
-    """Make Inductor write shorter partial sums from now on; RuntimeError for a torch where this is not known to work."""
+    """Make Inductor write short partial sums from now on; RuntimeError for a torch where this is not known to work."""
     if getattr(CppKernel.need_use_acc_helper, "has_short_sums", False):
         return
     for name in ("need_use_acc_helper", "_acc_helper_init"):
