@@ -1,0 +1,1 @@
+"""Users' programs as source: read without being run, what happens in them as facts, and rules that judge the facts."""

@@ -1,0 +1,185 @@
+"""What happens in a program, as facts that rules read: things, calls, statements, and where each of them stands.
+
+A *thing* is what a value may be: the model, its optimizer, a batch. The walk through a program makes a thing where it
+is constructed and carries it through assignments, attributes of `self`, arguments and results of the program's
+functions. A value may be several things, as after a branch, and none where nothing is known of it.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import List, Mapping, Optional, Tuple
+
+from porting.diagnostics import Place
+
+__all__ = ["Call", "Facts", "Import", "Kind", "Loop", "LoopKind", "Statement", "Thing", "Things", "Where"]
+
+
+class Kind(str, Enum):
+    """What a value is, as far as a port cares."""
+
+    MODULE = "module"
+    """An `nn.Module` of the user's or of a library, not ported."""
+    PORT = "port"
+    """What `to_ipu`, `poptorch.trainingModel` or `poptorch.inferenceModel` returned; its name tells which."""
+    CRITERION = "criterion"
+    """A loss module, or a function of the user's that returns a loss."""
+    OPTIMIZER = "optimizer"
+    SCHEDULER = "scheduler"
+    SCALER = "scaler"
+    """A `GradScaler`."""
+    DATASET = "dataset"
+    SAMPLER = "sampler"
+    LOADER = "loader"
+    """torch's `DataLoader`."""
+    PORT_LOADER = "port-loader"
+    """PopTorch's or porting's loader."""
+    BATCH = "batch"
+    """What a loader yields, and its parts."""
+    OUTPUT = "output"
+    """What a module or a port returned, and what was computed of it."""
+    LOSS = "loss"
+    """What a criterion returned, and what was computed of it."""
+    TENSOR = "tensor"
+    OPTIONS = "options"
+    """`PortOptions` or `poptorch.Options`."""
+    PARAMETERS = "parameters"
+    STATE = "state"
+    """A `state_dict`, or a dictionary that holds one."""
+    DEVICE = "device"
+    WRITER = "writer"
+    """What writes files or logs: a `SummaryWriter`, an open file, a logger of experiments."""
+    OTHER = "other"
+    """A thing of a library that no rule has a word for; its name tells what it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Thing:
+    """A value that the program makes: its kind, what made it, where, and of which other things.
+
+    `name` is the qualified name of what was called: `torch.optim.SGD`, `train.Net`, `poptorch.trainingModel`. `parts`
+    are the things that it was made of: an optimizer's module, a port's module, optimizer and options, a loader's
+    dataset, the module that computed an output, the criterion and outputs of a loss.
+    """
+
+    kind: Kind
+    name: str = ""
+    place: Optional[Place] = None
+    parts: Tuple[Thing, ...] = ()
+    call: Optional[Call] = None
+    """The call that made it, whose keywords tell its settings."""
+
+
+Things = Tuple[Thing, ...]
+
+
+class LoopKind(str, Enum):
+    """What a loop goes through."""
+
+    EPOCHS = "epochs"
+    BATCHES = "batches"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A loop around a fact, and what it goes through."""
+
+    node: ast.AST
+    kind: LoopKind
+    things: Things = ()
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a fact stands: around it in the source, and around it when it runs.
+
+    `loops` and `guards` go through the calls of the program's own functions: a step in `train_one_epoch` stands in the
+    loop over epochs that calls it. `guards` are the tests of the `if`s that have to hold, negated ones wrapped in
+    `ast.Not`. `order` counts the facts in the order in which the program would come to them.
+    """
+
+    file: str
+    function: str = ""
+    """The qualified name of the function of the program's that the fact stands in; empty at a module's top level."""
+    loops: Tuple[Loop, ...] = ()
+    guards: Tuple[ast.expr, ...] = ()
+    in_forward: bool = False
+    """Whether a module's `forward`, or what it calls, is what runs here."""
+    without_gradients: bool = False
+    """Whether it stands under `torch.no_grad()` or `inference_mode()`."""
+    in_evaluation: bool = False
+    """Whether the last `train()` or `eval()` on the way here was an `eval()`."""
+    order: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call: of what, on what, with what, and what comes out.
+
+    `name` is the qualified name (`torch.nn.functional.cross_entropy`, `train.evaluate`) of a function, class or thing
+    that is called (`train.Net` for `model(x)`, whose `receiver` is the model); for a method it is a dot and its name,
+    as `.backward`, and `receiver` what it is called on.
+    """
+
+    node: ast.Call
+    place: Place
+    name: str
+    where: Where
+    receiver: Things = ()
+    arguments: Tuple[Things, ...] = ()
+    keywords: Mapping[str, Things] = field(default_factory=dict)
+    result: Things = ()
+
+    def is_method(self, *names: str) -> bool:
+        """Tell whether it calls one of these methods of something."""
+        return self.name.startswith(".") and self.name[1:] in names
+
+    def is_on(self, *kinds: Kind) -> bool:
+        """Tell whether what it is called on may be of one of these kinds."""
+        return any(thing.kind in kinds for thing in self.receiver)
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """A statement or expression other than a call that rules look at: an assignment, a comparison, an `if`, a `print`.
+
+    `things` are those of the value that it assigns, tests or compares; `text` is its source in one line.
+    """
+
+    node: ast.AST
+    place: Place
+    where: Where
+    things: Things = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Import:
+    """An import of a module: its qualified name, and whether a `try` or an `if` guards it."""
+
+    node: ast.AST
+    place: Place
+    name: str
+    is_guarded: bool
+    where: Where
+
+
+@dataclass
+class Facts:
+    """All that happens in a program, each fact once for each place, in the order in which the program comes to them."""
+
+    calls: List[Call] = field(default_factory=list)
+    statements: List[Statement] = field(default_factory=list)
+    imports: List[Import] = field(default_factory=list)
+    things: List[Thing] = field(default_factory=list)
+
+    def list_things(self, *kinds: Kind) -> List[Thing]:
+        """List the things of these kinds, in the order in which they are made."""
+        return [thing for thing in self.things if thing.kind in kinds]
+
+    @property
+    def is_ported(self) -> bool:
+        """Whether the program makes a port anywhere."""
+        return any(thing.kind is Kind.PORT for thing in self.things)
