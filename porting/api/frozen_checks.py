@@ -59,17 +59,9 @@ def say_frozen_values(port: Port, findings: PortFindings, executor: Any, *, comp
     users_code = importlib.import_module("porting.capture.users_code")
     if not users_code.may_run_users_code([module for _name, module in modules], port.wrapped.functions):
         return
-    second_run = importlib.import_module("porting.capture.second_run")
-    find_frozen_values = importlib.import_module("porting.capture.frozen_values").find_frozen_values
-    failure: Optional[Exception] = None
-    found: List[Any] = []
-    with second_run.without_trace(modules) as changes:
-        try:
-            found = find_frozen_values(compiled.graph, compiled.capture_again())
-        except Exception as error:  # said below: `forward` ran well once, so it depends on that run
-            failure = error
+    found, changes, failure = _run_again(compiled, modules)
     allowed = () if isinstance(port.options.frozen, str) else port.options.frozen
-    new = list(_list_changes(found, dict(changes), allowed))
+    new = list(_list_changes(found, changes, allowed))
     if failure is not None and not new:
         new = [
             Finding(
@@ -84,6 +76,37 @@ def say_frozen_values(port: Port, findings: PortFindings, executor: Any, *, comp
         ]
     for finding in new[:_MOST_FINDINGS]:
         findings.say(finding)
+
+
+def _run_again(compiled: Any, modules: Sequence[Tuple[str, nn.Module]]) -> Tuple[List[Any], Dict[str, Any], Any]:
+    """Run `forward` again; return the frozen values, what it has changed on Python's side, and how it failed, or None.
+
+    Where it does the same as in the capture that is all; else another capture tells what is different.
+    """
+    second_run = importlib.import_module("porting.capture.second_run")
+    find_frozen_values = importlib.import_module("porting.capture.frozen_values").find_frozen_values
+    first_run, difference = compiled.first_run, None
+    if first_run is not None:
+        with second_run.without_trace(modules) as changes:
+            try:
+                is_same, difference = first_run.follow()
+            except Exception:  # the capture below tells whether it fails in a run of its own, too
+                is_same = False
+            finally:
+                first_run.drop()
+        if is_same:
+            return [], changes, None
+    found: List[Any] = []
+    failure: Optional[Exception] = None
+    with second_run.without_trace(modules) as changes:
+        try:
+            found = find_frozen_values(compiled.graph, compiled.capture_again())
+        except Exception as error:  # said by the caller: `forward` ran well once, so it depends on that run
+            failure = error
+    if not (found or failure or difference is None):
+        # by chance the third run went the way of the first
+        found = [difference]
+    return found, changes, failure
 
 
 def _list_changes(
