@@ -43,17 +43,27 @@ def say_changed_attribute(findings: PortFindings, change: ChangedAttribute) -> N
     )
 
 
-def say_frozen_values(port: Port, findings: PortFindings, executor: Any, *, compile_seconds: float) -> None:
-    """Capture the step that `executor` has compiled once more, and warn (C020) of what Python decides otherwise then.
+def say_frozen_values(
+    port: Port, findings: PortFindings, executor: Any, *, compile_seconds: float, is_new: bool = True
+) -> None:
+    """Run the `forward` that `executor` has compiled once more, and warn (C020) of what Python decides otherwise then.
 
-    Nothing is done where that would take more than a second and a tenth of the compilation, or where no line of the
-    user's runs that could decide anything, and nothing changes.
+    Nothing is done for a step that is not new, where it would take more than a second and a tenth of the compilation,
+    or where no line of the user's runs that could decide anything, and nothing changes.
     """
     compiled = port.backend.compiled_step(executor)
-    if compiled is None or compiled.capture_again is None or port.options.frozen == "allow":
+    if compiled is None or compiled.capture_again is None:
         return
-    if compiled.capture_seconds > max(1.0, compile_seconds / 10):
-        return
+    try:
+        is_quick = compiled.capture_seconds <= max(1.0, compile_seconds / 10)
+        if is_new and is_quick and port.options.frozen != "allow":
+            _find_frozen_values(port, findings, compiled)
+    finally:
+        if compiled.first_run is not None:
+            compiled.first_run.drop()
+
+
+def _find_frozen_values(port: Port, findings: PortFindings, compiled: Any) -> None:
     modules = list_modules_by_prefix(port)
     # on a machine with IPUs there is no capture, nor the torch that it wants
     users_code = importlib.import_module("porting.capture.users_code")
@@ -92,8 +102,6 @@ def _run_again(compiled: Any, modules: Sequence[Tuple[str, nn.Module]]) -> Tuple
                 is_same, difference = first_run.follow()
             except Exception:  # the capture below tells whether it fails in a run of its own, too
                 is_same = False
-            finally:
-                first_run.drop()
         if is_same:
             return [], changes, None
     found: List[Any] = []

@@ -160,7 +160,7 @@ class _Follower:
                 if self._stand_ins.get(id(one)) is not other:
                     self._depart(call, one.node, other.node)
             elif isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-                if one is not other and not are_same_tensors(_narrow(one), _narrow(other)):
+                if one is not other and not are_same_tensors(_narrow_type(one), _narrow_type(other)):
                     self._depart(call, show_value(one), show_value(other))
             elif isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor) or not are_same_values(one, other):
                 self._depart(call, one, other)
@@ -179,6 +179,6 @@ class _Follower:
         raise Departure
 
 
-def _narrow(tensor: torch.Tensor) -> torch.Tensor:
+def _narrow_type(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor of the host as the device has it."""
     return tensor.detach().to(device_dtype(tensor.dtype)) if is_device_dtype(tensor.dtype) else tensor.detach()

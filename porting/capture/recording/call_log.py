@@ -72,7 +72,9 @@ class CallLog:
         leaves = list_leaves((args, kwargs))
         tensors = [(leaf, leaf.fake) for leaf in leaves if isinstance(leaf, DeviceTensor)]
         # before it is recorded, which may change them
-        given = map_leaves(_copy_host_tensor, (args, kwargs))
+        given = (args, dict(kwargs))
+        if any(isinstance(leaf, torch.Tensor) and not isinstance(leaf, DeviceTensor) for leaf in leaves):
+            given = map_leaves(_copy_host_tensor, (args, kwargs))
         try:
             result = run()
         except BaseException:
@@ -83,7 +85,7 @@ class CallLog:
         # a handle that was turned in place is not what it was for the calls before
         self.is_complete = all(tensor.fake is fake for tensor, fake in tensors)
         last = next(iter(reversed(recorder.graph.nodes)), None)
-        self.calls.append(LoggedCall(operator, *given, read_modes(), result, last))
+        self.calls.append(LoggedCall(operator, given[0], given[1], read_modes(), result, last))
         return result
 
     def note_node(self) -> None:
