@@ -15,6 +15,8 @@ __all__ = ["say_changed_attribute", "say_frozen_values", "watch_attributes"]
 
 _IF_MEANT = "if it is meant to stay as it is: `PortOptions(frozen=['{}'])`"
 _MOST_FINDINGS = 5
+# a second run that does the same takes so much of the time of the first
+_SHARE_OF_CAPTURE = 0.3
 
 
 def watch_attributes(port: Port, modules: Sequence[Tuple[str, nn.Module]], reads: AttributeReads) -> AttributeWatch:
@@ -55,7 +57,7 @@ def say_frozen_values(
     if compiled is None or compiled.capture_again is None:
         return
     try:
-        is_quick = compiled.capture_seconds <= max(1.0, compile_seconds / 10)
+        is_quick = _SHARE_OF_CAPTURE * compiled.capture_seconds <= max(1.0, compile_seconds / 10)
         if is_new and is_quick and port.options.frozen != "allow":
             _find_frozen_values(port, findings, compiled)
     finally:

@@ -121,12 +121,12 @@ class _Follower:
             raise Departure
         call = self._calls[self._position] if self._position < len(self._calls) else None
         if call is None or call.operator is not operator:
-            self._depart(call, self._name_next(), getattr(operator, "__name__", str(operator)), is_operator=True)
+            self._end_run(call, self._name_next(), getattr(operator, "__name__", str(operator)), is_operator=True)
         assert call is not None
         if call.modes != read_modes():
             name = self._name_next()
-            self._depart(call, name, f"{name}, in another mode of torch", is_operator=True)
-        self._compare(call, (call.args, call.kwargs), (args, kwargs))
+            self._end_run(call, name, f"{name}, in another mode of torch", is_operator=True)
+        self._compare_values(call, (call.args, call.kwargs), (args, kwargs))
         self._position += 1
         recorder.facts.advance()
         return map_leaves(
@@ -136,36 +136,36 @@ class _Follower:
     def note_node(self) -> None:
         """Refuse what no call asked for: the first run had nothing of the kind."""
         call = self._calls[self._position] if self._position < len(self._calls) else None
-        self._depart(call, self._name_next(), "another operator", is_operator=True)
+        self._end_run(call, self._name_next(), "another operator", is_operator=True)
 
     def end(self, before: Any, after: Any) -> None:
         """Compare what the runs have returned, and whether this one has done all that the first did."""
         if self.has_departed:
             raise Departure
         if self._position < len(self._calls):
-            self._depart(self._calls[self._position], self._name_next(), "nothing", is_operator=True)
-        self._compare(None, before, after)
+            self._end_run(self._calls[self._position], self._name_next(), "nothing", is_operator=True)
+        self._compare_values(None, before, after)
         # those inside of named tuples and the like
-        self._compare(None, flatten_tensors(before), flatten_tensors(after))
+        self._compare_values(None, flatten_tensors(before), flatten_tensors(after))
 
     def _name_next(self) -> str:
         return name_operator(self._calls[self._position].node) if self._position < len(self._calls) else "nothing"
 
-    def _compare(self, call: Optional[LoggedCall], before: Any, after: Any) -> None:
+    def _compare_values(self, call: Optional[LoggedCall], before: Any, after: Any) -> None:
         ours, theirs = list_leaves(before), list_leaves(after)
         if len(ours) != len(theirs):
-            self._depart(call, f"{len(ours)} values", f"{len(theirs)} values")
+            self._end_run(call, f"{len(ours)} values", f"{len(theirs)} values")
         for one, other in zip(ours, theirs):
             if isinstance(one, DeviceTensor) and isinstance(other, DeviceTensor):
                 if self._stand_ins.get(id(one)) is not other:
-                    self._depart(call, one.node, other.node)
+                    self._end_run(call, one.node, other.node)
             elif isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
                 if one is not other and not are_same_tensors(_narrow_type(one), _narrow_type(other)):
-                    self._depart(call, show_value(one), show_value(other))
+                    self._end_run(call, show_value(one), show_value(other))
             elif isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor) or not are_same_values(one, other):
-                self._depart(call, one, other)
+                self._end_run(call, one, other)
 
-    def _depart(self, call: Optional[LoggedCall], before: Any, after: Any, *, is_operator: bool = False) -> NoReturn:
+    def _end_run(self, call: Optional[LoggedCall], before: Any, after: Any, *, is_operator: bool = False) -> NoReturn:
         """End the run; what is different is told at the line of the first one, if it had got there."""
         self.has_departed = True
         node = None if call is None else call.node
