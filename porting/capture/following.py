@@ -133,7 +133,7 @@ class _Follower:
             lambda leaf: self.stand_in_for(leaf, recorder) if isinstance(leaf, DeviceTensor) else leaf, call.result
         )
 
-    def note_node(self) -> None:
+    def note_other(self) -> None:
         """Refuse what no call asked for: the first run had nothing of the kind."""
         call = self._calls[self._position] if self._position < len(self._calls) else None
         self._end_run(call, self._name_next(), "another operator", is_operator=True)

@@ -33,8 +33,8 @@ class Calls(Protocol):
     ) -> Any:
         """Return the result of a call, which `run` records."""
 
-    def note_node(self) -> None:
-        """Learn that a node was recorded."""
+    def note_other(self) -> None:
+        """Learn that something is recorded, be it by a call or not."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class CallLog:
         self.calls.append(LoggedCall(operator, given[0], given[1], read_modes(), result, last))
         return result
 
-    def note_node(self) -> None:
-        """Learn that a node was recorded: outside of a call it is one that the log does not have."""
+    def note_other(self) -> None:
+        """Learn that something is recorded: outside of a call it is what the log does not have."""
         self.is_complete = self.is_complete and self._is_inside
 
 

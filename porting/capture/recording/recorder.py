@@ -213,8 +213,8 @@ class Recorder(OperatorMode):
         special = device_operator(func)
         placed_args, placed_kwargs, asked = self._place_leaves(args, kwargs)
         if special is not None and special.record is not None:
-            record = partial(special.record, self, *placed_args, **placed_kwargs)
-            return self._take_call(func, placed_args, placed_kwargs, record)
+            self._note_other()  # it may do more than record, and its meaning lies in what comes before it
+            return special.record(self, *placed_args, **placed_kwargs)
         if not any(
             isinstance(leaf, DeviceTensor) or (isinstance(leaf, torch.device) and is_device(leaf)) for leaf in asked
         ):
@@ -225,6 +225,10 @@ class Recorder(OperatorMode):
 
     def _take_call(self, func: Any, args: Any, kwargs: Dict[str, Any], record: Callable[[], Any]) -> Any:
         return record() if self.calls is None else self.calls.take(self, func, args, kwargs, record)
+
+    def _note_other(self) -> None:
+        if self.calls is not None:
+            self.calls.note_other()
 
     def _record_placed(self, func: Any, placed_args: Any, placed_kwargs: Dict[str, Any], asked: List[Any]) -> Any:
         special, name = device_operator(func), operator_name(func)
@@ -330,8 +334,7 @@ class Recorder(OperatorMode):
         return self.bodies.local_node(leaf) if isinstance(leaf, DeviceTensor) else leaf
 
     def _add_node(self, target: Any, args: Tuple[Any, ...], kwargs: Optional[Dict[str, Any]] = None) -> torch.fx.Node:
-        if self.calls is not None:
-            self.calls.note_node()
+        self._note_other()
         node = self.graph.call_function(target, args, kwargs)
         self.first_operator = self.first_operator or node
         node.meta["module_path"] = self.module_stack[-1][0] if self.module_stack else ""
