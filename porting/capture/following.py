@@ -13,7 +13,7 @@ import torch
 from ..structure import flatten_tensors
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype, is_device_dtype
-from .forward_run import ForwardRun
+from .forward_run import ONE_AT_A_TIME, ForwardRun
 from .frozen_values import FrozenValue, are_same_tensors, are_same_values, name_operator, show_value
 from .operator_schema import list_leaves, map_leaves
 from .recording.bodies import Bodies
@@ -60,7 +60,7 @@ class FirstRun:
         for host, tensor in first.placed:
             recorder.place(host, follower.stand_in_for(tensor, recorder))
         inputs = [follower.stand_in_for(tensor, recorder) for tensor in self._inputs]
-        with torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):
+        with ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):
             try:
                 with forward.begin(recorder, lambda _finding: None, notes_paths=False):
                     recorder.calls = follower

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Callable, ContextManager, Iterator, Optional, Sequence, Tuple
@@ -22,9 +23,12 @@ from .recording.recorder import Recorder
 from .torch_functions import DeviceFunctions
 from .torch_patches import patch_torch
 
-__all__ = ["ForwardRun", "Loss"]
+__all__ = ["ONE_AT_A_TIME", "ForwardRun", "Loss"]
 
 Loss = Callable[[Any, Any], torch.Tensor]
+
+ONE_AT_A_TIME = threading.RLock()
+"""Held while `forward` runs so: parts of torch are exchanged for the whole process."""
 
 
 @dataclass(frozen=True)

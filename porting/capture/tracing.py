@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import threading
 from contextlib import nullcontext
 from typing import Any, Callable, Collection, ContextManager, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -23,7 +22,7 @@ from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .errors import Refusal, add_context
 from .following import FirstRun
-from .forward_run import ForwardRun, Loss
+from .forward_run import ONE_AT_A_TIME, ForwardRun, Loss
 from .graph_flow import tensor_memories, tensor_memory, written_nodes
 from .module_state import is_variable, report_lost_writes, write_copies_of_constants
 from .operator_schema import operator_name
@@ -32,9 +31,6 @@ from .recording.reports import Reports
 from .step_graph import StepGraph, TensorInfo
 
 __all__ = ["capture_step", "find_losses", "single_final_loss", "value_when_computed"]
-
-# A capture exchanges parts of torch for the whole process.
-_ONE_AT_A_TIME = threading.RLock()
 
 
 def capture_step(
@@ -88,7 +84,7 @@ def capture_step(
         reports=reports, prints=prints, is_training=mode == "training", node_facts=node_facts, autocast=autocast
     )
     # whatever the caller switched off: what the graph holds depends on `mode` alone
-    with _ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):
+    with ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):
         try:
             return _capture_forward(
                 recorder, model, list(args), dict(kwargs or {}), loss=loss, around=around_forward, first_run=first_run
