@@ -8,39 +8,29 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import threading
-from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any, Callable, Collection, ContextManager, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from contextlib import nullcontext
+from typing import Any, Callable, Collection, ContextManager, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import nn
-from torch._dispatch.python import enable_python_dispatcher
-from torch.jit._fuser import optimized_execution
-from torch.nn.modules import module as module_hooks
 
 from ..diagnostics import CaptureError, Finding, Place, caller_place
 from ..host_tensors import HostTensor, find_gradient_hooks, host_tensors, refuse_shared_memory
 from ..module_attributes import materialise_lazy_modules
 from ..structure import find_opaque_holder, flatten_tensors, rebuild
-from .autocast import enter_autocast
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .errors import Refusal, add_context
+from .following import FirstRun
+from .forward_run import ONE_AT_A_TIME, ForwardRun, Loss
 from .graph_flow import tensor_memories, tensor_memory, written_nodes
-from .module_state import is_variable, replace_state, report_lost_writes, write_copies_of_constants
+from .module_state import is_variable, report_lost_writes, write_copies_of_constants
 from .operator_schema import operator_name
 from .recording.recorder import Recorder
 from .recording.reports import Reports
 from .step_graph import StepGraph, TensorInfo
-from .torch_functions import DeviceFunctions
-from .torch_patches import patch_torch
 
 __all__ = ["capture_step", "find_losses", "single_final_loss", "value_when_computed"]
-
-Loss = Callable[[Any, Any], torch.Tensor]
-
-# A capture exchanges parts of torch for the whole process.
-_ONE_AT_A_TIME = threading.RLock()
 
 
 def capture_step(
@@ -57,6 +47,7 @@ def capture_step(
     node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
     listener: Optional[Callable[[Finding], None]] = None,
     autocast: Optional[torch.dtype] = None,
+    first_run: Optional[FirstRun] = None,
 ) -> StepGraph:
     """Run `model.forward` once on device tensors shaped like `args` and return the graph of what it does.
 
@@ -74,7 +65,7 @@ def capture_step(
     run of `forward`; what `node_facts` returns when an operator is recorded is added to the `meta` of its node.
     `listener` gets each finding that is no error as soon as it arises, also where the capture fails in the end. With
     `autocast` (bfloat16) `forward` runs as under `torch.autocast` of that type and the casts are in the graph; regions
-    of `forward` that switch it off are respected.
+    of `forward` that switch it off are respected. `first_run` keeps what a second run can be held against.
 
     Raises CaptureError: C001 for reading a value, C002 for shapes that depend on values, C003 for CPU tensors mixed
     in, C004-C007 and C012-C016 for other things a static graph cannot hold, L003-L005 for the loss. Exceptions of
@@ -93,9 +84,11 @@ def capture_step(
         reports=reports, prints=prints, is_training=mode == "training", node_facts=node_facts, autocast=autocast
     )
     # whatever the caller switched off: what the graph holds depends on `mode` alone
-    with _ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):
+    with ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):
         try:
-            return _capture_forward(recorder, model, list(args), dict(kwargs or {}), loss=loss, around=around_forward)
+            return _capture_forward(
+                recorder, model, list(args), dict(kwargs or {}), loss=loss, around=around_forward, first_run=first_run
+            )
         except CaptureError as error:
             add_context(error, module=recorder.module, traceback=error.__traceback__)
             raise
@@ -109,6 +102,7 @@ def _capture_forward(
     *,
     loss: Optional[Loss],
     around: Optional[Callable[[], ContextManager[Any]]],
+    first_run: Optional[FirstRun],
 ) -> StepGraph:
     _refuse_hidden_tensors((args, kwargs), where="an argument", place=caller_place())
     materialise_lazy_modules(model, args[:-1] if loss is not None else args, kwargs)
@@ -129,21 +123,14 @@ def _capture_forward(
         inputs.append(recorder.add_placeholder(name, tensor, kind="input"))
     # operators such as `unsqueeze_` let the handle that `forward` has stand for another node
     as_placed = [recorder.shallow_copy(device) for device in inputs]
-    device_args, device_kwargs = rebuild((args, kwargs), inputs)
-    with ExitStack() as contexts:
-        contexts.enter_context(replace_state(model, recorder.device_of, recorder.reports.add))
-        contexts.enter_context(_record_operators(recorder, model))
-        if recorder.casts.autocast is not None:
-            contexts.enter_context(enter_autocast(recorder.casts.autocast))
-        # innermost, so that the caller's context sees the model and torch as `forward` does
-        contexts.enter_context(around() if around is not None else nullcontext())
-        output = model(*(device_args if loss is None else device_args[:-1]), **device_kwargs)
-        loss_tensor: Any = loss(output, device_args[-1]) if loss is not None else None
-        if loss is not None:
-            if not isinstance(loss_tensor, DeviceTensor):
-                raise Refusal.LOSS_WITHOUT_TENSOR.error(kind=type(loss_tensor).__name__)
-            output = (output, loss_tensor)
+    forward = ForwardRun(model, rebuild((args, kwargs), inputs), loss, around or nullcontext)
+    with forward.begin(recorder, recorder.reports.add, notes_paths=True):
+        recorder.calls = None if first_run is None else first_run.log
+        output, loss_tensor = forward.call(inputs)
+        recorder.calls = None
         _refuse_hidden_tensors(output, where="the output")
+    if first_run is not None:
+        first_run.keep(forward, recorder, inputs, output)
     recorder.bodies.refuse_open()
     with torch._C.DisableTorchFunctionSubclass():
         # two names for one memory are one tensor on the host and two on the device: only a write tells them apart
@@ -177,37 +164,6 @@ def _name_inputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any
         count = len(flatten_tensors(value))
         names += [name] if count == 1 else [f"{name}_{index}" for index in range(count)]
     return names
-
-
-@contextmanager
-def _record_operators(recorder: Recorder, model: nn.Module) -> Iterator[None]:
-    """Record operators, module paths and the Python surface of torch while the context lasts."""
-    paths = {id(module): name for name, module in model.named_modules()}
-
-    def enter(module: nn.Module, _args: Any) -> None:
-        recorder.module_stack.append((paths.get(id(module), type(module).__name__), module))
-
-    def leave(module: nn.Module, _args: Any, output: Any) -> None:
-        path = paths.get(id(module))
-        for tensor in flatten_tensors(output) if path else ():
-            if isinstance(tensor, DeviceTensor):
-                # who looks at the memory of a step asks which values a module ends with
-                tensor.node.meta["ends"] = (*tensor.node.meta.get("ends", ()), path)
-        # modules that were left by an exception which `forward` caught are still on top
-        while recorder.module_stack and recorder.module_stack.pop()[1] is not module:
-            pass
-
-    handles = [module_hooks.register_module_forward_pre_hook(enter), module_hooks.register_module_forward_hook(leave)]
-    try:
-        # scripted modules call their operators one by one without optimizations, so that each is seen
-        with patch_torch(recorder), optimized_execution(False), enable_python_dispatcher():
-            with recorder, DeviceFunctions(recorder):
-                yield
-    finally:
-        # device tensors that `forward` has stored somewhere say from now on that they are of no use
-        recorder.is_active = False
-        for handle in handles:
-            handle.remove()
 
 
 def _make_step_graph(
