@@ -66,6 +66,8 @@ _SHAPES = [
     ((3, 16, 70, 31), (16, 1, 3, 7), dict(padding=0, bias=False)),
     ((3, 48, 33, 30), (48, 1, 3, 3), dict(padding=2, dilation=2)),
     ((2, 48, 60, 9), (48, 1, 7, 7), dict(padding=6)),
+    ((3, 20, 9, 7), (24, 20, 1, 1), dict(padding=0)),
+    ((5, 18, 1, 1), (64, 18, 1, 1), dict(padding=0, bias=False)),
 ]
 
 
@@ -185,3 +187,25 @@ def test_a_compiled_program_convolves_as_torch_does(tmp_path):
     found = load_program(tmp_path / "step")(arguments)
 
     _assert_same(found, step(*(value.double() for value in arguments)))
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_compiled_convolutions_of_single_pixels_multiply_results_of_fused_operators(tmp_path):
+    x, w, b, g, rest = _tensors((4, 96, 12, 12), (48, 96, 1, 1), padding=0)
+
+    def step(x: Any, w: Any, b: Any, g: Any) -> Any:
+        hidden = aten.relu(x) * 2
+        result = aten.convolution(hidden, w, b, *rest)
+        found = aten.convolution_backward(aten.tanh(g), hidden, w, [48], *rest, [True, True, True])
+        return (result, *found)
+
+    module = make_fx(step, tracing_mode="fake")(x, w, b, g)
+    names = ("images", "filters", "bias", "gradient")
+    specs = tuple(TensorSpec.of(value, name=name) for name, value in zip(names, (x, w, b, g)))
+    write_program(Program("step", module, specs, num_results=4), tmp_path / "step.program")
+    compile_in_child(tmp_path / "step.program", tmp_path / "step", settings=CompileSettings(num_threads=1))
+
+    found = load_program(tmp_path / "step")([x, w, b, g])
+
+    _assert_same(found, step(*(value.double() for value in (x, w, b, g))))
