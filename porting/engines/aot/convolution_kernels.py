@@ -39,9 +39,9 @@ _logger = logging.getLogger("porting")
 
 # Vectors of the kernels have at most so many channels.
 _LANES = 16
-# What is smaller takes microseconds. A product needs no other memory and is called in less time than a convolution.
-_MIN_MULTIPLICATIONS = 1 << 20
-_MIN_MULTIPLICATIONS_OF_PRODUCT = 1 << 12
+# What is smaller takes microseconds. A product is called in less time than a convolution, and oneDNN takes
+# milliseconds for the gradients of some small depthwise ones.
+_MIN_MULTIPLICATIONS = {"winograd": 1 << 20, "depthwise": 1 << 12, "product": 1 << 12}
 # A part of a large batch says as much as all of it, in some hundredths of a second.
 _MOST_MULTIPLICATIONS = 1 << 31
 _MIN_GAIN = 1.04
@@ -129,8 +129,7 @@ def _read_convolutions(node: torch.fx.Node) -> List[Convolution]:
     algorithm = find_algorithm(shape, of_filters, stride=stride, padding=padding, dilation=dilation, groups=groups)
     of_node = (algorithm, shape, of_filters, tuple(padding), tuple(dilation), bias is not None)
     found = [Convolution(kind, *of_node) for kind in kinds] if algorithm else []
-    least = _MIN_MULTIPLICATIONS_OF_PRODUCT if algorithm == _PRODUCT else _MIN_MULTIPLICATIONS
-    return [one for one in found if one.num_multiplications >= least]
+    return [one for one in found if one.num_multiplications >= _MIN_MULTIPLICATIONS[algorithm]]
 
 
 def find_algorithm(
@@ -146,7 +145,7 @@ def find_algorithm(
     if set(stride) != {1}:
         return ""
     if groups == images[1] == filters[0] > 1:
-        return "" if groups % _LANES else "depthwise"
+        return "" if groups < _LANES else "depthwise"
     if groups == 1 and set(filters[2:]) == {1} and not any(padding):
         return _PRODUCT
     is_small = tuple(filters[2:]) == (3, 3) and max(padding) <= 2 and set(dilation) == {1}

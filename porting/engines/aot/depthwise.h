@@ -1,7 +1,7 @@
 // Convolutions with a filter for each channel, stride 1: a row of the result is kept in registers, a few columns at once.
 //
-// There is a multiplication for each number that is read, so that loads are what takes time. Vectors are of channels,
-// whose number is a multiple of a vector.
+// There is a multiplication for each number that is read, so that loads are what takes time. Vectors are of channels, of
+// which there are as many as a vector has numbers, or more; the last vector shares channels with the one before.
 
 #ifndef PORTING_DEPTHWISE
 #define PORTING_DEPTHWISE
@@ -10,6 +10,10 @@ namespace porting_depthwise {
 
 using namespace porting_images;
 constexpr long kColumns = 8;  // that share the load of a weight
+
+// The first channel of a vector.
+inline long begin_vector(long number, long channels) { return std::min(number * kLanes, channels - kLanes); }
+inline long count_vectors(long channels) { return (channels + kLanes - 1) / kLanes; }
 
 // filters [channels][window] as [window][channels]
 inline void put_channels_inside(const float* filters, long window, long channels, bool turns, float* result) {
@@ -55,7 +59,8 @@ inline void filter_images(
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (long index = 0; index < rows; ++index) {
     const long row = index % shape.out_rows, number = index / shape.out_rows;
-    for (long channel = 0; channel < channels; channel += kLanes) {
+    for (long vector = 0; vector < count_vectors(channels); ++vector) {
+      const long channel = begin_vector(vector, channels);
       const float* image = images + number * shape.in_rows * shape.in_columns * channels + channel;
       float* target = result + number * shape.out_rows * shape.out_columns * channels + channel;
       const Vec start = bias == nullptr ? Vec(0.0f) : Vec::loadu(bias + channel);
@@ -112,17 +117,18 @@ inline Vec multiply_rows(const float* one, const float* other, long number, long
 __attribute__((noinline)) static void find_filter_gradient(
     const float* gradients, const float* images, float* result, const Images& shape, long channels, long,
     int threads) {
-  const long window = shape.window_rows * shape.window_columns;
-  Scratch sums = allocate(2 * window * channels);
-  float *all = sums.get(), *of_image = all + window * channels;
-  std::fill(all, all + window * channels, 0.0f);
+  const long window = shape.window_rows * shape.window_columns, vectors = count_vectors(channels);
+  Scratch memory = allocate(2 * vectors * window * kLanes);
 #pragma omp parallel for num_threads(threads) schedule(static)
-  for (long channel = 0; channel < channels; channel += kLanes)
+  for (long vector = 0; vector < vectors; ++vector) {
+    const long channel = begin_vector(vector, channels);
+    float *sums = memory.get() + 2 * vector * window * kLanes, *of_image = sums + window * kLanes;
+    std::fill(sums, sums + window * kLanes, 0.0f);
     for (long number = 0; number < shape.count; ++number) {
       const float* image = images + number * shape.in_rows * shape.in_columns * channels + channel;
       const float* gradient = gradients + number * shape.out_rows * shape.out_columns * channels + channel;
       // sums of an image apart: a sum of all products, one after the other, would lose digits
-      for (long tap = 0; tap < window; ++tap) Vec(0.0f).store(of_image + tap * channels + channel);
+      std::fill(of_image, of_image + window * kLanes, 0.0f);
       for (long row = 0; row < shape.out_rows; ++row)
         for (long tap = 0; tap < window; ++tap) {
           const long in_row = row - shape.row_padding + tap / shape.window_columns * shape.row_dilation;
@@ -132,16 +138,18 @@ __attribute__((noinline)) static void find_filter_gradient(
           const Vec products = multiply_rows(
               gradient + (row * shape.out_columns + first) * channels,
               image + (in_row * shape.in_columns + first + shift) * channels, last - first, channels);
-          float* sum = of_image + tap * channels + channel;
+          float* sum = of_image + tap * kLanes;
           (Vec::loadu(sum) + products).store(sum);
         }
-      for (long tap = 0; tap < window; ++tap) {
-        float* sum = all + tap * channels + channel;
-        (Vec::loadu(sum) + Vec::loadu(of_image + tap * channels + channel)).store(sum);
-      }
+      for (long tap = 0; tap < window * kLanes; tap += kLanes)
+        (Vec::loadu(sums + tap) + Vec::loadu(of_image + tap)).store(sums + tap);
     }
-  for (long channel = 0; channel < channels; ++channel)
-    for (long tap = 0; tap < window; ++tap) result[channel * window + tap] = all[tap * channels + channel];
+  }
+  for (long vector = 0; vector < vectors; ++vector)
+    for (long lane = 0; lane < kLanes; ++lane)
+      for (long tap = 0; tap < window; ++tap)
+        result[(begin_vector(vector, channels) + lane) * window + tap] =
+            memory[(2 * vector * window + tap) * kLanes + lane];
 }
 
 }  // namespace porting_depthwise
