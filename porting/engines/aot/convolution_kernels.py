@@ -53,7 +53,7 @@ _GRADIENTS = ("image gradient", "filter gradient")
 
 
 class Convolution(NamedTuple):
-    """What is computed ("forward", "image gradient" or "filter gradient") of a convolution with stride 1, and how.
+    """What is computed ("forward", "image gradient" or "filter gradient") of a convolution, and how.
 
     `images` is the shape of its images, [count, channels, rows, columns], `filters` that of its weights, and
     `algorithm` one of `convolution_operators.ALGORITHMS`, or "product".
@@ -63,6 +63,7 @@ class Convolution(NamedTuple):
     algorithm: str
     images: Tuple[int, ...]
     filters: Tuple[int, ...]
+    stride: Tuple[int, ...]
     padding: Tuple[int, ...]
     dilation: Tuple[int, ...]
     has_bias: bool = False
@@ -71,8 +72,10 @@ class Convolution(NamedTuple):
     def num_multiplications(self) -> int:
         """How many multiplications it takes without any algorithm, padding included."""
         result = (
-            size + 2 * padding - dilation * (window - 1)
-            for size, padding, dilation, window in zip(self.images[2:], self.padding, self.dilation, self.filters[2:])
+            (size + 2 * padding - dilation * (window - 1) - 1) // stride + 1
+            for size, stride, padding, dilation, window in zip(
+                self.images[2:], self.stride, self.padding, self.dilation, self.filters[2:]
+            )
         )
         return self.images[0] * math.prod(self.filters) * math.prod(result)
 
@@ -127,7 +130,7 @@ def _read_convolutions(node: torch.fx.Node) -> List[Convolution]:
         return []
     shape, of_filters = (tuple(value.shape) for value in values[1:])
     algorithm = find_algorithm(shape, of_filters, stride=stride, padding=padding, dilation=dilation, groups=groups)
-    of_node = (algorithm, shape, of_filters, tuple(padding), tuple(dilation), bias is not None)
+    of_node = (algorithm, shape, of_filters, tuple(stride), tuple(padding), tuple(dilation), bias is not None)
     found = [Convolution(kind, *of_node) for kind in kinds] if algorithm else []
     return [one for one in found if one.num_multiplications >= _MIN_MULTIPLICATIONS[algorithm]]
 
@@ -142,10 +145,10 @@ def find_algorithm(
     groups: int,
 ) -> str:
     """Return the algorithm for a convolution of images with filters of these shapes; "" if there is none."""
-    if set(stride) != {1}:
-        return ""
     if groups == images[1] == filters[0] > 1:
         return "" if groups < _LANES else "depthwise"
+    if set(stride) != {1}:
+        return ""
     if groups == 1 and set(filters[2:]) == {1} and not any(padding):
         return _PRODUCT
     is_small = tuple(filters[2:]) == (3, 3) and max(padding) <= 2 and set(dilation) == {1}
@@ -190,12 +193,12 @@ def choose_convolution_kernels(
 
 def _replace_forward(graph: torch.fx.Graph, node: torch.fx.Node, algorithm: str) -> None:
     inputs: Sequence[Any] = node.args[:6]
-    images, filters, bias, _stride, padding, dilation = inputs
+    images, filters, bias, stride, padding, dilation = inputs
     with graph.inserting_before(node):
         if algorithm == _PRODUCT:
             replaced = products.write_forward(graph, images, filters, bias)
         else:
-            arguments = (images, filters, bias, padding, dilation, algorithm)
+            arguments = (images, filters, bias, stride, padding, dilation, algorithm)
             replaced = graph.call_function(operators.convolve, arguments)
     replaced.meta.update(node.meta)
     node.replace_all_uses_with(replaced)
@@ -205,9 +208,9 @@ def _replace_forward(graph: torch.fx.Graph, node: torch.fx.Node, algorithm: str)
 def _replace_gradients(graph: torch.fx.Graph, node: torch.fx.Node, chosen: Sequence[Convolution]) -> None:
     """Take the gradients of `chosen` out of the backward pass of a convolution, which computes the others as before."""
     inputs: Sequence[Any] = node.args[:7]
-    gradients, images, filters, _bias_sizes, _stride, padding, dilation = inputs
+    gradients, images, filters, _bias_sizes, stride, padding, dilation = inputs
     is_product = chosen[0].algorithm == _PRODUCT
-    how = (padding, dilation, chosen[0].algorithm)
+    how = (stride, padding, dilation, chosen[0].algorithm)
     kinds = [convolution.kind for convolution in chosen]
     writers: Dict[int, Callable[[], torch.fx.Node]] = {}
     left: Any = list(node.args[-1])  # type: ignore[arg-type]
@@ -264,7 +267,8 @@ def is_faster_than_onednn(convolution: Convolution) -> bool:
 
 def _make_contestants(convolution: Convolution) -> Sequence[Callable[[], Any]]:
     """Return what computes `convolution` by torch's operator, and what does by its algorithm, in one way or two."""
-    kind, (padding, dilation) = convolution.kind, map(list, (convolution.padding, convolution.dilation))
+    kind = convolution.kind
+    stride, padding, dilation = map(list, (convolution.stride, convolution.padding, convolution.dilation))
     count, *of_image = convolution.images
     count = max(1, min(count, count * _MOST_MULTIPLICATIONS // convolution.num_multiplications))
     images, filters = (
@@ -273,10 +277,10 @@ def _make_contestants(convolution: Convolution) -> Sequence[Callable[[], Any]]:
     )
     bias = torch.randn(len(filters)) if convolution.has_bias else None
     groups = images.shape[1] // filters.shape[1]
-    rest = ([1, 1], padding, dilation, False, [0, 0], groups)
+    rest = (stride, padding, dilation, False, [0, 0], groups)
     gradients = torch.randn_like(aten.convolution(images, filters, bias, *rest))
     wanted = [kind == one for one in (*_GRADIENTS, "")]
-    how = (padding, dilation, convolution.algorithm)
+    how = (stride, padding, dilation, convolution.algorithm)
 
     def compute_by_torch() -> Any:
         if kind == _FORWARD:

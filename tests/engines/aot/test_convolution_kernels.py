@@ -22,12 +22,14 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there i
 last = torch.channels_last
 
 
-def _tensors(images: Any, filters: Any, *, padding: int = 1, dilation: int = 1, bias: bool = True) -> Any:
+def _tensors(
+    images: Any, filters: Any, *, stride: Any = (1, 1), padding: int = 1, dilation: int = 1, bias: bool = True
+) -> Any:
     """Return images, filters, bias and the gradient of the result, and what else the operator is told."""
     generator = torch.Generator().manual_seed(0)
     x, w = (torch.randn(shape, generator=generator).contiguous(memory_format=last) for shape in (images, filters))
     b = torch.randn(filters[0], generator=generator) if bias else None
-    rest = ([1, 1], [padding, padding], [dilation, dilation], False, [0, 0], images[1] // filters[1])
+    rest = (list(stride), [padding, padding], [dilation, dilation], False, [0, 0], images[1] // filters[1])
     result = aten.convolution(x, w, b, *rest)
     return x, w, b, torch.randn(result.shape, generator=generator).contiguous(memory_format=last), rest
 
@@ -67,6 +69,9 @@ _SHAPES = [
     ((3, 48, 33, 30), (48, 1, 3, 3), dict(padding=2, dilation=2)),
     ((2, 48, 60, 9), (48, 1, 7, 7), dict(padding=6)),
     ((5, 58, 7, 9), (58, 1, 3, 3), dict()),
+    ((5, 58, 7, 9), (58, 1, 3, 3), dict(stride=(2, 2))),
+    ((2, 16, 40, 33), (16, 1, 5, 3), dict(stride=(3, 2), padding=2)),
+    ((2, 17, 20, 21), (17, 1, 3, 5), dict(stride=(1, 2), padding=4, dilation=2, bias=False)),
     ((3, 20, 9, 7), (24, 20, 1, 1), dict(padding=0)),
     ((5, 18, 1, 1), (64, 18, 1, 1), dict(padding=0, bias=False)),
 ]
@@ -122,10 +127,11 @@ def test_a_convolution_that_is_not_faster_stays():
         ((2, 32, 64, 64), (32, 32, 5, 5), dict(padding=2)),
         ((2, 32, 64, 64), (32, 32, 3, 3), dict(dilation=2, padding=2)),
         ((2, 32, 64, 64), (32, 16, 3, 3), dict()),
+        ((2, 32, 64, 64), (32, 32, 3, 3), dict(stride=(2, 1))),
         ((2, 12, 64, 64), (12, 1, 3, 3), dict()),
         ((2, 32, 4, 4), (32, 32, 3, 3), dict()),
     ],
-    ids=["few channels", "a large window", "dilated", "two groups", "no whole vector", "small"],
+    ids=["few channels", "a large window", "dilated", "two groups", "with a stride", "no whole vector", "small"],
 )
 def test_what_the_kernels_cannot_do_or_what_is_small_is_left_alone(images, filters, how):
     assert find_convolutions(_trace(_tensors(images, filters, **how)).graph) == {}
@@ -143,7 +149,7 @@ def test_equal_convolutions_are_measured_once():
 
     choose_convolution_kernels(graph, is_faster=lambda convolution: bool(measured.append(convolution)))
 
-    shape = ("winograd", (2, 32, 16, 16), (32, 32, 3, 3), (1, 1), (1, 1))
+    shape = ("winograd", (2, 32, 16, 16), (32, 32, 3, 3), (1, 1), (1, 1), (1, 1))
     assert measured == [
         Convolution("image gradient", *shape),
         Convolution("filter gradient", *shape),
