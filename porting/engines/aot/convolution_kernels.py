@@ -39,8 +39,8 @@ _logger = logging.getLogger("porting")
 
 # Vectors of the kernels have at most so many channels.
 _LANES = 16
-# What is smaller takes microseconds. A product is called in less time than a convolution, and oneDNN takes
-# milliseconds for the gradients of some small depthwise ones.
+# What is smaller takes microseconds. A product is called in less time than a convolution, and for the gradient of
+# depthwise filters oneDNN may take five times as long, however small the images are.
 _MIN_MULTIPLICATIONS = {"winograd": 1 << 20, "depthwise": 1 << 12, "product": 1 << 12}
 # A part of a large batch says as much as all of it, in some hundredths of a second.
 _MOST_MULTIPLICATIONS = 1 << 31
@@ -131,6 +131,8 @@ def _read_convolutions(node: torch.fx.Node) -> List[Convolution]:
     shape, of_filters = (tuple(value.shape) for value in values[1:])
     algorithm = find_algorithm(shape, of_filters, stride=stride, padding=padding, dilation=dilation, groups=groups)
     of_node = (algorithm, shape, of_filters, tuple(stride), tuple(padding), tuple(dilation), bias is not None)
+    # oneDNN is twice as fast as gathering each pixel's gradient from the results that a stride lets it reach
+    kinds = kinds if set(stride) == {1} else [kind for kind in kinds if kind != _GRADIENTS[0]]
     found = [Convolution(kind, *of_node) for kind in kinds] if algorithm else []
     return [one for one in found if one.num_multiplications >= _MIN_MULTIPLICATIONS[algorithm]]
 

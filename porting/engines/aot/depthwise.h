@@ -98,47 +98,14 @@ __attribute__((noinline)) static void convolve(
   filter_images(images, ordered.get(), bias, result, shape, channels, threads);
 }
 
-// Each pixel of the images gathers from the results that its stride lets it reach.
-inline void find_strided_gradient(
-    const float* gradients, const float* filters, float* result, const Images& shape, long channels, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (long index = 0; index < shape.count * shape.in_rows; ++index) {
-    const long row = index % shape.in_rows, number = index / shape.in_rows;
-    for (long vector = 0; vector < count_vectors(channels); ++vector) {
-      const long channel = begin_vector(vector, channels);
-      const float* gradient = gradients + number * shape.out_rows * shape.out_columns * channels + channel;
-      for (long column = 0; column < shape.in_columns; ++column) {
-        Vec sum(0.0f);
-        for (long i = 0; i < shape.window_rows; ++i) {
-          const long down = row + shape.row_padding - i * shape.row_dilation, out_row = down / shape.row_stride;
-          if (down < 0 || down % shape.row_stride || out_row >= shape.out_rows) continue;
-          for (long j = 0; j < shape.window_columns; ++j) {
-            const long right = column + shape.column_padding - j * shape.column_dilation;
-            const long out_column = right / shape.column_stride;
-            if (right < 0 || right % shape.column_stride || out_column >= shape.out_columns) continue;
-            sum = at::vec::fmadd(
-                Vec::loadu(filters + (i * shape.window_columns + j) * channels + channel),
-                Vec::loadu(gradient + (out_row * shape.out_columns + out_column) * channels), sum);
-          }
-        }
-        sum.store(result + (index * shape.in_columns + column) * channels + channel);
-      }
-    }
-  }
-}
-
+// For stride 1.
 __attribute__((noinline)) static void find_image_gradient(
     const float* gradients, const float* filters, float* result, const Images& shape, long channels, long,
     int threads) {
   const long window = shape.window_rows * shape.window_columns;
   Scratch ordered = allocate(window * channels);
-  const bool is_strided = shape.row_stride > 1 || shape.column_stride > 1;
-  put_channels_inside(filters, window, channels, !is_strided, ordered.get());
-  if (is_strided) {
-    find_strided_gradient(gradients, ordered.get(), result, shape, channels, threads);
-  } else {
-    filter_images(gradients, ordered.get(), nullptr, result, turn(shape), channels, threads);
-  }
+  put_channels_inside(filters, window, channels, true, ordered.get());
+  filter_images(gradients, ordered.get(), nullptr, result, turn(shape), channels, threads);
 }
 
 // The sum over a row of the products of `number` pixels; those of the other row are `stride` apart.

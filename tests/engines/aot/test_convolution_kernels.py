@@ -69,9 +69,6 @@ _SHAPES = [
     ((3, 48, 33, 30), (48, 1, 3, 3), dict(padding=2, dilation=2)),
     ((2, 48, 60, 9), (48, 1, 7, 7), dict(padding=6)),
     ((5, 58, 7, 9), (58, 1, 3, 3), dict()),
-    ((5, 58, 7, 9), (58, 1, 3, 3), dict(stride=(2, 2))),
-    ((2, 16, 40, 33), (16, 1, 5, 3), dict(stride=(3, 2), padding=2)),
-    ((2, 17, 20, 21), (17, 1, 3, 5), dict(stride=(1, 2), padding=4, dilation=2, bias=False)),
     ((3, 20, 9, 7), (24, 20, 1, 1), dict(padding=0)),
     ((5, 18, 1, 1), (64, 18, 1, 1), dict(padding=0, bias=False)),
 ]
@@ -97,6 +94,25 @@ def test_the_other_kernels_give_what_torch_gives_in_double_precision(images, fil
 
     assert "aten.convolution" not in module.code
     _assert_same(found, expected)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("images", "filters", "how"),
+    [
+        ((5, 58, 7, 9), (58, 1, 3, 3), dict(stride=(2, 2))),
+        ((2, 16, 40, 33), (16, 1, 5, 3), dict(stride=(3, 2), padding=2)),
+        ((2, 17, 20, 21), (17, 1, 3, 5), dict(stride=(1, 2), padding=4, dilation=2, bias=False)),
+    ],
+)
+def test_a_stride_leaves_the_gradient_of_the_images_to_torch(images, filters, how):
+    tensors = _tensors(images, filters, **how)
+    module = _trace(tensors)
+    expected = module(*(None if value is None else value.double() for value in tensors[:4]))
+
+    assert sorted(convolution.kind for convolution in _exchange(module)) == ["filter gradient", "forward"]
+    _assert_same(module(*tensors[:4]), expected)
 
 
 @needs_compiler
