@@ -154,7 +154,7 @@ def find_algorithm(
     if groups == 1 and set(filters[2:]) == {1} and not any(padding):
         return _PRODUCT
     is_small = tuple(filters[2:]) == (3, 3) and max(padding) <= 2 and set(dilation) == {1}
-    return "" if groups > 1 or not is_small or any(size % (2 * _LANES) for size in filters[:2]) else "winograd"
+    return "" if groups > 1 or not is_small or any(size % _LANES for size in filters[:2]) else "winograd"
 
 
 def _has_order(value: Any) -> bool:

@@ -64,6 +64,8 @@ _SHAPES = [
     ((3, 64, 16, 15), (32, 64, 3, 3), dict(padding=0, bias=False)),
     ((1, 32, 24, 33), (32, 32, 3, 3), dict(padding=2)),
     ((9, 96, 7, 5), (32, 96, 3, 3), dict()),
+    ((3, 48, 12, 13), (80, 48, 3, 3), dict()),
+    ((8, 64, 9, 9), (16, 64, 3, 3), dict(padding=0)),
     ((2, 32, 40, 41), (32, 1, 5, 5), dict(padding=2)),
     ((3, 16, 70, 31), (16, 1, 3, 7), dict(padding=0, bias=False)),
     ((3, 48, 33, 30), (48, 1, 3, 3), dict(padding=2, dilation=2)),
@@ -139,7 +141,7 @@ def test_a_convolution_that_is_not_faster_stays():
 @pytest.mark.parametrize(
     ("images", "filters", "how"),
     [
-        ((2, 3, 32, 32), (64, 3, 3, 3), dict()),
+        ((2, 24, 32, 32), (64, 24, 3, 3), dict()),
         ((2, 32, 64, 64), (32, 32, 5, 5), dict(padding=2)),
         ((2, 32, 64, 64), (32, 32, 3, 3), dict(dilation=2, padding=2)),
         ((2, 32, 64, 64), (32, 16, 3, 3), dict()),
@@ -147,7 +149,15 @@ def test_a_convolution_that_is_not_faster_stays():
         ((2, 12, 64, 64), (12, 1, 3, 3), dict()),
         ((2, 32, 4, 4), (32, 32, 3, 3), dict()),
     ],
-    ids=["few channels", "a large window", "dilated", "two groups", "with a stride", "no whole vector", "small"],
+    ids=[
+        "no whole vectors",
+        "a large window",
+        "dilated",
+        "two groups",
+        "with a stride",
+        "fewer channels than a vector",
+        "small",
+    ],
 )
 def test_what_the_kernels_cannot_do_or_what_is_small_is_left_alone(images, filters, how):
     assert find_convolutions(_trace(_tensors(images, filters, **how)).graph) == {}
