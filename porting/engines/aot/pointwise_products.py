@@ -25,10 +25,12 @@ def write_forward(
 ) -> torch.fx.Node:
     """Write the convolution at the insertion point of `graph`; return the node of its result."""
     count, _channels, *size = images.meta["val"].shape
-    transposed = _call(graph, aten.t.default, _make_filter_matrix(graph, filters))
+    transposed = _call_operator(graph, aten.t.default, _make_filter_matrix(graph, filters))
     factors = _make_pixel_matrix(graph, images), transposed
     product = (
-        _call(graph, aten.mm.default, *factors) if bias is None else _call(graph, aten.addmm.default, bias, *factors)
+        _call_operator(graph, aten.mm.default, *factors)
+        if bias is None
+        else _call_operator(graph, aten.addmm.default, bias, *factors)
     )
     return _make_images(graph, product, count=count, size=size)
 
@@ -37,14 +39,14 @@ def write_image_gradient(graph: torch.fx.Graph, gradients: torch.fx.Node, filter
     """Write the gradient of the images by that of the result."""
     count, _channels, *size = gradients.meta["val"].shape
     factors = _make_pixel_matrix(graph, gradients), _make_filter_matrix(graph, filters)
-    return _make_images(graph, _call(graph, aten.mm.default, *factors), count=count, size=size)
+    return _make_images(graph, _call_operator(graph, aten.mm.default, *factors), count=count, size=size)
 
 
 def write_filter_gradient(graph: torch.fx.Graph, gradients: torch.fx.Node, images: torch.fx.Node) -> torch.fx.Node:
     """Write the gradient of the filters by that of the result."""
-    transposed = _call(graph, aten.t.default, _make_pixel_matrix(graph, gradients))
-    product = _call(graph, aten.mm.default, transposed, _make_pixel_matrix(graph, images))
-    return _call(graph, aten.view.default, product, [*product.meta["val"].shape, 1, 1])
+    transposed = _call_operator(graph, aten.t.default, _make_pixel_matrix(graph, gradients))
+    product = _call_operator(graph, aten.mm.default, transposed, _make_pixel_matrix(graph, images))
+    return _call_operator(graph, aten.view.default, product, [*product.meta["val"].shape, 1, 1])
 
 
 def make_products(kind: str, images: torch.Tensor, filters: torch.Tensor, bias: Any, gradients: torch.Tensor) -> Any:
@@ -67,7 +69,7 @@ def make_products(kind: str, images: torch.Tensor, filters: torch.Tensor, bias: 
     return multiply_by_blas, multiply_by_onednn
 
 
-def _call(graph: torch.fx.Graph, target: Callable[..., Any], *arguments: Any) -> torch.fx.Node:
+def _call_operator(graph: torch.fx.Graph, target: Callable[..., Any], *arguments: Any) -> torch.fx.Node:
     node = graph.call_function(target, arguments)
     values = (one.meta["val"] if isinstance(one, torch.fx.Node) else one for one in arguments)
     node.meta["val"] = target(*values)
@@ -79,15 +81,15 @@ def _make_pixel_matrix(graph: torch.fx.Graph, images: torch.fx.Node) -> torch.fx
 
     value = images.meta["val"]
     # Inductor lays results out as it likes; where it has no reason for another order, this makes it take that one.
-    ordered = _call(graph, force_stride_order, images, list(value.stride()))
-    last = _call(graph, aten.permute.default, ordered, [0, 2, 3, 1])
-    return _call(graph, aten.view.default, last, [-1, value.shape[1]])
+    ordered = _call_operator(graph, force_stride_order, images, list(value.stride()))
+    last = _call_operator(graph, aten.permute.default, ordered, [0, 2, 3, 1])
+    return _call_operator(graph, aten.view.default, last, [-1, value.shape[1]])
 
 
 def _make_filter_matrix(graph: torch.fx.Graph, filters: torch.fx.Node) -> torch.fx.Node:
-    return _call(graph, aten.view.default, filters, list(filters.meta["val"].shape[:2]))
+    return _call_operator(graph, aten.view.default, filters, list(filters.meta["val"].shape[:2]))
 
 
 def _make_images(graph: torch.fx.Graph, matrix: torch.fx.Node, *, count: int, size: Any) -> torch.fx.Node:
-    rows = _call(graph, aten.view.default, matrix, [count, *size, matrix.meta["val"].shape[1]])
-    return _call(graph, aten.permute.default, rows, [0, 3, 1, 2])
+    rows = _call_operator(graph, aten.view.default, matrix, [count, *size, matrix.meta["val"].shape[1]])
+    return _call_operator(graph, aten.permute.default, rows, [0, 3, 1, 2])
