@@ -22,7 +22,7 @@ from typing import Any, Callable, List
 
 import torch
 import torch._inductor
-from torch._inductor import cpu_vec_isa, decomposition, lowering
+from torch._inductor import cpu_vec_isa
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.cpp_builder import get_cpp_compiler
 
@@ -35,6 +35,7 @@ from .index_guards import install_index_guards
 from .library import LIBRARY, OPERATORS, RUNNER, load_program
 from .light_headers import install_light_headers
 from .matmul_kernels import use_faster_products
+from .max_pools import use_torch_for_max_pools
 from .short_sums import install_short_sums
 
 __all__ = ["compile_here", "make_example_arguments", "try_out"]
@@ -95,12 +96,7 @@ def _prepare_inductor(settings: CompileSettings) -> None:
     """Change Inductor, in this process: faster to compile, exact in its sums, and its code does not end the process."""
     install_index_guards()
     install_short_sums()
-    # Torch's kernel takes the gradient of a maximum pool; Inductor's loop over all windows uses no vectors. Both tables
-    # have to forget it: the decomposition is asked first, and the lowering by packet and by overload.
-    pool = torch.ops.aten.max_pool2d_with_indices_backward
-    decomposition.decompositions.pop(pool.default, None)
-    kernel = lowering.fallback_max_pool2d_with_indices_backward
-    lowering.lowerings[pool] = lowering.lowerings[pool.default] = kernel
+    use_torch_for_max_pools()
     torch.use_deterministic_algorithms(settings.is_deterministic)
     torch.set_num_threads(1)
     # These are Inductor's internals. A torch that has renamed one is refused instead of compiled slowly or wrongly.
