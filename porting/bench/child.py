@@ -30,6 +30,7 @@ def main(folder_path: str) -> int:
     jobs: Mapping[str, Callable[[Any, Path], Any]] = {
         "cell": _measure_cell,
         "memory": _measure_memory,
+        "layouts": _count_layout_copies,
         "start-up": _measure_start_up,
         "curve": _take_calls,
         "turns": _take_turns,
@@ -166,6 +167,19 @@ def _measure_memory(task: Any, _folder: Path) -> Dict[str, Any]:
             call()
 
     return find_tensor_peak(train)._asdict() if task["tensors"] else find_own_peak(train)._asdict()
+
+
+def _count_layout_copies(task: Any, _folder: Path) -> Dict[str, Any]:
+    """Count what a step of one side copies into another layout."""
+    from porting.bench.layout_copies import count_layout_copies
+
+    _load_torch(task)
+    workload = _load_harness(task).load(task["settings"]["seed"])
+    shapes = {tuple(parameter.shape) for parameter in workload.model.parameters()}
+    call = _make_compiled_call(task, workload, copies=False)
+    for _call in range(_NUM_WARM_UP_CALLS):
+        call()
+    return count_layout_copies(call, steps=workload.steps_per_call, weight_shapes=shapes).to_dict()
 
 
 def _take_calls(task: Any, _folder: Path) -> Dict[str, Any]:
