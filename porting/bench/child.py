@@ -8,6 +8,7 @@ counts.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -159,14 +160,18 @@ def _measure_memory(task: Any, _folder: Path) -> Dict[str, Any]:
     _load_torch(task)
     source = _load_harness(task)
     _import_ahead(task)
-    workload = source.load(task["settings"]["seed"])
 
-    def train() -> None:
+    def load() -> Any:
+        return source.load(task["settings"]["seed"])
+
+    def train(workload: Any) -> None:
         call = _make_compiled_call(task, workload, copies=False)
         for _call in range(_NUM_MEMORY_CALLS):
             call()
 
-    return find_tensor_peak(train)._asdict() if task["tensors"] else find_own_peak(train)._asdict()
+    if task["tensors"]:
+        return find_tensor_peak(train, prepare=load)._asdict()
+    return find_own_peak(functools.partial(train, load()))._asdict()
 
 
 def _count_layout_copies(task: Any, _folder: Path) -> Dict[str, Any]:

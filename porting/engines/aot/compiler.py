@@ -22,9 +22,10 @@ from typing import Any, Callable, List
 
 import torch
 import torch._inductor
-from torch._inductor import cpu_vec_isa, decomposition, lowering
+from torch._inductor import cpu_vec_isa, decomposition, ir, lowering
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.cpp_builder import get_cpp_compiler
+from torch._inductor.virtualized import V
 
 from ..compiled.call_layout import describe_layout
 from ..compiled.compile_settings import CompileSettings
@@ -97,8 +98,7 @@ def _prepare_inductor(settings: CompileSettings) -> None:
     # have to forget it: the decomposition is asked first, and the lowering by packet and by overload.
     pool = torch.ops.aten.max_pool2d_with_indices_backward
     decomposition.decompositions.pop(pool.default, None)
-    kernel = lowering.fallback_max_pool2d_with_indices_backward
-    lowering.lowerings[pool] = lowering.lowerings[pool.default] = kernel
+    lowering.lowerings[pool] = lowering.lowerings[pool.default] = _differentiate_pool
     torch.use_deterministic_algorithms(settings.is_deterministic)
     torch.set_num_threads(1)
     # These are Inductor's internals. A torch that has renamed one is refused instead of compiled slowly or wrongly.
@@ -109,6 +109,16 @@ def _prepare_inductor(settings: CompileSettings) -> None:
         if not hasattr(owner, name):
             raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
         setattr(owner, name, function)
+
+
+def _differentiate_pool(gradient: Any, images: Any, *settings: Any) -> Any:
+    """Call torch's kernel with a gradient that lies as the images do."""
+    # The kernel goes by the layout of the gradient alone: into that it would copy the indices and its result, which has
+    # the size of the images, and its result back again.
+    value = V.graph.current_node.args[1].meta["val"]
+    if value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last):
+        gradient = ir.ExternKernel.require_channels_last(gradient)
+    return lowering.fallback_max_pool2d_with_indices_backward(gradient, images, *settings)
 
 
 def _knows_instructions(isa: Any, _code: str) -> bool:
