@@ -97,6 +97,7 @@ def _set_engine(vendor: Any, options: PortOptions, backend: Any) -> None:
     if hasattr(vendor, "useEngine"):
         waits = options.engine is not None
         vendor.useEngine(options.engine or "auto", tuning_seconds=options.tuning_seconds, waits=waits)
+        vendor.shareMemory()
     elif options.engine not in (None, "ready", "auto", os.environ.get("PORTING_ENGINE")):
         raise OptionError.of(
             "P004",

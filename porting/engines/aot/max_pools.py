@@ -26,7 +26,7 @@ def use_torch_for_max_pools() -> None:
     # The decomposition is asked first, and the lowering by packet and by overload.
     for packet in (pool, gradient):
         decomposition.decompositions.pop(packet.default, None)
-    _set_lowering(gradient, lowering.fallback_max_pool2d_with_indices_backward)
+    _set_lowering(gradient, _differentiate)
     written_out, by_torch = lowering.lowerings[pool.default], lowering.fallback_handler(pool.default, False)
 
     def lower(images: Any, *args: Any, **kwargs: Any) -> Any:
@@ -38,6 +38,17 @@ def use_torch_for_max_pools() -> None:
         return by_torch(ir.ExternKernel.require_stride_order(images, order), *args, **kwargs)
 
     _set_lowering(pool, lower)
+
+
+def _differentiate(gradient: Any, images: Any, *settings: Any) -> Any:
+    """Call torch's kernel with a gradient that lies as the images do."""
+    # The kernel goes by the layout of the gradient alone: into that it would copy the indices and its result, which has
+    # the size of the images, and its result back again.
+    node: Any = V.graph.current_node.args[1]
+    value = node.meta["val"]
+    if value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last):
+        gradient = ir.ExternKernel.require_channels_last(gradient)
+    return lowering.fallback_max_pool2d_with_indices_backward(gradient, images, *settings)
 
 
 def _set_lowering(packet: Any, lower: Any) -> None:
