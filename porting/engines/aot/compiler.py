@@ -35,6 +35,7 @@ from .index_guards import install_index_guards
 from .library import LIBRARY, OPERATORS, RUNNER, load_program
 from .light_headers import install_light_headers
 from .matmul_kernels import use_faster_products
+from .single_source import install_single_source
 
 __all__ = ["compile_here", "make_example_arguments", "try_out"]
 
@@ -59,8 +60,10 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
         use_faster_products(program.module, make_example_arguments(program), num_threads=settings.num_threads)
     build = Path("build").resolve()
     install_light_headers(Path("headers").resolve())
+    is_large = program.num_operators >= _MANY_OPERATORS
+    install_single_source(is_large=is_large)
     options = {
-        "aot_inductor.compile_wrapper_opt_level": "O0" if program.num_operators >= _MANY_OPERATORS else "O1",
+        "aot_inductor.compile_wrapper_opt_level": "O0" if is_large else "O1",
         "aot_inductor.output_path": str(build / LIBRARY),
         "aot_inductor.enable_frame_pointer": False,
         "aot_inductor.enable_line_tables": False,
