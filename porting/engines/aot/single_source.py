@@ -106,7 +106,7 @@ def join_sources(wrapper: str, kernels: str, *, is_large: bool) -> Optional[str]
     runtime, end, calls = wrapper.partition(f"\n{_END}\n")
     functions = _find_functions(runtime)
     is_known = functions.items() >= _KNOWN.items() and runtime.lstrip().startswith(_START)
-    if not end or not is_known or kernels.count(_PREFIX) != 1:
+    if not end or not is_known or _PREFIX not in kernels:
         return None
     own = _RUNTIME.read_text(encoding="utf-8")
     # Torch looks for all of them when it loads a library; those that are about constants are never called.

@@ -74,7 +74,7 @@ def _make_calls(
     """Return what runs one call of each."""
     # One state for all candidates of a layout: they train it further, and a step takes as long with any weights.
     states: Dict[bool, DeviceState] = {}
-    calls = {}
+    calls: Dict[Variant, Callable[[], None]] = {}
     for contestant in contestants:
         layout = contestant.variant.channels_last
         if layout not in states:
