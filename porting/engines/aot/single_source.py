@@ -31,8 +31,6 @@ _RUNTIME = Path(__file__).with_name("runtime.h")
 # Torch's runtime: the headers of a device, then the functions by which a program is run.
 _START = "#include <torch/csrc/inductor/aoti_include/cpu.h>"
 _END = '} // extern "C"'
-_PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
-_KERNELS = ("#pragma GCC push_options", '#pragma GCC optimize ("O3")')
 _FUNCTION = re.compile(r"\bAOTIRuntimeError\s+(AOTInductor\w+)\(([^)]*)\)")
 # The functions that `runtime.h` has for torch to call, with the types of the arguments that it takes for granted.
 _CONTAINER = "AOTInductorModelContainerHandle"
@@ -47,8 +45,6 @@ _KNOWN = {
 }
 # The C++ that torch asks for is newer than what its headers need, and its library longer.
 _FLAGS = ("-std=c++17", "-w")
-# The levels of the whole, within which kernels, or what calls them, have their own.
-_LEVEL, _LEVEL_OF_LARGE = "-O1", "-O3"
 
 
 def install_single_source(*, is_large: bool = False) -> bool:
@@ -86,7 +82,7 @@ def _build(wrapper: str, kernels: str, nodes: Optional[str], *, is_large: bool) 
     file.write_text(source, encoding="utf-8")
     options = cpp_builder.CppTorchDeviceOptions(vec_isa=pick_vec_isa(), device_type="cpu", aot_mode=True)
     builder = cpp_builder.CppBuilder(library.stem, str(file), options, output_dir=str(library.parent))
-    command = [*shlex.split(builder.get_command_line()), *_FLAGS, _LEVEL_OF_LARGE if is_large else _LEVEL]
+    command = [*shlex.split(builder.get_command_line()), *_FLAGS]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
         _logger.info("torch builds the program: %s", done.stderr.decode(errors="replace")[:2000])
@@ -106,17 +102,16 @@ def join_sources(wrapper: str, kernels: str, *, is_large: bool) -> Optional[str]
     runtime, end, calls = wrapper.partition(f"\n{_END}\n")
     functions = _find_functions(runtime)
     is_known = functions.items() >= _KNOWN.items() and runtime.lstrip().startswith(_START)
-    if not end or not is_known or _PREFIX not in kernels:
+    if not end or not is_known:
         return None
     own = _RUNTIME.read_text(encoding="utf-8")
     # Torch looks for all of them when it loads a library; those that are about constants are never called.
     others = [name for name in functions if f"PORTING_EXPORT {name}(" not in own]
     stubs = "\n".join(f"PORTING_EXPORT {name}() {{ return 1; }}" for name in others)
-    if is_large:
-        return "\n".join([kernels, '#pragma GCC optimize ("O0")', own, stubs, calls])
-    # What stands in headers has the level of the whole, and is inlined into code of a higher level, not of a lower one.
-    includes, prefix, code = kernels.partition(_PREFIX)
-    return "\n".join([includes, prefix, *_KERNELS, code, "#pragma GCC pop_options", own, stubs, calls])
+    # What calls the kernels has the level of the kernels. A lower one costs a small step a tenth of its speed, because
+    # nothing of a header is inlined into code of another level; and for all of the source it makes kernels slower.
+    level = '#pragma GCC optimize ("O0")' if is_large else ""
+    return "\n".join([kernels, level, own, stubs, calls])
 
 
 def _find_functions(runtime: str) -> Dict[str, str]:
