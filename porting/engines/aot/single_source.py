@@ -64,14 +64,14 @@ def install_single_source(*, is_large: bool = False) -> bool:
     def build(graph: Any, wrapper_code: str, kernel_code: str, nodes: Optional[str], **others: Any) -> Any:
         library = None
         if others.get("device_type") == "cpu" and not graph.constants and not graph.torchbind_constants:
-            library = _build(wrapper_code, kernel_code, nodes, is_large=is_large)
+            library = _build_library(wrapper_code, kernel_code, nodes, is_large=is_large)
         return original(graph, wrapper_code, kernel_code, nodes, **others) if library is None else str(library)
 
     compiler.compile = staticmethod(build)
     return True
 
 
-def _build(wrapper: str, kernels: str, nodes: Optional[str], *, is_large: bool) -> Optional[Path]:
+def _build_library(wrapper: str, kernels: str, nodes: Optional[str], *, is_large: bool) -> Optional[Path]:
     """Build the library where Inductor was told to; None if that fails."""
     source = join_sources(wrapper, kernels, is_large=is_large)
     if source is None:

@@ -51,7 +51,7 @@ def measure_contestants(
             break
         rounds = min(after, most_rounds) - before
         later = time_interleaved(running, rounds=rounds, repeats=repeats, at_most_seconds=max(seconds_left, 0.0))
-        timings.update({variant: _join(timings.get(variant), timing) for variant, timing in later.items()})
+        timings.update({variant: _append_rounds(timings.get(variant), timing) for variant, timing in later.items()})
         are_in = {one.variant: timings[one.variant] for one in contestants if one.is_in}
         if is_settled(are_in):
             break
@@ -99,7 +99,7 @@ def _time_call(call: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def _join(first: Optional[Timing], later: Timing) -> Timing:
+def _append_rounds(first: Optional[Timing], later: Timing) -> Timing:
     if first is None:
         return later
     return Timing(first.wall_seconds + later.wall_seconds, first.cpu_seconds + later.cpu_seconds)

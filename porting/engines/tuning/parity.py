@@ -52,6 +52,8 @@ _FURTHEST = 3.0
 # What counts as zero beside the other tensors of its kind.
 _NOTHING = 1e-7
 _FEW_FLIPS = 1e-3
+# Differences of shorter numbers are rounded too much.
+_SINGLE_BYTES = 4
 # What one call of replay leaves is kept for other candidates if it is no larger; there are up to six of them.
 _MOST_KEPT_BYTES = 64 << 20
 _WEIGHT, _SLOT = "weight", "slot "
@@ -275,19 +277,26 @@ def _compare_tensors(
         noise = 0.0 if rounded is None else _find_share(rounded, wanted)
         is_explained = share <= _FEW_FLIPS or is_rounding(share, noise=noise, margin=_NOISE_MARGIN)
         return (0.0, "") if is_explained else (share, f"{share:.1%} of its elements")
-    if not have_same_specials(value, wanted):
-        # rounding alone may make a number overflow, or not
-        is_explained = rounded is not None and not have_same_specials(rounded, wanted)
-        return (0.0, "") if is_explained else (math.inf, "NaN or infinity in other places")
-    finite = wanted.isfinite()
-    scale, error = float(wanted[finite].double().norm()), distance_of(value[finite], wanted[finite])
-    noise = 0.0 if rounded is None else distance_of(rounded[finite], wanted[finite])
-    is_nothing = error <= nothing * math.sqrt(int(finite.sum()))
+    scale, error, count = _find_norm(wanted), _find_norm(value - wanted), wanted.numel()
+    if not math.isfinite(error) or not math.isfinite(scale) or wanted.element_size() < _SINGLE_BYTES:
+        if not have_same_specials(value, wanted):
+            # rounding alone may make a number overflow, or not
+            is_explained = rounded is not None and not have_same_specials(rounded, wanted)
+            return (0.0, "") if is_explained else (math.inf, "NaN or infinity in other places")
+        finite = wanted.isfinite()
+        scale, error, count = _find_norm(wanted[finite].double()), distance_of(value, wanted), int(finite.sum())
+    noise = 0.0 if rounded is None else distance_of(rounded, wanted)
+    is_nothing = error <= nothing * math.sqrt(count)
     if is_nothing or is_rounding(error, noise=noise, margin=_NOISE_MARGIN):
         return 0.0, ""
     relative = error / scale if scale else math.inf
     is_allowed = error <= allowed * scale
     return relative, "" if is_allowed else f"by {relative:.1e} relative, where {allowed:.0e} is allowed"
+
+
+def _find_norm(tensor: torch.Tensor) -> float:
+    """Return the length of a tensor as a vector, added up in double precision; of half types it is only a guess."""
+    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))
 
 
 def _find_share(value: torch.Tensor, wanted: torch.Tensor) -> float:
