@@ -5,7 +5,9 @@ was measured and is used here (mushroom MLP, one thread, seconds of the C++ comp
 set that Inductor compiles cost 7, answered from the compiler's flags 0.1; precompiled headers cost 5 where nobody
 else uses them; debug information costs 1 and makes the library four times as large; checks of the arguments, which
 `LoadedProgram` does, cost 0.5 and grow with the number of parameters; the standard library's regular expressions, of
-which the name of a device is read, 2.5. The wrapper at -O0 would save 1 and loses a tenth of the speed of small steps.
+which the name of a device is read, 2.5; torch's runtime of a program, in a second source with headers of its own, 2.5
+(`single_source`). What calls the kernels at another level than theirs would save up to 1 and loses a tenth of the speed
+of small steps.
 One process for several programs would save the loading for all but the first, and there is seldom a second. Stack
 allocation, memory planning and fused multiply-add change nothing measurable.
 """
@@ -37,6 +39,7 @@ from .light_headers import install_light_headers
 from .matmul_kernels import use_faster_products
 from .max_pools import use_torch_for_max_pools
 from .short_sums import install_short_sums
+from .single_source import install_single_source
 
 __all__ = ["compile_here", "make_example_arguments", "try_out"]
 
@@ -61,8 +64,10 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
         use_faster_products(program.module, make_example_arguments(program), num_threads=settings.num_threads)
     build = Path("build").resolve()
     install_light_headers(Path("headers").resolve())
+    is_large = program.num_operators >= _MANY_OPERATORS
+    install_single_source(is_large=is_large)
     options = {
-        "aot_inductor.compile_wrapper_opt_level": "O0" if program.num_operators >= _MANY_OPERATORS else "O1",
+        "aot_inductor.compile_wrapper_opt_level": "O0" if is_large else "O1",
         "aot_inductor.output_path": str(build / LIBRARY),
         "aot_inductor.enable_frame_pointer": False,
         "aot_inductor.enable_line_tables": False,
