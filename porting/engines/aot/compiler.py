@@ -115,7 +115,8 @@ def _differentiate_pool(gradient: Any, images: Any, *settings: Any) -> Any:
     """Call torch's kernel with a gradient that lies as the images do."""
     # The kernel goes by the layout of the gradient alone: into that it would copy the indices and its result, which has
     # the size of the images, and its result back again.
-    value = V.graph.current_node.args[1].meta["val"]
+    node: Any = V.graph.current_node
+    value = node.args[1].meta["val"]
     if value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last):
         gradient = ir.ExternKernel.require_channels_last(gradient)
     return lowering.fallback_max_pool2d_with_indices_backward(gradient, images, *settings)
