@@ -78,9 +78,10 @@ def measure_memory(source: Source, settings: BenchSettings) -> Memory:
 def measure_layout_copies(source: Source, settings: BenchSettings) -> LayoutCopies:
     """Count what a step copies into another layout, in a process of each side."""
     try:
-        return LayoutCopies(**{side: run_job("layouts", side, source, settings) for side in ("eager", "ported")})
+        eager, ported = (run_job("layouts", side, source, settings) for side in ("eager", "ported"))
     except ChildError as failure:
         return LayoutCopies(reason=str(failure))
+    return LayoutCopies(eager, ported)
 
 
 def measure_start_up(source: Source, settings: BenchSettings) -> StartUp:

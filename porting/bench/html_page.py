@@ -19,10 +19,10 @@ __all__ = ["write_html"]
 Plain = Mapping[str, Any]
 
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #1c2733; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.45 system-ui, sans-serif; color: #1c2733; max-width: 82rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid #dde3ea; white-space: nowrap; }
+th, td { padding: .3rem .45rem; text-align: right; border-bottom: 1px solid #dde3ea; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 .ok { color: #1a7f43; } .no { color: #b3261e; } .quiet { color: #667380; }
 pre { background: #f5f7f9; padding: .8rem; overflow-x: auto; font-size: 13px; }
@@ -181,7 +181,7 @@ _HEADER = (
     "compiling",
     "pays after",
     "memory",
-    "layout copies",
+    "copies",
     "losses",
 )
 

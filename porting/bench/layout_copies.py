@@ -79,9 +79,11 @@ def count_layout_copies(
     reorders = read_reorders(_note_primitives(call))
     weights = [copies for shape, copies in reorders if shape in weight_shapes]
     others = [copies for shape, copies in reorders if shape not in weight_shapes]
-    found = [_add_up(copies, steps) for copies in (list(_find_operator_copies(call)), weights, others)]
-    seconds = sum(copies.seconds for copies in found)
-    return SideCopies(*found, share=seconds * steps / call_seconds)
+    operators = list(_find_operator_copies(call))
+    seconds = sum(copies.seconds for copies in (*operators, *weights, *others))
+    return SideCopies(
+        _add_up(operators, steps), _add_up(weights, steps), _add_up(others, steps), share=seconds / call_seconds
+    )
 
 
 def _time_call(call: Callable[[], Any]) -> float:

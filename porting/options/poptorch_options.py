@@ -97,13 +97,14 @@ def _set_engine(vendor: Any, options: PortOptions, backend: Any) -> None:
     if hasattr(vendor, "useEngine"):
         waits = options.engine is not None
         vendor.useEngine(options.engine or "auto", tuning_seconds=options.tuning_seconds, waits=waits)
-        vendor.shareMemory()
     elif options.engine not in (None, "ready", "auto", os.environ.get("PORTING_ENGINE")):
         raise OptionError.of(
             "P004",
             message=f"`engine` is {options.engine!r}, but `{_name_module(backend)}` has only its own",
             help="leave `engine` out, or run on the simulator with `device='sim'`",
         )
+    if hasattr(vendor, "shareMemory"):
+        vendor.shareMemory()
     if hasattr(vendor, "useComputationOrder"):
         vendor.useComputationOrder(options.computation_order)
     elif options.computation_order not in ("none", "dummy"):
