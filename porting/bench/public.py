@@ -23,7 +23,7 @@ _SETTINGS: Mapping[str, Any] = {
     **dict.fromkeys(("memory", "data", "limits"), False),
 }
 
-# Compilers have as long as they would beside a training: some of these programs take one core minutes.
+# Some of these programs take a compiler minutes on a busy machine; beside a training it has even longer.
 _OPTIONS = PortOptions(tuning_seconds=600.0)
 
 
