@@ -65,7 +65,8 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     build = Path("build").resolve()
     install_light_headers(Path("headers").resolve())
     is_large = program.num_operators >= _MANY_OPERATORS
-    install_single_source(is_large=is_large)
+    if not is_large:
+        install_single_source()
     options = {
         "aot_inductor.compile_wrapper_opt_level": "O0" if is_large else "O1",
         "aot_inductor.output_path": str(build / LIBRARY),

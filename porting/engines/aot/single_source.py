@@ -47,33 +47,33 @@ _KNOWN = {
 _FLAGS = ("-std=c++17", "-w")
 
 
-def install_single_source(*, is_large: bool = False) -> bool:
+def install_single_source() -> bool:
     """Let Inductor, in this process, build programs from one source; tell whether it does.
 
-    For a large program what calls its kernels is not optimized at all, which would take minutes.
+    It is not for large programs: what calls their kernels must not be optimized, which would take minutes.
     """
     compiler: Any = getattr(codecache, "AotCodeCompiler", None)
     original = getattr(compiler, "compile", None)
     names = ["graph", "wrapper_code", "kernel_code", "serialized_extern_kernel_nodes", "device_type"]
     if original is None or not set(names) <= set(inspect.signature(original).parameters):
         return False
-    # others do not know the levels within a source
-    if not cpp_builder.is_gcc():
-        return False
 
     def build(graph: Any, wrapper_code: str, kernel_code: str, nodes: Optional[str], **others: Any) -> Any:
         library = None
         if others.get("device_type") == "cpu" and not graph.constants and not graph.torchbind_constants:
-            library = _build_library(wrapper_code, kernel_code, nodes, is_large=is_large)
+            try:
+                library = _build_library(wrapper_code, kernel_code, nodes)
+            except (AttributeError, TypeError) as error:  # an Inductor with other classes for its commands
+                _logger.info("torch builds the program: %s", error)
         return original(graph, wrapper_code, kernel_code, nodes, **others) if library is None else str(library)
 
     compiler.compile = staticmethod(build)
     return True
 
 
-def _build_library(wrapper: str, kernels: str, nodes: Optional[str], *, is_large: bool) -> Optional[Path]:
+def _build_library(wrapper: str, kernels: str, nodes: Optional[str]) -> Optional[Path]:
     """Build the library where Inductor was told to; None if that fails."""
-    source = join_sources(wrapper, kernels, is_large=is_large)
+    source = join_sources(wrapper, kernels)
     if source is None:
         return None
     library = Path(config.aot_inductor.output_path)
@@ -97,7 +97,7 @@ def _build_library(wrapper: str, kernels: str, nodes: Optional[str], *, is_large
     return library
 
 
-def join_sources(wrapper: str, kernels: str, *, is_large: bool) -> Optional[str]:
+def join_sources(wrapper: str, kernels: str) -> Optional[str]:
     """Return one source of what calls the kernels and the kernels; None for a runtime that is not known."""
     runtime, end, calls = wrapper.partition(f"\n{_END}\n")
     functions = _find_functions(runtime)
@@ -108,10 +108,8 @@ def join_sources(wrapper: str, kernels: str, *, is_large: bool) -> Optional[str]
     # Torch looks for all of them when it loads a library; those that are about constants are never called.
     others = [name for name in functions if f"PORTING_EXPORT {name}(" not in own]
     stubs = "\n".join(f"PORTING_EXPORT {name}() {{ return 1; }}" for name in others)
-    # What calls the kernels has the level of the kernels. A lower one costs a small step a tenth of its speed, because
-    # nothing of a header is inlined into code of another level; and for all of the source it makes kernels slower.
-    level = '#pragma GCC optimize ("O0")' if is_large else ""
-    return "\n".join([kernels, level, own, stubs, calls])
+    # All has one level of optimization: what calls the kernels at a lower one lost a tenth of a small step's speed.
+    return "\n".join([kernels, own, stubs, calls])
 
 
 def _find_functions(runtime: str) -> Dict[str, str]:

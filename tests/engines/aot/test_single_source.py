@@ -24,21 +24,15 @@ def wrapper():
 
 
 def test_kernels_come_first_then_the_runtime_then_what_calls_them(wrapper):
-    source = join_sources(wrapper, KERNELS, is_large=False)
+    source = join_sources(wrapper, KERNELS)
 
     assert source.index(KERNELS) < source.index("class AOTInductorModel ") < source.index(CALLS)
     assert "model_container.h" not in source
     assert "#pragma GCC optimize" not in source
 
 
-def test_what_calls_the_kernels_of_a_large_program_is_not_optimized(wrapper):
-    source = join_sources(wrapper, KERNELS, is_large=True)
-
-    assert source.index(KERNELS) < source.index('#pragma GCC optimize ("O0")') < source.index(CALLS)
-
-
 def test_torch_finds_every_function_of_its_runtime_once(wrapper):
-    source = join_sources(wrapper, KERNELS, is_large=False)
+    source = join_sources(wrapper, KERNELS)
 
     wanted = set(re.findall(r"AOTIRuntimeError (AOTInductor\w+)\(", wrapper))
     assert sorted(re.findall(r"PORTING_EXPORT (\w+)\(", source)) == sorted(
@@ -58,7 +52,7 @@ def test_torch_finds_every_function_of_its_runtime_once(wrapper):
 def test_another_runtime_is_left_to_torch(wrapper, before, after):
     assert before in wrapper
 
-    assert join_sources(wrapper.replace(before, after), KERNELS, is_large=False) is None
+    assert join_sources(wrapper.replace(before, after), KERNELS) is None
 
 
 @pytest.mark.slow
