@@ -64,7 +64,7 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
         "V": "a port next to plain PyTorch",
         "R": "recipes",
         "F": "data files",
-        "X": "the installation",
+        "X": "the machine, the installation, and the preflight itself",
     }
 )
 """What the first letter of a code stands for, in the order of the table."""
@@ -189,6 +189,8 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("F001", "damaged-data-file", "a data file is damaged or of another format"),
     ("F002", "missing-data-file", "a data file is missing"),
     ("X001", "missing-extra", "an optional dependency is not installed"),
+    ("X002", "unused-allowance", "a comment allows what was not found", "note"),
+    ("X003", "unusable-baseline", "the baseline of known findings cannot be used"),
 )
 
 CODES: Mapping[str, Code] = MappingProxyType(
