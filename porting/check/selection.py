@@ -25,7 +25,7 @@ class Selection:
     def includes(self, code: str) -> bool:
         """Tell whether findings of a code are wanted.
 
-        >>> Selection(selected=("L",), ignored=("L002",)).includes("L001")
+        >>> Selection(selected=("L",), ignored=("L002",)).includes("L003")
         True
         """
         is_selected = not self.selected or code.startswith(self.selected)
