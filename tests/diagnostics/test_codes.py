@@ -102,7 +102,7 @@ def test_only_a_few_codes_are_not_errors():
         "P003",
         "P006",
         "P011",
-        "X002",
+        "X006",
         "X013",
         "X016",
         "X017",
