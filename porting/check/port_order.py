@@ -31,18 +31,28 @@ class PortNeed:
 
 
 # As the recipes go: data of one shape, the model, its loss, the optimizer, the loader, compiling, then what costs time.
-_ORDER: Sequence[Tuple[str, Sequence[str], str]] = (
-    ("the batches", ("B004", "B005", "B007", "B010"), "mnist_loop 1"),
-    ("the model", ("C",), "skip_gram 2"),
-    ("the loss", ("L",), "first_port 2"),
-    ("the optimizer", ("O001", "O002", "O003"), "dcgan 1"),
-    ("the schedule", ("O006",), "cosmictagger 3"),
-    ("the training step", ("O",), "first_port 2"),
-    ("the loader", ("B",), "first_port 3"),
-    ("the device", ("D",), "first_port 4"),
-    ("options", ("P",), "first_port 5"),
-    ("checkpoints", ("K",), "first_port 4"),
-    ("instances", ("S",), "distributed 3"),
+# A code alone comes before its family; where no recipe has the step, none is named.
+_ORDER: Sequence[Tuple[Sequence[str], str]] = (
+    (("B018",), "seq2seq 1"),
+    (("B004", "B005", "B007", "B010"), "mnist_loop 1"),
+    (("B019",), "ptb_rnn 1"),
+    (("B020",), "seq2seq 4"),
+    (("C",), ""),
+    (("D010", "D011", "D013", "D019"), ""),
+    (("D012", "D018", "B015"), "distributed 1"),
+    (("O014",), "dcgan 1"),
+    (("L",), "first_port 2"),
+    (("O001", "O002", "O003", "O009", "O015"), "first_port 1"),
+    (("O",), "first_port 2"),
+    (("O010", "P"), "cosmictagger 8"),
+    (("O011",), "first_port 6"),
+    (("O006", "O013", "B016"), "cosmictagger 3"),
+    (("B",), "first_port 3"),
+    (("D",), "first_port 4"),
+    (("D016",), "cosmictagger 7"),
+    (("D020", "L013"), "first_port 5"),
+    (("K",), ""),
+    (("K007", "D017", "O016"), "distributed 3"),
 )
 
 
@@ -69,7 +79,7 @@ def _name_action(finding: Finding) -> str:
 def _find_rank(code: str) -> int:
     """Find the entry that names the code itself, or else its family; what has none comes last."""
     for is_match in (str.__eq__, str.startswith):
-        for rank, (_part, codes, _recipe) in enumerate(_ORDER):
+        for rank, (codes, _recipe) in enumerate(_ORDER):
             if any(is_match(code, known) for known in codes):
                 return rank
     return len(_ORDER)
@@ -77,7 +87,7 @@ def _find_rank(code: str) -> int:
 
 def _name_recipe(code: str) -> str:
     rank = _find_rank(code)
-    if rank == len(_ORDER):
+    name, _, step = (_ORDER[rank][1] if rank < len(_ORDER) else "").partition(" ")
+    if not name:
         return ""
-    name, _, step = _ORDER[rank][2].partition(" ")
     return f"porting recipe show {name} --step {step} --diff"

@@ -1,4 +1,4 @@
-"""What a preflight found: the findings in order, what was looked at, and all of it as text and as plain data."""
+"""The report of a preflight: its findings in order, what was looked at, and all of it as text and as plain data."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class Report:
             "is_clean": self.is_clean,
             "summary": self.summary,
             "counts": {
-                "by_severity": _count(Severity(finding.severity).value for finding in self.findings),
-                "by_code": _count(finding.code for finding in self.findings),
+                "by_severity": _count_names(Severity(finding.severity).value for finding in self.findings),
+                "by_code": _count_names(finding.code for finding in self.findings),
                 "allowed": self.num_allowed,
                 "known": self.num_known,
                 "obsolete": self.num_obsolete,
@@ -162,7 +162,7 @@ def _name_file(finding: Finding) -> str:
     return finding.place.file if finding.place is not None else ""
 
 
-def _count(names: Iterable[str]) -> Dict[str, int]:
+def _count_names(names: Iterable[str]) -> Dict[str, int]:
     return dict(Counter(names))
 
 

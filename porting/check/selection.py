@@ -1,4 +1,4 @@
-"""Which kinds of findings are wanted: codes, slugs and families, as `--select` and `--ignore` name them."""
+"""The kinds of findings that are wanted: codes, slugs and families, as `--select` and `--ignore` name them."""
 
 from __future__ import annotations
 
