@@ -36,6 +36,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "bench": Verb("porting.cli.bench", "measure training, ported against eager"),
         "cache": Verb("porting.cli.cache", "look at the executables on disk, and why they were compiled"),
         "compile": Verb("porting.cli.compile", "make the executable of an exported step, without training"),
+        "doctor": Verb("porting.cli.doctor", "say whether this machine is fit for ports, and what to put right"),
         "explain": Verb("porting.cli.explain", "explain a code, or list all of them"),
         "export": Verb("porting.cli.export", "capture a step into a file, without compiling"),
         "graph": Verb("porting.cli.graph", "show the captured graph of a step"),

@@ -64,7 +64,7 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
         "V": "a port next to plain PyTorch",
         "R": "recipes",
         "F": "data files",
-        "X": "the installation",
+        "X": "the machine, the installation, and the preflight itself",
     }
 )
 """What the first letter of a code stands for, in the order of the table."""
@@ -189,6 +189,21 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("F001", "damaged-data-file", "a data file is damaged or of another format"),
     ("F002", "missing-data-file", "a data file is missing"),
     ("X001", "missing-extra", "an optional dependency is not installed"),
+    ("X002", "unused-allowance", "a comment allows what was not found", "note"),
+    ("X003", "unusable-baseline", "the baseline of known findings cannot be used"),
+    ("X010", "python-too-old", "this Python is too old"),
+    ("X011", "broken-package", "a package that everything needs cannot be used"),
+    ("X012", "broken-poptorch", "the installed PopTorch cannot be used"),
+    ("X013", "sdk-mismatch", "the Poplar SDK is not enabled as PopTorch needs it", "warning"),
+    ("X014", "ipus-out-of-reach", "the tools of the IPUs do not answer, or show none"),
+    ("X015", "partition-incomplete", "the variables of the IPUs' partition do not belong together"),
+    ("X016", "little-room", "the disk of the cache has little room left", "warning"),
+    ("X017", "little-shared-memory", "there is little shared memory", "warning"),
+    ("X018", "few-open-files", "a process may open few files", "warning"),
+    ("X019", "launcher-unclear", "the launcher's variables contradict each other"),
+    ("X020", "clock-off", "the clock is not right", "warning"),
+    ("X021", "compiler-missing", "no C++ compiler works here", "warning"),
+    ("X022", "too-many-threads", "torch would start more threads than there are cores", "warning"),
 )
 
 CODES: Mapping[str, Code] = MappingProxyType(
