@@ -15,13 +15,17 @@ __all__ = ["LIMITS", "PARTIAL", "OperatorCall", "check_write"]
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """One operator of a captured graph and what it is called with."""
+    """One operator of a captured graph and what it is called with.
+
+    `follows_fault` says that its shapes come from an example, in a capture that went on after a fault.
+    """
 
     node: torch.fx.Node
     name: str
     arguments: Mapping[str, Any]
     is_constant: Callable[[torch.fx.Node], bool]
     needs_gradient: bool
+    follows_fault: bool = False
 
     def list_tensors(self) -> Iterator[torch.Tensor]:
         """Give the tensors among the arguments, as their shape rules see them."""

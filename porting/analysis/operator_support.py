@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Collection, Iterator, Optional
+from typing import Any, Collection, Iterator, Optional, Set
 
 import torch
 
@@ -38,11 +38,15 @@ class RefusedCall:
 def list_calls(graph: StepGraph) -> Iterator[OperatorCall]:
     """Yield the operators of `graph` in their order with what they are called with, those in bodies after the loop."""
     flow = ValueFlow.of(graph)
+    after_fault: Set[torch.fx.Node] = set()
     for node in _list_nodes(graph.graph):
         flow.visit(node)
+        is_refused = "is_refused" in node.meta
+        if is_refused or (after_fault and not after_fault.isdisjoint(node.all_input_nodes)):
+            after_fault.add(node)
         # a fault of the capture has been told, and the operator stands for another one
-        if isinstance(node.target, torch._ops.OpOverload) and "is_refused" not in node.meta:
-            yield _make_call(node, node.target, flow)
+        if isinstance(node.target, torch._ops.OpOverload) and not is_refused:
+            yield _make_call(node, node.target, flow, follows_fault=node in after_fault)
 
 
 def find_refused_call(call: OperatorCall, *, attention: Collection[str] = ()) -> Optional[RefusedCall]:
@@ -105,14 +109,16 @@ def _list_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
             yield from _list_nodes(body.graph)
 
 
-def _make_call(node: torch.fx.Node, operator: torch._ops.OpOverload, flow: ValueFlow) -> OperatorCall:
+def _make_call(
+    node: torch.fx.Node, operator: torch._ops.OpOverload, flow: ValueFlow, *, follows_fault: bool
+) -> OperatorCall:
     arguments = {argument.name: argument.default_value for argument in operator._schema.arguments}
     arguments.update({**dict(zip(list(arguments), node.args)), **node.kwargs})
 
     def is_constant(argument: Any) -> bool:
         return not isinstance(argument, torch.fx.Node) or flow.is_constant(argument)
 
-    return OperatorCall(node, operator_name(operator), arguments, is_constant, flow.has_gradient(node))
+    return OperatorCall(node, operator_name(operator), arguments, is_constant, flow.has_gradient(node), follows_fault)
 
 
 def _find_restriction(call: OperatorCall) -> Optional[str]:
@@ -126,7 +132,10 @@ def _find_refusal(call: OperatorCall, table: OperatorTable) -> Optional[str]:
     if message is None and entry is not None and not entry.gradient and call.needs_gradient:
         return f"aten::{call.name} is only supported in inference: the device has no gradient for it"
     value = call.node.meta.get("val")
-    if message is None and isinstance(value, torch.Tensor) and value.numel() == 0 and not call.is_constant(call.node):
+    # in a capture that went on after a fault, an example may be empty
+    if message is not None or not isinstance(value, torch.Tensor) or value.numel() > 0 or call.follows_fault:
+        return message
+    if not call.is_constant(call.node):
         return f"Zero-sized tensors are unsupported (Got shape {list(value.shape)})"
     return message
 
