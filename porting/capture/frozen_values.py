@@ -94,6 +94,8 @@ def _are_same(before: Any, after: Any) -> bool:
 def _are_same_tensors(before: torch.Tensor, after: torch.Tensor) -> bool:
     if before.shape != after.shape or before.dtype != after.dtype:
         return False
+    if before.is_meta or after.is_meta:
+        return True  # nobody can tell
     same = before == after
     return bool((same | ((before != before) & (after != after))).all())
 

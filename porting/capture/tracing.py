@@ -1,16 +1,24 @@
-"""`capture_step`: one run of `forward` on tensors without values, written down as a `StepGraph`.
-
-Back-propagation starts from the one loss operator that feeds no other. PopTorch's rule: every built-in loss function
-and `identity_loss` counts; a loss that another one is computed from is an ordinary value; exactly one must remain.
-"""
+"""`capture_step`: one run of `forward` on tensors without values, written down as a `StepGraph`."""
 
 from __future__ import annotations
 
 import inspect
-import itertools
+import sys
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any, Callable, Collection, ContextManager, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    ContextManager,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import torch
 from torch import nn
@@ -18,7 +26,16 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.jit._fuser import optimized_execution
 from torch.nn.modules import module as module_hooks
 
-from ..diagnostics import CaptureError, Finding, Place, caller_place
+from ..diagnostics import (
+    CaptureError,
+    Finding,
+    Place,
+    PortingError,
+    amended_refusals,
+    are_refusals_collected,
+    caller_place,
+    refuse,
+)
 from ..host_tensors import HostTensor, find_gradient_hooks, host_tensors, refuse_shared_memory
 from ..module_attributes import materialise_lazy_modules
 from ..structure import find_opaque_holder, flatten_tensors, rebuild
@@ -26,16 +43,15 @@ from .autocast import enter_autocast
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .errors import Refusal, add_context
-from .graph_flow import tensor_memories, tensor_memory, written_nodes
+from .losses import find_losses, single_final_loss, value_when_computed
 from .module_state import is_variable, replace_state, report_lost_writes, write_copies_of_constants
-from .operator_schema import operator_name
 from .recording.recorder import Recorder
 from .recording.reports import Reports
 from .step_graph import StepGraph, TensorInfo
 from .torch_functions import DeviceFunctions
 from .torch_patches import patch_torch
 
-__all__ = ["capture_step", "find_losses", "single_final_loss", "value_when_computed"]
+__all__ = ["capture_step"]
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -57,6 +73,8 @@ def capture_step(
     node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
     listener: Optional[Callable[[Finding], None]] = None,
     autocast: Optional[torch.dtype] = None,
+    failures: Optional[List[Exception]] = None,
+    starts_false: bool = False,
 ) -> StepGraph:
     """Run `model.forward` once on device tensors shaped like `args` and return the graph of what it does.
 
@@ -76,6 +94,11 @@ def capture_step(
     `autocast` (bfloat16) `forward` runs as under `torch.autocast` of that type and the casts are in the graph; regions
     of `forward` that switch it off are respected.
 
+    Where refusals are collected (`porting.diagnostics.collected_refusals`) the capture goes on after a fault: with an
+    example in the place of a value, the other way round at first if it `starts_false`, and the shape for an example
+    where a shape depends on values. What ends it nevertheless is put into `failures`, if that is a list, and the graph
+    ends there. Such a graph is for looking at, and must not be run.
+
     Raises CaptureError: C001 for reading a value, C002 for shapes that depend on values, C003 for CPU tensors mixed
     in, C004-C007 and C012-C016 for other things a static graph cannot hold, L003-L005 for the loss. Exceptions of
     `forward` itself come through unchanged. The model is as it was before, whatever happens.
@@ -90,12 +113,25 @@ def capture_step(
         raise ValueError(f"host_features must be 'refused', 'ignored' or 'computed', not {host_features!r}")
     reports = Reports(host_features=host_features, allowed=allowed, listener=listener)
     recorder = Recorder(
-        reports=reports, prints=prints, is_training=mode == "training", node_facts=node_facts, autocast=autocast
+        reports=reports,
+        prints=prints,
+        is_training=mode == "training",
+        node_facts=node_facts,
+        autocast=autocast,
+        starts_false=starts_false,
     )
+
+    def amend(error: PortingError) -> PortingError:
+        add_context(error, module=recorder.module, frame=sys._getframe(2))
+        return error
+
     # whatever the caller switched off: what the graph holds depends on `mode` alone
     with _ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):
         try:
-            return _capture_forward(recorder, model, list(args), dict(kwargs or {}), loss=loss, around=around_forward)
+            with amended_refusals(amend):
+                return _capture_forward(
+                    recorder, model, (list(args), dict(kwargs or {})), loss=loss, around=around_forward, ends=failures
+                )
         except CaptureError as error:
             add_context(error, module=recorder.module, traceback=error.__traceback__)
             raise
@@ -104,12 +140,13 @@ def capture_step(
 def _capture_forward(
     recorder: Recorder,
     model: nn.Module,
-    args: List[Any],
-    kwargs: Mapping[str, Any],
+    arguments: Tuple[List[Any], Dict[str, Any]],
     *,
     loss: Optional[Loss],
     around: Optional[Callable[[], ContextManager[Any]]],
+    ends: Optional[List[Exception]],
 ) -> StepGraph:
+    args, kwargs = arguments
     _refuse_hidden_tensors((args, kwargs), where="an argument", place=caller_place())
     materialise_lazy_modules(model, args[:-1] if loss is not None else args, kwargs)
     # after the lazy layers have made theirs: what enters the graph is fixed from here on
@@ -125,7 +162,7 @@ def _capture_forward(
     tensors, inputs = flatten_tensors((args, kwargs)), []
     for name, tensor in zip(_name_inputs(model, args, kwargs), tensors):
         if tensor.numel() == 0:
-            raise Refusal.EMPTY_INPUT.error(shape=list(tensor.shape), name=name)
+            refuse(Refusal.EMPTY_INPUT.error(shape=list(tensor.shape), name=name))
         inputs.append(recorder.add_placeholder(name, tensor, kind="input"))
     # operators such as `unsqueeze_` let the handle that `forward` has stand for another node
     as_placed = [recorder.shallow_copy(device) for device in inputs]
@@ -137,13 +174,7 @@ def _capture_forward(
             contexts.enter_context(enter_autocast(recorder.casts.autocast))
         # innermost, so that the caller's context sees the model and torch as `forward` does
         contexts.enter_context(around() if around is not None else nullcontext())
-        output = model(*(device_args if loss is None else device_args[:-1]), **device_kwargs)
-        loss_tensor: Any = loss(output, device_args[-1]) if loss is not None else None
-        if loss is not None:
-            if not isinstance(loss_tensor, DeviceTensor):
-                raise Refusal.LOSS_WITHOUT_TENSOR.error(kind=type(loss_tensor).__name__)
-            output = (output, loss_tensor)
-        _refuse_hidden_tensors(output, where="the output")
+        output, loss_tensor = _run_forward(recorder, model, device_args, device_kwargs, loss=loss, ends=ends)
     recorder.bodies.refuse_open()
     with torch._C.DisableTorchFunctionSubclass():
         # two names for one memory are one tensor on the host and two on the device: only a write tells them apart
@@ -154,13 +185,42 @@ def _capture_forward(
         return _make_step_graph(recorder, state, list(zip(tensors, as_placed)), output, loss_tensor)
 
 
+def _run_forward(
+    recorder: Recorder,
+    model: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    loss: Optional[Loss],
+    ends: Optional[List[Exception]],
+) -> Tuple[Any, Any]:
+    """Run the model and its loss; return what the step returns, and the loss."""
+    loss_tensor: Any = None
+    try:
+        output = model(*(args if loss is None else args[:-1]), **kwargs)
+        if loss is not None:
+            loss_tensor = loss(output, args[-1])
+            if not isinstance(loss_tensor, DeviceTensor):
+                raise Refusal.LOSS_WITHOUT_TENSOR.error(kind=type(loss_tensor).__name__)
+            output = (output, loss_tensor)
+        _refuse_hidden_tensors(output, where="the output")
+    except Exception as error:
+        if ends is None:
+            raise
+        # what was recorded so far is looked at
+        ends.append(error)
+        recorder.bodies.abandon(0)
+        return (), None
+    return output, loss_tensor
+
+
 def _refuse_hidden_tensors(value: Any, *, where: str, place: Optional[Place] = None) -> None:
     holder = find_opaque_holder(value)
     if holder is not None:
         hidden = flatten_tensors(list(holder) if isinstance(holder, (set, frozenset)) else list(vars(holder).values()))
         # once `forward` has returned, the line to show is the one that made the tensor
         places = (tensor.node.meta.get("place") for tensor in hidden if isinstance(tensor, DeviceTensor))
-        raise Refusal.HIDDEN_TENSORS.error_at(next(places, place), where=where, kind=type(holder).__name__)
+        refuse(Refusal.HIDDEN_TENSORS.error_at(next(places, place), where=where, kind=type(holder).__name__))
 
 
 def _name_inputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> List[str]:
@@ -257,6 +317,12 @@ def _find_loss(recorder: Recorder, loss_tensor: Optional[DeviceTensor]) -> Tuple
     final, demoted = find_losses(recorder.graph)
     if loss_tensor is not None:
         node = computed = loss_tensor.node
+    elif are_refusals_collected() and len(final) != 1:
+        try:
+            single_final_loss(recorder.graph)
+        except CaptureError as error:
+            refuse(error)
+        return None, False, len(final) + len(demoted)
     else:
         computed = single_final_loss(recorder.graph)
         # the gradient path is that of the loss itself: a copy of its value has no facts
@@ -284,82 +350,3 @@ def _describe_state(host: HostTensor) -> TensorInfo:
 
 def _describe_tensor(name: str, kind: str, host: torch.Tensor, device: torch.Tensor) -> TensorInfo:
     return TensorInfo(name=name, kind=kind, shape=tuple(device.shape), dtype=device.dtype, host_dtype=host.dtype)
-
-
-_LOSS_OPERATORS = frozenset(
-    "identity_loss nll_loss nll_loss2d nll_loss_nd cross_entropy_loss l1_loss mse_loss binary_cross_entropy "
-    "binary_cross_entropy_with_logits kl_div poisson_nll_loss smooth_l1_loss soft_margin_loss hinge_embedding_loss "
-    "cosine_embedding_loss margin_ranking_loss triplet_margin_loss ctc_loss".split()
-)
-
-
-def find_losses(graph: torch.fx.Graph) -> Tuple[List[torch.fx.Node], List[torch.fx.Node]]:
-    """Return the final losses of `graph` and the demoted ones, those that another loss is computed from."""
-    # a loss that torch computes from several operators says itself which of them it is
-    losses = [node for node in graph.nodes if node.meta.get("is_loss", _name_operator(node) in _LOSS_OPERATORS)]
-    final = [loss for loss in losses if not _follow_values(loss).intersection(losses)]
-    return final, [loss for loss in losses if loss not in final]
-
-
-def _name_operator(node: torch.fx.Node) -> str:
-    return operator_name(node.target) if isinstance(node.target, torch._ops.OpOverload) else ""
-
-
-def _follow_values(start: torch.fx.Node) -> Set[torch.fx.Node]:
-    """Return the nodes whose value depends on that of `start`, also by way of memory that is written to in place."""
-    reached = {start}
-    memory: Set[int] = set()
-    for node in itertools.dropwhile(lambda node: node is not start, start.graph.nodes):
-        if any(used in reached or tensor_memory(used) in memory for used in node.all_input_nodes):
-            # what is written in place is seen through all views of that memory from here on
-            reached.add(node)
-            memory.update(tensor_memories(written_nodes(node)))
-    return reached - {start}
-
-
-def value_when_computed(loss: torch.fx.Node) -> torch.fx.Node:
-    """Return a node with the value that `loss` has when it is computed: a copy where later operators write to it."""
-    later = itertools.dropwhile(lambda node: node is not loss, loss.graph.nodes)
-    written = (target for node in itertools.islice(later, 1, None) for target in written_nodes(node))
-    if tensor_memory(loss) not in map(tensor_memory, written):
-        return loss
-    with loss.graph.inserting_after(loss):
-        copy = loss.graph.call_function(torch.ops.aten.clone.default, (loss,))
-    value = loss.meta["val"]
-    with value.fake_mode:
-        # the copy has memory of its own, which is what its users are told by
-        copy.meta.update(val=value.clone(), module_path=loss.meta.get("module_path", ""), place=loss.meta.get("place"))
-    return copy
-
-
-def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:
-    """Return the node that back-propagation starts from.
-
-    Raises CaptureError L004 when `graph` has no loss and L005 when it has several that are independent of each other.
-    """
-    final, _demoted = find_losses(graph)
-    if not final:
-        others = [node for node in graph.nodes if _name_operator(node).endswith("_loss")]
-        raise CaptureError.of(
-            "L004",
-            message="`forward` of the training model computes no loss",
-            place=others[-1].meta.get("place") if others else None,
-            label="the device does not take this operator for a loss" if others else "",
-            notes=("most built-in loss functions count, and so does `poptorch.identity_loss`",),
-            help=(
-                "compute the loss in `forward`, with a loss function of torch, and pass the label to the call",
-                "a loss written by hand is marked: `poptorch.identity_loss(value, 'mean')`",
-                "with `to_ipu`, pass the loss instead: `to_ipu(model, loss)`",
-            ),
-        )
-    if len(final) > 1:
-        places = [place for place in (loss.meta.get("place") for loss in final) if place is not None]
-        raise CaptureError.of(
-            "L005",
-            message=f"`forward` computes {len(final)} independent losses",
-            place=final[-1].meta.get("place"),
-            label="one of several final losses",
-            notes=tuple(f"a loss is computed at {place}" for place in places),
-            help="add them up and mark the sum: `poptorch.identity_loss(a + b, reduction='none')`",
-        )
-    return final[0]

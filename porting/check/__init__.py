@@ -15,6 +15,8 @@ from porting.support.late_names import read_late_names
 if TYPE_CHECKING:
     from porting.check.formats import write_report as write_report
     from porting.check.html_page import write_report_page as write_report_page
+    from porting.check.light_models import make_light as make_light
+    from porting.check.model_check import check as check
     from porting.check.report import Report as Report
 
 __all__, __getattr__, __dir__ = read_late_names(globals())
