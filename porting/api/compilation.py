@@ -14,7 +14,9 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..adapters.stages import check_order, mark_stages, require_filled_pipeline
+from ..analysis.wide_state import refuse_wide_state
 from ..diagnostics import OptionError, PortingError, Severity, caller_place, find_assignment
+from ..host_tensors import host_tensors
 from ..module_attributes import keep_attributes, keep_train_modes, materialise_lazy_modules, switch_to_eval
 from ..options import PortOptions
 from .gradients import anchor_gradients
@@ -45,6 +47,7 @@ def make_executor(
     """
     with switch_to_eval(list_modules_with_modes(port)):
         materialise_lazy_modules(port.wrapped, args, kwargs)
+    refuse_wide_state(host_tensors(port.wrapped))
     if optimizer is None:
         options = _make_reporting_options(port.inference_options, findings)
         return port.backend.module.inferenceModel(port.wrapped.for_inference(), options)

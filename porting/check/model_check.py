@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -17,6 +18,7 @@ from ..analysis.step_checks import find_step_faults
 from ..api.batch import BatchSignature
 from ..capture import StepGraph
 from ..capture.second_run import without_trace
+from ..capture.users_code import may_run_users_code
 from ..diagnostics import Finding, OptionError, PortingError, collected_refusals, take_first_line
 from ..host_tensors import host_tensors
 from ..module_attributes import list_plain_modules, materialise_lazy_modules
@@ -31,6 +33,8 @@ from .step_capture import Arguments, CheckedStep, capture_with_faults, wrap_mode
 __all__ = ["check"]
 
 _HALVES = ("float16", "mixed")
+# for the captures beyond the first
+_MOST_SECONDS = 2.0
 
 
 def check(
@@ -137,12 +141,19 @@ class _Search:
         return capture_with_faults(forward, arguments, mode=mode, allowed=self._options.allow)
 
     def _find_frozen(self, graph: StepGraph, arguments: Arguments, look: Optional[BatchLook]) -> Iterator[Finding]:
+        functions = self._forward.functions
+        if not may_run_users_code([module for _prefix, module in self._modules], functions):
+            return
+        ends = time.monotonic() + _MOST_SECONDS
         batches = [arguments, arguments]
         others = [] if look is None else [cut_micro_batch(batch, self._options)[0] for batch in look.kept]
         # the same shapes, so that the same operators are asked for
         batches += [batch for batch in others if _describe(batch) == _describe(arguments)]
         again = [lambda batch=batch: self._capture(batch).graph for batch in batches]
-        yield from find_frozen(graph, again, self._modules, allowed=self._allowed)
+        yield from find_frozen(graph, again, self._modules, allowed=self._allowed, ends=ends)
+        if time.monotonic() > ends:
+            self.facts.append(f"the search for frozen values was ended after {_MOST_SECONDS:g} s")
+            return
         unlabelled: Arguments = (arguments[0][:-1], arguments[1]) if self._loss is not None else arguments
         if not unlabelled[0] and not unlabelled[1]:
             return
@@ -152,6 +163,7 @@ class _Search:
             [lambda: self._capture(unlabelled, mode="inference").graph],
             self._modules,
             allowed=self._allowed,
+            ends=ends,
         )
 
 
