@@ -44,7 +44,7 @@ def list_allowances(text: str, file: str) -> List[Allowance]:
         return []
     comments = {line: (column, comment) for line, column, comment in _list_comments(text)}
     lines = text.splitlines()
-    found = []
+    found: List[Allowance] = []
     for line, (column, comment) in comments.items():
         match = _COMMENT.search(comment)
         if match is None:
@@ -69,7 +69,8 @@ def divide_findings(
     for file, of_file in allowances.items():
         for allowance in of_file:
             by_line.setdefault((file, allowance.line, allowance.code), []).append(allowance)
-    stay, allowed = [], []
+    stay: List[Finding] = []
+    allowed: List[Finding] = []
     used: Set[Allowance] = set()
     for finding in findings:
         matching = [one for key in _list_keys(finding) for one in by_line.get(key, ())]

@@ -44,7 +44,8 @@ def divide_known(path: Path, findings: Iterable[Finding]) -> Tuple[List[Finding]
     Raises PortingError X007 where the file cannot be read or is no baseline.
     """
     left = _read_baseline(path)
-    new, known = [], []
+    new: List[Finding] = []
+    known: List[Finding] = []
     for finding in findings:
         key = _find_key(finding, path.parent)
         is_known = left[key] > 0
@@ -64,7 +65,7 @@ def _find_key(finding: Finding, folder: Path) -> Key:
         return finding.code, "", str(finding.message)
     linecache.checkcache(place.file)
     text = " ".join(linecache.getline(place.file, place.line).split())
-    file = os.path.relpath(place.file, folder or ".").replace(os.sep, "/")
+    file = os.path.relpath(place.file, folder).replace(os.sep, "/")
     return finding.code, file, text or str(finding.message)
 
 

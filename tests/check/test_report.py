@@ -55,7 +55,14 @@ def test_a_plain_program_is_told_what_its_port_needs_in_order(findings):
     assert [line.split()[0] for line in lines[first + 1 : first + 4]] == ["1.", "2.", "3."]
     assert "reduce it: `loss.mean()`" in lines[first + 2]
     assert "train.py:6:12" in lines[first + 2]
-    assert "porting recipe show first_port --step 2 --diff" in lines[first + 2]
+
+
+def test_a_need_names_the_step_of_a_recipe_that_shows_it(program):
+    outside = Finding("L001", "a port needs its loss inside `forward`", place=Place(program, 6, 12))
+
+    lines = str(Report([outside], program="train.py", is_ported=False)).splitlines()
+
+    assert "1.  its loss inside `forward`  L001  train.py:6:12  porting recipe show first_port --step 2 --diff" in lines
 
 
 def test_a_ported_program_has_no_list_of_needs(findings):
