@@ -230,6 +230,10 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("F001", "damaged-data-file", "a data file is damaged or of another format"),
     ("F002", "missing-data-file", "a data file is missing"),
     ("X001", "missing-extra", "an optional dependency is not installed"),
+    ("X002", "unparsable-source", "a source file does not parse"),
+    ("X003", "source-of-python-two", "a source file is written for Python 2"),
+    ("X004", "unreadable-source", "a source file cannot be read"),
+    ("X005", "too-many-sources", "the folder holds more source files than are read", "warning"),
 )
 
 CODES: Mapping[str, Code] = MappingProxyType(

@@ -102,6 +102,7 @@ def test_only_a_few_codes_are_not_errors():
         "P003",
         "P006",
         "P011",
+        "X005",
     }
 
 

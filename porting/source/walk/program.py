@@ -1,0 +1,117 @@
+"""The walk through whole programs: their modules, then what stands under main guards, then what nothing calls."""
+
+from __future__ import annotations
+
+import sys
+from typing import Iterator
+
+from porting.source.facts import Facts, Kind
+from porting.source.project import Module, Project
+from porting.source.walk.attributes import bind_function, find_kind_of_class
+from porting.source.walk.expressions import EVALUATORS
+from porting.source.walk.functions import Arguments, call_function, instantiate_class
+from porting.source.walk.imports import walk_module
+from porting.source.walk.statements import EXECUTORS
+from porting.source.walk.values import Class, Function, Object, Value
+from porting.source.walk.walk import Flow, Frame, Walk
+
+__all__ = ["collect_facts"]
+
+_STEPS_PER_LINE = 60
+_FEWEST_STEPS = 150_000
+_MOST_STEPS = 4_000_000
+_MOST_WALKS = 12
+_MANY_LINES = 30_000
+
+
+def collect_facts(project: Project) -> Facts:
+    """Walk all programs of a project, as if they were run, and collect what happens in them.
+
+    Nothing is imported or run. Modules come in the order in which they were asked for, each imported one where it is
+    first imported; functions that nothing calls come last, with what their parameters are usually called.
+    """
+    num_lines = sum(len(unit.lines) for module in project.modules.values() for unit in module.units)
+    walk = Walk(
+        project=project,
+        evaluators=EVALUATORS,
+        executors=EXECUTORS,
+        most_steps=min(_MOST_STEPS, max(_FEWEST_STEPS, _STEPS_PER_LINE * num_lines)),
+        most_walks=_MOST_WALKS if num_lines < _MANY_LINES else 3,
+    )
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _DEEPEST_STACK))
+    try:
+        _walk_entries(walk)
+        _walk_deferred(walk)
+        _walk_uncalled(walk)
+    finally:
+        sys.setrecursionlimit(limit)
+    return walk.recorder.finish()
+
+
+# a frame of the program's takes some ten of Python's for each level of its syntax
+_DEEPEST_STACK = 20_000
+
+
+def _walk_entries(walk: Walk) -> None:
+    modules = [walk.project.modules[path] for path in walk.project.entries]
+    for module in sorted(modules, key=_is_library):
+        if module not in walk.modules:
+            walk_module(walk, module, is_main=True)
+
+
+def _is_library(module: Module) -> bool:
+    """Tell a module from a program: programs come first, so that what they import is walked on their way."""
+    return not any("__main__" in line and "__name__" in line for unit in module.units for line in unit.lines)
+
+
+def _walk_deferred(walk: Walk) -> None:
+    while walk.deferred:
+        module, unit, body = walk.deferred.pop(0)
+        frame = Frame(unit=unit, module=module, cells=walk.globals[module])
+        walk.frames.append(frame)
+        walk.run(body)
+        walk.flow = Flow.ON
+        walk.frames.pop()
+
+
+def _walk_uncalled(walk: Walk) -> None:
+    """Walk functions that nothing has called, outer ones before those that they define."""
+    number = 0
+    while number < len(walk.functions):
+        function = walk.functions[number]
+        number += 1
+        if walk.walks.get(function.node, 0) == 0:
+            _walk_alone(walk, function)
+
+
+def _walk_alone(walk: Walk, function: Function) -> None:
+    frame = Frame(unit=function.unit, module=function.module, cells=walk.globals[function.module])
+    walk.frames.append(frame)
+    walk.flow = Flow.ON
+    try:
+        if function.owner is None:
+            call_function(walk, function, Arguments(), function.node)
+            return
+        receivers: Value = _find_receivers(walk, function.owner, function)
+        for bound in bind_function(function, receivers):
+            if isinstance(bound, Function) and walk.walks.get(bound.node, 0) == 0:
+                is_module = find_kind_of_class(function.owner) in (Kind.MODULE, Kind.CRITERION)
+                in_forward = is_module and function.node.name == "forward"  # type: ignore[union-attr]
+                with walk.standing(in_forward=in_forward):
+                    call_function(walk, bound, Arguments(), function.node)
+    finally:
+        walk.frames.pop()
+        walk.flow = Flow.ON
+
+
+def _find_receivers(walk: Walk, owner: Class, function: Function) -> Value:
+    """Find the instances of a class that the program makes, or make one."""
+    known = [item for item in _list_instances(walk) if item.definition is owner]
+    if known:
+        return tuple(known[:3])
+    return (instantiate_class(walk, owner, Arguments(), owner.node),)
+
+
+def _list_instances(walk: Walk) -> Iterator[Object]:
+    yield from (item for item in walk.objects.values() if item.definition is not None)
