@@ -182,7 +182,8 @@ def _capture_forward(
             state, lambda host: _is_written(recorder, host) or (recorder.is_training and host.tensor.requires_grad)
         )
         report_lost_writes(recorder, model, state)
-        return _make_step_graph(recorder, state, list(zip(tensors, as_placed)), output, loss_tensor)
+        entered = list(zip(tensors, as_placed))
+        return _make_step_graph(recorder, state, entered, output, loss_tensor, is_whole=not ends)
 
 
 def _run_forward(
@@ -276,10 +277,13 @@ def _make_step_graph(
     inputs: Sequence[Tuple[torch.Tensor, DeviceTensor]],
     output: Any,
     loss_tensor: Optional[DeviceTensor],
+    *,
+    is_whole: bool,
 ) -> StepGraph:
     leaves = flatten_tensors(output)
     returned = [leaf for leaf in leaves if isinstance(leaf, DeviceTensor)]
-    loss_node, gradient, num_losses = _find_loss(recorder, loss_tensor)
+    # what ended early has not come to its loss
+    loss_node, gradient, num_losses = _find_loss(recorder, loss_tensor) if is_whole else (None, False, 0)
     results = [tensor.node for tensor in returned] + ([loss_node] if loss_node is not None else [])
     # the loss comes last, whether `forward` returned it or not
     recorder.graph.output(tuple(results))

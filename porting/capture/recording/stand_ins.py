@@ -23,8 +23,10 @@ __all__ = ["StandIns"]
 
 aten = torch.ops.aten
 
-# a loop that goes on as long as a value says so has seen both kinds of values by then
+# a loop that goes on as long as a value says so has seen all kinds of values by then
 _MOST_READS = 64
+_FEW_READS = 8
+_FAR = 1000
 
 
 class _Recording(Protocol):
@@ -58,9 +60,12 @@ class StandIns:
         make = _EXAMPLES.get(name)
         if make is None or self._reads[place] > _MOST_READS:
             raise error
-        # the second time at one place the other way, so that a loop ends
+        # the second time at one place the other way, so that a loop ends, and later on by far
         is_odd = bool(self._reads[place] % 2)
-        return make(tensor, is_odd != self._starts_false)
+        value = int(is_odd != self._starts_false)
+        if self._reads[place] > _FEW_READS:
+            value = _FAR if is_odd else -_FAR
+        return make(tensor, value)
 
     def move(self, tensor: DeviceTensor, error: PortingError) -> DeviceTensor:
         """Refuse with `error` that a tensor leaves the device, and return one that is there."""
@@ -109,33 +114,37 @@ def _make_all_different(shape: Any, *, dtype: torch.dtype) -> torch.Tensor:
     return torch.arange(int(np.prod(shape)), device="cpu").reshape(shape).to(dtype)
 
 
-def _make_number(tensor: DeviceTensor, is_set: bool) -> Any:
-    value = torch.full((), int(is_set), dtype=tensor.dtype, device="cpu")
-    with torch._C.DisableTorchFunction():
-        return value.item()
+def _make_number(tensor: DeviceTensor, value: int) -> Any:
+    if tensor.dtype == torch.bool:
+        return value > 0
+    return float(value) if tensor.dtype.is_floating_point else value
 
 
-def _make_array(tensor: DeviceTensor, is_set: bool) -> Any:
+def _make_array(tensor: DeviceTensor, value: int) -> Any:
     kind = {torch.bfloat16: torch.float32}.get(tensor.dtype, tensor.dtype)
     with torch._C.DisableTorchFunction():
-        return np.full(tuple(tensor.shape), int(is_set), dtype=torch.empty(0, dtype=kind, device="cpu").numpy().dtype)
+        return np.full(tuple(tensor.shape), value > 0, dtype=torch.empty(0, dtype=kind, device="cpu").numpy().dtype)
 
 
-_EXAMPLES: Dict[str, Callable[[DeviceTensor, bool], Any]] = {
+def _make_truth(_tensor: DeviceTensor, value: int) -> bool:
+    return value > 0
+
+
+_EXAMPLES: Dict[str, Callable[[DeviceTensor, int], Any]] = {
     "item": _make_number,
     "_local_scalar_dense": _make_number,
     "numpy": _make_array,
     "__array__": _make_array,
-    "tolist": lambda tensor, is_set: _make_array(tensor, is_set).tolist(),
-    "__bool__": lambda _tensor, is_set: is_set,
-    "is_nonzero": lambda _tensor, is_set: is_set,
-    "equal": lambda _tensor, is_set: is_set,
-    "allclose": lambda _tensor, is_set: is_set,
-    "__contains__": lambda _tensor, is_set: is_set,
-    "__int__": lambda _tensor, is_set: int(is_set),
+    "tolist": lambda tensor, value: _make_array(tensor, value).tolist(),
+    "__bool__": _make_truth,
+    "is_nonzero": _make_truth,
+    "equal": _make_truth,
+    "allclose": _make_truth,
+    "__contains__": _make_truth,
+    "__int__": lambda _tensor, value: value,
     # positions and lengths of 0 make empty tensors, which are faults of their own
-    "__index__": lambda _tensor, _is_set: 1,
-    "__float__": lambda _tensor, is_set: float(is_set),
-    "__complex__": lambda _tensor, is_set: complex(is_set),
-    "data_ptr": lambda _tensor, _is_set: 0,
+    "__index__": lambda _tensor, _value: 1,
+    "__float__": lambda _tensor, value: float(value),
+    "__complex__": lambda _tensor, value: complex(value),
+    "data_ptr": lambda _tensor, _value: 0,
 }
