@@ -87,7 +87,8 @@ def assemble_report(
         left,
         program=program,
         looked_at=[*looked_at, *(model_report.looked_at if model_report is not None else ())],
-        is_ported=sources.is_ported or model_report is not None,
+        # what a model lacks alone is a fault, not a part of its port
+        is_ported=sources.is_ported or not sources.findings,
         num_allowed=len(allowed),
         num_known=len(known),
         # what was not wanted was not looked for

@@ -66,7 +66,10 @@ class Report:
         """One line: how many of what stand between the program and an IPU."""
         looked_at = f" ({', '.join(self.looked_at)})" if self.looked_at else ""
         if self.is_clean:
-            return f"nothing was found that stands between {self.program} and an IPU{looked_at}{self._tell_left_out()}"
+            nothing = "nothing new" if self.num_known else "nothing"
+            return (
+                f"{nothing} was found that stands between {self.program} and an IPU{looked_at}{self._tell_left_out()}"
+            )
         verb = "stands" if len(self.findings) == 1 else "stand"
         kinds = ", ".join(
             f"{number} {CODES[code].slug}" for code, number in Counter(f.code for f in self.findings).most_common()

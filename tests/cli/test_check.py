@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -63,6 +64,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name, text in (("plain", PLAIN), ("ported", PORTED), ("model_of_test", MODEL.format(comment=""))):
         Path(f"{name}.py").write_text(text)
+    importlib.invalidate_caches()  # of "." in another folder
     yield tmp_path
     sys.modules.pop("model_of_test", None)
 

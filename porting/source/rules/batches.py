@@ -121,7 +121,9 @@ def _is_rare(guard: ast.expr) -> bool:
 def _is_for_one_round(guard: ast.expr) -> bool:
     """Tell whether a condition picks one round by its number: `i == 0`."""
     is_equality = isinstance(guard, ast.Compare) and isinstance(guard.ops[0], ast.Eq)
-    return is_equality and any(isinstance(part, ast.Constant) and isinstance(part.value, int) for part in ast.walk(guard))
+    return is_equality and any(
+        isinstance(part, ast.Constant) and isinstance(part.value, int) for part in ast.walk(guard)
+    )
 
 
 # -------------------------------------------------------------------------------- state
@@ -200,7 +202,9 @@ def find_data_from_models(reading: Reading) -> Iterator[Finding]:
         if not call.is_method("step") or not call.node.args or call.where.in_forward:
             continue
         owner = name_last(write_dotted(call.node.func).rpartition(".")[0])
-        made = any(re.match(r"(gym|gymnasium|procgen|pettingzoo|stable_baselines3)\b", thing.name) for thing in call.receiver)
+        made = any(
+            re.match(r"(gym|gymnasium|procgen|pettingzoo|stable_baselines3)\b", thing.name) for thing in call.receiver
+        )
         if made or not call.receiver and re.fullmatch(r"\w*envs?(ironment)?\d?", owner):
             yield reading.report("B020", call.place)
 

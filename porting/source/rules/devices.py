@@ -68,7 +68,9 @@ _CUDA_CALL = re.compile(
     r"|get_device_(name|properties|capability)|current_device|mem_get_info|\w+Tensor)"
 )
 _GUARD = r"cuda|gpu|device|distributed|ddp|nccl|apex|amp|parallel|rank"
-_DEVICE_LINE = re.compile(r"""^\s*(?:self\.|args\.|cfg\.)?\w*(?:device|DEVICE)\w*\s*=\s*['"]cuda(:\d+)?['"]\s*(#.*)?$""")
+_DEVICE_LINE = re.compile(
+    r"""^\s*(?:self\.|args\.|cfg\.)?\w*(?:device|DEVICE)\w*\s*=\s*['"]cuda(:\d+)?['"]\s*(#.*)?$"""
+)
 
 
 def find_cuda_only(reading: Reading) -> Iterator[Finding]:

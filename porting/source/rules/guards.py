@@ -16,7 +16,9 @@ __all__ = [
     "requires_port",
 ]
 
-_RANK = re.compile(r"(^|_)(rank|master|main|primary|leader|chief|zero|gpu_?id|instance|index)($|_)|is_main|is_master|rank", re.I)
+_RANK = re.compile(
+    r"(^|_)(rank|master|main|primary|leader|chief|zero|gpu_?id|instance|index)($|_)|is_main|is_master|rank", re.I
+)
 
 
 def list_words(node: ast.AST) -> Iterator[str]:

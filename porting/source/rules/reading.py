@@ -141,7 +141,9 @@ class Reading:
     @cached_property
     def _step_loops(self) -> Set[ast.AST]:
         """The innermost loops around backward passes, steps and calls of models."""
-        steps = [call for call in self.facts.calls if call.is_method("step") and call.is_on(Kind.OPTIMIZER, Kind.SCALER)]
+        steps = [
+            call for call in self.facts.calls if call.is_method("step") and call.is_on(Kind.OPTIMIZER, Kind.SCALER)
+        ]
         innermost = [call.where.loops[-1] for call in (*self.backward_calls, *steps) if call.where.loops]
         for call in self.facts.calls:
             is_call = call.is_on(Kind.MODULE, Kind.PORT) and not call.name.startswith(".") and not call.where.in_forward

@@ -90,7 +90,9 @@ def find_lonely_options(reading: Reading) -> Iterator[Finding]:
     joined = {call.place.file for call in reading.facts.calls if _JOINED.fullmatch(call.name)}
     if not joined or any(_CONFIGURED.fullmatch(call.name) for call in reading.facts.calls):
         return
-    options = [call for call in reading.facts.calls if re.fullmatch(r"(poptorch|porting\.simulator)\.Options", call.name)]
+    options = [
+        call for call in reading.facts.calls if re.fullmatch(r"(poptorch|porting\.simulator)\.Options", call.name)
+    ]
     beside = [call for call in options if call.place.file in joined]
     for call in beside or options:
         if not mentions(call.where.guards, r"popdist"):
@@ -118,7 +120,9 @@ def _asks_for_precision(reading: Reading) -> bool:
         if call.is_method("add_argument") and any(mentions((node,), _PRECISION) for node in call.node.args):
             return True
     tests = [statement.node.test for statement in reading.facts.statements if isinstance(statement.node, ast.If)]
-    return any(isinstance(part, ast.Attribute) and re.match(_PRECISION, part.attr) for t in tests for part in ast.walk(t))
+    return any(
+        isinstance(part, ast.Attribute) and re.match(_PRECISION, part.attr) for t in tests for part in ast.walk(t)
+    )
 
 
 def _applies_precision(reading: Reading) -> bool:
@@ -169,4 +173,3 @@ def _defines(line: str, name: str) -> bool:
     dashed = name.replace("_", "-")
     pattern = rf"(?<![\w.]){re.escape(name)}\s*(:|=(?!=))|--{re.escape(dashed)}\b|--{re.escape(name)}\b|['\"]{re.escape(name)}['\"]"
     return bool(re.search(pattern, line) or re.search(rf"\.{re.escape(name)}\s*=(?!=)", line))
-

@@ -238,7 +238,11 @@ def _find_assignment(reading: Reading, backward: Call) -> Optional[Place]:
     best: Optional[Statement] = None
     for statement in reading.facts.statements:
         if statement.where.function == backward.where.function and statement.place.file == backward.place.file:
-            if statement.place.line < backward.place.line and _assigns(statement, name) and _computes(reading, statement):
+            if (
+                statement.place.line < backward.place.line
+                and _assigns(statement, name)
+                and _computes(reading, statement)
+            ):
                 best = statement if best is None or statement.place.line > best.place.line else best
     return best.place if best is not None else None
 

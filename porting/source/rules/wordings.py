@@ -183,7 +183,9 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
             "a port compiles in what Python decides", "draw random numbers on the device: `torch.rand_like(x)`", None
         ),
         "C026": Wording(
-            "a port's inputs are copies: what `forward` writes into one is lost", "write `x = x - c`, not `x -= c`", None
+            "a port's inputs are copies: what `forward` writes into one is lost",
+            "write `x = x - c`, not `x -= c`",
+            None,
         ),
         "D003": Wording(
             "a port needs its model moved and cast before",

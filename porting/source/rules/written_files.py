@@ -62,4 +62,3 @@ def _is_own(call: Call) -> bool:
     """Tell whether the file's name says which process writes it."""
     words = [getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(call.node)]
     return any(re.search(_OWN_NAME, word, re.IGNORECASE) for word in words if isinstance(word, str))
-

@@ -1,4 +1,5 @@
 """Character-level LSTM, trained on one text file."""
+
 import sys
 
 import torch

@@ -1,4 +1,5 @@
 """Train CIFAR10 with PyTorch."""
+
 import argparse
 import os
 

@@ -1,4 +1,5 @@
 """A PointNet-like segmentation network with balanced focal loss."""
+
 import random
 
 import torch

@@ -1,4 +1,5 @@
 """Finetuning a Transformers model for sequence classification on GLUE without the Trainer."""
+
 import argparse
 import logging
 import math

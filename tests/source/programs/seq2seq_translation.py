@@ -1,4 +1,5 @@
 """NLP from scratch: translation with a sequence to sequence network and attention."""
+
 import random
 import time
 

@@ -1,4 +1,5 @@
 """One program for CPU and IPU: the loss module, the optimizer and the loaders are each device's own."""
+
 import argparse
 
 import torch
