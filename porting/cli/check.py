@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import redirect_stdout
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import TYPE_CHECKING, List, Mapping, Optional, Tuple
 
 from porting.check.formats import REPORT_FORMATS, write_report
 from porting.check.html_page import write_report_page
@@ -19,10 +21,16 @@ from porting.cli.program_names import split_program
 from porting.diagnostics import FORMATS as FINDING_FORMATS
 from porting.diagnostics import ExecutableError, PortingError, print_finding
 
+if TYPE_CHECKING:  # loads torch
+    from porting.cli.programs import LoadedProgram
+
 __all__ = ["FORMATS", "add_arguments", "run"]
 
 FORMATS = REPORT_FORMATS
 """The formats of this verb, one more than other verbs have."""
+
+_HALVES = ("float16", "mixed")
+_MOST_MEASURED_WEIGHTS = 200_000_000
 
 _EPILOG = """\
 PROGRAM is a script, a notebook, a folder, a module (`package.train`), or
@@ -70,27 +78,42 @@ def run(arguments: argparse.Namespace) -> int:
     except UnknownCodeError as error:
         return refuse_usage("check", str(error))
     try:
-        report = _make_report(arguments, selection)
+        report, failures = _make_report(arguments, selection)
         if arguments.html is not None:
             _write_page(arguments.html, report)
     except PortingError as error:
-        print_finding(error.finding, arguments.format if arguments.format in FINDING_FORMATS else "text")
+        _print_failure(error, arguments.format)
         return EXIT_USAGE
     print(report.summary if arguments.quiet else write_report(report, arguments.format))
+    for failure in failures:
+        _print_failure(failure, arguments.format)
+    if failures:
+        return EXIT_USAGE
     return EXIT_DONE if report.is_clean else EXIT_FAILED
 
 
-def _make_report(arguments: argparse.Namespace, selection: Selection) -> Report:
+def _print_failure(error: PortingError, format: str) -> None:
+    print_finding(error.finding, format if format in FINDING_FORMATS else "text")
+
+
+def _make_report(arguments: argparse.Namespace, selection: Selection) -> Tuple[Report, List[PortingError]]:
+    """Make the report of all programs, and list what kept the functions of some from being looked at."""
     named: List[Tuple[str, Optional[str]]] = [split_program(text) for text in arguments.programs]
+    reports: List[Report] = []
+    failures: List[PortingError] = []
     with show_progress(sys.stderr) as tell:
         tell("reading sources")
         sources = look_at_sources([_name_source(source, function) for source, function in named])
-        reports = []
         for text, (_source, function) in zip(arguments.programs, named):
             if function is not None:
                 tell(f"capturing {text}")
-                reports.append(_check_function(text, arguments))
-    return assemble_report(
+                try:
+                    # what the user's code prints is no part of the report
+                    with redirect_stdout(sys.stderr):
+                        reports.append(_check_function(text, arguments))
+                except PortingError as error:
+                    failures.append(error)
+    report = assemble_report(
         " ".join(Path.cwd().name if text == "." else text for text in arguments.programs),
         sources,
         model_report=_join_reports(reports),
@@ -98,6 +121,7 @@ def _make_report(arguments: argparse.Namespace, selection: Selection) -> Report:
         baseline=arguments.baseline,
         writes_baseline=arguments.write_baseline,
     )
+    return report, failures
 
 
 def _name_source(source: str, function: Optional[str]) -> str:
@@ -113,21 +137,31 @@ def _name_source(source: str, function: Optional[str]) -> str:
 
 def _check_function(text: str, arguments: argparse.Namespace) -> Report:
     """Run the function of a program and check the model, loss and batch that it returns."""
-    from porting.check.light_models import make_light
     from porting.check.model_check import check
-    from porting.cli.programs import load_program
 
-    # weights need no memory here, where only shapes are looked at
-    program = make_light(lambda: load_program(text))
+    program = _load_lightly(text)
+    get = program.made.get if isinstance(program.made, Mapping) else partial(getattr, program.made)
     return check(
         program.model,
         program.loss,
         program.batch,
         optimizer=program.optimizer,
+        loader=get("loader", None),
         options=program.options,
         allow_frozen=[name for names in arguments.allow_frozen for name in names.split(",")],
         name=text,
     )
+
+
+def _load_lightly(text: str) -> LoadedProgram:
+    """Load a program without memory for its weights, unless what they compute is to be measured and they are few."""
+    from porting.check.light_models import make_light
+    from porting.cli.programs import load_program
+
+    program = make_light(lambda: load_program(text))
+    is_measured = program.options is not None and program.options.precision in _HALVES
+    num_weights = sum(parameter.numel() for parameter in program.model.parameters())
+    return load_program(text) if is_measured and num_weights <= _MOST_MEASURED_WEIGHTS else program
 
 
 def _join_reports(reports: List[Report]) -> Optional[Report]:

@@ -139,14 +139,58 @@ def test_a_broken_file_hides_nothing_of_the_others(check):
     assert {"X002", "L001"} <= codes_in(output)
 
 
-@pytest.mark.parametrize(
-    ("program", "code"), [("missing.py", "E020"), ("no.such.module:make", "E020"), ("plain.py:make", "E021")]
-)
+@pytest.mark.parametrize(("program", "code"), [("missing.py", "E020"), ("no.such.module:make", "E020")])
 def test_what_cannot_be_looked_at_ends_with_two(check, program, code):
     status, output, errors = check(program)
 
     assert (status, output) == (2, "")
     assert f"error[{code}]" in errors
+
+
+def test_a_function_that_cannot_be_run_does_not_hide_what_the_source_says(check):
+    status, output, errors = check("plain.py:make")
+
+    assert status == 2
+    assert "warning[L001]" in output
+    assert "error[E021]: loading `plain.py:make` failed: RuntimeError: this was run" in errors
+
+
+def test_what_a_program_prints_is_no_part_of_the_report(check):
+    Path("model_of_test.py").write_text(MODEL.format(comment="") + "print('hello')\n")
+
+    _status, output, errors = check("model_of_test.py:make", "--format", "json")
+
+    assert codes_in(output) == {"C001"}
+    assert "hello" in errors
+
+
+def test_batches_of_a_loader_that_a_function_gives_are_looked_at(check):
+    Path("model_of_test.py").write_text(
+        "import torch\n"
+        "def make():\n"
+        "    batches = [(torch.rand(n, 4), torch.zeros(n, dtype=torch.long)) for n in (8, 8, 3)]\n"
+        "    return {'model': torch.nn.Linear(4, 3), 'loss': torch.nn.CrossEntropyLoss(), 'batch': batches[0],"
+        " 'loader': batches}\n"
+    )
+
+    status, output, _errors = check("model_of_test.py:make", "--format", "json")
+
+    assert status == 1
+    assert {code[0] for code in codes_in(output)} == {"B"}
+
+
+def test_values_are_measured_for_half_precision(check):
+    Path("model_of_test.py").write_text(
+        "import torch\n"
+        "from porting import PortOptions\n"
+        "def make():\n"
+        "    batch = 1e5 * torch.ones(8, 4), torch.zeros(8, dtype=torch.long)\n"
+        "    return torch.nn.Linear(4, 3), torch.nn.CrossEntropyLoss(), batch, None, PortOptions(precision='float16')\n"
+    )
+
+    _status, output, _errors = check("model_of_test.py:make")
+
+    assert "the largest output is " in output
 
 
 # ---------------------------------------------------------------- what is told
