@@ -101,7 +101,7 @@ def _list_assigned(statement: Statement) -> Set[str]:
 def _is_each_step(reading: Reading, where: Where) -> bool:
     loop = reading.find_batch_loop(where)
     if loop is None:
-        return False
+        return where.function in reading.step_functions
     inner = [guard for guard in where.guards if reading.contains(loop.node, _strip(guard))]
     return not any(_is_rare(guard) for guard in inner)
 
@@ -121,7 +121,9 @@ def _is_rare(guard: ast.expr) -> bool:
 def _is_for_one_round(guard: ast.expr) -> bool:
     """Tell whether a condition picks one round by its number: `i == 0`."""
     is_equality = isinstance(guard, ast.Compare) and isinstance(guard.ops[0], ast.Eq)
-    return is_equality and any(isinstance(part, ast.Constant) and isinstance(part.value, int) for part in ast.walk(guard))
+    return is_equality and any(
+        isinstance(part, ast.Constant) and isinstance(part.value, int) for part in ast.walk(guard)
+    )
 
 
 # -------------------------------------------------------------------------------- state
@@ -137,7 +139,7 @@ def find_carried_states(reading: Reading) -> Iterator[Finding]:
         if loop is None or statement.where.in_forward or not isinstance(statement.node, ast.Assign):
             continue
         names = {name for target in statement.node.targets for name in _list_names(target)}
-        if _detaches(reading, statement, names, detaching) and _goes_into_model(reading, loop, names):
+        if _detaches(reading, statement, names, detaching) and _goes_into_model(reading, loop, names, statement):
             yield reading.report("B019", statement.place)
     yield from _find_undetached(reading)
 
@@ -158,11 +160,17 @@ def _detaches(reading: Reading, statement: Statement, names: Set[str], detaching
     return bool(own & detaching)
 
 
-def _goes_into_model(reading: Reading, loop: Loop, names: Set[str]) -> bool:
+def _goes_into_model(reading: Reading, loop: Loop, names: Set[str], statement: Statement) -> bool:
     for call in reading.facts.calls:
-        if call.is_on(Kind.MODULE) and not call.name.startswith(".") and reading.contains(loop.node, call.node):
-            arguments = [*call.node.args, *(word.value for word in call.node.keywords)]
-            if any(names & _list_names(argument) for argument in arguments):
+        # a model that nothing is known of is a function like any other
+        may_be_model = (
+            call.is_on(Kind.MODULE) or not call.receiver and not call.name.startswith(("builtins.", "torch."))
+        )
+        if not may_be_model or call.name.startswith(".") or not reading.contains(loop.node, call.node):
+            continue
+        arguments = [*call.node.args, *(word.value for word in call.node.keywords)]
+        if any(names & _list_names(argument) for argument in arguments):
+            if not reading.contains(statement.node, call.node):
                 return True
     return False
 
@@ -200,7 +208,9 @@ def find_data_from_models(reading: Reading) -> Iterator[Finding]:
         if not call.is_method("step") or not call.node.args or call.where.in_forward:
             continue
         owner = name_last(write_dotted(call.node.func).rpartition(".")[0])
-        made = any(re.match(r"(gym|gymnasium|procgen|pettingzoo|stable_baselines3)\b", thing.name) for thing in call.receiver)
+        made = any(
+            re.match(r"(gym|gymnasium|procgen|pettingzoo|stable_baselines3)\b", thing.name) for thing in call.receiver
+        )
         if made or not call.receiver and re.fullmatch(r"\w*envs?(ironment)?\d?", owner):
             yield reading.report("B020", call.place)
 

@@ -68,7 +68,9 @@ _CUDA_CALL = re.compile(
     r"|get_device_(name|properties|capability)|current_device|mem_get_info|\w+Tensor)"
 )
 _GUARD = r"cuda|gpu|device|distributed|ddp|nccl|apex|amp|parallel|rank"
-_DEVICE_LINE = re.compile(r"""^\s*(?:self\.|args\.|cfg\.)?\w*(?:device|DEVICE)\w*\s*=\s*['"]cuda(:\d+)?['"]\s*(#.*)?$""")
+_DEVICE_LINE = re.compile(
+    r"""^\s*(?:self\.|args\.|cfg\.)?\w*(?:device|DEVICE)\w*\s*=\s*['"]cuda(:\d+)?['"]\s*(#.*)?$"""
+)
 
 
 def find_cuda_only(reading: Reading) -> Iterator[Finding]:
@@ -86,7 +88,8 @@ def find_cuda_only(reading: Reading) -> Iterator[Finding]:
 
 
 def _needs_cuda(call: Call) -> bool:
-    if all(_CUDA_CALL.fullmatch(name) for name in (call.name, *call.other_names)):
+    names = {call.name, *call.other_names, *(thing.name for thing in call.result)}
+    if all(_CUDA_CALL.fullmatch(name) for name in names):
         return True
     if call.is_method("cuda"):
         return call.is_on(Kind.MODULE, Kind.CRITERION, Kind.BATCH, Kind.TENSOR, Kind.OUTPUT) or not call.receiver

@@ -122,7 +122,9 @@ def _comes_behind(reading: Reading, call: Call) -> bool:
 
 # -------------------------------------------------------------------------------- warm-up
 
-_TIMERS = re.compile(r"time\.(time|perf_counter|monotonic|process_time)(_ns)?|timeit\.default_timer|datetime\.(\w+\.)*now")
+_TIMERS = re.compile(
+    r"time\.(time|perf_counter|monotonic|process_time)(_ns)?|timeit\.default_timer|datetime\.(\w+\.)*now"
+)
 _COMPILES = ("compile", "compileAndExport", "loadExecutable", "prepare", "load_executable")
 
 
@@ -180,7 +182,11 @@ def find_returned_labels(reading: Reading) -> Iterator[Finding]:
     functions = {f"{module.name}.forward": module for module in modules if module.kind is Kind.MODULE}
     for statement in reading.facts.statements:
         module = functions.get(statement.where.function)
-        if module is None or not isinstance(statement.node, ast.Return) or not isinstance(statement.node.value, ast.Tuple):
+        if (
+            module is None
+            or not isinstance(statement.node, ast.Return)
+            or not isinstance(statement.node.value, ast.Tuple)
+        ):
             continue
         found = reading.find_method(module, "forward")
         given = {argument.arg for argument in found[1].args.args[1:]} if found else set()
@@ -222,7 +228,9 @@ def _find_attributes(reading: Reading) -> Iterator[Finding]:
     for call in reading.port_calls:
         tree = reading.parse(call.place.file)
         names = list_attributes_of_training(tree) if tree is not None else set()
-        used = {part.attr for argument in call.node.args for part in ast.walk(argument) if isinstance(part, ast.Attribute)}
+        used = {
+            part.attr for argument in call.node.args for part in ast.walk(argument) if isinstance(part, ast.Attribute)
+        }
         if names & used and (call.place.file, call.place.line) not in seen:
             infers = any(thing.kind is Kind.PORT and thing.name.endswith("inferenceModel") for thing in call.receiver)
             if infers:

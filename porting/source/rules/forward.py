@@ -175,7 +175,9 @@ def find_printed_tensors(reading: Reading) -> Iterator[Finding]:
             yield reading.report("C010", call.place)
 
 
-_PYTHON_RANDOM = re.compile(r"(random|numpy\.random)\.\w+|time\.\w+|datetime\.(\w+\.)*now|os\.urandom|uuid\.\w+|secrets\.\w+")
+_PYTHON_RANDOM = re.compile(
+    r"(random|numpy\.random)\.\w+|time\.\w+|datetime\.(\w+\.)*now|os\.urandom|uuid\.\w+|secrets\.\w+"
+)
 _HARMLESS = {"sleep", "seed", "Random", "strftime"}
 
 

@@ -23,7 +23,9 @@ __all__ = [
 
 _SUPPORTED = {"SGD", "Adam", "AdamW", "RMSprop", "LAMB", "Optimizer", "ZeroRedundancyOptimizer"}
 _KNOWN = re.compile(r"(torch|poptorch|porting\.simulator)\.optim\.(\w+\.)*(?P<name>[A-Z]\w+)")
-_FOREIGN = re.compile(r"(torch_optimizer|lion_pytorch|apex|bitsandbytes|timm\.optim|transformers)\.(\w+\.)*(?P<name>[A-Z]\w+)")
+_FOREIGN = re.compile(
+    r"(torch_optimizer|lion_pytorch|apex|bitsandbytes|timm\.optim|transformers)\.(\w+\.)*(?P<name>[A-Z]\w+)"
+)
 _REFUSED = ("amsgrad", "maximize")
 
 
@@ -74,7 +76,11 @@ def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
                 continue
             trained = {part for part in reading.go_through(optimizer) if part.kind in (Kind.MODULE, Kind.PORT)}
             # of a model that nothing is known of there is only one
-            if (trained & {*modules, port} or not trained and not modules) and port.place is not None and port.place not in seen:
+            if (
+                (trained & {*modules, port} or not trained and not modules)
+                and port.place is not None
+                and port.place not in seen
+            ):
                 seen.add(port.place)
                 yield reading.report("O012", port.place, note=f"`{optimizer.name}` is made at {optimizer.place}")
 

@@ -90,7 +90,9 @@ def find_lonely_options(reading: Reading) -> Iterator[Finding]:
     joined = {call.place.file for call in reading.facts.calls if _JOINED.fullmatch(call.name)}
     if not joined or any(_CONFIGURED.fullmatch(call.name) for call in reading.facts.calls):
         return
-    options = [call for call in reading.facts.calls if re.fullmatch(r"(poptorch|porting\.simulator)\.Options", call.name)]
+    options = [
+        call for call in reading.facts.calls if re.fullmatch(r"(poptorch|porting\.simulator)\.Options", call.name)
+    ]
     beside = [call for call in options if call.place.file in joined]
     for call in beside or options:
         if not mentions(call.where.guards, r"popdist"):
@@ -118,12 +120,14 @@ def _asks_for_precision(reading: Reading) -> bool:
         if call.is_method("add_argument") and any(mentions((node,), _PRECISION) for node in call.node.args):
             return True
     tests = [statement.node.test for statement in reading.facts.statements if isinstance(statement.node, ast.If)]
-    return any(isinstance(part, ast.Attribute) and re.match(_PRECISION, part.attr) for t in tests for part in ast.walk(t))
+    return any(
+        isinstance(part, ast.Attribute) and re.match(_PRECISION, part.attr) for t in tests for part in ast.walk(t)
+    )
 
 
 def _applies_precision(reading: Reading) -> bool:
     for call in reading.facts.calls:
-        if call.is_method("half", "bfloat16") and call.is_on(Kind.MODULE) and not call.is_on(Kind.PORT):
+        if call.is_method("half", "bfloat16") and not call.is_on(Kind.PORT):
             return True
         if "precision" in call.keywords or ".Precision." in f"{write_dotted(call.node.func)}.":
             return True
@@ -166,7 +170,6 @@ def _list_settings(node: ast.AST) -> Iterator[str]:
 
 
 def _defines(line: str, name: str) -> bool:
-    dashed = name.replace("_", "-")
-    pattern = rf"(?<![\w.]){re.escape(name)}\s*(:|=(?!=))|--{re.escape(dashed)}\b|--{re.escape(name)}\b|['\"]{re.escape(name)}['\"]"
-    return bool(re.search(pattern, line) or re.search(rf"\.{re.escape(name)}\s*=(?!=)", line))
-
+    written = re.escape(name)
+    flag = rf"--({re.escape(name.replace('_', '-'))}|{written})\b"
+    return bool(re.search(rf"(?<!\w){written}\s*(:|=(?!=))|{flag}|['\"]{written}['\"]", line))
