@@ -110,11 +110,9 @@ def call_value(walk: Walk, callee: Value, arguments: Arguments, node: ast.Call, 
     names = [_name_item(item) for item in callee] or [_name_by_source(node.func)]
     things = list_things(receiver) if receiver else ()
     callables = tuple(thing for item in callee for thing in _list_receivers(item))
-    call = walk.recorder.record_call(
+    call = walk.record_call(
         node,
-        place=walk.place_of(node),
         name=names[0],
-        where=walk.where,
         receiver=callables or things,
         arguments=tuple(_describe(walk, value, node) for value in arguments.values) + _describe_rest(arguments),
         keywords={name: _describe(walk, value, node) for name, value in arguments.keywords.items()},

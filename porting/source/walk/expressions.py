@@ -219,9 +219,7 @@ def _evaluate_text(walk: Walk, node: ast.JoinedStr) -> Value:
             things += list_things(walk.evaluate(value.value))
             walk.evaluate(value.format_spec)
     if things:
-        walk.recorder.record_statement(
-            node, place=walk.place_of(node), where=walk.where, things=things, text=walk.frame.unit.text_of(node)
-        )
+        walk.record_statement(node, things)
     return UNKNOWN
 
 

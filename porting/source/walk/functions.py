@@ -25,6 +25,7 @@ from porting.source.walk.walk import Flow, Frame, Walk
 __all__ = ["Arguments", "call_function", "call_method_of", "instantiate_class"]
 
 _DEEPEST = 24
+_MOST_FORWARD_WALKS = 3
 
 
 @dataclass
@@ -56,9 +57,9 @@ def call_function(walk: Walk, function: Function, arguments: Arguments, node: as
         cells={},
         name=function.name,
         scopes=function.scopes,
-        key=walk.extend_key(node),
+        # of what happens in a forward, rules do not ask on which way it was called
+        key=0 if walk.in_forward else walk.extend_key(node),
         function=function,
-        uses=_find_uses(walk, body),
     )
     caller_flow = walk.flow
     walk.frames.append(frame)
@@ -75,7 +76,8 @@ def call_function(walk: Walk, function: Function, arguments: Arguments, node: as
 
 
 def _is_enough(walk: Walk, times: int) -> bool:
-    return times >= walk.most_walks or walk.num_steps > walk.most_steps
+    most = min(walk.most_walks, _MOST_FORWARD_WALKS) if walk.in_forward else walk.most_walks
+    return times >= most or walk.num_steps > walk.most_steps
 
 
 def _find_uses(walk: Walk, body: ast.AST) -> Uses:
@@ -177,6 +179,7 @@ def instantiate_class(
     instance = walk.objects.get(key)
     if instance is None:
         instance = walk.objects[key] = _make_instance(walk, definition, arguments, node, call)
+        walk.instances.setdefault(definition, []).append(instance)
     if call_method_of(walk, instance, "__init__", arguments, node) is None:
         _fill_fields(walk, instance, definition, arguments)
     if instance.thing is not None and instance.thing.kind in (Kind.MODULE, Kind.DATASET, Kind.LOADER):

@@ -40,13 +40,7 @@ def execute_while(walk: Walk, node: ast.While) -> None:
 
     def run_round() -> None:
         things = list_things(walk.evaluate(node.test))
-        walk.recorder.record_statement(
-            node,
-            place=walk.place_of(node.test),
-            where=walk.where,
-            things=things,
-            text=walk.frame.unit.text_of(node.test),
-        )
+        walk.record_statement(node, things, text=node.test)
         walk.run(node.body)
 
     _run_rounds(walk, loop, run_round, may_be_skipped=not is_endless)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Iterator
 
 from porting.source.facts import Facts, Kind
 from porting.source.project import Module, Project
@@ -12,7 +11,7 @@ from porting.source.walk.expressions import EVALUATORS
 from porting.source.walk.functions import Arguments, call_function, instantiate_class
 from porting.source.walk.imports import walk_module
 from porting.source.walk.statements import EXECUTORS
-from porting.source.walk.values import Class, Function, Object, Value
+from porting.source.walk.values import Class, Function, Value
 from porting.source.walk.walk import Flow, Frame, Walk
 
 __all__ = ["collect_facts"]
@@ -107,11 +106,7 @@ def _walk_alone(walk: Walk, function: Function) -> None:
 
 def _find_receivers(walk: Walk, owner: Class, function: Function) -> Value:
     """Find the instances of a class that the program makes, or make one."""
-    known = [item for item in _list_instances(walk) if item.definition is owner]
+    known = walk.instances.get(owner, [])
     if known:
         return tuple(known[:3])
     return (instantiate_class(walk, owner, Arguments(), owner.node),)
-
-
-def _list_instances(walk: Walk) -> Iterator[Object]:
-    yield from (item for item in walk.objects.values() if item.definition is not None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Callable, List, Mapping, Optional, Type, Union
+from typing import Callable, List, Mapping, Type, Union
 
 from porting.source.facts import Things
 from porting.source.library import NO_GRADIENT_CONTEXTS, TENSOR_KINDS
@@ -18,21 +18,14 @@ from porting.source.walk.walk import Executor, Flow, Walk
 __all__ = ["EXECUTORS"]
 
 
-def _record(walk: Walk, node: ast.AST, things: Things, targets: Things = (), text: Optional[ast.AST] = None) -> None:
-    written = walk.frame.unit.text_of(text or node)
-    walk.recorder.record_statement(
-        node, place=walk.place_of(text or node), where=walk.where, things=things, targets=targets, text=written
-    )
-
-
 def _execute_expression(walk: Walk, node: ast.Expr) -> None:
     value = walk.evaluate(node.value)
     if isinstance(node.value, ast.Compare):
-        _record(walk, node, list_things(value))
+        walk.record_statement(node, list_things(value))
     elif isinstance(node.value, ast.Call) and _is_print(node.value):
         things = tuple(thing for part in node.value.args for thing in _list_printed(walk, part))
         if things:
-            _record(walk, node, things)
+            walk.record_statement(node, things)
     if isinstance(node.value, ast.Call) and _leaves_program(walk, node.value):
         walk.flow = Flow.RAISED
 
@@ -65,7 +58,7 @@ def _execute_assignment(walk: Walk, node: ast.Assign) -> None:
 def _record_assignment(walk: Walk, node: ast.stmt, value: Value, targets: Things) -> None:
     things = list_things(value)
     if things or targets:
-        _record(walk, node, things, tuple(dict.fromkeys(targets)))
+        walk.record_statement(node, things, tuple(dict.fromkeys(targets)))
 
 
 def _execute_annotated(walk: Walk, node: ast.AnnAssign) -> None:
@@ -87,7 +80,7 @@ def _execute_augmented(walk: Walk, node: ast.AugAssign) -> None:
         # a sum of losses is a loss, and keeps its graph
         assign(walk, node.target, (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),))
     if list_things(old) or list_things(value):
-        _record(walk, node, list_things(value), list_things(old))
+        walk.record_statement(node, list_things(value), list_things(old))
 
 
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
@@ -102,7 +95,7 @@ def _execute_return(walk: Walk, node: ast.Return) -> None:
     value = walk.evaluate(node.value)
     walk.frame.returned.append(value)
     if walk.in_forward and node.value is not None:
-        _record(walk, node, list_things(value))
+        walk.record_statement(node, list_things(value))
     walk.flow = Flow.FUNCTION
 
 
@@ -112,13 +105,13 @@ def _execute_raise(walk: Walk, node: ast.Raise) -> None:
 
 
 def _execute_assert(walk: Walk, node: ast.Assert) -> None:
-    _record(walk, node, list_things(walk.evaluate(node.test)), text=node.test)
+    walk.record_statement(node, list_things(walk.evaluate(node.test)), text=node.test)
 
 
 def _execute_delete(walk: Walk, node: ast.Delete) -> None:
     things = tuple(thing for target in node.targets for thing in delete(walk, target))
     if things:
-        _record(walk, node, things)
+        walk.record_statement(node, things)
 
 
 def _execute_global(walk: Walk, node: ast.Global) -> None:
@@ -142,7 +135,7 @@ def _execute_if(walk: Walk, node: ast.If) -> None:
             walk.run(node.orelse)
         return
     value = walk.evaluate(node.test)
-    _record(walk, node, list_things(value), text=node.test)
+    walk.record_statement(node, list_things(value), text=node.test)
     before = walk.guards
     yes, no = (*before, node.test), (*before, walk.negate(node.test))
 
