@@ -201,13 +201,17 @@ def _call_own(walk: Walk, function: Function, arguments: Arguments, node: ast.Ca
         return result
     things = list_things(result)
     derived = tuple(thing for thing in things if walk.recorder.is_derived(thing) or thing.kind is Kind.LOSS)
-    is_one_tensor = len(result) == len(things) == len(derived) and bool(things)
+    is_one_tensor = len(result) == len(things) == len(derived) and bool(things) and all(map(_is_thing, result))
     if not is_one_tensor:
         return result
     made = walk.derive(node, derived, name=function.name, call=call)
     if is_loss_name(getattr(function.node, "name", "")) and made.thing is not None:
         walk.recorder.mark_loss(made.thing)
     return (made,)
+
+
+def _is_thing(item: Item) -> bool:
+    return isinstance(item, Object) and item.thing is not None
 
 
 def _is_forward(function: Function) -> bool:

@@ -90,7 +90,8 @@ def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
     things = _list_tensors(left, right)
     if things:
         return (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),)
-    return left if any(isinstance(item, Object) and item.elements is not None for item in left) else UNKNOWN
+    containers = [item for item in (*left, *right) if isinstance(item, Object) and item.elements is not None]
+    return join(*[(item,) for item in containers])
 
 
 def _list_tensors(*values: Value) -> Things:

@@ -13,6 +13,7 @@ from porting.source.walk.values import (
     ANY,
     UNKNOWN,
     Class,
+    Constant,
     Function,
     Iteration,
     Object,
@@ -25,6 +26,7 @@ from porting.source.walk.walk import Flow, Frame, Walk
 __all__ = ["Arguments", "call_function", "call_method_of", "instantiate_class"]
 
 _DEEPEST = 24
+_NONE = Constant.of(None)
 _MOST_FORWARD_WALKS = 3
 
 
@@ -58,7 +60,7 @@ def call_function(walk: Walk, function: Function, arguments: Arguments, node: as
         name=function.name,
         scopes=function.scopes,
         # of what happens in a forward, rules do not ask on which way it was called
-        key=0 if walk.in_forward else walk.extend_key(node),
+        key=0 if walk.in_forward else walk.extend_key(node, body),
         function=function,
     )
     caller_flow = walk.flow
@@ -141,7 +143,10 @@ def _bind_parameter(
         given = function.defaults.get(name, UNKNOWN)
         if not arguments.values and not arguments.keywords and not list_things(given):
             given = UNKNOWN
-    walk.store.write(walk.frame.cells, name, given or _guess_parameter(walk, function, parameter))
+    if not given or all(item == _NONE for item in given):
+        # a default of None says that there may be none
+        given = join(given, _guess_parameter(walk, function, parameter))
+    walk.store.write(walk.frame.cells, name, given)
 
 
 def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg) -> Value:

@@ -98,7 +98,7 @@ def _join_writes(ends: List[Writes]) -> Writes:
 
 
 _EPOCH = re.compile(r"epochs?|ep|(\w+_)?epochs?(_\w+)?", re.IGNORECASE)
-_STEP = re.compile(r"\w*(iter|step|batch|it)(s|ation|ations|es)?(_\w+)?|i_batch", re.IGNORECASE)
+_STEP = re.compile(r"(\w+_)?(iter|step|batch|it|itr|iteration)(e?s)?(_\w+|id|idx)?", re.IGNORECASE)
 
 
 def _find_kind(node: Union[ast.For, ast.AsyncFor, ast.While], things: Things) -> LoopKind:
@@ -133,6 +133,6 @@ def _go_through_own(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
 
 
 def _steps_in(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("backward", "step")
-    )
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    return node.func.attr in ("backward", "zero_grad")

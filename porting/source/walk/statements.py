@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Callable, List, Mapping, Type, Union
+from typing import Callable, List, Mapping, Optional, Type, Union
 
 from porting.source.facts import Things
 from porting.source.library import NO_GRADIENT_CONTEXTS, TENSOR_KINDS
@@ -11,8 +11,9 @@ from porting.source.walk.assignment import assign, delete
 from porting.source.walk.branches import merge_ends, run_branches, run_part
 from porting.source.walk.definitions import define_class, define_function
 from porting.source.walk.imports import execute_import, execute_import_from
+from porting.source.walk.iteration import find_element
 from porting.source.walk.loops import execute_for, execute_while, leave_loop
-from porting.source.walk.values import UNKNOWN, External, Object, Value, list_things
+from porting.source.walk.values import ANY, UNKNOWN, Constant, External, Object, Value, list_things
 from porting.source.walk.walk import Executor, Flow, Walk
 
 __all__ = ["EXECUTORS"]
@@ -71,6 +72,9 @@ def _execute_annotated(walk: Walk, node: ast.AnnAssign) -> None:
 def _execute_augmented(walk: Walk, node: ast.AugAssign) -> None:
     old = walk.evaluate(_as_load(node.target))
     value = walk.evaluate(node.value)
+    for item in old:
+        if isinstance(item, Object) and item.elements is not None and item.thing is None:
+            walk.store.add(item.elements, ANY, find_element(walk, value, node.value))
     things = tuple(
         item.thing
         for item in (*old, *value)
@@ -146,10 +150,37 @@ def _execute_if(walk: Walk, node: ast.If) -> None:
 
         return run_guarded
 
-    ends = run_branches(walk, [run(node.body, yes), run(node.orelse, no)])
+    truth = _read_truth(walk, node.test, value)
+    ends = run_branches(walk, [run(node.body, yes), run(node.orelse, no)], truth)
     if walk.flow == Flow.ON:
         # what follows an `if` that leaves stands under its contrary
         walk.guards = no if ends[0] != Flow.ON else yes if ends[1] != Flow.ON else before
+
+
+def _read_truth(walk: Walk, test: ast.expr, value: Value) -> Optional[bool]:
+    """Tell whether a test is known to hold: of a constant that is a truth value, or of whether something is None."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and isinstance(test.operand, _PLAIN):
+        inner = _read_truth(walk, test.operand, walk.evaluate(test.operand))
+        return None if inner is None else not inner
+    if isinstance(test, ast.Compare) and isinstance(test.left, _PLAIN):
+        return _read_comparison(walk, test)
+    if len(value) == 1 and isinstance(value[0], Constant) and (value[0].value is None or value[0].kind == "bool"):
+        return bool(value[0].value)
+    return None
+
+
+_PLAIN = (ast.Name, ast.Attribute)
+
+
+def _read_comparison(walk: Walk, test: ast.Compare) -> Optional[bool]:
+    """Tell whether `x is None` or `x is not None` is known."""
+    other = test.comparators[0]
+    if not isinstance(test.ops[0], (ast.Is, ast.IsNot)) or not isinstance(other, ast.Constant):
+        return None
+    is_none = {isinstance(item, Constant) and item.value is None for item in walk.evaluate(test.left)}
+    if other.value is not None or len(is_none) != 1:
+        return None
+    return is_none.pop() is isinstance(test.ops[0], ast.Is)
 
 
 def _is_main_guard(test: ast.expr) -> bool:

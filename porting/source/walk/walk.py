@@ -101,6 +101,7 @@ class Walk:
     num_steps: int = 0
     num_keys: int = 0
     keys: Dict[Tuple[int, ast.AST], int] = field(default_factory=dict)
+    ways: Dict[Tuple[int, ast.AST], List[Tuple[Tuple[ast.expr, ...], int]]] = field(default_factory=dict)
     uses: Dict[ast.AST, Uses] = field(default_factory=dict)
 
     @property
@@ -237,13 +238,27 @@ class Walk:
             self.negations[test] = ast.copy_location(ast.UnaryOp(op=ast.Not(), operand=test), test)
         return self.negations[test]
 
-    def extend_key(self, node: ast.AST) -> int:
-        """Number the way of calls that goes on from here through `node`."""
+    def extend_key(self, node: ast.AST, body: ast.AST) -> int:
+        """Number the way of calls that goes on from here through `node` into `body`.
+
+        Calls of which only one is made, as in the two branches of an `if`, are one way.
+        """
         step = (self.frame.key, node)
         if step not in self.keys:
-            self.num_keys += 1
-            self.keys[step] = self.num_keys
+            ways = self.ways.setdefault((self.frame.key, body), [])
+            key = next((key for guards, key in ways if self._excludes(guards)), None)
+            if key is None:
+                self.num_keys += 1
+                key = self.num_keys
+                ways.append((self.guards, key))
+            self.keys[step] = key
         return self.keys[step]
+
+    def _excludes(self, guards: Tuple[ast.expr, ...]) -> bool:
+        """Tell whether the walk stands under the contrary of one of these tests."""
+        return any(self.negations.get(guard) in self.guards for guard in guards if guard in self.negations) or any(
+            self.negations.get(guard) in guards for guard in self.guards if guard in self.negations
+        )
 
     @contextmanager
     def standing(self, **context: Any) -> Iterator[None]:
