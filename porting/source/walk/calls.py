@@ -6,9 +6,9 @@ import ast
 from typing import List, Tuple
 
 from porting.source.facts import Call, Kind, Thing, Things
-from porting.source.library import TENSOR_KINDS, find_result_kinds
+from porting.source.library import RETURNING_SELF, TENSOR_HOST_METHODS, TENSOR_KINDS, find_result_kinds
 from porting.source.walk.attributes import bind_function, find_in_class, read_attribute
-from porting.source.walk.functions import Arguments, call_function, call_method_of, instantiate_class
+from porting.source.walk.functions import Arguments, call_function, call_method_of, find_instance, instantiate_class
 from porting.source.walk.guesses import is_loss_name
 from porting.source.walk.iteration import find_element
 from porting.source.walk.library_calls import call_library
@@ -39,6 +39,8 @@ def evaluate_call(walk: Walk, node: ast.Call) -> Value:
     """Record a call and say what it may return."""
     receiver, callee = _find_callee(walk, node.func)
     arguments = _evaluate_arguments(walk, node)
+    if isinstance(node.func, ast.Attribute) and not is_known(callee):
+        callee = _find_by_method(walk, node.func.attr, node) or callee
     return call_value(walk, callee, arguments, node, receiver=receiver)
 
 
@@ -50,6 +52,58 @@ def _find_callee(walk: Walk, node: ast.expr) -> Tuple[Value, Value]:
         return _find_above(walk, node.attr)
     receiver = walk.evaluate(node.value)
     return receiver, read_attribute(walk, receiver, node.attr, node)
+
+
+def is_known(callee: Value) -> bool:
+    """Tell whether something is known of what is called, beyond a guess of what the receiver is."""
+    return not all(isinstance(item, Bound) and all(map(_is_guessed, item.receiver)) for item in callee)
+
+
+def _is_guessed(item: Item) -> bool:
+    return isinstance(item, Object) and item.thing is not None and item.thing.call is None and item.definition is None
+
+
+_MOST_CLASSES = 2
+
+
+def _find_by_method(walk: Walk, name: str, node: ast.AST) -> Value:
+    """Find the method where nothing tells the object, but only a class or two of the program's define it."""
+    if name in _COMMON_METHODS or name.startswith("__"):
+        return UNKNOWN
+    owners = walk.methods.get(name, [])
+    if not 0 < len(owners) <= _MOST_CLASSES:
+        return UNKNOWN
+    instances = [find_instance(walk, owner) for owner in owners]
+    return join(*[read_attribute(walk, (instance,), name, node) for instance in instances])
+
+
+_COMMON_METHODS = frozenset(
+    {
+        *dir(list),
+        *dir(dict),
+        *dir(str),
+        *dir(set),
+        *RETURNING_SELF,
+        *TENSOR_HOST_METHODS,
+        "step",
+        "zero_grad",
+        "forward",
+    }
+    | {
+        "forward",
+        "parameters",
+        "state_dict",
+        "load_state_dict",
+        "read",
+        "write",
+        "close",
+        "parse_args",
+        "add_argument",
+        "mean",
+    }
+    | {"sum", "max", "min", "view", "reshape", "detach", "run", "start", "log", "save", "load", "reset", "fit", "apply"}
+    | {"add_scalar", "scale", "sample", "size", "transform", "call", "build", "init", "get_lr", "set", "add", "next"}
+)
 
 
 def _is_super(node: ast.expr) -> bool:

@@ -23,7 +23,7 @@ from porting.source.walk.values import (
 )
 from porting.source.walk.walk import Flow, Frame, Walk
 
-__all__ = ["Arguments", "call_function", "call_method_of", "instantiate_class"]
+__all__ = ["Arguments", "call_function", "call_method_of", "find_instance", "instantiate_class"]
 
 _DEEPEST = 24
 _NONE = Constant.of(None)
@@ -145,14 +145,14 @@ def _bind_parameter(
             given = UNKNOWN
     if not given or all(item == _NONE for item in given):
         # a default of None says that there may be none
-        given = join(given, _guess_parameter(walk, function, parameter))
+        given = join(given, _guess_parameter(walk, function, parameter, may_be_tensor=not given))
     walk.store.write(walk.frame.cells, name, given)
 
 
-def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg) -> Value:
+def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_be_tensor: bool) -> Value:
     name = parameter.arg
     kind = guess_kind(_find_uses(walk, function.node), name) or guess_kind_by_name(name)
-    if kind is None and walk.in_forward and function.owner is not None and name != "self":
+    if kind is None and may_be_tensor and walk.in_forward and function.owner is not None and name != "self":
         kind = Kind.TENSOR if function.node.args.args[1:2] else None
     if kind is None or name in ("self", "cls"):
         return UNKNOWN
@@ -193,6 +193,22 @@ def instantiate_class(
         parts = tuple(thing for things in inner for thing in things if thing.kind in kinds)
         walk.recorder.add_parts(instance.thing, parts)
     return instance
+
+
+def find_instance(walk: Walk, definition: Class) -> Object:
+    """Find an instance of a class that the program makes, of one that derives from it, or make one."""
+    for owner, instances in walk.instances.items():
+        if definition in list_bases(owner):
+            return instances[-1]
+    derived = [cls for cls in walk.classes.values() if cls is not definition and definition in list_bases(cls)]
+    owner = derived[0] if derived else definition
+    frame = Frame(unit=owner.unit, module=owner.module, cells=walk.globals[owner.module])
+    walk.frames.append(frame)
+    try:
+        with walk.standing(in_forward=False):
+            return instantiate_class(walk, owner, Arguments(), owner.node)
+    finally:
+        walk.frames.pop()
 
 
 def _make_instance(walk: Walk, definition: Class, arguments: Arguments, node: ast.AST, call: Optional[Call]) -> Object:

@@ -87,6 +87,8 @@ class Walk:
     classes: Dict[Any, Class] = field(default_factory=dict)
     modules: Dict[Module, Object] = field(default_factory=dict)
     """The modules that were imported, as values."""
+    methods: Dict[str, List[Class]] = field(default_factory=dict)
+    """The classes that define a method of a name."""
     instances: Dict[Class, List[Object]] = field(default_factory=dict)
     by_thing: Dict[Thing, Object] = field(default_factory=dict)
     walks: Dict[ast.AST, int] = field(default_factory=dict)
