@@ -77,32 +77,13 @@ def _find_by_method(walk: Walk, name: str, node: ast.AST) -> Value:
     return join(*[read_attribute(walk, (instance,), name, node) for instance in instances])
 
 
+_METHODS_OF_PYTHON = frozenset({*dir(list), *dir(dict), *dir(str), *dir(set)})
 _COMMON_METHODS = frozenset(
-    {
-        *dir(list),
-        *dir(dict),
-        *dir(str),
-        *dir(set),
-        *RETURNING_SELF,
-        *TENSOR_HOST_METHODS,
-        "step",
-        "zero_grad",
-        "forward",
-    }
-    | {
-        "forward",
-        "parameters",
-        "state_dict",
-        "load_state_dict",
-        "read",
-        "write",
-        "close",
-        "parse_args",
-        "add_argument",
-        "mean",
-    }
+    {*_METHODS_OF_PYTHON, *RETURNING_SELF, *TENSOR_HOST_METHODS}
+    | {"step", "zero_grad", "forward", "parameters", "state_dict", "load_state_dict", "read", "write", "close", "mean"}
     | {"sum", "max", "min", "view", "reshape", "detach", "run", "start", "log", "save", "load", "reset", "fit", "apply"}
     | {"add_scalar", "scale", "sample", "size", "transform", "call", "build", "init", "get_lr", "set", "add", "next"}
+    | {"parse_args", "add_argument"}
 )
 
 
@@ -161,7 +142,7 @@ def _spread_keywords(walk: Walk, value: Value, arguments: Arguments, node: ast.A
 
 def call_value(walk: Walk, callee: Value, arguments: Arguments, node: ast.Call, *, receiver: Value = UNKNOWN) -> Value:
     """Record a call of any of these values and say what it may return."""
-    names = [_name_item(item) for item in callee] or [_name_by_source(node.func)]
+    names = [name for name in map(_name_item, callee) if name] or [_name_by_source(node.func)]
     things = list_things(receiver) if receiver else ()
     callables = tuple(thing for item in callee for thing in _list_receivers(item))
     call = walk.record_call(

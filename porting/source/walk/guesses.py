@@ -107,7 +107,7 @@ _NAMES = (
     (r"(train|avg|total)?_?loss", Kind.LOSS),
     (r"(tb_?|summary_)?writer", Kind.WRITER),
     (r"device", Kind.DEVICE),
-    (r"(mini_?)?batch", Kind.BATCH),
+    (r"(mini_?)?batch(_data|_dict)?", Kind.BATCH),
     (r"sampler|\w+_sampler", Kind.SAMPLER),
 )
 _COMPILED = tuple((re.compile(pattern), kind) for pattern, kind in _NAMES)

@@ -105,27 +105,41 @@ def _list_parts(kind: Kind, arguments: Arguments) -> Things:
 def _call_of_other(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
     thing = item.thing
     assert thing is not None
-    if thing.kind is Kind.OPTIONS:
-        return (item,)
+    if name in ("parameters", "named_parameters") and not arguments.values:
+        walk.recorder.become(thing, Kind.MODULE)
+    if thing.kind is Kind.MODULE:
+        return _call_of_module(walk, item, name, arguments, node, call)
     kind = find_method_kind(thing.kind, name)
     if kind is Kind.LOSS:
-        parts = _list_tensors(arguments)
-        for part in parts:
-            walk.recorder.mark_loss(part)
-        return (walk.derive(node, parts, name=f".{name}", call=call),) if parts else UNKNOWN
+        return _scale_loss(walk, name, arguments, node, call)
     if kind is not None:
         return (walk.make(node, kind, name=f".{name}", parts=(thing,), call=call),)
     if thing.name.startswith("torch.distributions."):
         parts = tuple(part for part in (*thing.parts, *_list_tensors(arguments)) if part.kind in TENSOR_KINDS)
         return (walk.derive(node, parts, name=f".{name}", call=call),) if parts else UNKNOWN
+    return _call_of_helper(walk, item, name, arguments, node)
+
+
+def _scale_loss(walk: Walk, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
+    parts = _list_tensors(arguments)
+    for part in parts:
+        walk.recorder.mark_loss(part)
+    return (walk.derive(node, parts, name=f".{name}", call=call),) if parts else UNKNOWN
+
+
+def _call_of_helper(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call) -> Value:
+    """Call a method of what trains for the program, or of what only holds something."""
+    thing = item.thing
+    assert thing is not None
     if name in _PASSING:
         return _pass_on(walk, arguments, node)
     if name == "backward":
         for part in _list_tensors(arguments):
             walk.recorder.mark_loss(part)
-    if name == "parse_args" or name.startswith("parse_"):
+    if name.startswith("parse_"):
         return (walk.make(node, Kind.OTHER, name=f"{thing.name}.{name}"),)
-    return (item,) if name in RETURNING_SELF or name == "__enter__" else UNKNOWN
+    returns_self = thing.kind is Kind.OPTIONS or name in RETURNING_SELF or name == "__enter__"
+    return (item,) if returns_self else UNKNOWN
 
 
 def _pass_on(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:

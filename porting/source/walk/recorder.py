@@ -69,6 +69,11 @@ class Recorder:
             for part in reductions:
                 self.mark_loss(part)
 
+    def become(self, thing: Thing, kind: Kind) -> None:
+        """Say what a thing is of which nothing was known but its name."""
+        if thing.kind is Kind.OTHER:
+            _amend(thing, kind=kind)
+
     def is_derived(self, thing: Thing) -> bool:
         """Tell whether a thing was computed of other tensors by an operator or a function of torch's."""
         return thing in self._derived
