@@ -97,6 +97,7 @@ _RESULTS: Tuple[Tuple[str, Tuple[Kind, ...]], ...] = (
         r"(efficientnet_pytorch|segmentation_models_pytorch|pretrainedmodels|peft|monai\.networks|torch_geometric\.nn|encoding|detectron2\.modeling)\.(\w+\.)*(get_peft_model|build_model|[A-Z]\w+(\.from_\w+)?)",
         (Kind.MODULE,),
     ),
+    (r"torch\.nn\.parallel\.data_parallel", (Kind.OUTPUT,)),
     # states, devices, writers
     (
         r"torch\.load|safetensors\.torch\.load_file|torch\.utils\.model_zoo\.load_url|torch\.hub\.load_state_dict_from_url",
@@ -132,6 +133,7 @@ def find_result_kinds(name: str) -> Tuple[Kind, ...]:
 
 
 _CLASSES: Tuple[Tuple[str, Kind], ...] = (
+    (r"(.+\.)?\w*DataModule", Kind.OTHER),
     (r"(.+\.)?_?\w*Loss", Kind.CRITERION),
     (
         r"(.+\.)?(Lightning)?(Data)?Module|(.+\.)?Lightning\w*Module|(.+\.)?\w*PreTrainedModel|(.+\.)?ModuleList|(.+\.)?Sequential",

@@ -12,7 +12,11 @@ from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 from porting.diagnostics import Finding
 from porting.source.files import SourceFile, Unit, list_sources, read_source
 
-__all__ = ["Module", "Project", "Unit", "read_programs"]
+__all__ = ["MOST_FOLLOWED", "Module", "Project", "Unit", "read_programs"]
+
+
+MOST_FOLLOWED = 150
+"""So many files are read that only imports lead to."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +42,11 @@ class Project:
     findings: List[Finding] = field(default_factory=list)
     _by_suffix: Dict[str, List[Module]] = field(default_factory=dict)
     _folders: Dict[Tuple[str, str], Optional[Module]] = field(default_factory=dict)
+
+    @property
+    def _may_follow(self) -> bool:
+        """Whether another file is read that was not asked for; a program of a large library would bring all of it."""
+        return len(self.modules) - len(self.entries) < MOST_FOLLOWED
 
     def add_file(self, path: str) -> Optional[Module]:
         """Read a file unless it is known, with its faults; None where nothing of it could be read."""
@@ -97,7 +106,7 @@ class Project:
             path = os.path.normpath(path)
             if path in self.modules:
                 return self.modules[path]
-            if os.path.isfile(path):
+            if self._may_follow and os.path.isfile(path):
                 return self.add_file(path)
         return None
 

@@ -101,7 +101,7 @@ def _list_assigned(statement: Statement) -> Set[str]:
 def _is_each_step(reading: Reading, where: Where) -> bool:
     loop = reading.find_batch_loop(where)
     if loop is None:
-        return False
+        return where.function in reading.step_functions
     inner = [guard for guard in where.guards if reading.contains(loop.node, _strip(guard))]
     return not any(_is_rare(guard) for guard in inner)
 
@@ -139,7 +139,7 @@ def find_carried_states(reading: Reading) -> Iterator[Finding]:
         if loop is None or statement.where.in_forward or not isinstance(statement.node, ast.Assign):
             continue
         names = {name for target in statement.node.targets for name in _list_names(target)}
-        if _detaches(reading, statement, names, detaching) and _goes_into_model(reading, loop, names):
+        if _detaches(reading, statement, names, detaching) and _goes_into_model(reading, loop, names, statement):
             yield reading.report("B019", statement.place)
     yield from _find_undetached(reading)
 
@@ -160,11 +160,17 @@ def _detaches(reading: Reading, statement: Statement, names: Set[str], detaching
     return bool(own & detaching)
 
 
-def _goes_into_model(reading: Reading, loop: Loop, names: Set[str]) -> bool:
+def _goes_into_model(reading: Reading, loop: Loop, names: Set[str], statement: Statement) -> bool:
     for call in reading.facts.calls:
-        if call.is_on(Kind.MODULE) and not call.name.startswith(".") and reading.contains(loop.node, call.node):
-            arguments = [*call.node.args, *(word.value for word in call.node.keywords)]
-            if any(names & _list_names(argument) for argument in arguments):
+        # a model that nothing is known of is a function like any other
+        may_be_model = (
+            call.is_on(Kind.MODULE) or not call.receiver and not call.name.startswith(("builtins.", "torch."))
+        )
+        if not may_be_model or call.name.startswith(".") or not reading.contains(loop.node, call.node):
+            continue
+        arguments = [*call.node.args, *(word.value for word in call.node.keywords)]
+        if any(names & _list_names(argument) for argument in arguments):
+            if not reading.contains(statement.node, call.node):
                 return True
     return False
 

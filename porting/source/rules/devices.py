@@ -88,7 +88,8 @@ def find_cuda_only(reading: Reading) -> Iterator[Finding]:
 
 
 def _needs_cuda(call: Call) -> bool:
-    if all(_CUDA_CALL.fullmatch(name) for name in (call.name, *call.other_names)):
+    names = {call.name, *call.other_names, *(thing.name for thing in call.result)}
+    if all(_CUDA_CALL.fullmatch(name) for name in names):
         return True
     if call.is_method("cuda"):
         return call.is_on(Kind.MODULE, Kind.CRITERION, Kind.BATCH, Kind.TENSOR, Kind.OUTPUT) or not call.receiver

@@ -1,4 +1,4 @@
-"""Conditions around a fact: whether they say that no port runs there, that something is rare, or that one rank does it."""
+"""Conditions around a fact: whether they say that no port runs there, or that one of several processes does it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Iterator, Sequence, Tuple
 __all__ = [
     "are_exclusive",
     "excludes_ports",
+    "is_of_one_rank",
     "list_words",
     "mentions",
-    "is_of_one_rank",
     "normalise_guard",
     "requires_port",
 ]

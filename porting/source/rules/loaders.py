@@ -66,7 +66,8 @@ def _find_fed_ports(reading: Reading) -> Iterator[Finding]:
 
 
 def _list_port_calls(reading: Reading) -> List[Call]:
-    calls = [call for call in reading.facts.calls if call.is_on(Kind.PORT) and not call.name.startswith(".")]
+    called = [call for call in reading.facts.calls if call.is_on(Kind.PORT) and not call.name.startswith(".")]
+    calls = list(dict.fromkeys((*reading.port_calls, *called)))
     return [call for call in calls if not excludes_ports(call.where.guards)]
 
 

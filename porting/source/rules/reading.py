@@ -1,4 +1,4 @@
-"""A program as rules read it: whether it has a port, which code is the port's, which loops train, and what a code says."""
+"""A program as rules read it: whether it has a port, which code is the port's, which loops train, what a code says."""
 
 from __future__ import annotations
 
@@ -114,6 +114,11 @@ class Reading:
     def _port_loops(self) -> Set[ast.AST]:
         return {loop.node for call in self.port_calls for loop in call.where.loops}
 
+    @cached_property
+    def step_functions(self) -> Set[str]:
+        """The functions that make one step, and are called in no loop that is known: a closure, a trainer's method."""
+        return {call.where.function for call in self.backward_calls if call.where.function and not call.where.loops}
+
     def concerns_port(self, call: Call) -> bool:
         """Tell whether a call of the training loop is one of a port's: always, in a program without one.
 
@@ -161,7 +166,10 @@ class Reading:
 
     def read_lines(self, file: str) -> List[str]:
         """Read the lines of a file; none of a notebook, whose cells are no lines of it."""
-        return [] if file.endswith(".ipynb") else linecache.getlines(file)
+        if file.endswith(".ipynb"):
+            return []
+        linecache.checkcache(file)
+        return linecache.getlines(file)
 
     def parse(self, file: str) -> Optional[ast.Module]:
         """Parse a file of the program."""

@@ -127,7 +127,7 @@ def _asks_for_precision(reading: Reading) -> bool:
 
 def _applies_precision(reading: Reading) -> bool:
     for call in reading.facts.calls:
-        if call.is_method("half", "bfloat16") and call.is_on(Kind.MODULE) and not call.is_on(Kind.PORT):
+        if call.is_method("half", "bfloat16") and not call.is_on(Kind.PORT):
             return True
         if "precision" in call.keywords or ".Precision." in f"{write_dotted(call.node.func)}.":
             return True
@@ -170,6 +170,6 @@ def _list_settings(node: ast.AST) -> Iterator[str]:
 
 
 def _defines(line: str, name: str) -> bool:
-    dashed = name.replace("_", "-")
-    pattern = rf"(?<![\w.]){re.escape(name)}\s*(:|=(?!=))|--{re.escape(dashed)}\b|--{re.escape(name)}\b|['\"]{re.escape(name)}['\"]"
-    return bool(re.search(pattern, line) or re.search(rf"\.{re.escape(name)}\s*=(?!=)", line))
+    written = re.escape(name)
+    flag = rf"--({re.escape(name.replace('_', '-'))}|{written})\b"
+    return bool(re.search(rf"(?<!\w){written}\s*(:|=(?!=))|{flag}|['\"]{written}['\"]", line))

@@ -1,10 +1,10 @@
-"""The step of a training loop: the loss, the backward pass and what stands around them, each of which a port has inside."""
+"""The step of a training loop: loss, backward pass and what stands around them, all of which a port has inside."""
 
 from __future__ import annotations
 
 import ast
 import re
-from typing import Dict, Iterator, List, Optional, Set
+from typing import Dict, Iterator, List, Optional, Set, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing
@@ -142,10 +142,10 @@ def find_updates_by_hand(reading: Reading) -> Iterator[Finding]:
         if in_place and _is_update(call.where.function, call.where.in_forward) and _reads_gradient(call.node.args):
             if _owner_of(call.node) != "grad" and reading.concerns_port(call):
                 yield reading.report("O015", call.place)
-    for statement in reading.facts.statements:
-        if _is_update(statement.where.function, statement.where.in_forward) and _updates_weight(statement):
-            if not reading.is_ported or not reading.is_excluded(statement.where) and not reading.has_host_loop:
-                yield reading.report("O015", statement.place)
+    if not reading.is_ported:
+        for file in reading.files:
+            for node in _list_updates(reading.parse(file)):
+                yield reading.report("O015", Place(file, node.lineno, node.col_offset + 1))
 
 
 def _is_update(function: str, in_forward: bool) -> bool:
@@ -161,14 +161,21 @@ def _reads_gradient(nodes: List[ast.expr]) -> bool:
     return any(isinstance(part, ast.Attribute) and part.attr == "grad" for node in nodes for part in ast.walk(node))
 
 
-def _updates_weight(statement: Statement) -> bool:
-    node = statement.node
+def _list_updates(tree: Optional[ast.AST], function: str = "") -> Iterator[ast.stmt]:
+    """List the statements that change weights by their gradients, not those of an optimizer of the program's own."""
+    for node in ast.iter_child_nodes(tree) if tree is not None else ():
+        name = node.name if isinstance(node, ast.FunctionDef) else function
+        if isinstance(node, (ast.Assign, ast.AugAssign)) and name != "step" and _updates_weight(node):
+            yield node
+        yield from _list_updates(node, name)
+
+
+def _updates_weight(node: Union[ast.Assign, ast.AugAssign]) -> bool:
     if isinstance(node, ast.AugAssign):
-        return _reads_gradient([node.value]) and name_last(write_dotted(node.target)) != "grad"
-    if isinstance(node, ast.Assign) and len(node.targets) == 1:
-        target = write_dotted(node.targets[0])
-        return target.endswith(".data") and _reads_gradient([node.value])
-    return False
+        target = name_last(write_dotted(node.target))
+        return _reads_gradient([node.value]) and target != "grad" and (target == "data" or isinstance(node.op, ast.Sub))
+    target = write_dotted(node.targets[0])
+    return target.endswith(".data") and _reads_gradient([node.value])
 
 
 def find_loss_outside_forward(reading: Reading) -> Iterator[Finding]:
@@ -224,34 +231,36 @@ def _is_criterion(thing: Thing) -> bool:
 _LOSS_NAME = re.compile(r"loss|criterion|cross_entropy|kl_div|objective|elbo|(^|_)(nll|bce|mse)($|_)", re.IGNORECASE)
 
 
-def _is_elsewhere(reading: Reading, call: Call) -> bool:
-    return reading.is_ported and reading.is_excluded(call.where)
+def _is_elsewhere(reading: Reading, fact: Union[Call, Statement]) -> bool:
+    return reading.is_ported and reading.is_excluded(fact.where)
 
 
 def _find_assignment(reading: Reading, backward: Call) -> Optional[Place]:
     """Find the statement that computed what is differentiated, where no loss function did."""
-    node = backward.node.func
-    owner = node.value if isinstance(node, ast.Attribute) else None
-    if isinstance(owner, ast.Call) and owner.args:
-        owner = owner.args[0]
-    name = write_dotted(owner) if owner is not None else ""
+    name = _name_differentiated(backward)
     best: Optional[Statement] = None
     for statement in reading.facts.statements:
         if statement.where.function == backward.where.function and statement.place.file == backward.place.file:
-            if (
-                statement.place.line < backward.place.line
-                and _assigns(statement, name)
-                and _computes(reading, statement)
-            ):
+            comes_before = statement.place.line < backward.place.line and not _is_elsewhere(reading, statement)
+            if comes_before and _assigns(statement, name) and _computes(statement):
                 best = statement if best is None or statement.place.line > best.place.line else best
     return best.place if best is not None else None
+
+
+def _name_differentiated(backward: Call) -> str:
+    """Name the variable that a backward pass begins at: `loss` of `scaler.scale(loss).backward()`, too."""
+    if any(thing.kind is Kind.LOSS for argument in backward.arguments for thing in argument):
+        return write_dotted(backward.node.args[0]) if backward.node.args else ""
+    node = backward.node.func
+    owner = node.value if isinstance(node, ast.Attribute) else node
+    return write_dotted(owner.args[0] if isinstance(owner, ast.Call) and owner.args else owner)
 
 
 def _assigns(statement: Statement, name: str) -> bool:
     return isinstance(statement.node, ast.Assign) and any(write_dotted(t) == name for t in statement.node.targets)
 
 
-def _computes(reading: Reading, statement: Statement) -> bool:
+def _computes(statement: Statement) -> bool:
     """Tell whether an assignment computes a loss, and does not just take it from the model's results or scale it."""
     value = getattr(statement.node, "value", None)
     if not isinstance(value, (ast.BinOp, ast.Call, ast.UnaryOp)):
@@ -263,6 +272,8 @@ def _computes(reading: Reading, statement: Statement) -> bool:
 def _comes_of_model(thing: Thing) -> bool:
     """Tell whether a loss is a model's own, be it scaled."""
     if any(part.kind in (Kind.MODULE, Kind.PORT) for part in thing.parts):
+        return True
+    if thing.call is None and thing.name in (".loss", "part"):
         return True
     losses = [part for part in thing.parts if part.kind is Kind.LOSS]
     others = [part for part in thing.parts if part.kind in (Kind.OUTPUT, Kind.BATCH)]

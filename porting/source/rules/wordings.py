@@ -109,7 +109,7 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
         ),
         "B010": Wording(
             "a port needs batches of one shape, and nothing says what becomes of a short last one",
-            "choose: `drop_last=True`, or `porting.FixedBatchDataset` to pad; `ported.dataloader(loader)` then feeds it",
+            "choose `drop_last=True`, or pad with `porting.FixedBatchDataset`; then `ported.dataloader(loader)`",
             ("mnist_loop", 1),
         ),
         "B014": Wording(
@@ -124,7 +124,7 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
         ),
         "B016": Wording(
             "a port makes other steps than its loader has batches",
-            "count optimizer steps: `len(ported.dataloader(loader))` are calls, with accumulation and iterations in them",
+            "count calls: `len(ported.dataloader(loader))`; one has accumulation and device iterations in it",
             ("cosmictagger", 4),
         ),
         "B017": Wording(
@@ -193,7 +193,7 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
             ("cosmictagger", 8),
         ),
         "D010": Wording(
-            "PopTorch is imported on machines that do not have it",
+            "the import of PopTorch fails on machines that do not have it",
             "`try: import poptorch` and `except ImportError: poptorch = None`, or import it where it is used",
             ("cosmictagger", 2),
         ),

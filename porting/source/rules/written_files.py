@@ -38,7 +38,7 @@ def find_shared_files(reading: Reading) -> Iterator[Finding]:
     if not any(_JOINED.fullmatch(name) for call in reading.facts.calls for name in (call.name, *call.other_names)):
         return
     for call in reading.facts.calls:
-        if _writes(call) and not is_of_one_rank(call.where.guards) and not _is_own(call):
+        if _writes(call) and not is_of_one_rank(call.where.guards) and not _is_own(reading, call):
             yield reading.report("K007", call.place)
 
 
@@ -58,7 +58,11 @@ def _is_mode(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and str(node.value)[:1] in ("w", "a", "x")
 
 
-def _is_own(call: Call) -> bool:
-    """Tell whether the file's name says which process writes it."""
-    words = [getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(call.node)]
-    return any(re.search(_OWN_NAME, word, re.IGNORECASE) for word in words if isinstance(word, str))
+def _is_own(reading: Reading, call: Call) -> bool:
+    """Tell whether the file's name says which process writes it, by itself or by a variable that goes into it."""
+    words = {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(call.node)}
+    named = sorted(word for word in words if isinstance(word, str) and word)
+    if any(re.search(_OWN_NAME, word, re.IGNORECASE) for word in named):
+        return True
+    assigned = re.compile(rf"\s*(self\.)?({'|'.join(map(re.escape, named))})\s*=(?!=).*({_OWN_NAME})", re.IGNORECASE)
+    return any(assigned.match(line) for line in reading.read_lines(call.place.file))

@@ -6,7 +6,7 @@ import ast
 from typing import Optional
 
 from porting.source.facts import Kind, Things
-from porting.source.walk.guesses import find_uses, guess_kind, guess_kind_by_name, name_expression
+from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name, name_expression
 from porting.source.walk.iteration import unpack_value
 from porting.source.walk.values import ANY, UNKNOWN, External, Object, Scope, Value, list_constants, list_things
 from porting.source.walk.walk import Walk
@@ -21,6 +21,7 @@ _GUESSED_BY_NAME = (
     Kind.SCHEDULER,
     Kind.CRITERION,
     Kind.SCALER,
+    Kind.BATCH,
 )
 
 
@@ -46,6 +47,7 @@ def assign(walk: Walk, target: ast.expr, value: Value, source: Optional[ast.AST]
 
 def _assign_name(walk: Walk, target: ast.Name, value: Value, source: Optional[ast.AST]) -> Things:
     scope = _find_scope(walk, target.id)
+    _learn(walk, target.id, value)
     before = list_things(scope.get(target.id, UNKNOWN))
     walk.store.write(scope, target.id, value or _guess(walk, target, target.id, source))
     return before
@@ -55,16 +57,35 @@ def _find_scope(walk: Walk, name: str) -> Scope:
     return walk.frame.outer_names.get(name, walk.frame.cells)
 
 
+def _learn(walk: Walk, name: str, value: Value) -> None:
+    """Learn what an instance of a class is that cannot be read, by what is done with it and what it is called."""
+    for item in value:
+        if isinstance(item, Object) and item.thing is not None and item.thing.kind is Kind.OTHER:
+            if item.thing.name.partition(".")[0] in _LIBRARIES or item.thing.name.partition(".")[0] in _OTHER_LIBRARIES:
+                continue
+            kind = guess_kind(_find_uses(walk, name), name)
+            by_name = guess_kind_by_name(name.rpartition(".")[2])
+            kind = kind or (by_name if by_name in _GUESSED_BY_NAME else None)
+            if kind is not None:
+                walk.recorder.become(item.thing, kind)
+
+
+def _find_uses(walk: Walk, name: str) -> Uses:
+    """Find what is done with the names of the function that is walked, or of its class for an attribute of `self`."""
+    function = walk.frame.function
+    scope: ast.AST = function.node if function is not None else walk.frame.unit.tree
+    if function is not None and function.owner is not None and "." in name:
+        scope = function.owner.node
+    if scope not in walk.uses:
+        walk.uses[scope] = find_uses(scope)
+    return walk.uses[scope]
+
+
 def _guess(walk: Walk, target: ast.expr, name: str, source: Optional[ast.AST]) -> Value:
     """Guess what a call of something unknown returned, by what is done with it and what it is called."""
     if not isinstance(source, (ast.Call, ast.Subscript)) or _is_of_python(walk, source):
         return UNKNOWN
-    scope = walk.frame.function.node if walk.frame.function is not None else walk.frame.unit.tree
-    if walk.frame.function is not None and walk.frame.function.owner is not None and "." in name:
-        scope = walk.frame.function.owner.node
-    if scope not in walk.uses:
-        walk.uses[scope] = find_uses(scope)
-    kind = guess_kind(walk.uses[scope], name)
+    kind = guess_kind(_find_uses(walk, name), name)
     if kind is None:
         by_name = guess_kind_by_name(name.rpartition(".")[2])
         kind = by_name if by_name in _GUESSED_BY_NAME and isinstance(source, ast.Call) else None
@@ -83,6 +104,10 @@ def _is_of_python(walk: Walk, source: ast.AST) -> bool:
     return isinstance(root, ast.Constant) or any(name in _OTHER_LIBRARIES for name in names)
 
 
+_LIBRARIES = frozenset(
+    {"torch", "torchvision", "porting", "poptorch", "accelerate", "lightning", "pytorch_lightning", "transformers"}
+    | {"ignite", "timm", "popdist", "argparse", "torchmetrics", "tqdm", "rich", "gym", "gymnasium", "deepspeed"}
+)
 _OTHER_LIBRARIES = frozenset(
     {"builtins", "numpy", "math", "os", "random", "time", "json", "pandas", "re", "argparse", "pathlib", "sklearn"}
     | {"datetime", "collections", "itertools", "sys", "csv", "pickle", "yaml", "matplotlib", "scipy", "cv2", "PIL"}
@@ -93,6 +118,7 @@ def _assign_attribute(walk: Walk, target: ast.Attribute, value: Value, source: O
     owner = walk.evaluate(target.value)
     if not value:
         value = _guess(walk, target, name_expression(target), source)
+    _learn(walk, name_expression(target), value)
     objects = [item for item in owner if isinstance(item, Object)]
     for item in objects:
         if len(owner) == 1:

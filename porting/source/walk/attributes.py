@@ -54,7 +54,8 @@ def _read_of_object(walk: Walk, item: Object, name: str, node: ast.AST) -> Value
         if found is not None:
             return join(*[bind_function(part, (item,)) for part in found])
     if item.thing is not None:
-        return _read_of_thing(walk, item, name, node)
+        inner = walk.store.read(item.elements, name) if item.elements else None
+        return _read_of_thing(walk, item, name, node) if inner is None else inner
     return (Bound((item,), name),) if item.elements is not None or item.definition is not None else UNKNOWN
 
 
@@ -71,6 +72,8 @@ def _read_of_thing(walk: Walk, item: Object, name: str, node: ast.AST) -> Value:
         inner = list_wrapped(walk, item)
         if inner:
             return tuple(inner)
+    if thing.kind is Kind.OPTIONS and name[:1].isupper():
+        return (item,)
     if thing.kind is Kind.OPTIMIZER and name == "param_groups":
         return (walk.make(node, Kind.PARAMETERS, name=".param_groups", parts=(thing,)),)
     if thing.kind in (Kind.LOADER, Kind.PORT_LOADER):

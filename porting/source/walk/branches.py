@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, List, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 from porting.source.walk.store import Writes
 from porting.source.walk.walk import Flow, Walk
@@ -19,9 +19,20 @@ def run_part(walk: Walk, part: Callable[[], object]) -> Tuple[Writes, str]:
     return walk.store.end_branch(), flow
 
 
-def run_branches(walk: Walk, branches: Sequence[Callable[[], object]]) -> List[str]:
-    """Walk the branches of which one is taken, and go on as after any of those that do not leave; return their ends."""
-    ends = [run_part(walk, branch) for branch in branches]
+def run_branches(walk: Walk, branches: Sequence[Callable[[], object]], truth: Optional[bool] = None) -> List[str]:
+    """Walk the branches of which one is taken, and go on as after any of those that do not leave; return their ends.
+
+    Where the `truth` of the test of two branches is known, the other one is walked for what happens in it, but leaves
+    nothing.
+    """
+    ends: List[Tuple[Writes, str]] = []
+    for number, branch in enumerate(branches):
+        returned = list(walk.frame.returned)
+        end = run_part(walk, branch)
+        if truth is not None and number == int(truth):
+            walk.frame.returned[:] = returned
+            end = ({}, Flow.RAISED)
+        ends.append(end)
     merge_ends(walk, ends)
     return [flow for _writes, flow in ends]
 

@@ -6,9 +6,9 @@ import ast
 from typing import List, Tuple
 
 from porting.source.facts import Call, Kind, Thing, Things
-from porting.source.library import TENSOR_KINDS, find_result_kinds
+from porting.source.library import RETURNING_SELF, TENSOR_HOST_METHODS, TENSOR_KINDS, find_result_kinds
 from porting.source.walk.attributes import bind_function, find_in_class, read_attribute
-from porting.source.walk.functions import Arguments, call_function, call_method_of, instantiate_class
+from porting.source.walk.functions import Arguments, call_function, call_method_of, find_instance, instantiate_class
 from porting.source.walk.guesses import is_loss_name
 from porting.source.walk.iteration import find_element
 from porting.source.walk.library_calls import call_library
@@ -39,6 +39,8 @@ def evaluate_call(walk: Walk, node: ast.Call) -> Value:
     """Record a call and say what it may return."""
     receiver, callee = _find_callee(walk, node.func)
     arguments = _evaluate_arguments(walk, node)
+    if isinstance(node.func, ast.Attribute) and not is_known(callee):
+        callee = _find_by_method(walk, node.func.attr, node) or callee
     return call_value(walk, callee, arguments, node, receiver=receiver)
 
 
@@ -50,6 +52,39 @@ def _find_callee(walk: Walk, node: ast.expr) -> Tuple[Value, Value]:
         return _find_above(walk, node.attr)
     receiver = walk.evaluate(node.value)
     return receiver, read_attribute(walk, receiver, node.attr, node)
+
+
+def is_known(callee: Value) -> bool:
+    """Tell whether something is known of what is called, beyond a guess of what the receiver is."""
+    return not all(isinstance(item, Bound) and all(map(_is_guessed, item.receiver)) for item in callee)
+
+
+def _is_guessed(item: Item) -> bool:
+    return isinstance(item, Object) and item.thing is not None and item.thing.call is None and item.definition is None
+
+
+_MOST_CLASSES = 2
+
+
+def _find_by_method(walk: Walk, name: str, node: ast.AST) -> Value:
+    """Find the method where nothing tells the object, but only a class or two of the program's define it."""
+    if name in _COMMON_METHODS or name.startswith("__"):
+        return UNKNOWN
+    owners = walk.methods.get(name, [])
+    if not 0 < len(owners) <= _MOST_CLASSES:
+        return UNKNOWN
+    instances = [find_instance(walk, owner) for owner in owners]
+    return join(*[read_attribute(walk, (instance,), name, node) for instance in instances])
+
+
+_METHODS_OF_PYTHON = frozenset({*dir(list), *dir(dict), *dir(str), *dir(set)})
+_COMMON_METHODS = frozenset(
+    {*_METHODS_OF_PYTHON, *RETURNING_SELF, *TENSOR_HOST_METHODS}
+    | {"step", "zero_grad", "forward", "parameters", "state_dict", "load_state_dict", "read", "write", "close", "mean"}
+    | {"sum", "max", "min", "view", "reshape", "detach", "run", "start", "log", "save", "load", "reset", "fit", "apply"}
+    | {"add_scalar", "scale", "sample", "size", "transform", "call", "build", "init", "get_lr", "set", "add", "next"}
+    | {"parse_args", "add_argument"}
+)
 
 
 def _is_super(node: ast.expr) -> bool:
@@ -107,14 +142,12 @@ def _spread_keywords(walk: Walk, value: Value, arguments: Arguments, node: ast.A
 
 def call_value(walk: Walk, callee: Value, arguments: Arguments, node: ast.Call, *, receiver: Value = UNKNOWN) -> Value:
     """Record a call of any of these values and say what it may return."""
-    names = [_name_item(item) for item in callee] or [_name_by_source(node.func)]
+    names = [name for name in map(_name_item, callee) if name] or [_name_by_source(node.func)]
     things = list_things(receiver) if receiver else ()
     callables = tuple(thing for item in callee for thing in _list_receivers(item))
-    call = walk.recorder.record_call(
+    call = walk.record_call(
         node,
-        place=walk.place_of(node),
         name=names[0],
-        where=walk.where,
         receiver=callables or things,
         arguments=tuple(_describe(walk, value, node) for value in arguments.values) + _describe_rest(arguments),
         keywords={name: _describe(walk, value, node) for name, value in arguments.keywords.items()},
@@ -203,13 +236,17 @@ def _call_own(walk: Walk, function: Function, arguments: Arguments, node: ast.Ca
         return result
     things = list_things(result)
     derived = tuple(thing for thing in things if walk.recorder.is_derived(thing) or thing.kind is Kind.LOSS)
-    is_one_tensor = len(result) == len(things) == len(derived) and bool(things)
+    is_one_tensor = len(result) == len(things) == len(derived) and bool(things) and all(map(_is_thing, result))
     if not is_one_tensor:
         return result
     made = walk.derive(node, derived, name=function.name, call=call)
     if is_loss_name(getattr(function.node, "name", "")) and made.thing is not None:
         walk.recorder.mark_loss(made.thing)
     return (made,)
+
+
+def _is_thing(item: Item) -> bool:
+    return isinstance(item, Object) and item.thing is not None
 
 
 def _is_forward(function: Function) -> bool:

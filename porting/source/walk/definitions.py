@@ -57,6 +57,12 @@ def _make_function(walk: Walk, node: _FunctionNode) -> Function:
     )
 
 
+def _is_abstract(node: ast.FunctionDef) -> bool:
+    """Tell a method that only says that other classes have it."""
+    body = [part for part in node.body if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))]
+    return all(isinstance(part, (ast.Pass, ast.Raise)) for part in body)
+
+
 def _list_scopes(frame: Frame) -> tuple:
     return (frame.cells, *frame.scopes) if frame.function is not None else frame.scopes
 
@@ -94,6 +100,9 @@ def define_class(walk: Walk, node: ast.ClassDef) -> None:
     definition = walk.classes.get(key)
     if definition is None:
         definition = walk.classes[key] = Class(node, name, frame.unit, frame.module, bases)
+        for statement in node.body:
+            if isinstance(statement, ast.FunctionDef) and not _is_abstract(statement):
+                walk.methods.setdefault(statement.name, []).append(definition)
     inner = Frame(
         unit=frame.unit,
         module=frame.module,

@@ -90,7 +90,8 @@ def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
     things = _list_tensors(left, right)
     if things:
         return (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),)
-    return left if any(isinstance(item, Object) and item.elements is not None for item in left) else UNKNOWN
+    containers = [item for item in (*left, *right) if isinstance(item, Object) and item.elements is not None]
+    return join(*[(item,) for item in containers])
 
 
 def _list_tensors(*values: Value) -> Things:
@@ -219,9 +220,7 @@ def _evaluate_text(walk: Walk, node: ast.JoinedStr) -> Value:
             things += list_things(walk.evaluate(value.value))
             walk.evaluate(value.format_spec)
     if things:
-        walk.recorder.record_statement(
-            node, place=walk.place_of(node), where=walk.where, things=things, text=walk.frame.unit.text_of(node)
-        )
+        walk.record_statement(node, things)
     return UNKNOWN
 
 

@@ -13,6 +13,7 @@ from porting.source.walk.values import (
     ANY,
     UNKNOWN,
     Class,
+    Constant,
     Function,
     Iteration,
     Object,
@@ -22,9 +23,11 @@ from porting.source.walk.values import (
 )
 from porting.source.walk.walk import Flow, Frame, Walk
 
-__all__ = ["Arguments", "call_function", "call_method_of", "instantiate_class"]
+__all__ = ["Arguments", "call_function", "call_method_of", "find_instance", "instantiate_class"]
 
 _DEEPEST = 24
+_NONE = Constant.of(None)
+_MOST_FORWARD_WALKS = 3
 
 
 @dataclass
@@ -56,9 +59,9 @@ def call_function(walk: Walk, function: Function, arguments: Arguments, node: as
         cells={},
         name=function.name,
         scopes=function.scopes,
-        key=walk.extend_key(node),
+        # of what happens in a forward, rules do not ask on which way it was called
+        key=0 if walk.in_forward else walk.extend_key(node, body),
         function=function,
-        uses=_find_uses(walk, body),
     )
     caller_flow = walk.flow
     walk.frames.append(frame)
@@ -75,7 +78,8 @@ def call_function(walk: Walk, function: Function, arguments: Arguments, node: as
 
 
 def _is_enough(walk: Walk, times: int) -> bool:
-    return times >= walk.most_walks or walk.num_steps > walk.most_steps
+    most = min(walk.most_walks, _MOST_FORWARD_WALKS) if walk.in_forward else walk.most_walks
+    return times >= most or walk.num_steps > walk.most_steps
 
 
 def _find_uses(walk: Walk, body: ast.AST) -> Uses:
@@ -139,13 +143,16 @@ def _bind_parameter(
         given = function.defaults.get(name, UNKNOWN)
         if not arguments.values and not arguments.keywords and not list_things(given):
             given = UNKNOWN
-    walk.store.write(walk.frame.cells, name, given or _guess_parameter(walk, function, parameter))
+    if not given or all(item == _NONE for item in given):
+        # a default of None says that there may be none
+        given = join(given, _guess_parameter(walk, function, parameter, may_be_tensor=not given))
+    walk.store.write(walk.frame.cells, name, given)
 
 
-def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg) -> Value:
+def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_be_tensor: bool) -> Value:
     name = parameter.arg
     kind = guess_kind(_find_uses(walk, function.node), name) or guess_kind_by_name(name)
-    if kind is None and walk.in_forward and function.owner is not None and name != "self":
+    if kind is None and may_be_tensor and walk.in_forward and function.owner is not None and name != "self":
         kind = Kind.TENSOR if function.node.args.args[1:2] else None
     if kind is None or name in ("self", "cls"):
         return UNKNOWN
@@ -177,6 +184,7 @@ def instantiate_class(
     instance = walk.objects.get(key)
     if instance is None:
         instance = walk.objects[key] = _make_instance(walk, definition, arguments, node, call)
+        walk.instances.setdefault(definition, []).append(instance)
     if call_method_of(walk, instance, "__init__", arguments, node) is None:
         _fill_fields(walk, instance, definition, arguments)
     if instance.thing is not None and instance.thing.kind in (Kind.MODULE, Kind.DATASET, Kind.LOADER):
@@ -185,6 +193,22 @@ def instantiate_class(
         parts = tuple(thing for things in inner for thing in things if thing.kind in kinds)
         walk.recorder.add_parts(instance.thing, parts)
     return instance
+
+
+def find_instance(walk: Walk, definition: Class) -> Object:
+    """Find an instance of a class that the program makes, of one that derives from it, or make one."""
+    for owner, instances in walk.instances.items():
+        if definition in list_bases(owner):
+            return instances[-1]
+    derived = [cls for cls in walk.classes.values() if cls is not definition and definition in list_bases(cls)]
+    owner = derived[0] if derived else definition
+    frame = Frame(unit=owner.unit, module=owner.module, cells=walk.globals[owner.module])
+    walk.frames.append(frame)
+    try:
+        with walk.standing(in_forward=False):
+            return instantiate_class(walk, owner, Arguments(), owner.node)
+    finally:
+        walk.frames.pop()
 
 
 def _make_instance(walk: Walk, definition: Class, arguments: Arguments, node: ast.AST, call: Optional[Call]) -> Object:

@@ -98,7 +98,7 @@ _NAMES = (
         Kind.CRITERION,
     ),
     (r"\w*(lr_)?sched(uler)?(_\w+)?", Kind.SCHEDULER),
-    (r"opt|optim|optims?_\w+|\w*optimi[zs]er\w*", Kind.OPTIMIZER),
+    (r"optim|optims?_\w+|\w*optimi[zs]er\w*", Kind.OPTIMIZER),
     (r"(grad_|loss_|amp_)?scaler", Kind.SCALER),
     (
         r"(\w+_)?(model|net|network|module|backbone|classifier|generator|discriminator|encoder|decoder)(_ema|_ddp|_without_ddp)?|net[GDgd]|ddp_model|unet|resnet",
@@ -107,6 +107,7 @@ _NAMES = (
     (r"(train|avg|total)?_?loss", Kind.LOSS),
     (r"(tb_?|summary_)?writer", Kind.WRITER),
     (r"device", Kind.DEVICE),
+    (r"(mini_?)?batch(_data|_dict)?", Kind.BATCH),
     (r"sampler|\w+_sampler", Kind.SAMPLER),
 )
 _COMPILED = tuple((re.compile(pattern), kind) for pattern, kind in _NAMES)

@@ -117,13 +117,11 @@ def walk_module(walk: Walk, module: Module, *, is_main: bool) -> None:
     """Walk the top level of a module, once; what stands under its main guard comes later where it is imported."""
     cells = walk.globals.setdefault(module, {})
     walk.modules[module] = Object(cells=cells)
-    flow = walk.flow
+    context = {"guards": (), "loops": (), "in_forward": False, "loop_exits": [], "is_main": is_main, "flow": Flow.ON}
     for unit in module.units:
-        frame = Frame(unit=unit, module=module, cells=cells)
-        walk.frames.append(frame)
+        walk.frames.append(Frame(unit=unit, module=module, cells=cells))
         try:
-            with walk.standing(guards=(), loops=(), in_forward=False, loop_exits=[], is_main=is_main, flow=Flow.ON):
+            with walk.standing(**context), walk.store.without_branches():
                 walk.run(unit.tree.body)
         finally:
             walk.frames.pop()
-    walk.flow = flow

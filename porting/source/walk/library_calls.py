@@ -65,6 +65,9 @@ def _list_parts(arguments: Arguments) -> Things:
 
 
 def _make_thing(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: ast.Call, call: Call) -> Value:
+    if kind is Kind.PORT:
+        for thing in list_things(join(*arguments.values[:1])):
+            walk.recorder.become(thing, Kind.MODULE)
     parts = _list_parts(arguments)
     if kind is Kind.TENSOR:
         tensors = tuple(part for part in parts if part.kind in TENSOR_KINDS)

@@ -40,13 +40,7 @@ def execute_while(walk: Walk, node: ast.While) -> None:
 
     def run_round() -> None:
         things = list_things(walk.evaluate(node.test))
-        walk.recorder.record_statement(
-            node,
-            place=walk.place_of(node.test),
-            where=walk.where,
-            things=things,
-            text=walk.frame.unit.text_of(node.test),
-        )
+        walk.record_statement(node, things, text=node.test)
         walk.run(node.body)
 
     _run_rounds(walk, loop, run_round, may_be_skipped=not is_endless)
@@ -104,7 +98,7 @@ def _join_writes(ends: List[Writes]) -> Writes:
 
 
 _EPOCH = re.compile(r"epochs?|ep|(\w+_)?epochs?(_\w+)?", re.IGNORECASE)
-_STEP = re.compile(r"\w*(iter|step|batch|it)(s|ation|ations|es)?(_\w+)?|i_batch", re.IGNORECASE)
+_STEP = re.compile(r"(\w+_)?(iter|step|batch|it|itr|iteration)(e?s)?(_\w+|id|idx)?", re.IGNORECASE)
 
 
 def _find_kind(node: Union[ast.For, ast.AsyncFor, ast.While], things: Things) -> LoopKind:
@@ -139,6 +133,6 @@ def _go_through_own(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
 
 
 def _steps_in(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("backward", "step")
-    )
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    return node.func.attr in ("backward", "zero_grad")

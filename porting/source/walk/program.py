@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import sys
-from typing import Iterator
+from typing import Callable, Set
 
 from porting.source.facts import Facts, Kind
 from porting.source.project import Module, Project
 from porting.source.walk.attributes import bind_function, find_kind_of_class
 from porting.source.walk.expressions import EVALUATORS
-from porting.source.walk.functions import Arguments, call_function, instantiate_class
+from porting.source.walk.functions import Arguments, call_function, find_instance
 from porting.source.walk.imports import walk_module
 from porting.source.walk.statements import EXECUTORS
-from porting.source.walk.values import Class, Function, Object, Value
+from porting.source.walk.values import Function
 from porting.source.walk.walk import Flow, Frame, Walk
 
 __all__ = ["collect_facts"]
@@ -22,6 +23,8 @@ _FEWEST_STEPS = 150_000
 _MOST_STEPS = 4_000_000
 _MOST_WALKS = 12
 _MANY_LINES = 30_000
+# functions that nothing calls are walked as long as this many times the steps have not been taken
+_OVERTIME = 2
 
 
 def collect_facts(project: Project) -> Facts:
@@ -76,42 +79,57 @@ def _walk_deferred(walk: Walk) -> None:
 
 
 def _walk_uncalled(walk: Walk) -> None:
-    """Walk functions that nothing has called, outer ones before those that they define."""
+    """Walk functions that nothing has called: first those that nothing mentions, which others may be called by."""
+    mentioned = _list_mentioned(walk.project)
+    _walk_rest(walk, lambda function: _is_root(function, mentioned))
+    _walk_rest(walk, lambda function: True)
+
+
+def _walk_rest(walk: Walk, is_wanted: Callable[[Function], bool]) -> None:
+    # a function that is walked may define others
     number = 0
     while number < len(walk.functions):
         function = walk.functions[number]
         number += 1
-        if walk.walks.get(function.node, 0) == 0:
+        is_due = walk.walks.get(function.node, 0) == 0 and walk.num_steps < _OVERTIME * walk.most_steps
+        if is_due and is_wanted(function):
             _walk_alone(walk, function)
 
 
+def _list_mentioned(project: Project) -> Set[str]:
+    """List the names that are read anywhere in the project."""
+    names: Set[str] = set()
+    for module in project.modules.values():
+        for unit in module.units:
+            for node in ast.walk(unit.tree):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                    names.add(node.id)
+                elif isinstance(node, ast.Attribute):
+                    names.add(node.attr)
+    return names
+
+
+def _is_root(function: Function, mentioned: Set[str]) -> bool:
+    name = getattr(function.node, "name", "")
+    if function.owner is not None and name.startswith("__"):
+        return function.owner.node.name not in mentioned
+    return name not in mentioned
+
+
 def _walk_alone(walk: Walk, function: Function) -> None:
-    frame = Frame(unit=function.unit, module=function.module, cells=walk.globals[function.module])
-    walk.frames.append(frame)
+    walk.frames.append(Frame(unit=function.unit, module=function.module, cells=walk.globals[function.module]))
     walk.flow = Flow.ON
     try:
         if function.owner is None:
             call_function(walk, function, Arguments(), function.node)
             return
-        receivers: Value = _find_receivers(walk, function.owner, function)
-        for bound in bind_function(function, receivers):
+        receivers = walk.instances.get(function.owner, [])[:3] or [find_instance(walk, function.owner)]
+        is_module = find_kind_of_class(function.owner) in (Kind.MODULE, Kind.CRITERION)
+        for bound in bind_function(function, tuple(receivers)):
             if isinstance(bound, Function) and walk.walks.get(bound.node, 0) == 0:
-                is_module = find_kind_of_class(function.owner) in (Kind.MODULE, Kind.CRITERION)
-                in_forward = is_module and function.node.name == "forward"  # type: ignore[union-attr]
+                in_forward = is_module and getattr(function.node, "name", "") == "forward"
                 with walk.standing(in_forward=in_forward):
                     call_function(walk, bound, Arguments(), function.node)
     finally:
         walk.frames.pop()
         walk.flow = Flow.ON
-
-
-def _find_receivers(walk: Walk, owner: Class, function: Function) -> Value:
-    """Find the instances of a class that the program makes, or make one."""
-    known = [item for item in _list_instances(walk) if item.definition is owner]
-    if known:
-        return tuple(known[:3])
-    return (instantiate_class(walk, owner, Arguments(), owner.node),)
-
-
-def _list_instances(walk: Walk) -> Iterator[Object]:
-    yield from (item for item in walk.objects.values() if item.definition is not None)

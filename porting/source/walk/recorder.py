@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any, Dict, Hashable, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Hashable, Iterable, List, Optional, Sequence, Tuple
 
 from porting.diagnostics import Place
 from porting.source.facts import Call, Facts, Import, Kind, Loop, Statement, Thing, Things, Where
@@ -33,15 +33,23 @@ class Recorder:
             self.add_parts(thing, parts)
         return thing
 
+    def find_thing(self, key: Hashable, parts: Things) -> Optional[Thing]:
+        """Find the thing that was made under a key, and give it more parts; None where none was."""
+        thing = self._things.get(key)
+        if thing is not None and parts != thing.parts:
+            self.add_parts(thing, parts)
+            if thing in self._derived:
+                kind = _find_most_telling(parts)
+                if _MOST_TELLING.index(kind) < _MOST_TELLING.index(thing.kind):
+                    _amend(thing, kind=kind)
+        return thing
+
     def derive_thing(
         self, key: Hashable, parts: Things, *, name: str, place: Place, call: Optional[Call] = None
     ) -> Thing:
         """Make what is computed of tensors: it is what the most telling of them is."""
-        kind = next(kind for kind in _MOST_TELLING if any(part.kind is kind for part in parts))
-        thing = self.make_thing(key, kind, name=name, place=place, parts=parts, call=call)
+        thing = self.make_thing(key, _find_most_telling(parts), name=name, place=place, parts=parts, call=call)
         self._derived[thing] = True
-        if _MOST_TELLING.index(kind) < _MOST_TELLING.index(thing.kind):
-            _amend(thing, kind=kind)
         return thing
 
     def add_parts(self, thing: Thing, parts: Iterable[Thing]) -> None:
@@ -61,60 +69,60 @@ class Recorder:
             for part in reductions:
                 self.mark_loss(part)
 
+    def become(self, thing: Thing, kind: Kind) -> None:
+        """Say what a thing is of which nothing was known but its name."""
+        if thing.kind is Kind.OTHER:
+            _amend(thing, kind=kind)
+
     def is_derived(self, thing: Thing) -> bool:
         """Tell whether a thing was computed of other tensors by an operator or a function of torch's."""
         return thing in self._derived
 
-    def record_call(
-        self,
-        node: ast.Call,
-        *,
-        place: Place,
-        name: str,
-        where: Where,
-        receiver: Things,
-        arguments: Tuple[Things, ...],
-        keywords: Mapping[str, Things],
-    ) -> Call:
+    def find_call(self, node: ast.Call) -> Optional[Call]:
+        """Find the call that was recorded of a node."""
+        return self._calls.get(node)
+
+    def add_call(self, call: Call) -> None:
         """Record a call; its results are added with `add_results`."""
-        call = self._calls.get(node)
-        if call is None:
-            call = Call(node, place, name, where, receiver, arguments, dict(keywords))
-            self._calls[node] = call
-            self.num_facts += 1
-            return call
-        merged = {key: _unite(call.keywords.get(key, ()), things) for key, things in keywords.items()}
-        _amend(
-            call,
-            where=_merge_where(call.where, where),
-            receiver=_unite(call.receiver, receiver),
-            arguments=_unite_all(call.arguments, arguments),
-            keywords={**call.keywords, **merged},
-        )
-        if name not in (call.name, *call.other_names):
-            _amend(call, other_names=(*call.other_names, name))
-        return call
+        self._calls[call.node] = call
+        self.num_facts += 1
+
+    def merge_call(self, call: Call, other: Call) -> None:
+        """Add to a call what it is on another way to it."""
+        if call.receiver != other.receiver:
+            _amend(call, receiver=_unite(call.receiver, other.receiver))
+        if call.arguments != other.arguments:
+            _amend(call, arguments=_unite_all(call.arguments, other.arguments))
+        if call.keywords != other.keywords:
+            merged = {key: _unite(call.keywords.get(key, ()), things) for key, things in other.keywords.items()}
+            _amend(call, keywords={**call.keywords, **merged})
+        if call.where is not other.where:
+            _amend(call, where=_merge_where(call.where, other.where))
+        if other.name not in (call.name, *call.other_names):
+            _amend(call, other_names=(*call.other_names, other.name))
 
     def add_results(self, call: Call, things: Things) -> None:
         """Say what comes out of a call."""
         if things and things != call.result:
             _amend(call, result=_unite(call.result, things))
 
-    def record_statement(
-        self, node: ast.AST, *, place: Place, where: Where, things: Things, targets: Things = (), text: str = ""
-    ) -> None:
+    def find_statement(self, node: ast.AST) -> Optional[Statement]:
+        """Find the statement that was recorded of a node."""
+        return self._statements.get(node)
+
+    def add_statement(self, statement: Statement) -> None:
         """Record a statement."""
-        statement = self._statements.get(node)
-        if statement is None:
-            self._statements[node] = Statement(node, place, where, things, targets, text)
-            self.num_facts += 1
-            return
-        _amend(
-            statement,
-            where=_merge_where(statement.where, where),
-            things=_unite(statement.things, things),
-            targets=_unite(statement.targets, targets),
-        )
+        self._statements[statement.node] = statement
+        self.num_facts += 1
+
+    def merge_statement(self, statement: Statement, where: Where, things: Things, targets: Things) -> None:
+        """Add to a statement what it is on another way to it."""
+        if statement.things != things:
+            _amend(statement, things=_unite(statement.things, things))
+        if statement.targets != targets:
+            _amend(statement, targets=_unite(statement.targets, targets))
+        if statement.where is not where:
+            _amend(statement, where=_merge_where(statement.where, where))
 
     def record_import(self, node: ast.AST, *, place: Place, name: str, is_guarded: bool, where: Where) -> None:
         """Record the import of a module."""
@@ -140,6 +148,10 @@ _MOST_TELLING = (Kind.LOSS, Kind.OUTPUT, Kind.BATCH, Kind.TENSOR)
 _MOST_PARTS = 12
 _SCALINGS = ("*", "/", "-", "+", "float", "to")
 _REDUCTIONS = (".mean", ".sum", "torch.mean", "torch.sum", "*", "/", "+", "-")
+
+
+def _find_most_telling(parts: Things) -> Kind:
+    return next(kind for kind in _MOST_TELLING if any(part.kind is kind for part in parts))
 
 
 def _get_order(fact: Any) -> int:

@@ -11,28 +11,22 @@ from porting.source.walk.assignment import assign, delete
 from porting.source.walk.branches import merge_ends, run_branches, run_part
 from porting.source.walk.definitions import define_class, define_function
 from porting.source.walk.imports import execute_import, execute_import_from
+from porting.source.walk.iteration import find_element
 from porting.source.walk.loops import execute_for, execute_while, leave_loop
-from porting.source.walk.values import UNKNOWN, External, Object, Value, list_things
+from porting.source.walk.values import ANY, UNKNOWN, Constant, External, Object, Value, list_things
 from porting.source.walk.walk import Executor, Flow, Walk
 
 __all__ = ["EXECUTORS"]
 
 
-def _record(walk: Walk, node: ast.AST, things: Things, targets: Things = (), text: Optional[ast.AST] = None) -> None:
-    written = walk.frame.unit.text_of(text or node)
-    walk.recorder.record_statement(
-        node, place=walk.place_of(text or node), where=walk.where, things=things, targets=targets, text=written
-    )
-
-
 def _execute_expression(walk: Walk, node: ast.Expr) -> None:
     value = walk.evaluate(node.value)
     if isinstance(node.value, ast.Compare):
-        _record(walk, node, list_things(value))
+        walk.record_statement(node, list_things(value))
     elif isinstance(node.value, ast.Call) and _is_print(node.value):
         things = tuple(thing for part in node.value.args for thing in _list_printed(walk, part))
         if things:
-            _record(walk, node, things)
+            walk.record_statement(node, things)
     if isinstance(node.value, ast.Call) and _leaves_program(walk, node.value):
         walk.flow = Flow.RAISED
 
@@ -65,7 +59,7 @@ def _execute_assignment(walk: Walk, node: ast.Assign) -> None:
 def _record_assignment(walk: Walk, node: ast.stmt, value: Value, targets: Things) -> None:
     things = list_things(value)
     if things or targets:
-        _record(walk, node, things, tuple(dict.fromkeys(targets)))
+        walk.record_statement(node, things, tuple(dict.fromkeys(targets)))
 
 
 def _execute_annotated(walk: Walk, node: ast.AnnAssign) -> None:
@@ -78,6 +72,9 @@ def _execute_annotated(walk: Walk, node: ast.AnnAssign) -> None:
 def _execute_augmented(walk: Walk, node: ast.AugAssign) -> None:
     old = walk.evaluate(_as_load(node.target))
     value = walk.evaluate(node.value)
+    for item in old:
+        if isinstance(item, Object) and item.elements is not None and item.thing is None:
+            walk.store.add(item.elements, ANY, find_element(walk, value, node.value))
     things = tuple(
         item.thing
         for item in (*old, *value)
@@ -87,7 +84,7 @@ def _execute_augmented(walk: Walk, node: ast.AugAssign) -> None:
         # a sum of losses is a loss, and keeps its graph
         assign(walk, node.target, (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),))
     if list_things(old) or list_things(value):
-        _record(walk, node, list_things(value), list_things(old))
+        walk.record_statement(node, list_things(value), list_things(old))
 
 
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
@@ -102,7 +99,7 @@ def _execute_return(walk: Walk, node: ast.Return) -> None:
     value = walk.evaluate(node.value)
     walk.frame.returned.append(value)
     if walk.in_forward and node.value is not None:
-        _record(walk, node, list_things(value))
+        walk.record_statement(node, list_things(value))
     walk.flow = Flow.FUNCTION
 
 
@@ -112,13 +109,13 @@ def _execute_raise(walk: Walk, node: ast.Raise) -> None:
 
 
 def _execute_assert(walk: Walk, node: ast.Assert) -> None:
-    _record(walk, node, list_things(walk.evaluate(node.test)), text=node.test)
+    walk.record_statement(node, list_things(walk.evaluate(node.test)), text=node.test)
 
 
 def _execute_delete(walk: Walk, node: ast.Delete) -> None:
     things = tuple(thing for target in node.targets for thing in delete(walk, target))
     if things:
-        _record(walk, node, things)
+        walk.record_statement(node, things)
 
 
 def _execute_global(walk: Walk, node: ast.Global) -> None:
@@ -142,7 +139,7 @@ def _execute_if(walk: Walk, node: ast.If) -> None:
             walk.run(node.orelse)
         return
     value = walk.evaluate(node.test)
-    _record(walk, node, list_things(value), text=node.test)
+    walk.record_statement(node, list_things(value), text=node.test)
     before = walk.guards
     yes, no = (*before, node.test), (*before, walk.negate(node.test))
 
@@ -153,10 +150,37 @@ def _execute_if(walk: Walk, node: ast.If) -> None:
 
         return run_guarded
 
-    ends = run_branches(walk, [run(node.body, yes), run(node.orelse, no)])
+    truth = _read_truth(walk, node.test, value)
+    ends = run_branches(walk, [run(node.body, yes), run(node.orelse, no)], truth)
     if walk.flow == Flow.ON:
         # what follows an `if` that leaves stands under its contrary
         walk.guards = no if ends[0] != Flow.ON else yes if ends[1] != Flow.ON else before
+
+
+def _read_truth(walk: Walk, test: ast.expr, value: Value) -> Optional[bool]:
+    """Tell whether a test is known to hold: of a constant that is a truth value, or of whether something is None."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and isinstance(test.operand, _PLAIN):
+        inner = _read_truth(walk, test.operand, walk.evaluate(test.operand))
+        return None if inner is None else not inner
+    if isinstance(test, ast.Compare) and isinstance(test.left, _PLAIN):
+        return _read_comparison(walk, test)
+    if len(value) == 1 and isinstance(value[0], Constant) and (value[0].value is None or value[0].kind == "bool"):
+        return bool(value[0].value)
+    return None
+
+
+_PLAIN = (ast.Name, ast.Attribute)
+
+
+def _read_comparison(walk: Walk, test: ast.Compare) -> Optional[bool]:
+    """Tell whether `x is None` or `x is not None` is known."""
+    other = test.comparators[0]
+    if not isinstance(test.ops[0], (ast.Is, ast.IsNot)) or not isinstance(other, ast.Constant):
+        return None
+    is_none = {isinstance(item, Constant) and item.value is None for item in walk.evaluate(test.left)}
+    if other.value is not None or len(is_none) != 1:
+        return None
+    return is_none.pop() is isinstance(test.ops[0], ast.Is)
 
 
 def _is_main_guard(test: ast.expr) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Set, Tuple
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from porting.source.walk.values import UNKNOWN, Scope, Value, join
 
@@ -79,6 +80,16 @@ class Store:
             ends = [writes[key][2] if key in writes else scope.get(name) for writes in branches]
             known = [value for value in ends if value is not None]
             self.write(scope, name, join(*known) if known else None)
+
+    @contextmanager
+    def without_branches(self) -> Iterator[None]:
+        """Write for good for a while, whatever branch is walked: a module that one imports is there for all."""
+        journals, readings = self._journals, self._readings
+        self._journals, self._readings = [], []
+        try:
+            yield
+        finally:
+            self._journals, self._readings = journals, readings
 
     def begin_loop(self) -> None:
         """From now on remember which cells are read before they are written."""

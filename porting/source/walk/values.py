@@ -159,6 +159,13 @@ def list_things(value: Value) -> Things:
     """List the things of a value, with those that stand in its containers."""
     if not value:
         return ()
+    if len(value) == 1:
+        item = value[0]
+        if isinstance(item, Object):
+            if item.thing is not None:
+                return (item.thing,)
+        elif not isinstance(item, Iteration):
+            return ()
     things: Dict[Thing, None] = {}
     for thing in _go_through_things(value, set()):
         things[thing] = None

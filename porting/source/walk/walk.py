@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
 
 from porting.diagnostics import Place
-from porting.source.facts import Call, Kind, Loop, Thing, Things, Where
+from porting.source.facts import Call, Kind, Loop, Statement, Thing, Things, Where
 from porting.source.project import Module, Project, Unit
 from porting.source.walk.guesses import Uses
 from porting.source.walk.recorder import Recorder
@@ -43,7 +43,6 @@ class Frame:
     key: int = 0
     """Tells apart the ways of calls that lead here."""
     function: Optional[Function] = None
-    uses: Optional[Uses] = None
     outer_names: Dict[str, Scope] = field(default_factory=dict)
     """The scopes of the names that it declares `global` or `nonlocal`."""
     returned: List[Value] = field(default_factory=list)
@@ -88,6 +87,9 @@ class Walk:
     classes: Dict[Any, Class] = field(default_factory=dict)
     modules: Dict[Module, Object] = field(default_factory=dict)
     """The modules that were imported, as values."""
+    methods: Dict[str, List[Class]] = field(default_factory=dict)
+    """The classes that define a method of a name."""
+    instances: Dict[Class, List[Object]] = field(default_factory=dict)
     by_thing: Dict[Thing, Object] = field(default_factory=dict)
     walks: Dict[ast.AST, int] = field(default_factory=dict)
     """How often the body of each function was walked."""
@@ -101,6 +103,7 @@ class Walk:
     num_steps: int = 0
     num_keys: int = 0
     keys: Dict[Tuple[int, ast.AST], int] = field(default_factory=dict)
+    ways: Dict[Tuple[int, ast.AST], List[Tuple[Tuple[ast.expr, ...], int]]] = field(default_factory=dict)
     uses: Dict[ast.AST, Uses] = field(default_factory=dict)
 
     @property
@@ -128,6 +131,40 @@ class Walk:
                 break
         self.guards = guards
 
+    def record_call(
+        self,
+        node: ast.Call,
+        *,
+        name: str,
+        receiver: Things,
+        arguments: Tuple[Things, ...],
+        keywords: Mapping[str, Things],
+    ) -> Call:
+        """Record a call that stands here."""
+        call = self.recorder.find_call(node)
+        if call is None:
+            call = Call(node, self.place_of(node), name, self.where, receiver, arguments, dict(keywords))
+            self.recorder.add_call(call)
+        else:
+            where = call.where if self.stands_as(call.where) else self.where
+            given = Call(node, call.place, name, where, receiver, arguments, keywords)
+            self.recorder.merge_call(call, given)
+        return call
+
+    def record_statement(
+        self, node: ast.AST, things: Things, targets: Things = (), *, text: Optional[ast.AST] = None
+    ) -> None:
+        """Record a statement that stands here; `text` is the part of it that is shown, if not all."""
+        known = self.recorder.find_statement(node)
+        if known is None:
+            shown = text or node
+            source = self.frame.unit.text_of(shown)
+            statement = Statement(node, self.place_of(shown), self.where, things, targets, source)
+            self.recorder.add_statement(statement)
+        else:
+            where = known.where if self.stands_as(known.where) else self.where
+            self.recorder.merge_statement(known, where, things, targets)
+
     def place_of(self, node: ast.AST) -> Place:
         """Say where a node of the function that is being walked stands."""
         return self.frame.unit.place_of(node)
@@ -147,6 +184,16 @@ class Walk:
             order=self.recorder.num_facts,
         )
 
+    def stands_as(self, where: Where) -> bool:
+        """Tell whether the walk stands as it stood when a fact was found, which saves to merge the two."""
+        return (
+            where.loops == self.loops
+            and where.guards == self.guards
+            and where.in_forward == self.in_forward
+            and where.without_gradients == self.without_gradients
+            and not where.in_evaluation
+        )
+
     def set_mode(self, *, evaluation: bool) -> None:
         """Remember that `eval()` or `train()` was called."""
         self.store.write(self.modes, "evaluation", (Constant.of(evaluation),))
@@ -163,17 +210,21 @@ class Walk:
     ) -> Object:
         """Make the thing that an expression of the function that is being walked makes."""
         key = (node, self.frame.key, kind, name, label)
-        return self.wrap(
-            self.recorder.make_thing(key, kind, name=name, place=self.place_of(node), parts=parts, call=call)
-        )
+        thing = self.recorder.find_thing(key, parts)
+        if thing is None:
+            place = self.place_of(node)
+            thing = self.recorder.make_thing(key, kind, name=name, place=place, parts=parts, call=call)
+        return self.wrap(thing)
 
     def derive(
         self, node: ast.AST, parts: Things, *, name: str, call: Optional[Call] = None, label: Any = ""
     ) -> Object:
         """Make what is computed of tensors."""
         key = (node, self.frame.key, "derived", label)
-        place = self.place_of(node)
-        return self.wrap(self.recorder.derive_thing(key, parts, name=name, place=place, call=call))
+        thing = self.recorder.find_thing(key, parts)
+        if thing is None:
+            thing = self.recorder.derive_thing(key, parts, name=name, place=self.place_of(node), call=call)
+        return self.wrap(thing)
 
     def make_container(self, node: ast.AST, label: Any = "") -> Object:
         """Make the container that an expression makes, empty if it is new."""
@@ -189,13 +240,27 @@ class Walk:
             self.negations[test] = ast.copy_location(ast.UnaryOp(op=ast.Not(), operand=test), test)
         return self.negations[test]
 
-    def extend_key(self, node: ast.AST) -> int:
-        """Number the way of calls that goes on from here through `node`."""
+    def extend_key(self, node: ast.AST, body: ast.AST) -> int:
+        """Number the way of calls that goes on from here through `node` into `body`.
+
+        Calls of which only one is made, as in the two branches of an `if`, are one way.
+        """
         step = (self.frame.key, node)
         if step not in self.keys:
-            self.num_keys += 1
-            self.keys[step] = self.num_keys
+            ways = self.ways.setdefault((self.frame.key, body), [])
+            key = next((key for guards, key in ways if self._excludes(guards)), None)
+            if key is None:
+                self.num_keys += 1
+                key = self.num_keys
+                ways.append((self.guards, key))
+            self.keys[step] = key
         return self.keys[step]
+
+    def _excludes(self, guards: Tuple[ast.expr, ...]) -> bool:
+        """Tell whether the walk stands under the contrary of one of these tests."""
+        return any(self.negations.get(guard) in self.guards for guard in guards if guard in self.negations) or any(
+            self.negations.get(guard) in guards for guard in self.guards if guard in self.negations
+        )
 
     @contextmanager
     def standing(self, **context: Any) -> Iterator[None]:

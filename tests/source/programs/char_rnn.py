@@ -1,5 +1,4 @@
 """Character-level LSTM, trained on one text file."""
-
 import sys
 
 import torch

@@ -1,5 +1,4 @@
 """Train CIFAR10 with PyTorch."""
-
 import argparse
 import os
 

@@ -72,11 +72,7 @@ def load_train_objs():
 
 def prepare_dataloader(dataset, batch_size):
     return DataLoader(  # finds: B010
-        dataset,
-        batch_size=batch_size,
-        pin_memory=True,
-        shuffle=False,
-        sampler=DistributedSampler(dataset),  # finds: B015
+        dataset, batch_size=batch_size, pin_memory=True, shuffle=False, sampler=DistributedSampler(dataset)  # finds: B015
     )
 
 

@@ -58,9 +58,7 @@ def q_sample(x0, t, noise):
 def main():
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tf = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.5,), (0.5,))])
-    loader = DataLoader(
-        datasets.MNIST(".", download=True, transform=tf), 128, shuffle=True, drop_last=True
-    )  # finds: B014
+    loader = DataLoader(datasets.MNIST(".", download=True, transform=tf), 128, shuffle=True, drop_last=True)  # finds: B014
     model = Denoiser().to(device)
     ema = EMA(model)
     opt = torch.optim.Adam(model.parameters(), lr=2e-4)

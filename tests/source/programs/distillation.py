@@ -20,9 +20,7 @@ student = torchvision.models.resnet18(num_classes=10).to(device)
 
 
 def kd_loss(student_logits, teacher_logits, labels, T=4.0, alpha=0.9):
-    soft = F.kl_div(
-        F.log_softmax(student_logits / T, dim=1), F.softmax(teacher_logits / T, dim=1), reduction="batchmean"
-    )
+    soft = F.kl_div(F.log_softmax(student_logits / T, dim=1), F.softmax(teacher_logits / T, dim=1), reduction="batchmean")
     hard = F.cross_entropy(student_logits, labels)
     return alpha * T * T * soft + (1 - alpha) * hard
 

@@ -57,12 +57,7 @@ def train(args):
     np.random.seed(args.seed)
     torch.manual_seed(args.seed)
     transform = transforms.Compose(
-        [
-            transforms.Resize(256),
-            transforms.CenterCrop(256),
-            transforms.ToTensor(),
-            transforms.Lambda(lambda x: x.mul(255)),
-        ]
+        [transforms.Resize(256), transforms.CenterCrop(256), transforms.ToTensor(), transforms.Lambda(lambda x: x.mul(255))]
     )
     train_dataset = datasets.ImageFolder(args.dataset, transform)
     train_loader = DataLoader(train_dataset, batch_size=args.batch_size)  # finds: B010

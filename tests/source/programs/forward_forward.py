@@ -40,9 +40,7 @@ class Layer(nn.Linear):
         for i in range(self.num_epochs):
             g_pos = self.forward(x_pos).pow(2).mean(1)
             g_neg = self.forward(x_neg).pow(2).mean(1)
-            loss = torch.log(
-                1 + torch.exp(torch.cat([-g_pos + self.threshold, g_neg - self.threshold]))
-            ).mean()  # finds: L001
+            loss = torch.log(1 + torch.exp(torch.cat([-g_pos + self.threshold, g_neg - self.threshold]))).mean()  # finds: L001
             self.opt.zero_grad()  # finds: O008
             loss.backward()  # finds: L010
             self.opt.step()  # finds: O007
@@ -67,9 +65,7 @@ if __name__ == "__main__":
     parser.add_argument("--threshold", type=float, default=2)
     args = parser.parse_args()
     transform = Compose([ToTensor(), Normalize((0.1307,), (0.3081,)), Lambda(lambda x: torch.flatten(x))])
-    train_loader = DataLoader(
-        MNIST("./data/", train=True, transform=transform), batch_size=50000, shuffle=True
-    )  # finds: B010
+    train_loader = DataLoader(MNIST("./data/", train=True, transform=transform), batch_size=50000, shuffle=True)  # finds: B010
     net = Net([784, 500, 500], args)
     x, y = next(iter(train_loader))
     x_pos = overlay_y_on_x(x, y)

@@ -56,9 +56,7 @@ def train_iter(epoch, model, optimizer, criterion, input, target, mask_train, ma
     loss_train, acc_train = test(model, criterion, input, target, mask_train)
     loss_val, acc_val = test(model, criterion, input, target, mask_val)
     if epoch % print_every == 0:
-        print(
-            f"Epoch: {epoch:04d} ({(time.time() - start_t):.4f}s) loss_train: {loss_train:.4f} acc_val: {acc_val:.4f}"
-        )
+        print(f"Epoch: {epoch:04d} ({(time.time() - start_t):.4f}s) loss_train: {loss_train:.4f} acc_val: {acc_val:.4f}")
 
 
 def test(model, criterion, input, target, mask):

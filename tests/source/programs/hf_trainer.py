@@ -1,5 +1,4 @@
 """Fine-tuning BERT with the Trainer of transformers."""
-
 import numpy as np
 from datasets import load_dataset
 from transformers import (

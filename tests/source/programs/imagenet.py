@@ -84,14 +84,11 @@ def main_worker(gpu, ngpus_per_node, args):
         ),
     )
     val_dataset = datasets.ImageFolder(
-        valdir,
-        transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor(), normalize]),
+        valdir, transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor(), normalize])
     )
     if args.distributed:
         train_sampler = torch.utils.data.distributed.DistributedSampler(train_dataset)  # finds: B015
-        val_sampler = torch.utils.data.distributed.DistributedSampler(
-            val_dataset, shuffle=False, drop_last=True
-        )  # finds: B015
+        val_sampler = torch.utils.data.distributed.DistributedSampler(val_dataset, shuffle=False, drop_last=True)  # finds: B015
     else:
         train_sampler = None
         val_sampler = None

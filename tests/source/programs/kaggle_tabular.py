@@ -71,10 +71,7 @@ for fold, (tr, va) in enumerate(skf.split(X, y)):
     model.to(DEVICE)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-5)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        max_lr=1e-2,
-        epochs=20,
-        steps_per_epoch=len(dl_tr),  # finds: B016
+        optimizer, max_lr=1e-2, epochs=20, steps_per_epoch=len(dl_tr)  # finds: B016
     )
     criterion = nn.BCEWithLogitsLoss()
     best = 0

@@ -1,5 +1,4 @@
 """A PointNet-like segmentation network with balanced focal loss."""
-
 import random
 
 import torch

@@ -1,5 +1,4 @@
 """Finetuning a Transformers model for sequence classification on GLUE without the Trainer."""
-
 import argparse
 import logging
 import math

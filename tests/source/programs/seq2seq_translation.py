@@ -1,5 +1,4 @@
 """NLP from scratch: translation with a sequence to sequence network and attention."""
-
 import random
 import time
 

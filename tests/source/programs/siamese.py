@@ -92,9 +92,7 @@ def main():
     device = torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu")
     train_dataset = APP_MATCHER("../data", train=True, download=True)
     test_dataset = APP_MATCHER("../data", train=False)
-    train_loader = torch.utils.data.DataLoader(
-        train_dataset, batch_size=args.batch_size, shuffle=True
-    )  # finds: B010, B017
+    train_loader = torch.utils.data.DataLoader(train_dataset, batch_size=args.batch_size, shuffle=True)  # finds: B010, B017
     test_loader = DataLoader(test_dataset, batch_size=1000)  # finds: B010, B017
     model = SiameseNetwork().to(device)
     optimizer = optim.Adadelta(model.parameters(), lr=args.lr)  # finds: O001

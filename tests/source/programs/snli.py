@@ -66,9 +66,7 @@ answers = data.Field(sequential=False)
 train, dev, test = datasets.SNLI.splits(inputs, answers)
 inputs.build_vocab(train, dev, test)
 answers.build_vocab(train)
-train_iter, dev_iter, test_iter = data.BucketIterator.splits(
-    (train, dev, test), batch_size=args.batch_size, device=device
-)  # finds: B018
+train_iter, dev_iter, test_iter = data.BucketIterator.splits((train, dev, test), batch_size=args.batch_size, device=device)  # finds: B018
 
 config = args
 config.n_embed = len(inputs.vocab)

@@ -98,11 +98,7 @@ def main(learning_rate=5e-4, batch_size=20, epochs=10):
     test_dataset = torchaudio.datasets.LIBRISPEECH("./data", url="test-clean", download=True)
     kwargs = {"num_workers": 1, "pin_memory": True} if use_cuda else {}
     train_loader = data.DataLoader(  # finds: B010
-        dataset=train_dataset,
-        batch_size=batch_size,
-        shuffle=True,
-        collate_fn=lambda x: data_processing(x, "train"),
-        **kwargs,
+        dataset=train_dataset, batch_size=batch_size, shuffle=True, collate_fn=lambda x: data_processing(x, "train"), **kwargs
     )
     test_loader = data.DataLoader(  # finds: B010
         dataset=test_dataset, batch_size=batch_size, collate_fn=lambda x: data_processing(x, "valid"), **kwargs
@@ -111,10 +107,7 @@ def main(learning_rate=5e-4, batch_size=20, epochs=10):
     optimizer = optim.AdamW(model.parameters(), learning_rate)
     criterion = nn.CTCLoss(blank=28).to(device)
     scheduler = optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        max_lr=learning_rate,
-        steps_per_epoch=int(len(train_loader)),
-        epochs=epochs,  # finds: B016
+        optimizer, max_lr=learning_rate, steps_per_epoch=int(len(train_loader)), epochs=epochs  # finds: B016
     )
     for epoch in range(1, epochs + 1):
         train(model, device, train_loader, criterion, optimizer, scheduler, epoch)

@@ -26,9 +26,7 @@ class LSTMClassifier(nn.Module):
         self.fc = nn.Linear(2 * hidden, 1)
 
     def forward(self, text, lengths):
-        packed = pack_padded_sequence(
-            self.embedding(text), lengths.cpu(), batch_first=True, enforce_sorted=False
-        )  # finds: C002, C004
+        packed = pack_padded_sequence(self.embedding(text), lengths.cpu(), batch_first=True, enforce_sorted=False)  # finds: C002, C004
         _, (h, _) = self.lstm(packed)
         return self.fc(torch.cat((h[-2], h[-1]), dim=1)).squeeze(1)
 

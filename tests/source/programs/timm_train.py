@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """ImageNet Training Script in the style of timm."""
-
 import argparse
 import logging
 import time
@@ -49,29 +48,14 @@ def main():
     dataset_train = create_dataset("", root=args.data_dir, split="train", is_training=True)
     dataset_eval = create_dataset("", root=args.data_dir, split="validation")
     mixup_fn = Mixup(mixup_alpha=args.mixup, num_classes=1000) if args.mixup > 0 else None
-    loader_train = create_loader(
-        dataset_train, input_size=data_config["input_size"], batch_size=args.batch_size, is_training=True
-    )  # finds: B010
-    loader_eval = create_loader(
-        dataset_eval, input_size=data_config["input_size"], batch_size=args.batch_size
-    )  # finds: B010
+    loader_train = create_loader(dataset_train, input_size=data_config["input_size"], batch_size=args.batch_size, is_training=True)  # finds: B010
+    loader_eval = create_loader(dataset_eval, input_size=data_config["input_size"], batch_size=args.batch_size)  # finds: B010
     train_loss_fn = SoftTargetCrossEntropy() if mixup_fn else LabelSmoothingCrossEntropy(smoothing=args.smoothing)
     validate_loss_fn = nn.CrossEntropyLoss().to(device=device)
-    lr_scheduler, num_epochs = create_scheduler_v2(
-        optimizer, **scheduler_kwargs(args), updates_per_epoch=len(loader_train)
-    )  # finds: B016
+    lr_scheduler, num_epochs = create_scheduler_v2(optimizer, **scheduler_kwargs(args), updates_per_epoch=len(loader_train))  # finds: B016
     for epoch in range(num_epochs):
         train_metrics = train_one_epoch(
-            epoch,
-            model,
-            loader_train,
-            optimizer,
-            train_loss_fn,
-            args,
-            lr_scheduler,
-            amp_autocast,
-            loss_scaler,
-            mixup_fn,
+            epoch, model, loader_train, optimizer, train_loss_fn, args, lr_scheduler, amp_autocast, loss_scaler, mixup_fn
         )
         eval_metrics = validate(model, loader_eval, validate_loss_fn, args)
         if lr_scheduler is not None:

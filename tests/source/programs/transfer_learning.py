@@ -1,5 +1,4 @@
 """Transfer Learning for Computer Vision Tutorial."""
-
 import os
 import time
 from tempfile import TemporaryDirectory
@@ -13,17 +12,12 @@ from torchvision import datasets, models, transforms
 
 cudnn.benchmark = True
 data_transforms = {
-    "train": transforms.Compose(
-        [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
-    ),
+    "train": transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]),
     "val": transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor()]),
 }
 data_dir = "data/hymenoptera_data"
 image_datasets = {x: datasets.ImageFolder(os.path.join(data_dir, x), data_transforms[x]) for x in ["train", "val"]}
-dataloaders = {
-    x: torch.utils.data.DataLoader(image_datasets[x], batch_size=4, shuffle=True, num_workers=4)
-    for x in ["train", "val"]
-}  # finds: B010
+dataloaders = {x: torch.utils.data.DataLoader(image_datasets[x], batch_size=4, shuffle=True, num_workers=4) for x in ["train", "val"]}  # finds: B010
 dataset_sizes = {x: len(image_datasets[x]) for x in ["train", "val"]}
 device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 

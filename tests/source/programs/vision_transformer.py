@@ -53,9 +53,7 @@ def train(args):
     transform = transforms.Compose([transforms.RandomCrop(32, padding=4), transforms.ToTensor()])
     train_data = torchvision.datasets.CIFAR10("./data", train=True, download=True, transform=transform)
     valid_data = torchvision.datasets.CIFAR10("./data", train=False, transform=transforms.ToTensor())
-    train_loader = torch.utils.data.DataLoader(
-        train_data, shuffle=True, batch_size=args.batch_size, drop_last=True
-    )  # finds: B014, B017
+    train_loader = torch.utils.data.DataLoader(train_data, shuffle=True, batch_size=args.batch_size, drop_last=True)  # finds: B014, B017
     valid_loader = torch.utils.data.DataLoader(valid_data, batch_size=args.batch_size, drop_last=True)  # finds: B014
     model = ViT(args).to(args.device)
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)

@@ -1,5 +1,4 @@
 """A trainer class with a port that has none of the usual faults."""
-
 import logging
 import os
 import time
@@ -27,7 +26,9 @@ class Trainer:
     def initialize(self):
         self._opt = torch.optim.Adam(self._raw_net.parameters(), 1.0)
         schedule = torch.optim.lr_scheduler.LambdaLR(self._opt, self.lr_calculator)
-        options = porting.PortOptions(micro_batch=1, accumulation=self.args.accumulation, precision=self.args.precision)
+        options = porting.PortOptions(
+            micro_batch=1, accumulation=self.args.accumulation, precision=self.args.precision
+        )
         self._net = porting.to_ipu(self._raw_net, nn.CrossEntropyLoss(), optimizer=self._opt, options=options)
         self.loader = self._net.dataloader(porting.partition(self.events))
         self.lr_scheduler = self._net.scheduler(schedule)

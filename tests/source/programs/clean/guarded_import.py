@@ -1,5 +1,4 @@
 """One program for CPU and IPU: the loss module, the optimizer and the loaders are each device's own."""
-
 import argparse
 
 import torch

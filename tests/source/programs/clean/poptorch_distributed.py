@@ -1,5 +1,4 @@
 """ResNet-50 in several instances, with popdist, a schedule, half precision and a compilation of its own."""
-
 import logging
 import os
 import time

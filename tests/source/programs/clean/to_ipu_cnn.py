@@ -10,9 +10,7 @@ import porting
 
 
 def make_model():
-    return nn.Sequential(
-        nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)
-    )
+    return nn.Sequential(nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
 
 
 def evaluate(ported, loader):
@@ -36,10 +34,7 @@ def main():
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     ported = porting.to_ipu(
-        model,
-        nn.CrossEntropyLoss(),
-        optimizer=optimizer,
-        options=porting.PortOptions(precision="mixed", accumulation=4),
+        model, nn.CrossEntropyLoss(), optimizer=optimizer, options=porting.PortOptions(precision="mixed", accumulation=4)
     )
     loader = ported.dataloader(DataLoader(train_set, batch_size=128, shuffle=True, num_workers=8, drop_last=True))
     test_loader = ported.dataloader(DataLoader(test_set, batch_size=128), training=False)

@@ -17,9 +17,7 @@ class Trainer:
         self.net = TransformerWithLoss()
         opts = poptorch.Options()  # finds: D017
         opts.replicationFactor(2)
-        self.port = poptorch.trainingModel(
-            self.net, opts, optimizer=poptorch.optim.SGD(self.net.parameters(), lr=1e-3)
-        )  # finds: O012
+        self.port = poptorch.trainingModel(self.net, opts, optimizer=poptorch.optim.SGD(self.net.parameters(), lr=1e-3))  # finds: O012
         self.optimizer = poptorch.optim.Adam(self.net.parameters(), lr=args.lr)
         self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.9)
         self.loader = poptorch.DataLoader(opts, make_dataset(), batch_size=4)

@@ -49,9 +49,7 @@ torch.manual_seed(1337)
 torch.backends.cuda.matmul.allow_tf32 = True
 device_type = "cuda" if "cuda" in device else "cpu"
 ptdtype = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
-ctx = (
-    nullcontext() if device_type == "cpu" else torch.amp.autocast(device_type=device_type, dtype=ptdtype)
-)  # finds: P013
+ctx = nullcontext() if device_type == "cpu" else torch.amp.autocast(device_type=device_type, dtype=ptdtype)  # finds: P013
 
 data_dir = os.path.join("data", "openwebtext")
 

@@ -26,9 +26,7 @@ device = torch.device("cuda" if opt.cuda else "cpu")
 
 train_set = get_training_set(opt.upscale_factor)
 test_set = get_test_set(opt.upscale_factor)
-training_data_loader = DataLoader(
-    dataset=train_set, num_workers=opt.threads, batch_size=opt.batchSize, shuffle=True
-)  # finds: B010
+training_data_loader = DataLoader(dataset=train_set, num_workers=opt.threads, batch_size=opt.batchSize, shuffle=True)  # finds: B010
 testing_data_loader = DataLoader(dataset=test_set, num_workers=opt.threads, batch_size=opt.testBatchSize)  # finds: B010
 
 model = Net(upscale_factor=opt.upscale_factor).to(device)

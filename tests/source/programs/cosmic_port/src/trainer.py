@@ -69,9 +69,7 @@ class torch_trainer(trainercore):
         labels_image = minibatch_data["label"]
         if net is None:
             if self.args.run.compute_mode == ComputeMode.IPU:
-                logits_image, labels_image, loss = self._net(
-                    minibatch_data["image"], self.loss_calculator, labels_image
-                )  # finds: L014, D016, D019
+                logits_image, labels_image, loss = self._net(minibatch_data["image"], self.loss_calculator, labels_image)  # finds: L014, D016, D019
                 return logits_image, labels_image, loss
             logits_image = self._net(minibatch_data["image"])
         else:
