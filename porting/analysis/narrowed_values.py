@@ -21,7 +21,8 @@ def find_narrowing(graph: StepGraph) -> Iterator[Finding]:
         yield _make_narrowing(f"{say_number(len(wide), 'tensor')} of the step: {list_names(wide, most=_MOST_NAMES)}")
     told = set()
     for node in graph.graph.nodes:
-        place = node.meta.get("place")
+        # a cast to what a tensor is on the device already makes no node of its own
+        place = node.meta.get("coerced_at")
         if node.meta.get("coerced_from") == torch.float64 and place not in told:
             told.add(place)
             yield _make_narrowing("a tensor that `forward` makes", place=place, label="float64 is asked for here")

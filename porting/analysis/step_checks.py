@@ -22,7 +22,9 @@ def find_step_faults(graph: StepGraph, model: nn.Module, hosts: Sequence[HostTen
     """Yield what a captured step says about a port of `model`, whose tensors are `hosts`, beside its own findings."""
     attention = {name for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)}
     yield from find_operator_faults(graph, attention=attention)
-    yield from find_wide_state(hosts)
+    # what no operator reads stays on the host
+    read = {info.name for info, node in zip(graph.entering, graph.placeholders) if node.users}
+    yield from find_wide_state([host for host in hosts if host.name in read])
     yield from find_narrowing(graph)
     yield from find_gradient_faults(graph)
     yield from find_written_inputs(graph)

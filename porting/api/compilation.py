@@ -26,6 +26,7 @@ from .port import Port, PortFindings, list_modules_with_modes
 __all__ = [
     "check_memory",
     "check_placement",
+    "check_state",
     "compilation",
     "destroy_left",
     "destroy_unseen",
@@ -47,7 +48,6 @@ def make_executor(
     """
     with switch_to_eval(list_modules_with_modes(port)):
         materialise_lazy_modules(port.wrapped, args, kwargs)
-    refuse_wide_state(host_tensors(port.wrapped))
     if optimizer is None:
         options = _make_reporting_options(port.inference_options, findings)
         return port.backend.module.inferenceModel(port.wrapped.for_inference(), options)
@@ -146,6 +146,15 @@ def _check_weights(operators: Sequence[Any], names: Mapping[Any, str]) -> None:
                     notes=f"`{module}` uses it on IPU {ipu}, and a weight lies on one IPU",
                     help="begin a stage on the weight's IPU where it is used again, as in `stages={..., 'head': 0}`",
                 )
+
+
+def check_state(port: Port, executor: Any) -> None:
+    """Raise PortingError C043 if the simulator's step reads a parameter or buffer that 32 bits cannot hold."""
+    step = port.backend.compiled_step(executor)
+    if step is not None:
+        graph = step.graph
+        read = {info.name for info, node in zip(graph.entering, graph.placeholders) if node.users}
+        refuse_wide_state([host for host in host_tensors(port.wrapped) if host.name in read])
 
 
 # -- whether it fits ---------------------------------------------------------------------------------------------------

@@ -34,12 +34,15 @@ class BatchLook:
         self.findings: List[Finding] = []
         self.num_batches = 0
         self.last_shape = ""
+        self._first_rows = self._last_rows = 0
 
     def add(self, batch: Any) -> None:
         """Take in one batch."""
         args, kwargs = make_call_arguments(batch)
         self.num_batches += 1
-        self.last_shape = str(BatchSignature(args, kwargs))
+        signature = BatchSignature(args, kwargs)
+        self.last_shape, self._last_rows = str(signature), signature.rows
+        self._first_rows = self._first_rows or signature.rows
         if self.last_shape not in self.shapes and len(self.kept) < _MOST_KEPT:
             self.kept.insert(0, (args, kwargs))
         elif len(self.kept) < _MOST_KEPT:
@@ -61,7 +64,7 @@ class BatchLook:
         counts = sorted(self.shapes.items(), key=lambda pair: -pair[1])
         shown = [f"{say_number(count, 'batch').replace('batchs', 'batches')}: {shape}" for shape, count in counts]
         more = [f"and {len(shown) - _MOST_SHOWN} more shapes"] if len(shown) > _MOST_SHOWN else []
-        if len(counts) == 2 and counts[1] == (self.last_shape, 1):
+        if len(counts) == 2 and counts[1] == (self.last_shape, 1) and self._last_rows < self._first_rows:
             return Finding(
                 "B010",
                 message="the last batch has another shape than all others",

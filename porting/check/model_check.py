@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -106,7 +106,9 @@ class _Search:
         with without_trace(self._modules):
             materialise_lazy_modules(self._forward, *arguments)
             step = self._capture(arguments)
-            found = [*step.faults, *self._forward.take_findings()]
+            # what the options allow is none
+            faults = [fault for fault in step.faults if fault.slug not in self._options.allow]
+            found = [*faults, *self._forward.take_findings()]
             if step.graph is not None:
                 num_operators = len(step.graph.operators)
                 self.looked_at.append(f"a step of {num_operators} operators")
@@ -119,7 +121,7 @@ class _Search:
                 if not isinstance(getattr(step.failure, "finding", None), Finding):
                     self.facts.append(f"the capture ended early, and what follows was not looked at: {words}")
             if self._options.frozen != "allow" and step.graph is not None:
-                found += self._find_frozen(step.graph, arguments, look)
+                found += _leave_out_lines_again(self._find_frozen(step.graph, arguments, look))
         return found
 
     def look_at_ranges(self, arguments: Arguments) -> List[Finding]:
@@ -138,7 +140,7 @@ class _Search:
 
     def _capture(self, arguments: Arguments, *, mode: str = "training") -> CheckedStep:
         forward = self._forward if mode == "training" else self._forward.for_inference()
-        return capture_with_faults(forward, arguments, mode=mode, allowed=self._options.allow)
+        return capture_with_faults(self._model, forward, arguments, mode=mode)
 
     def _find_frozen(self, graph: StepGraph, arguments: Arguments, look: Optional[BatchLook]) -> Iterator[Finding]:
         functions = self._forward.functions
@@ -165,6 +167,15 @@ class _Search:
             allowed=self._allowed,
             ends=ends,
         )
+
+
+def _leave_out_lines_again(findings: Iterable[Finding]) -> List[Finding]:
+    """List what is frozen once for each line, whatever the mode of the model in which it was found."""
+    once: Dict[Any, Finding] = {}
+    for finding in findings:
+        place = finding.place
+        once.setdefault(finding.message if place is None else (place.file, place.line), finding)
+    return list(once.values())
 
 
 def _find_optimizer_faults(optimizer: Optional[torch.optim.Optimizer], forward: LossInForward) -> List[Finding]:

@@ -46,16 +46,16 @@ def wrap_model(model: nn.Module, loss: Any, options: PortOptions) -> LossInForwa
 
 
 def capture_with_faults(
-    forward: LossInForward, arguments: Arguments, *, mode: str = "training", allowed: Sequence[str] = ()
+    model: nn.Module, forward: LossInForward, arguments: Arguments, *, mode: str = "training"
 ) -> CheckedStep:
-    """Capture the step of `forward` on one micro-batch, and go on after each fault.
+    """Capture the step of `forward`, which is `model` and its loss, on one micro-batch, and go on after each fault.
 
     A step that reads values is captured twice, the second time with other examples, so that both ways of an `if` are
     looked at. Nothing is computed; what a run of `forward` changes in Python is the caller's to undo.
     """
-    step = _capture_once(forward, arguments, mode=mode, allowed=allowed, starts_false=False)
+    step = _capture_once(model, forward, arguments, mode=mode, starts_false=False)
     if any(fault.code == "C001" for fault in step.faults):
-        other = _capture_once(forward, arguments, mode=mode, allowed=allowed, starts_false=True)
+        other = _capture_once(model, forward, arguments, mode=mode, starts_false=True)
         faults = [*step.faults, *other.faults]
         if step.failure is not None and other.failure is None:
             # the way that comes further says more
@@ -65,12 +65,14 @@ def capture_with_faults(
 
 
 def _capture_once(
-    forward: LossInForward, arguments: Arguments, *, mode: str, allowed: Sequence[str], starts_false: bool
+    model: nn.Module, forward: LossInForward, arguments: Arguments, *, mode: str, starts_false: bool
 ) -> CheckedStep:
     args, kwargs = arguments
     ends: List[Exception] = []
+    # the model itself is no part of the module around it
+    modules = [*model.modules(), *forward.modules()]
     graph: Optional[StepGraph] = None
-    with collected_refusals() as found, keep_train_modes(forward.modules()), torch.inference_mode(False):
+    with collected_refusals() as found, keep_train_modes(modules), torch.inference_mode(False):
         # in training, those in eval mode stay so
         if mode == "inference" or not forward.training:
             forward.train(mode == "training")
@@ -83,7 +85,6 @@ def _capture_once(
                 prints="unavailable",
                 around_forward=tracing,
                 host_features="refused",
-                allowed=allowed,
                 failures=ends,
                 starts_false=starts_false,
             )

@@ -138,6 +138,7 @@ class Recorder(OperatorMode):
         """Note that the value of `node` would have the type `dtype`, if the device had it."""
         if self.casts.dtype_of(dtype) != dtype:
             node.meta["coerced_from"] = dtype
+            node.meta["coerced_at"] = caller_place()
             self.coercions.append((dtype, len(self.graph.nodes)))
 
     def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
