@@ -12,11 +12,11 @@ from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 from porting.diagnostics import Finding
 from porting.source.files import SourceFile, Unit, list_sources, read_source
 
-__all__ = ["MOST_FOLLOWED", "Module", "Project", "Unit", "read_programs"]
+__all__ = ["MOST_FOLLOWED_LINES", "Module", "Project", "Unit", "read_programs"]
 
 
-MOST_FOLLOWED = 150
-"""So many files are read that only imports lead to."""
+MOST_FOLLOWED_LINES = 30_000
+"""When so many lines have been read of files that only imports lead to, no more are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +40,15 @@ class Project:
     """By path."""
     entries: List[str] = field(default_factory=list)
     findings: List[Finding] = field(default_factory=list)
+    num_followed_lines: int = 0
+    """The lines of files that only imports lead to."""
     _by_suffix: Dict[str, List[Module]] = field(default_factory=dict)
     _folders: Dict[Tuple[str, str], Optional[Module]] = field(default_factory=dict)
 
     @property
     def _may_follow(self) -> bool:
         """Whether another file is read that was not asked for; a program of a large library would bring all of it."""
-        return len(self.modules) - len(self.entries) < MOST_FOLLOWED
+        return self.num_followed_lines < MOST_FOLLOWED_LINES
 
     def add_file(self, path: str) -> Optional[Module]:
         """Read a file unless it is known, with its faults; None where nothing of it could be read."""
@@ -107,7 +109,9 @@ class Project:
             if path in self.modules:
                 return self.modules[path]
             if self._may_follow and os.path.isfile(path):
-                return self.add_file(path)
+                module = self.add_file(path)
+                self.num_followed_lines += sum(len(unit.lines) for unit in module.units) if module else 0
+                return module
         return None
 
     def _find_by_suffix(self, name: str, importer: Module) -> Optional[Module]:
