@@ -14,7 +14,9 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..adapters.stages import check_order, mark_stages, require_filled_pipeline
+from ..analysis.wide_state import refuse_wide_state
 from ..diagnostics import OptionError, PortingError, Severity, caller_place, find_assignment
+from ..host_tensors import host_tensors
 from ..module_attributes import keep_attributes, keep_train_modes, materialise_lazy_modules, switch_to_eval
 from ..options import PortOptions
 from .gradients import anchor_gradients
@@ -24,6 +26,7 @@ from .port import Port, PortFindings, list_modules_with_modes
 __all__ = [
     "check_memory",
     "check_placement",
+    "check_state",
     "compilation",
     "destroy_left",
     "destroy_unseen",
@@ -143,6 +146,15 @@ def _check_weights(operators: Sequence[Any], names: Mapping[Any, str]) -> None:
                     notes=f"`{module}` uses it on IPU {ipu}, and a weight lies on one IPU",
                     help="begin a stage on the weight's IPU where it is used again, as in `stages={..., 'head': 0}`",
                 )
+
+
+def check_state(port: Port, executor: Any) -> None:
+    """Raise PortingError C043 if the simulator's step reads a parameter or buffer that 32 bits cannot hold."""
+    step = port.backend.compiled_step(executor)
+    if step is not None:
+        graph = step.graph
+        read = {info.name for info, node in zip(graph.entering, graph.placeholders) if node.users}
+        refuse_wide_state([host for host in host_tensors(port.wrapped) if host.name in read])
 
 
 # -- whether it fits ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ..diagnostics import Finding, Place, caller_place
 from .port import Port, PortFindings, list_modules_by_prefix
 from .watches import AttributeReads, AttributeWatch, ChangedAttribute
 
-__all__ = ["say_changed_attribute", "say_frozen_values", "watch_attributes"]
+__all__ = ["list_frozen_findings", "say_changed_attribute", "say_frozen_values", "watch_attributes"]
 
 _IF_MEANT = "if it is meant to stay as it is: `PortOptions(frozen=['{}'])`"
 _MOST_FINDINGS = 5
@@ -73,7 +73,7 @@ def _find_frozen_values(port: Port, findings: PortFindings, compiled: Any) -> No
         return
     found, changes, failure = _run_again(compiled, modules)
     allowed = () if isinstance(port.options.frozen, str) else port.options.frozen
-    new = list(_list_changes(found, changes, allowed))
+    new = list(list_frozen_findings(found, dict(changes), allowed))
     if failure is not None and not new:
         new = [
             Finding(
@@ -119,9 +119,13 @@ def _run_again(compiled: Any, modules: Sequence[Tuple[str, nn.Module]]) -> Tuple
     return found, changes, failure
 
 
-def _list_changes(
+def list_frozen_findings(
     found: Sequence[Any], changes: Dict[str, Tuple[Any, Any]], allowed: Sequence[str]
 ) -> Iterator[Finding]:
+    """Yield C020 for values that two captures `found` different, and for attributes with their `changes` by a run.
+
+    `allowed` names attributes and modules that are meant to stay as they are. `changes` is emptied of what is told.
+    """
     lines = set()
     for value in found:
         name = next((name for name, pair in changes.items() if value.before in pair or value.after in pair), None)

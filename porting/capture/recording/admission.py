@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ...diagnostics import refuse
 from .. import errors
 from ..device_tensor import DeviceTensor, is_device
 from ..dtypes import is_device_dtype
@@ -39,21 +40,23 @@ def admit_leaf(recorder: _Recording, name: str, leaf: Any) -> Any:
     """
     if isinstance(leaf, DeviceTensor):
         if not is_own(recorder, leaf):
-            raise Refusal.FINISHED_CAPTURE.error(operator=f"aten::{name}")
+            refuse(Refusal.FINISHED_CAPTURE.error(operator=f"aten::{name}"))
+            return recorder.add_constant(torch.zeros(leaf.shape, dtype=leaf.dtype, device="cpu"))
         return leaf
     # numbers and index lists are part of the program; a larger tensor was probably forgotten on the host
     if isinstance(leaf, torch.Tensor):
-        if leaf.dim() == 0 or name in _TRANSFERS or name in _INDEXING:
-            return recorder.add_constant(leaf)
-        raise errors.host_tensor_error(leaf)
+        if leaf.dim() > 0 and name not in _TRANSFERS and name not in _INDEXING:
+            refuse(errors.host_tensor_error(leaf))
+        return recorder.add_constant(leaf)
     if isinstance(leaf, torch.dtype):
         if not is_device_dtype(leaf):
-            raise errors.unsupported_result_error(name, str(leaf))
+            refuse(errors.unsupported_result_error(name, str(leaf)))
         return recorder.casts.dtype_of(leaf)
     if isinstance(leaf, torch.device):
         if not is_device(leaf):
-            raise Refusal.MOVE.error(device=leaf)
+            refuse(Refusal.MOVE.error(device=leaf))
         return torch.device("cpu")
     if isinstance(leaf, torch.Generator):
-        raise Refusal.GENERATOR.error(name=name)
+        refuse(Refusal.GENERATOR.error(name=name))
+        return None
     return leaf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Collection, List, Optional
 
-from ...diagnostics import CaptureError, Finding
+from ...diagnostics import CaptureError, Finding, refuse
 
 __all__ = ["Reports"]
 
@@ -47,8 +47,9 @@ class Reports:
         """Raise `error`, which is about a feature of the host; or only report it where the device passes over those."""
         is_gradient = self._host_features == "computed" and error.code in _LOST_GRADIENTS
         if self._host_features == "refused" or (is_gradient and error.finding.slug not in self._allowed):
-            raise error
-        self.add_once(error.finding)
+            refuse(error)
+        else:
+            self.add_once(error.finding)
 
     def keeps_backward_of(self, finding_slug: str) -> bool:
         """Tell whether what the slug names is recorded with a backward of its own."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, List, Mapping, Optional
 
 import torch
 from torch import nn
@@ -42,6 +42,7 @@ from ..options import Options
 from .capture_errors import log_coercions, make_vendor_error
 from .executables import HostSide, make_call_plan, make_exchange, make_executable, place_mean
 from .graph_checks import check_operators, check_overlap, check_pipeline, refuse_written_buffers
+from .other_faults import name_other_faults
 
 __all__ = ["CompiledModel", "announce_compilation", "compile_model"]
 
@@ -138,7 +139,9 @@ def _trace_and_build(
         try:
             graph = capture(micro, scopes, listener=extras.report, first_run=first_run)
         except CaptureError as error:
-            raise make_vendor_error(error) from None
+            raise make_vendor_error(
+                name_other_faults(error, partial(capture, micro, GraphScopes(), keeps_facts=False), model)
+            ) from None
         capture_seconds = perf_counter() - started
         report(60, 100)
         num_ipus = _check_graph(graph, model, scopes, options)
@@ -244,6 +247,7 @@ def _capture_step(
     listener: Optional[Callable[[Finding], None]] = None,
     keeps_facts: bool = True,
     first_run: Optional[FirstRun] = None,
+    failures: Optional[List[Exception]] = None,
 ) -> StepGraph:
     # the mark of models that `to_ipu` wraps: they get what plain PopTorch leaves out without a word
     allowed = getattr(model, "_porting_allowed", None)
@@ -263,6 +267,7 @@ def _capture_step(
             listener=listener,
             autocast=read_extras(options).autocast,
             first_run=first_run,
+            failures=failures,
         )
 
 
