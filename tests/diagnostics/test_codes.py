@@ -74,6 +74,9 @@ def test_only_a_few_codes_are_not_errors():
     assert milder == {
         "B006",
         "B008",
+        "B030",
+        "B031",
+        "B032",
         "C011",
         "C019",
         "C020",
