@@ -195,6 +195,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("X001", "missing-extra", "an optional dependency is not installed"),
     ("X002", "unused-allowance", "a comment allows what was not found", "note"),
     ("X003", "unusable-baseline", "the baseline of known findings cannot be used"),
+    ("X009", "file-changed", "a file has changed since it was read"),
 )
 
 CODES: Mapping[str, Code] = MappingProxyType(

@@ -53,7 +53,9 @@ def _unwrap_block(block: cst.With, _around: Surroundings) -> Replacement:
     if len(block.items) != 1 or block.items[0].asname is not None or not isinstance(block.body, cst.IndentedBlock):
         return None
     first, *others = block.body.body
-    return cst.FlattenSentinel([first.with_changes(leading_lines=block.leading_lines), *others])
+    return cst.FlattenSentinel(
+        [first.with_changes(leading_lines=[*block.leading_lines, *first.leading_lines]), *others]
+    )
 
 
 # -- calls that are left out of an expression --------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def _fix_file(path: Path, findings: Sequence[Finding]) -> Optional[FileFix]:
     before = path.read_bytes()
     try:
         wrapper = MetadataWrapper(cst.parse_module(before))
-    except (cst.ParserSyntaxError, UnicodeDecodeError):
+    except (cst.ParserSyntaxError, SyntaxError, UnicodeDecodeError):
         return None
     changes = _Changes(wrapper, findings)
     tree = wrapper.module.visit(changes)

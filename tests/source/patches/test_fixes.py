@@ -40,7 +40,8 @@ CASES = {
     "D010": (
         "import torch\n\n# the vendor's\nimport poptorch as pt  # noqa\n",
         "import poptorch",
-        "import torch\n\n# the vendor's\ntry:\n    import poptorch as pt  # noqa\nexcept ImportError:\n    import porting.simulator as pt\n",
+        "import torch\n\n# the vendor's\ntry:\n    import poptorch as pt  # noqa\n"
+        "except ImportError:\n    import porting.simulator as pt\n",
     ),
     "D012": (
         "model = nn.DataParallel(model)\nx = nn.DataParallel(port, [0])(y)\n",
@@ -65,8 +66,8 @@ CASES = {
 
 
 def _find(path, code, text):
-    before, _, after = path.read_bytes().decode().partition(text)
-    assert after
+    before, separator, _ = path.read_bytes().decode().partition(text)
+    assert separator
     line = before.count("\n") + 1
     column = len(before) - (before.rfind("\n") + 1) + 1
     return Finding(code, place=Place(str(path), line, column, line, column + len(text)))
@@ -124,8 +125,10 @@ def test_the_diff_is_one_that_patch_takes(tmp_path):
         --- {path}
         +++ {path}
         @@ -1,2 +1 @@
-         x = 1
+        -x = 1
         -loss.backward()
+        \\ No newline at end of file
+        +x = 1
         \\ No newline at end of file
         """)
 
