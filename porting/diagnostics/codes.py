@@ -247,6 +247,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("X005", "too-many-sources", "the folder holds more source files than are read", "warning"),
     ("X006", "unused-allowance", "a comment allows what was not found", "note"),
     ("X007", "unusable-baseline", "the baseline of known findings cannot be used"),
+    ("X008", "analysis-failed", "the analysis of a program failed", "warning"),
     ("X010", "python-too-old", "this Python is too old"),
     ("X011", "broken-package", "a package that everything needs cannot be used"),
     ("X012", "broken-poptorch", "the installed PopTorch cannot be used"),
