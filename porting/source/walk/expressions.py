@@ -208,7 +208,7 @@ def _evaluate_lambda(walk: Walk, node: ast.Lambda) -> Value:
     key = (node, frame.key, "lambda")
     if key not in walk.lambdas:
         scopes = (frame.cells, *frame.scopes)
-        name = f"{frame.name}.<lambda>"
+        name = f"{frame.name or frame.module.name}.<lambda>"
         walk.lambdas[key] = Function(node, name=name, unit=frame.unit, module=frame.module, scopes=scopes)
     return (walk.lambdas[key],)
 
