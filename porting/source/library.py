@@ -9,7 +9,6 @@ from typing import Dict, FrozenSet, Mapping, Optional, Tuple
 from porting.source.facts import Kind
 
 __all__ = [
-    "CALLED_BY_LIBRARY",
     "NO_GRADIENT_CONTEXTS",
     "PASSING",
     "RETURNING_SELF",
@@ -161,12 +160,6 @@ def find_class_kind(name: str) -> Optional[Kind]:
     """
     return next((kind for pattern, kind in _COMPILED_CLASSES if pattern.fullmatch(name)), None)
 
-
-CALLED_BY_LIBRARY: Mapping[Kind, Tuple[str, ...]] = {
-    Kind.MODULE: ("training_step", "validation_step", "test_step", "configure_optimizers", "train_dataloader"),
-    Kind.DATASET: ("__getitem__", "__len__", "__iter__"),
-}
-"""Methods that a library calls: they are walked though the program does not call them."""
 
 _MODULE_METHODS = {
     "parameters": Kind.PARAMETERS,

@@ -8,7 +8,7 @@ from typing import Optional
 from porting.source.facts import Kind, Things
 from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name, name_expression
 from porting.source.walk.iteration import unpack_value
-from porting.source.walk.values import ANY, UNKNOWN, External, Object, Scope, Value, list_constants, list_things
+from porting.source.walk.values import ANY, UNKNOWN, Class, External, Object, Scope, Value, list_constants, list_things
 from porting.source.walk.walk import Walk
 
 __all__ = ["assign", "delete"]
@@ -119,15 +119,11 @@ def _assign_attribute(walk: Walk, target: ast.Attribute, value: Value, source: O
     if not value:
         value = _guess(walk, target, name_expression(target), source)
     _learn(walk, name_expression(target), value)
-    objects = [item for item in owner if isinstance(item, Object)]
-    for item in objects:
-        if len(owner) == 1:
-            walk.store.write(item.cells, target.attr, value)
-        else:
-            walk.store.add(item.cells, target.attr, value)
     for item in owner:
-        if hasattr(item, "bases"):
+        if isinstance(item, Class) or (isinstance(item, Object) and len(owner) == 1):
             walk.store.write(item.cells, target.attr, value)
+        elif isinstance(item, Object):
+            walk.store.add(item.cells, target.attr, value)
     return list_things(owner)
 
 

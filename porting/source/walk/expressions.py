@@ -60,8 +60,10 @@ def _call_properties(walk: Walk, value: Value, node: ast.Attribute) -> Value:
         return value
     results: List[Value] = []
     for item in value:
-        is_property = isinstance(item, Function) and item.form == "property"
-        results.append(call_function(walk, item, Arguments(), node) if is_property else (item,))
+        if isinstance(item, Function) and item.form == "property":
+            results.append(call_function(walk, item, Arguments(), node))
+        else:
+            results.append((item,))
     return join(*results)
 
 

@@ -159,9 +159,9 @@ def _call_back(walk: Walk, name: str, arguments: Arguments, node: ast.Call) -> N
     """Walk the functions that a library is given, with arguments that nobody knows, save those of `spawn`."""
     given = Arguments()
     if name.endswith((".spawn", ".Process", ".Thread", ".start_processes", ".launch", ".notebook_launcher")):
-        items = [item for item in _get(arguments, "args") or join(*arguments.values[1:2]) if isinstance(item, Object)]
-        for item in items:
-            given.values = [item.elements[key] for key in sorted(item.elements or {}, key=str)] if item.elements else []
+        for holder in _get(arguments, "args") or join(*arguments.values[1:2]):
+            if isinstance(holder, Object) and holder.elements is not None:
+                given.values = [holder.elements[key] for key in sorted(holder.elements, key=str)]
         if name.endswith((".spawn", ".start_processes")):
             given.values.insert(0, UNKNOWN)
     for value in _list_values(arguments):
