@@ -12,9 +12,11 @@ from porting.source.library import (
     SEQUENCES,
     TENSOR_KINDS,
     find_result_kinds,
+    is_known_library,
 )
 from porting.source.walk.attributes import read_attribute
 from porting.source.walk.functions import Arguments, call_function
+from porting.source.walk.guesses import is_loss_name
 from porting.source.walk.iteration import find_element
 from porting.source.walk.values import (
     UNKNOWN,
@@ -140,6 +142,8 @@ def _call_unlisted(walk: Walk, name: str, arguments: Arguments, node: ast.Call, 
             return tuple(modules[:1])
     if name.endswith((".initialize", ".convert_syncbn_model", ".convert_sync_batchnorm", ".prepare_model")):
         return _pass_on(walk, arguments, node)
+    if _CLASS_NAME.fullmatch(last) and is_loss_name(last) and not is_known_library(name):
+        return _make_thing(walk, name, Kind.CRITERION, arguments, node, call)
     if _CLASS_NAME.fullmatch(last) and root != "builtins":
         return (walk.make(node, Kind.OTHER, name=name, parts=_list_parts(arguments), call=call),)
     return UNKNOWN
