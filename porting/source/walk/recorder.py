@@ -7,6 +7,7 @@ from typing import Any, Dict, Hashable, Iterable, List, Optional, Sequence, Tupl
 
 from porting.diagnostics import Place
 from porting.source.facts import Call, Facts, Import, Kind, Loop, LoopKind, Statement, Thing, Things, Where
+from porting.source.library import TENSOR_KINDS
 
 __all__ = ["Recorder"]
 
@@ -60,7 +61,7 @@ class Recorder:
 
     def mark_loss(self, thing: Thing) -> None:
         """Make a loss of what turns out to be one, and of the sums that it was scaled from."""
-        if thing.kind is Kind.LOSS or thing not in self._derived:
+        if thing.kind not in TENSOR_KINDS or thing.kind is Kind.LOSS:
             return
         _amend(thing, kind=Kind.LOSS)
         if thing.name in _SCALINGS:

@@ -89,3 +89,10 @@ def test_what_was_computed_of_a_loss_before_it_was_known_is_one(facts_of):
 
 def test_an_output_that_nothing_differentiates_is_no_loss(facts_of):
     assert facts_of(START + "acc = (net(x) == y).float().mean()\n").list_things(Kind.LOSS) == []
+
+
+def test_a_module_whose_output_is_differentiated_returns_its_loss(facts_of):
+    facts = facts_of(START + "loss = net(x, y)\nloss.backward()\n")
+    (made,) = [call for call in facts.calls if call.name == "torch.nn.Linear" and call.receiver]
+
+    assert {thing.kind for thing in made.result} == {Kind.LOSS}
