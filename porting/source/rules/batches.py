@@ -139,7 +139,7 @@ def find_carried_states(reading: Reading) -> Iterator[Finding]:
         if loop is None or statement.where.in_forward or not isinstance(statement.node, ast.Assign):
             continue
         names = {name for target in statement.node.targets for name in _list_names(target)}
-        if _detaches(reading, statement, names, detaching) and _goes_into_model(reading, loop, names, statement):
+        if _detaches(reading, statement, names, detaching) and _is_returned_again(loop.node, names):
             yield reading.report("B019", statement.place)
     yield from _find_undetached(reading)
 
@@ -160,17 +160,14 @@ def _detaches(reading: Reading, statement: Statement, names: Set[str], detaching
     return bool(own & detaching)
 
 
-def _goes_into_model(reading: Reading, loop: Loop, names: Set[str], statement: Statement) -> bool:
-    for call in reading.facts.calls:
-        # a model that nothing is known of is a function like any other
-        may_be_model = (
-            call.is_on(Kind.MODULE) or not call.receiver and not call.name.startswith(("builtins.", "torch."))
-        )
-        if not may_be_model or call.name.startswith(".") or not reading.contains(loop.node, call.node):
-            continue
-        arguments = [*call.node.args, *(word.value for word in call.node.keywords)]
-        if any(names & _list_names(argument) for argument in arguments):
-            if not reading.contains(statement.node, call.node):
+def _is_returned_again(loop: ast.AST, names: Set[str]) -> bool:
+    """Tell whether a call in a loop takes a variable and returns its next value: `output, hidden = model(x, hidden)`."""
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            targets = {name for target in node.targets for name in _list_names(target)}
+            given = [*node.value.args, *(word.value for word in node.value.keywords)]
+            taken = {argument.id for argument in given if isinstance(argument, ast.Name)}
+            if len(given) > 1 and names & targets & taken:
                 return True
     return False
 

@@ -64,6 +64,8 @@ def _reads_values(test: ast.expr) -> bool:
     if isinstance(test, ast.UnaryOp):
         return _reads_values(test.operand)
     if isinstance(test, ast.Compare):
+        if any(isinstance(part, ast.Call) and "random" in write_dotted(part.func) for part in ast.walk(test)):
+            return False
         if any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in test.ops):
             return False
         return not _is_of_shape(test)

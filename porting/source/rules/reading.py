@@ -86,6 +86,11 @@ class Reading:
             self._nodes[node] = frozenset(map(id, ast.walk(node)))
         return id(inner) in self._nodes[node]
 
+    def contains_line(self, node: ast.AST, line: int) -> bool:
+        """Tell whether a function or class goes over a line."""
+        last = max((getattr(part, "lineno", 0) for part in ast.walk(node)), default=0)
+        return int(getattr(node, "lineno", 0)) <= line <= last
+
     def is_excluded(self, where: Where) -> bool:
         """Tell whether it runs only where no port does."""
         if excludes_ports(where.guards):

@@ -202,7 +202,7 @@ def _locate_loss(reading: Reading, backward: Call) -> Iterator[Place]:
     if found:
         yield from found
         return
-    if any(thing.kind is Kind.LOSS for thing in things):
+    if any(thing.kind is Kind.LOSS for thing in things) or not things:
         place = _find_assignment(reading, backward)
         if place is not None:
             yield place
@@ -244,7 +244,23 @@ def _find_assignment(reading: Reading, backward: Call) -> Optional[Place]:
             comes_before = statement.place.line < backward.place.line and not _is_elsewhere(reading, statement)
             if comes_before and _assigns(statement, name) and _computes(statement):
                 best = statement if best is None or statement.place.line > best.place.line else best
-    return best.place if best is not None else None
+    if best is not None or reading.is_ported:
+        return best.place if best is not None else None
+    return _find_unknown_loss(reading, backward, name)
+
+
+def _find_unknown_loss(reading: Reading, backward: Call, name: str) -> Optional[Place]:
+    """Find the assignment of a loss whose function nothing is known of but its name."""
+    tree = reading.parse(backward.place.file)
+    lines = []
+    for function in ast.walk(tree) if tree is not None else ():
+        is_around = isinstance(function, ast.FunctionDef) and reading.contains_line(function, backward.place.line)
+        for node in ast.walk(function) if is_around else ():
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and node.lineno < backward.place.line:
+                is_loss = _LOSS_NAME.search(name_last(write_dotted(node.value.func)))
+                if is_loss and any(write_dotted(target) == name for target in node.targets):
+                    lines.append((node.lineno, node.col_offset + 1))
+    return Place(backward.place.file, *max(lines)) if lines else None
 
 
 def _name_differentiated(backward: Call) -> str:
