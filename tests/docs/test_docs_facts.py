@@ -18,7 +18,7 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglo
 WALK = ROOT / "docs" / "start-to-finish.md"
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 # codes that have a page and that nothing raises yet, as the walk says
-NOT_RAISED = {"L001"}
+NOT_RAISED: Set[str] = set()
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 each_decision = pytest.mark.parametrize("page", DECISIONS, ids=[page.stem for page in DECISIONS])

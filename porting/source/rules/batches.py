@@ -7,7 +7,7 @@ import re
 from typing import Iterator, List, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
-from porting.source.facts import Call, Kind, Loop, LoopKind, Statement, Where
+from porting.source.facts import Call, Kind, LoopKind, Statement, Where
 from porting.source.rules.guards import list_words, mentions
 from porting.source.rules.reading import Reading, name_last, write_dotted
 
@@ -119,10 +119,15 @@ def _is_rare(guard: ast.expr) -> bool:
 
 
 def _is_for_one_round(guard: ast.expr) -> bool:
-    """Tell whether a condition picks one round by its number: `i == 0`."""
-    is_equality = isinstance(guard, ast.Compare) and isinstance(guard.ops[0], ast.Eq)
-    return is_equality and any(
-        isinstance(part, ast.Constant) and isinstance(part.value, int) for part in ast.walk(guard)
+    """Tell whether a condition picks one round, by its number or as the first: `i == 0`, `total is None`."""
+    if not isinstance(guard, ast.Compare):
+        return False
+    is_first = isinstance(guard.ops[0], ast.Is) and isinstance(guard.comparators[0], ast.Constant)
+    is_equality = isinstance(guard.ops[0], ast.Eq)
+    return (
+        is_first
+        or is_equality
+        and any(isinstance(part, ast.Constant) and isinstance(part.value, int) for part in ast.walk(guard))
     )
 
 
@@ -161,7 +166,7 @@ def _detaches(reading: Reading, statement: Statement, names: Set[str], detaching
 
 
 def _is_returned_again(loop: ast.AST, names: Set[str]) -> bool:
-    """Tell whether a call in a loop takes a variable and returns its next value: `output, hidden = model(x, hidden)`."""
+    """Tell whether a call takes a variable and returns its next value: `output, hidden = model(x, hidden)`."""
     for node in ast.walk(loop):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             targets = {name for target in node.targets for name in _list_names(target)}

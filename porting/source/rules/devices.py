@@ -49,7 +49,7 @@ def find_gpu_wrappers(reading: Reading) -> Iterator[Finding]:
 
 
 _JOINS = re.compile(
-    r"torch\.distributed\.(\w+\.)*init_process_group|torch\.multiprocessing\.(\w+\.)*(spawn|start_processes)"
+    r"torch\.distributed\.(\w+\.)*init_process_group|torch\.multiprocessing\.(\w+\.)*(spawn|start_processes|Process)"
     r"|deepspeed\.(initialize|init_distributed)|horovod\.torch\.init"
 )
 

@@ -206,11 +206,14 @@ def find_changed_inputs(reading: Reading) -> Iterator[Finding]:
 def _is_input(things: object) -> bool:
     """Tell whether all that a value may be is a part of the batch as it came."""
     known = list(things)  # type: ignore[call-overload]
-    return bool(known) and all(thing.kind is Kind.BATCH and not _is_made_in_forward(thing) for thing in known)
+    return bool(known) and all(_is_given(thing) for thing in known)
 
 
-def _is_made_in_forward(thing: Thing) -> bool:
-    return thing.call is not None and thing.call.where.in_forward
+def _is_given(thing: Thing) -> bool:
+    # a parameter that nothing is known of is a tensor of its own name
+    is_parameter = thing.kind is Kind.TENSOR and thing.call is None and not thing.parts and thing.name.isidentifier()
+    is_of_batch = thing.kind is Kind.BATCH and (thing.call is None or not thing.call.where.in_forward)
+    return is_parameter or is_of_batch
 
 
 def find_reassigned_buffers(reading: Reading) -> Iterator[Finding]:
