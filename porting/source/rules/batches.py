@@ -161,7 +161,7 @@ def _detaches(reading: Reading, statement: Statement, names: Set[str], detaching
     calls = [part for part in ast.walk(value) if isinstance(part, ast.Call)]
     if any(isinstance(call.func, ast.Attribute) and call.func.attr in ("detach", "detach_") for call in calls):
         return True
-    own = {call.name for call in reading.facts.calls if call.node in calls}
+    own = {reading.calls_by_node[call].name for call in calls if call in reading.calls_by_node}
     return bool(own & detaching)
 
 
@@ -184,8 +184,8 @@ def _find_undetached(reading: Reading) -> Iterator[Finding]:
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or statement.where.in_forward:
             continue
         loop = reading.find_batch_loop(statement.where)
-        calls = [call for call in reading.facts.calls if call.node is node.value and call.is_on(Kind.MODULE)]
-        if loop is None or not calls or calls[0].name.startswith("."):
+        call = reading.calls_by_node.get(node.value)
+        if loop is None or call is None or not call.is_on(Kind.MODULE) or call.name.startswith("."):
             continue
         targets = {name for target in node.targets for name in _list_names(target)}
         carried = targets & {argument.id for argument in node.value.args if isinstance(argument, ast.Name)}

@@ -22,12 +22,11 @@ _WRAPPER = re.compile(
 
 def find_moved_ports(reading: Reading) -> Iterator[Finding]:
     """D003: a port is moved, cast or wrapped."""
-    for call in reading.facts.calls:
-        if excludes_ports(call.where.guards) or reading.is_excluded(call.where):
-            continue
+    for call in reading.facts.calls if reading.ports else ():
         things = [thing for argument in call.arguments for thing in argument]
-        wraps = any(_WRAPPER.fullmatch(name) for name in (call.name, *call.other_names))
-        if call.is_method(*_MOVES) and _is_port(call.receiver) or wraps and _is_port(things):
+        wraps = _is_port(things) and any(_WRAPPER.fullmatch(name) for name in (call.name, *call.other_names))
+        moves = call.is_method(*_MOVES) and _is_port(call.receiver)
+        if (moves or wraps) and not excludes_ports(call.where.guards) and not reading.is_excluded(call.where):
             yield reading.report("D003", call.place)
 
 

@@ -65,6 +65,11 @@ class Reading:
         """The modules that are in a port that trains."""
         return {part for port in self.training_ports for part in self.go_through(port) if part.kind is Kind.MODULE}
 
+    @cached_property
+    def calls_by_node(self) -> Dict[ast.AST, Call]:
+        """The calls by the nodes of the source that make them."""
+        return {call.node: call for call in self.facts.calls}
+
     # ---------------------------------------------------------------- things
 
     def go_through(self, thing: Thing) -> Tuple[Thing, ...]:

@@ -107,10 +107,9 @@ def find_autocast(reading: Reading) -> Iterator[Finding]:
     if reading.has_host_loop:
         return
     for call in reading.facts.calls:
-        if reading.is_excluded(call.where):
-            continue
-        names = (call.name, *call.other_names)
-        if any(_AUTOCAST.fullmatch(name) for name in names) or _asks_trainer(call):
+        names = [name for name in (call.name, *call.other_names) if name.endswith("autocast")]
+        asks = any(_AUTOCAST.fullmatch(name) for name in names) or _asks_trainer(call)
+        if asks and not reading.is_excluded(call.where):
             yield reading.report("P013", call.place)
 
 
@@ -144,6 +143,8 @@ def find_updates_by_hand(reading: Reading) -> Iterator[Finding]:
                 yield reading.report("O015", call.place)
     if not reading.is_ported:
         for file in reading.files:
+            if not any(".grad" in line for line in reading.read_lines(file)):
+                continue
             for node in _list_updates(reading.parse(file)):
                 yield reading.report("O015", Place(file, node.lineno, node.col_offset + 1))
 
