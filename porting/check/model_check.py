@@ -150,7 +150,7 @@ class _Search:
         batches = [arguments, arguments]
         others = [] if look is None else [cut_micro_batch(batch, self._options)[0] for batch in look.kept]
         # the same shapes, so that the same operators are asked for
-        batches += [batch for batch in others if _describe(batch) == _describe(arguments)]
+        batches += [batch for batch in others if _describe_shapes(batch) == _describe_shapes(arguments)]
         again = [lambda batch=batch: self._capture(batch).graph for batch in batches]
         yield from find_frozen(graph, again, self._modules, allowed=self._allowed, ends=ends)
         if time.monotonic() > ends:
@@ -200,7 +200,7 @@ def _list_modules(model: nn.Module, loss: Any) -> List[Tuple[str, nn.Module]]:
     return found
 
 
-def _describe(arguments: Arguments) -> Any:
+def _describe_shapes(arguments: Arguments) -> Any:
     return str(BatchSignature(*arguments))
 
 

@@ -31,7 +31,7 @@ def name_other_faults(error: CaptureError, capture: Callable[..., StepGraph], mo
         except Exception as end:  # the fault that is raised is known; this one only ends the search
             ends.append(end)
     first = error.finding
-    texts = [_describe(other.finding) for other in found if other.finding.place != first.place]
+    texts = [_describe_fault(other.finding) for other in found if other.finding.place != first.place]
     for call in (call for graph in graphs for call in list_calls(graph)):
         refused = find_refused_call(call)
         if refused is not None:
@@ -45,6 +45,6 @@ def name_other_faults(error: CaptureError, capture: Callable[..., StepGraph], mo
     return CaptureError(dataclasses.replace(first, notes=(*first.notes, "\n  ".join(notes))))
 
 
-def _describe(finding: Finding) -> str:
+def _describe_fault(finding: Finding) -> str:
     where = f" at {finding.place}" if finding.place is not None else ""
     return f"{finding.code}{where}: {finding.message}"
