@@ -40,11 +40,11 @@ def list_allowances(text: str, file: str) -> List[Allowance]:
     >>> [(found.name, found.line) for found in list_allowances("run()  # porting: allow host-read, L001", "a.py")]
     [('host-read', 1), ('L001', 1)]
     """
-    if "porting:" not in text:
+    if _COMMENT.search(text) is None:
         return []
     comments = {line: (column, comment) for line, column, comment in _list_comments(text)}
     lines = text.splitlines()
-    found = []
+    found: List[Allowance] = []
     for line, (column, comment) in comments.items():
         match = _COMMENT.search(comment)
         if match is None:
@@ -69,7 +69,8 @@ def divide_findings(
     for file, of_file in allowances.items():
         for allowance in of_file:
             by_line.setdefault((file, allowance.line, allowance.code), []).append(allowance)
-    stay, allowed = [], []
+    stay: List[Finding] = []
+    allowed: List[Finding] = []
     used: Set[Allowance] = set()
     for finding in findings:
         matching = [one for key in _list_keys(finding) for one in by_line.get(key, ())]
@@ -120,4 +121,4 @@ def _note_unused(allowance: Allowance) -> Finding:
         near = suggest_names(allowance.name)
         message = f"a comment allows {allowance.name!r}, which is no code or slug"
         help = f"did you mean {list_names(near)}?" if near else "`porting explain --list` lists all"
-    return Finding("X002", message, place=allowance.place, label="allows nothing", help=help)
+    return Finding("X006", message, place=allowance.place, label="allows nothing", help=help)

@@ -25,7 +25,7 @@ Key = Tuple[str, str, str]
 
 
 def write_baseline(path: Path, findings: Iterable[Finding]) -> None:
-    """Write the findings into the file `path`; PortingError X003 where it cannot be written."""
+    """Write the findings into the file `path`; PortingError X007 where it cannot be written."""
     counts = Counter(_find_key(finding, path.parent) for finding in findings)
     entries = [
         {"code": code, "file": file, "text": text, "count": number}
@@ -35,22 +35,23 @@ def write_baseline(path: Path, findings: Iterable[Finding]) -> None:
     try:
         path.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise PortingError.of("X003", message=f"the baseline `{path}` cannot be written: {error.strerror}") from error
+        raise PortingError.of("X007", message=f"the baseline `{path}` cannot be written: {error.strerror}") from error
 
 
 def divide_known(path: Path, findings: Iterable[Finding]) -> Tuple[List[Finding], List[Finding], int]:
     """Divide findings into new ones and those of the baseline, and count the entries of it that were not found.
 
-    Raises PortingError X003 where the file cannot be read or is no baseline.
+    Raises PortingError X007 where the file cannot be read or is no baseline.
     """
     left = _read_baseline(path)
-    new, known = [], []
+    new: List[Finding] = []
+    known: List[Finding] = []
     for finding in findings:
         key = _find_key(finding, path.parent)
         is_known = left[key] > 0
         left[key] -= is_known
         (known if is_known else new).append(finding)
-    return new, known, sum(+left.values())
+    return new, known, sum((+left).values())
 
 
 def hash_finding(finding: Finding, folder: Path) -> str:
@@ -62,8 +63,9 @@ def _find_key(finding: Finding, folder: Path) -> Key:
     place = finding.place
     if place is None:
         return finding.code, "", str(finding.message)
+    linecache.checkcache(place.file)
     text = " ".join(linecache.getline(place.file, place.line).split())
-    file = os.path.relpath(place.file, folder or ".").replace(os.sep, "/")
+    file = os.path.relpath(place.file, folder).replace(os.sep, "/")
     return finding.code, file, text or str(finding.message)
 
 
@@ -82,7 +84,7 @@ def _read_baseline(path: Path) -> CounterOf[Key]:
     except ValueError as error:  # JSON's errors are some
         fault = str(error)
     raise PortingError.of(
-        "X003",
+        "X007",
         message=f"the baseline `{path}` cannot be read: {fault}",
         help=f"write it: `porting check PROGRAM --baseline {path} --write-baseline`",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from porting.check.cells import point_at_file
 from porting.check.report import Report
 from porting.check.sarif import make_sarif
 from porting.diagnostics import FORMATS, render_all
@@ -25,5 +26,5 @@ def write_report(report: Report, format: str = "text") -> str:
     if format == "sarif":
         return json.dumps(make_sarif(report), ensure_ascii=False, indent=2)
     if format == "github":
-        return "\n".join(filter(None, [render_all(report.findings, "github"), report.summary]))
+        return "\n".join(filter(None, [render_all(map(point_at_file, report.findings), "github"), report.summary]))
     return str(report)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Sequence, Tuple
 
 from porting.diagnostics import CODES, Finding, Place
+from porting.source.rules.wordings import WORDINGS
 
 __all__ = ["PortNeed", "list_needs"]
 
@@ -31,26 +32,39 @@ class PortNeed:
 
 
 # As the recipes go: data of one shape, the model, its loss, the optimizer, the loader, compiling, then what costs time.
-_ORDER: Sequence[Tuple[str, Sequence[str], str]] = (
-    ("the batches", ("B004", "B005", "B007", "B010"), "mnist_loop 1"),
-    ("the model", ("C",), "skip_gram 2"),
-    ("the loss", ("L",), "first_port 2"),
-    ("the optimizer", ("O001", "O002", "O003"), "dcgan 1"),
-    ("the schedule", ("O006",), "cosmictagger 3"),
-    ("the training step", ("O",), "first_port 2"),
-    ("the loader", ("B",), "first_port 3"),
-    ("the device", ("D",), "first_port 4"),
-    ("options", ("P",), "first_port 5"),
-    ("checkpoints", ("K",), "first_port 4"),
-    ("instances", ("S",), "distributed 3"),
+# A code alone comes before its family.
+_ORDER: Sequence[Sequence[str]] = (
+    ("B018",),
+    ("B004", "B005", "B007", "B010"),
+    ("B019", "B020"),
+    ("C",),
+    ("D010", "D011", "D013", "D019"),
+    ("D012", "D018", "B015"),
+    ("O014",),
+    ("L",),
+    ("O001", "O002", "O003", "O009", "O015"),
+    ("O",),
+    ("O010", "P"),
+    ("O011",),
+    ("O006", "O013", "B016"),
+    ("B",),
+    ("D",),
+    ("D016",),
+    ("D020", "L013"),
+    ("K",),
+    ("K007", "D017", "O016"),
 )
+
+_PLAIN_WORDS = "a port needs "
 
 
 def list_needs(findings: Sequence[Finding]) -> Tuple[PortNeed, ...]:
     """List what the findings of a plain program ask for, each kind once, in the order in which a port is made."""
     together: Dict[str, List[Finding]] = {}
     for finding in findings:
-        together.setdefault(finding.code, []).append(finding)
+        # a file that does not parse, or a comment that allows nothing, is no part of a port
+        if not finding.code.startswith("X"):
+            together.setdefault(finding.code, []).append(finding)
     return tuple(
         PortNeed(
             action=_name_action(alike[0]),
@@ -63,21 +77,26 @@ def list_needs(findings: Sequence[Finding]) -> Tuple[PortNeed, ...]:
 
 
 def _name_action(finding: Finding) -> str:
-    return finding.help[0] if finding.help else str(finding.message)
+    """Say what is needed, as the rules word it in a plain program; else what helps."""
+    message = str(finding.message)
+    if message.startswith(_PLAIN_WORDS):
+        return message[len(_PLAIN_WORDS) :]
+    return finding.help[0] if finding.help else message
 
 
 def _find_rank(code: str) -> int:
     """Find the entry that names the code itself, or else its family; what has none comes last."""
     for is_match in (str.__eq__, str.startswith):
-        for rank, (_part, codes, _recipe) in enumerate(_ORDER):
+        for rank, codes in enumerate(_ORDER):
             if any(is_match(code, known) for known in codes):
                 return rank
     return len(_ORDER)
 
 
 def _name_recipe(code: str) -> str:
-    rank = _find_rank(code)
-    if rank == len(_ORDER):
+    wording = WORDINGS.get(code)
+    if wording is None or wording.shown is None:
         return ""
-    name, _, step = _ORDER[rank][2].partition(" ")
-    return f"porting recipe show {name} --step {step} --diff"
+    name, step = wording.shown
+    # no step comes before the first
+    return f"porting recipe show {name} --step {step}{' --diff' if step else ''}"

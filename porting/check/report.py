@@ -1,4 +1,4 @@
-"""What a preflight found: the findings in order, what was looked at, and all of it as text and as plain data."""
+"""The report of a preflight: its findings in order, what was looked at, and all of it as text and as plain data."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ class Report:
         """One line: how many of what stand between the program and an IPU."""
         looked_at = f" ({', '.join(self.looked_at)})" if self.looked_at else ""
         if self.is_clean:
-            return f"nothing was found that stands between {self.program} and an IPU{looked_at}{self._tell_left_out()}"
+            nothing = "nothing new" if self.num_known else "nothing"
+            return (
+                f"{nothing} was found that stands between {self.program} and an IPU{looked_at}{self._tell_left_out()}"
+            )
         verb = "stands" if len(self.findings) == 1 else "stand"
         kinds = ", ".join(
             f"{number} {CODES[code].slug}" for code, number in Counter(f.code for f in self.findings).most_common()
@@ -84,8 +87,8 @@ class Report:
             "is_clean": self.is_clean,
             "summary": self.summary,
             "counts": {
-                "by_severity": _count(Severity(finding.severity).value for finding in self.findings),
-                "by_code": _count(finding.code for finding in self.findings),
+                "by_severity": _count_names(Severity(finding.severity).value for finding in self.findings),
+                "by_code": _count_names(finding.code for finding in self.findings),
                 "allowed": self.num_allowed,
                 "known": self.num_known,
                 "obsolete": self.num_obsolete,
@@ -162,7 +165,7 @@ def _name_file(finding: Finding) -> str:
     return finding.place.file if finding.place is not None else ""
 
 
-def _count(names: Iterable[str]) -> Dict[str, int]:
+def _count_names(names: Iterable[str]) -> Dict[str, int]:
     return dict(Counter(names))
 
 

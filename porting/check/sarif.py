@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Sequence
 from urllib.parse import quote
 
 from porting.check.baseline import hash_finding
+from porting.check.cells import point_at_file
 from porting.check.report import Report
 from porting.diagnostics import CODES, Code, Finding, Place, Severity
 from porting.diagnostics.codes import FAMILIES, read_page
@@ -51,12 +52,14 @@ def _describe_rule(code: Code) -> Dict[str, Any]:
 
 
 def _describe_result(finding: Finding, index: int, *, program: str) -> Dict[str, Any]:
+    fingerprint = hash_finding(finding, Path())
+    finding = point_at_file(finding)
     result = {
         "ruleId": finding.code,
         "ruleIndex": index,
         "level": _name_level(finding.severity),
         "message": {"text": "\n".join(_list_sentences(finding))},
-        "partialFingerprints": {"portingLine/v1": hash_finding(finding, Path())},
+        "partialFingerprints": {"portingLine/v1": fingerprint},
     }
     file = program.rpartition(":")[0] or program
     # code hosts refuse a result that is nowhere
@@ -84,7 +87,7 @@ def _describe_place(place: Place) -> Dict[str, Any]:
         "endLine": place.end_line,
         "endColumn": place.end_column,
     }
-    source = linecache.getline(place.file, place.line).rstrip("\r\n")
+    source = linecache.getline(place.file, place.line).rstrip("\r\n") if place.column is not None else ""
     if source and place.end_line in (None, place.line):
         region["snippet"] = {"text": source}
     return {

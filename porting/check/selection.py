@@ -1,4 +1,4 @@
-"""Which kinds of findings are wanted: codes, slugs and families, as `--select` and `--ignore` name them."""
+"""The kinds of findings that are wanted: codes, slugs and families, as `--select` and `--ignore` name them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _read_code(name: str) -> str:
         return code.code
     if any(known.startswith(name.upper()) for known in CODES):
         return name.upper()
-    near: Sequence[str] = suggest_names(name)
+    near: Sequence[str] = suggest_names(name) if len(name) > 1 else ()
     families = list_names(FAMILIES, quote="")
     advice = f"did you mean {list_names(near, quote='')}?" if near else f"families are {families}"
     raise UnknownCodeError(f"no code, slug or family {name!r}; {advice}")

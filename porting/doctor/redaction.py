@@ -1,4 +1,4 @@
-"""What nobody else should read is taken out of an examination: names of people and hosts, addresses, secrets."""
+"""Takes out of an examination what nobody else should read: names of people and hosts, addresses, secrets."""
 
 from __future__ import annotations
 

@@ -134,6 +134,7 @@ def _probe_package(name: str) -> Probe:
 
 def _probe_poptorch() -> Tuple[Dict[str, Any], Probe]:
     name, expected = "PopTorch", "3.4, where there are IPUs"
+    finding: Optional[Finding] = None
     if not _is_installed("poptorch"):
         finding = Finding(
             "D002",
@@ -143,15 +144,14 @@ def _probe_poptorch() -> Tuple[Dict[str, Any], Probe]:
         return {}, Probe(name, expected, "not there", finding)
     facts, fault = _import_apart("poptorch", _LOOK_AT_POPTORCH)
     if fault:
-        finding = Finding(
+        broken = Finding(
             "X012",
             f"PopTorch is installed and cannot be used: {fault}",
             notes=f"the interpreter is {sys.executable}",
             help="source the SDK's `enable.sh`, and use the Python and torch that its poptorch was built for",
         )
-        return {}, Probe(name, expected, "cannot be used", finding)
+        return {}, Probe(name, expected, "cannot be used", broken)
     hardware = f", hardware version {facts['hardware']}" if facts["ipus"] else ", no IPU found"
-    finding = None
     if not facts["ipus"]:
         finding = Finding(
             "D002",

@@ -52,12 +52,12 @@ def _probe_cache() -> Probe:
             file.write(b"porting")
         free = shutil.disk_usage(parent).free
     except OSError as error:
-        finding = Finding(
+        unwritable = Finding(
             "E004",
             f"the cache folder {folder} cannot be written: {error.strerror or error}",
             help="let PORTING_CACHE_DIR name a folder that you can write to; on Slurm, one that outlives the job",
         )
-        return Probe(name, expected, f"{folder}: not writable", finding)
+        return Probe(name, expected, f"{folder}: not writable", unwritable)
     finding = None
     if free < _WANTED_CACHE_BYTES:
         finding = Finding(

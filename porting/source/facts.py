@@ -132,6 +132,8 @@ class Call:
     arguments: Tuple[Things, ...] = ()
     keywords: Mapping[str, Things] = field(default_factory=dict)
     result: Things = ()
+    other_names: Tuple[str, ...] = ()
+    """What else it may call, where that is not certain."""
 
     def is_method(self, *names: str) -> bool:
         """Tell whether it calls one of these methods of something."""
@@ -146,13 +148,16 @@ class Call:
 class Statement:
     """A statement or expression other than a call that rules look at: an assignment, a comparison, an `if`, a `print`.
 
-    `things` are those of the value that it assigns, tests or compares; `text` is its source in one line.
+    `things` are those of the value that it assigns, tests or compares; `text` is its source in one line. `targets` are
+    the things that are assigned to: what the name held before, or what the attribute or element belongs to.
     """
 
     node: ast.AST
     place: Place
     where: Where
     things: Things = ()
+    targets: Things = ()
+    text: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,215 @@
+"""Users' programs read from scripts, folders, modules and notebooks; what cannot be read is a finding, and no more."""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import os
+import re
+import tokenize
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterator, List, Set, Tuple, Union
+
+from porting.diagnostics import Finding, Place
+from porting.source.notebooks import Cell, NotebookError, blank_magics, read_cells
+
+__all__ = ["MOST_BYTES", "MOST_FILES", "SourceFile", "Unit", "list_sources", "read_source"]
+
+MOST_FILES = 2000
+"""So many files of a folder are read."""
+
+MOST_BYTES = 4_000_000
+"""A larger file is data in the clothes of a program."""
+
+_SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages", "dist-packages", "venv", "env", "build", "dist"}
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """Source that is parsed in one piece: a script, or a cell of a notebook.
+
+    `file` is what places say: the path, for a cell followed by `:cell 3`; lines and columns count within the unit.
+    """
+
+    file: str
+    tree: ast.Module
+    lines: Tuple[str, ...]
+
+    def place_of(self, node: ast.AST) -> Place:
+        """Say which span a node stands in, with columns in characters."""
+        line, end_line = getattr(node, "lineno", 1), getattr(node, "end_lineno", None)
+        column = self._count_characters(line, getattr(node, "col_offset", 0))
+        end_byte = getattr(node, "end_col_offset", None)
+        end_column = None if end_line is None or end_byte is None else self._count_characters(end_line, end_byte)
+        return Place(self.file, line, column, end_line, end_column)
+
+    def text_of(self, node: ast.AST) -> str:
+        """Write a node as it stands in the source, in one line."""
+        place = self.place_of(node)
+        last = place.end_line or place.line
+        lines = list(self.lines[place.line - 1 : last])
+        if not lines:
+            return ""
+        if place.end_column is not None:
+            lines[-1] = lines[-1][: place.end_column - 1]
+        lines[0] = lines[0][(place.column or 1) - 1 :]
+        return " ".join(line.strip() for line in lines)
+
+    def _count_characters(self, line: int, byte: int) -> int:
+        text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+        return byte + 1 if text.isascii() else len(text.encode("utf-8")[:byte].decode("utf-8", "ignore")) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class SourceFile:
+    """A file that was read: its units, several for a notebook, and what is wrong with the rest of it."""
+
+    path: str
+    units: Tuple[Unit, ...] = ()
+    findings: Tuple[Finding, ...] = ()
+
+
+def list_sources(path: Union[str, os.PathLike[str]]) -> Tuple[List[str], List[Finding]]:
+    """List the programs and notebooks of a folder, or the one file; hidden folders and installed packages are left out.
+
+    Links are followed, each folder once, so that circles end.
+    """
+    name = os.fspath(path)
+    if not os.path.isdir(name):
+        return [name], []
+    files: List[str] = []
+    for file in _go_through_folder(name):
+        if len(files) == MOST_FILES:
+            note = f"the first {MOST_FILES:,} files are read, in the order of their names"
+            return files, [Finding("X005", place=None, notes=(f"the folder is {name}", note))]
+        files.append(file)
+    return files, []
+
+
+def _go_through_folder(top: str) -> Iterator[str]:
+    seen: Set[str] = set()
+    for folder, folders, names in os.walk(top, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:
+            folders[:] = []
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not _is_skipped(folder, name))
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            if name.endswith((".py", ".ipynb")) and os.path.realpath(path) not in seen:
+                seen.add(os.path.realpath(path))
+                yield path
+
+
+def _is_skipped(folder: str, name: str) -> bool:
+    is_environment = os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
+    return name.startswith(".") or name in _SKIPPED_FOLDERS or name.endswith(".egg-info") or is_environment
+
+
+def read_source(path: str) -> SourceFile:
+    """Read and parse a file; never raises for what is in it."""
+    try:
+        if not os.path.isfile(path):
+            raise OSError("there is no such file" if not os.path.exists(path) else "it is no regular file")
+        if os.path.getsize(path) > MOST_BYTES:
+            raise OSError(f"it is larger than {MOST_BYTES:,} bytes")
+        data = Path(path).read_bytes()
+    except OSError as error:
+        return SourceFile(path, findings=(_refuse(path, error.strerror or str(error)),))
+    if path.endswith(".ipynb"):
+        return _read_notebook(path, data)
+    try:
+        text = _decode(data)
+    except (SyntaxError, UnicodeError, LookupError) as error:
+        return SourceFile(path, findings=(_refuse(path, _say_encoding_fault(error)),))
+    if "\0" in text:
+        return SourceFile(path, findings=(_refuse(path, "it holds binary data"),))
+    unit = _parse_unit(path, text)
+    return SourceFile(path, units=(unit,)) if isinstance(unit, Unit) else SourceFile(path, findings=(unit,))
+
+
+def _refuse(path: str, reason: str) -> Finding:
+    return Finding("X004", place=Place(path, 1), notes=reason)
+
+
+def _say_encoding_fault(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} cannot be read as {error.encoding}"
+    return str(error)
+
+
+def _decode(data: bytes) -> str:
+    """Decode a program as Python does, by its mark or its cookie; all line ends become newlines."""
+    lines = iter(data.splitlines(keepends=True))
+    encoding, _read = tokenize.detect_encoding(lambda: next(lines, b""))
+    text = data.decode(encoding)
+    return re.sub("\r\n?", "\n", text[1:] if text.startswith(codecs.BOM_UTF8.decode("utf-8")) else text)
+
+
+def _parse_unit(file: str, text: str) -> Union[Unit, Finding]:
+    try:
+        tree = _parse(text, file)
+    except SyntaxError as error:
+        return _describe_syntax_error(file, text, error)
+    except (ValueError, RecursionError, MemoryError) as error:
+        return Finding("X002", place=Place(file, 1), notes=str(error) or type(error).__name__)
+    return Unit(file, tree, tuple(text.split("\n")))
+
+
+def _parse(text: str, file: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes that Python will not know for ever
+        flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        tree = compile(text, file, "exec", flags=flags, dont_inherit=True)
+    assert isinstance(tree, ast.Module)
+    return tree
+
+
+_PYTHON_2 = re.compile(
+    r"""^[ \t]*print[ \t]+(?!=)[\w"'%(]          # a statement
+    |^[ \t]*print[ \t]*>>
+    |^[ \t]*except[ \t]+[\w.()]+[ \t]*,[ \t]*\w+[ \t]*:
+    |^[ \t]*raise[ \t]+[\w.]+[ \t]*,
+    |^[ \t]*exec[ \t]+["'\w]
+    |<>|\b0[0-7]+\b|\b\d+[lL]\b|\bur["']""",
+    re.VERBOSE,
+)
+
+
+def _describe_syntax_error(file: str, text: str, error: SyntaxError) -> Finding:
+    line = max(1, error.lineno or 1)
+    lines = text.split("\n")
+    source = lines[line - 1] if line <= len(lines) else ""
+    column = error.offset if error.offset and error.offset <= len(source) + 1 else None
+    place = Place(file, line, column)
+    if _PYTHON_2.search(source) or "Missing parentheses in call to" in str(error.msg):
+        return Finding("X003", place=place, label=str(error.msg))
+    return Finding("X002", place=place, label=str(error.msg))
+
+
+def _read_notebook(path: str, data: bytes) -> SourceFile:
+    try:
+        cells = read_cells(data)
+    except NotebookError as error:
+        return SourceFile(path, findings=(_refuse(path, str(error)),))
+    units: List[Unit] = []
+    findings: List[Finding] = []
+    for cell in cells:
+        unit = _parse_cell(f"{path}:cell {cell.number}", cell)
+        if isinstance(unit, Unit):
+            units.append(unit)
+        else:
+            findings.append(unit)
+    return SourceFile(path, tuple(units), tuple(findings))
+
+
+def _parse_cell(file: str, cell: Cell) -> Union[Unit, Finding]:
+    """Parse a cell as it is, and only if that fails without its magics, which may stand in a string."""
+    unit = _parse_unit(file, cell.text)
+    if isinstance(unit, Unit):
+        return unit
+    unit = _parse_unit(file, blank_magics(cell.text))
+    return Unit(file, unit.tree, tuple(cell.text.split("\n"))) if isinstance(unit, Unit) else unit

@@ -1,0 +1,155 @@
+"""Assignments: to names, attributes, elements and several at once; a value that nothing tells is guessed."""
+
+from __future__ import annotations
+
+import ast
+from typing import Optional
+
+from porting.source.facts import Kind, Things
+from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name, name_expression
+from porting.source.walk.iteration import unpack_value
+from porting.source.walk.values import ANY, UNKNOWN, External, Object, Scope, Value, list_constants, list_things
+from porting.source.walk.walk import Walk
+
+__all__ = ["assign", "delete"]
+
+_GUESSED_BY_NAME = (
+    Kind.MODULE,
+    Kind.LOADER,
+    Kind.DATASET,
+    Kind.OPTIMIZER,
+    Kind.SCHEDULER,
+    Kind.CRITERION,
+    Kind.SCALER,
+    Kind.BATCH,
+)
+
+
+def assign(walk: Walk, target: ast.expr, value: Value, source: Optional[ast.AST] = None) -> Things:
+    """Assign a value; return the things that are assigned to: what was there, or what the element belongs to.
+
+    `source` is the expression of the value, None where it is a part of one.
+    """
+    if isinstance(target, ast.Name):
+        return _assign_name(walk, target, value, source)
+    if isinstance(target, ast.Attribute):
+        return _assign_attribute(walk, target, value, source)
+    if isinstance(target, ast.Subscript):
+        return _assign_element(walk, target, value)
+    if isinstance(target, ast.Starred):
+        return assign(walk, target.value, value)
+    things: Things = ()
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for part, inner in zip(target.elts, unpack_value(walk, value, target.elts, target)):
+            things += assign(walk, part, inner, source if not value else None)
+    return things
+
+
+def _assign_name(walk: Walk, target: ast.Name, value: Value, source: Optional[ast.AST]) -> Things:
+    scope = _find_scope(walk, target.id)
+    _learn(walk, target.id, value)
+    before = list_things(scope.get(target.id, UNKNOWN))
+    walk.store.write(scope, target.id, value or _guess(walk, target, target.id, source))
+    return before
+
+
+def _find_scope(walk: Walk, name: str) -> Scope:
+    return walk.frame.outer_names.get(name, walk.frame.cells)
+
+
+def _learn(walk: Walk, name: str, value: Value) -> None:
+    """Learn what an instance of a class is that cannot be read, by what is done with it and what it is called."""
+    for item in value:
+        if isinstance(item, Object) and item.thing is not None and item.thing.kind is Kind.OTHER:
+            if item.thing.name.partition(".")[0] in _LIBRARIES or item.thing.name.partition(".")[0] in _OTHER_LIBRARIES:
+                continue
+            kind = guess_kind(_find_uses(walk, name), name)
+            by_name = guess_kind_by_name(name.rpartition(".")[2])
+            kind = kind or (by_name if by_name in _GUESSED_BY_NAME else None)
+            if kind is not None:
+                walk.recorder.become(item.thing, kind)
+
+
+def _find_uses(walk: Walk, name: str) -> Uses:
+    """Find what is done with the names of the function that is walked, or of its class for an attribute of `self`."""
+    function = walk.frame.function
+    scope: ast.AST = function.node if function is not None else walk.frame.unit.tree
+    if function is not None and function.owner is not None and "." in name:
+        scope = function.owner.node
+    if scope not in walk.uses:
+        walk.uses[scope] = find_uses(scope)
+    return walk.uses[scope]
+
+
+def _guess(walk: Walk, target: ast.expr, name: str, source: Optional[ast.AST]) -> Value:
+    """Guess what a call of something unknown returned, by what is done with it and what it is called."""
+    if not isinstance(source, (ast.Call, ast.Subscript)) or _is_of_python(walk, source):
+        return UNKNOWN
+    kind = guess_kind(_find_uses(walk, name), name)
+    if kind is None:
+        by_name = guess_kind_by_name(name.rpartition(".")[2])
+        kind = by_name if by_name in _GUESSED_BY_NAME and isinstance(source, ast.Call) else None
+    if kind is None:
+        return UNKNOWN
+    return (walk.make(target, kind, name=name, label="guess"),)
+
+
+def _is_of_python(walk: Walk, source: ast.AST) -> bool:
+    """Tell a call of Python's own functions, or of libraries that know nothing of torch."""
+    root = source
+    while isinstance(root, (ast.Call, ast.Attribute, ast.Subscript)):
+        root = root.func if isinstance(root, ast.Call) else root.value
+    value = walk.evaluate(root) if isinstance(root, ast.Name) else UNKNOWN
+    names = [item.name.partition(".")[0] for item in value if isinstance(item, External)]
+    return isinstance(root, ast.Constant) or any(name in _OTHER_LIBRARIES for name in names)
+
+
+_LIBRARIES = frozenset(
+    {"torch", "torchvision", "porting", "poptorch", "accelerate", "lightning", "pytorch_lightning", "transformers"}
+    | {"ignite", "timm", "popdist", "argparse", "torchmetrics", "tqdm", "rich", "gym", "gymnasium", "deepspeed"}
+)
+_OTHER_LIBRARIES = frozenset(
+    {"builtins", "numpy", "math", "os", "random", "time", "json", "pandas", "re", "argparse", "pathlib", "sklearn"}
+    | {"datetime", "collections", "itertools", "sys", "csv", "pickle", "yaml", "matplotlib", "scipy", "cv2", "PIL"}
+)
+
+
+def _assign_attribute(walk: Walk, target: ast.Attribute, value: Value, source: Optional[ast.AST]) -> Things:
+    owner = walk.evaluate(target.value)
+    if not value:
+        value = _guess(walk, target, name_expression(target), source)
+    _learn(walk, name_expression(target), value)
+    objects = [item for item in owner if isinstance(item, Object)]
+    for item in objects:
+        if len(owner) == 1:
+            walk.store.write(item.cells, target.attr, value)
+        else:
+            walk.store.add(item.cells, target.attr, value)
+    for item in owner:
+        if hasattr(item, "bases"):
+            walk.store.write(item.cells, target.attr, value)
+    return list_things(owner)
+
+
+def _assign_element(walk: Walk, target: ast.Subscript, value: Value) -> Things:
+    owner = walk.evaluate(target.value)
+    index: ast.AST = target.slice
+    keys = list_constants(walk.evaluate(getattr(index, "value", index) if type(index).__name__ == "Index" else index))
+    for item in owner:
+        if isinstance(item, Object) and item.elements is not None:
+            if len(keys) == 1 and isinstance(keys[0], (str, int)):
+                walk.store.write(item.elements, keys[0], value)
+            else:
+                walk.store.add(item.elements, ANY, value)
+    return list_things(owner)
+
+
+def delete(walk: Walk, target: ast.expr) -> Things:
+    """Take a name away; return the things that it was."""
+    things = list_things(walk.evaluate(target))
+    if isinstance(target, ast.Name):
+        walk.store.write(_find_scope(walk, target.id), target.id, None)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        for part in target.elts:
+            delete(walk, part)
+    return things

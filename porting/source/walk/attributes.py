@@ -1,0 +1,196 @@
+"""What an attribute of a value is: of instances and classes of the program's, of modules, and of things."""
+
+from __future__ import annotations
+
+import ast
+from typing import Iterator, List, Optional, Tuple
+
+from porting.source.facts import Kind
+from porting.source.library import TENSOR_HOST_NAMES, TENSOR_KINDS, find_class_kind
+from porting.source.walk.guesses import is_loss_name
+from porting.source.walk.values import (
+    UNKNOWN,
+    Bound,
+    Class,
+    External,
+    Function,
+    Item,
+    Object,
+    Value,
+    join,
+    list_objects,
+)
+from porting.source.walk.walk import Walk
+
+__all__ = ["bind_function", "find_in_class", "find_kind_of_class", "list_bases", "list_wrapped", "read_attribute"]
+
+_WRAPPING_NAMES = ("module", "model", "_orig_mod")
+
+
+def read_attribute(walk: Walk, value: Value, name: str, node: ast.AST) -> Value:
+    """Say what `value.name` may be; a method comes bound to what it is a method of."""
+    return join(*[_read_of_item(walk, item, name, node) for item in value])
+
+
+def _read_of_item(walk: Walk, item: Item, name: str, node: ast.AST) -> Value:
+    if isinstance(item, External):
+        return (External(f"{item.name}.{name}"),)
+    if isinstance(item, Object):
+        return _read_of_object(walk, item, name, node)
+    if isinstance(item, Class):
+        found = find_in_class(walk, item, name)
+        if found is None:
+            return (Bound((item,), name),)
+        return join(*[bind_function(part, (item,), through_class=True) for part in found])
+    return (Bound((item,), name),)
+
+
+def _read_of_object(walk: Walk, item: Object, name: str, node: ast.AST) -> Value:
+    value = walk.store.read(item.cells, name)
+    if value is not None:
+        return value
+    if item.definition is not None:
+        found = find_in_class(walk, item.definition, name)
+        if found is not None:
+            return join(*[bind_function(part, (item,)) for part in found])
+    if item.thing is not None:
+        inner = walk.store.read(item.elements, name) if item.elements else None
+        return _read_of_thing(walk, item, name, node) if inner is None else inner
+    return (Bound((item,), name),) if item.elements is not None or item.definition is not None else UNKNOWN
+
+
+def _read_of_thing(walk: Walk, item: Object, name: str, node: ast.AST) -> Value:
+    thing = item.thing
+    assert thing is not None
+    if thing.kind in TENSOR_KINDS:
+        if name in TENSOR_HOST_NAMES:
+            return UNKNOWN
+        if is_loss_name(name) and thing.kind is Kind.OUTPUT:
+            return (walk.make(node, Kind.LOSS, name=f".{name}", parts=(thing,)),)
+        return (Bound((item,), name),)
+    if thing.kind in (Kind.MODULE, Kind.PORT) and name in _WRAPPING_NAMES:
+        inner = list_wrapped(walk, item)
+        if inner:
+            return tuple(inner)
+    if thing.kind is Kind.OPTIONS and name[:1].isupper():
+        return (item,)
+    if thing.kind is Kind.OPTIMIZER and name == "param_groups":
+        return (walk.make(node, Kind.PARAMETERS, name=".param_groups", parts=(thing,)),)
+    if thing.kind in (Kind.LOADER, Kind.PORT_LOADER):
+        wanted = {"dataset": Kind.DATASET, "sampler": Kind.SAMPLER, "batch_sampler": Kind.SAMPLER}.get(name)
+        parts = [walk.wrap(part) for part in thing.parts if part.kind is wanted]
+        if parts:
+            return tuple(parts)
+    return (Bound((item,), name),)
+
+
+def read_bound(walk: Walk, value: Value, node: ast.AST) -> Value:
+    """Say what an attribute of a thing is that is read and not called: a tensor's is a tensor, a module's a module."""
+    parts: List[Value] = []
+    for item in value:
+        if not isinstance(item, Bound):
+            parts.append((item,))
+            continue
+        for thing_object in list_objects(item.receiver, *TENSOR_KINDS):
+            assert thing_object.thing is not None
+            parts.append((walk.derive(node, (thing_object.thing,), name=f".{item.name}", label=item.name),))
+        for module in list_objects(item.receiver, Kind.MODULE):
+            parts.append(_read_of_module(walk, module, item, node))
+        if not list_objects(item.receiver, *TENSOR_KINDS, Kind.MODULE):
+            parts.append((item,))
+    return join(*parts)
+
+
+_NO_MODULES = frozenset({"training", "device", "config", "dtype", "name", "hparams", "num_features", "in_features"})
+
+
+def _read_of_module(walk: Walk, module: Object, bound: Bound, node: ast.AST) -> Value:
+    assert module.thing is not None
+    if bound.name in ("weight", "bias"):
+        return (walk.make(node, Kind.PARAMETERS, name=f".{bound.name}", parts=(module.thing,)),)
+    if module.definition is not None or bound.name in _NO_MODULES or "_features" in bound.name:
+        return (bound,)
+    return (walk.make(node, Kind.MODULE, name=f".{bound.name}", parts=(module.thing,)),)
+
+
+def list_wrapped(walk: Walk, item: Object) -> List[Object]:
+    """List the modules that a wrapper or a port was made of."""
+    if item.thing is None or item.definition is not None:
+        return []
+    return [walk.wrap(part) for part in item.thing.parts if part.kind in (Kind.MODULE, Kind.PORT)]
+
+
+def bind_function(item: Item, receiver: Value, *, through_class: bool = False) -> Value:
+    """Bind a function that was found in a class to the instance, or the class, that it was read from."""
+    if not isinstance(item, Function) or item.form == "staticmethod" or item.owner is None:
+        return (item,)
+    if item.form == "classmethod":
+        owners = tuple(part.definition or part if isinstance(part, Object) else part for part in receiver)
+        return (_with_receiver(item, owners),)
+    return (item,) if through_class else (_with_receiver(item, receiver),)
+
+
+def _with_receiver(function: Function, receiver: Value) -> Function:
+    return Function(
+        node=function.node,
+        name=function.name,
+        unit=function.unit,
+        module=function.module,
+        scopes=function.scopes,
+        defaults=function.defaults,
+        owner=function.owner,
+        receiver=receiver,
+        form=function.form,
+        without_gradients=function.without_gradients,
+    )
+
+
+def find_in_class(walk: Walk, definition: Class, name: str, *, above: bool = False) -> Optional[Value]:
+    """Find a name in a class of the program's and the classes that it derives from; None where no class has it."""
+    for cls in list_bases(definition):
+        if above and cls is definition:
+            continue
+        value = walk.store.read(cls.cells, name)
+        if value is not None:
+            return value
+    return None
+
+
+def list_bases(definition: Class) -> Tuple[Class, ...]:
+    """List a class of the program's and those that it derives from, the nearest first."""
+    found: List[Class] = []
+    waiting = [definition]
+    while waiting:
+        cls = waiting.pop(0)
+        if cls not in found:
+            found.append(cls)
+            waiting = [base for value in cls.bases for base in value if isinstance(base, Class)] + waiting
+    return tuple(found)
+
+
+def find_kind_of_class(definition: Class) -> Optional[Kind]:
+    """Find what instances of a class of the program's are, as far as a port cares."""
+    kinds = [kind for name in _list_library_bases(definition) for kind in [find_class_kind(name)] if kind]
+    kind = kinds[0] if kinds else None
+    if kind is None and _has_unknown_base(definition) and "forward" in definition.cells:
+        kind = Kind.MODULE
+    if kind is Kind.MODULE and _is_named_as_loss(definition):
+        return Kind.CRITERION
+    return kind
+
+
+def _list_library_bases(definition: Class) -> Iterator[str]:
+    for cls in list_bases(definition):
+        for value in cls.bases:
+            for item in value:
+                if isinstance(item, External):
+                    yield item.name
+
+
+def _has_unknown_base(definition: Class) -> bool:
+    return any(not value for cls in list_bases(definition) for value in cls.bases)
+
+
+def _is_named_as_loss(definition: Class) -> bool:
+    name = definition.node.name
+    return is_loss_name(name) and "With" not in name and not name.endswith(("Model", "Net", "Module"))

@@ -1,0 +1,279 @@
+"""Expressions: what each may be, by its syntax."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from typing import List, Mapping, Type, Union
+
+from porting.source.facts import Things
+from porting.source.library import TENSOR_KINDS
+from porting.source.walk.assignment import assign
+from porting.source.walk.attributes import read_attribute, read_bound
+from porting.source.walk.calls import evaluate_call
+from porting.source.walk.functions import Arguments, call_function
+from porting.source.walk.iteration import find_element, index_value
+from porting.source.walk.values import (
+    ANY,
+    UNKNOWN,
+    Constant,
+    External,
+    Function,
+    Iteration,
+    Object,
+    Scope,
+    Value,
+    join,
+    list_things,
+)
+from porting.source.walk.walk import Evaluator, Walk
+
+__all__ = ["EVALUATORS"]
+
+_BUILTINS = frozenset(dir(builtins))
+
+
+def _evaluate_name(walk: Walk, node: ast.Name) -> Value:
+    frame = walk.frame
+    scopes: List[Scope] = [frame.cells, *frame.scopes, walk.globals[frame.module]]
+    if node.id in frame.outer_names:
+        scopes = [frame.outer_names[node.id]]
+    for scope in scopes:
+        value = walk.store.read(scope, node.id)
+        if value is not None:
+            return value
+    return (External(f"builtins.{node.id}"),) if node.id in _BUILTINS else UNKNOWN
+
+
+def _evaluate_constant(walk: Walk, node: ast.Constant) -> Value:
+    return (Constant.of(node.value),)
+
+
+def _evaluate_attribute(walk: Walk, node: ast.Attribute) -> Value:
+    value = read_attribute(walk, walk.evaluate(node.value), node.attr, node)
+    value = _call_properties(walk, value, node)
+    return read_bound(walk, value, node)
+
+
+def _call_properties(walk: Walk, value: Value, node: ast.Attribute) -> Value:
+    if not any(isinstance(item, Function) and item.form == "property" for item in value):
+        return value
+    results: List[Value] = []
+    for item in value:
+        is_property = isinstance(item, Function) and item.form == "property"
+        results.append(call_function(walk, item, Arguments(), node) if is_property else (item,))
+    return join(*results)
+
+
+def _evaluate_subscript(walk: Walk, node: ast.Subscript) -> Value:
+    value = walk.evaluate(node.value)
+    return index_value(walk, value, walk.evaluate(_get_index(node)), node)
+
+
+def _get_index(node: ast.Subscript) -> ast.AST:
+    index: ast.AST = node.slice
+    # before Python 3.9
+    return getattr(index, "value", index) if type(index).__name__ == "Index" else index
+
+
+def _evaluate_slice(walk: Walk, node: ast.Slice) -> Value:
+    for part in (node.lower, node.upper, node.step):
+        walk.evaluate(part)
+    return UNKNOWN
+
+
+_OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**", ast.MatMult: "@"}
+
+
+def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
+    left, right = walk.evaluate(node.left), walk.evaluate(node.right)
+    things = _list_tensors(left, right)
+    if things:
+        return (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),)
+    containers = [item for item in (*left, *right) if isinstance(item, Object) and item.elements is not None]
+    return join(*[(item,) for item in containers])
+
+
+def _list_tensors(*values: Value) -> Things:
+    return tuple(
+        item.thing
+        for value in values
+        for item in value
+        if isinstance(item, Object) and item.thing is not None and item.thing.kind in TENSOR_KINDS
+    )
+
+
+def _evaluate_unary(walk: Walk, node: ast.UnaryOp) -> Value:
+    value = walk.evaluate(node.operand)
+    things = _list_tensors(value)
+    if things and not isinstance(node.op, ast.Not):
+        return (walk.derive(node, things, name="-"),)
+    numbers = [item.value for item in value if isinstance(item, Constant) and isinstance(item.value, (int, float))]
+    if isinstance(node.op, ast.USub) and numbers and len(numbers) == len(value):
+        return tuple(Constant.of(-number) for number in numbers)
+    return UNKNOWN
+
+
+def _evaluate_comparison(walk: Walk, node: ast.Compare) -> Value:
+    values = [walk.evaluate(node.left), *[walk.evaluate(part) for part in node.comparators]]
+    things = _list_tensors(*values)
+    compares = not any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in node.ops)
+    return (walk.derive(node, things, name="compare"),) if things and compares else UNKNOWN
+
+
+def _evaluate_choice(walk: Walk, node: ast.BoolOp) -> Value:
+    return join(*[walk.evaluate(value) for value in node.values])
+
+
+def _evaluate_conditional(walk: Walk, node: ast.IfExp) -> Value:
+    walk.evaluate(node.test)
+    with walk.standing(guards=(*walk.guards, node.test)):
+        body = walk.evaluate(node.body)
+    with walk.standing(guards=(*walk.guards, walk.negate(node.test))):
+        return join(body, walk.evaluate(node.orelse))
+
+
+def _evaluate_sequence(walk: Walk, node: Union[ast.List, ast.Tuple, ast.Set]) -> Value:
+    container = walk.make_container(node)
+    assert container.elements is not None
+    for key in list(container.elements):
+        walk.store.write(container.elements, key, None)
+    number = 0
+    for element in node.elts:
+        if isinstance(element, ast.Starred):
+            walk.store.add(container.elements, ANY, find_element(walk, walk.evaluate(element.value), element))
+        else:
+            walk.store.write(container.elements, number, walk.evaluate(element))
+            number += 1
+    return (container,)
+
+
+def _evaluate_dictionary(walk: Walk, node: ast.Dict) -> Value:
+    container = walk.make_container(node)
+    assert container.elements is not None
+    for key in list(container.elements):
+        walk.store.write(container.elements, key, None)
+    for key_node, value_node in zip(node.keys, node.values):
+        value = walk.evaluate(value_node)
+        if key_node is None:
+            _copy_elements(walk, container, value)
+            continue
+        keys = walk.evaluate(key_node)
+        constants = [item.value for item in keys if isinstance(item, Constant)]
+        if len(constants) == 1 and isinstance(constants[0], (str, int)):
+            walk.store.write(container.elements, constants[0], value)
+        else:
+            walk.store.add(container.elements, ANY, value)
+    return (container,)
+
+
+def _copy_elements(walk: Walk, container: Object, value: Value) -> None:
+    assert container.elements is not None
+    for item in value:
+        if isinstance(item, Object) and item.elements is not None:
+            for key, element in list(item.elements.items()):
+                walk.store.write(container.elements, key, element)
+
+
+def _evaluate_comprehension(walk: Walk, node: Union[ast.ListComp, ast.SetComp, ast.GeneratorExp]) -> Value:
+    _enter_generators(walk, node.generators)
+    element = walk.evaluate(node.elt)
+    if isinstance(node, ast.GeneratorExp):
+        return (Iteration(element, list_things(element)),)
+    container = walk.make_container(node)
+    assert container.elements is not None
+    walk.store.write(container.elements, ANY, element)
+    return (container,)
+
+
+def _evaluate_dictionary_comprehension(walk: Walk, node: ast.DictComp) -> Value:
+    _enter_generators(walk, node.generators)
+    walk.evaluate(node.key)
+    container = walk.make_container(node)
+    assert container.elements is not None
+    walk.store.write(container.elements, ANY, walk.evaluate(node.value))
+    return (container,)
+
+
+def _enter_generators(walk: Walk, generators: List[ast.comprehension]) -> None:
+    for generator in generators:
+        value = walk.evaluate(generator.iter)
+        assign(walk, generator.target, find_element(walk, value, generator.iter), generator.iter)
+        for test in generator.ifs:
+            walk.evaluate(test)
+
+
+def _evaluate_lambda(walk: Walk, node: ast.Lambda) -> Value:
+    frame = walk.frame
+    key = (node, frame.key, "lambda")
+    if key not in walk.lambdas:
+        scopes = (frame.cells, *frame.scopes)
+        name = f"{frame.name}.<lambda>"
+        walk.lambdas[key] = Function(node, name=name, unit=frame.unit, module=frame.module, scopes=scopes)
+    return (walk.lambdas[key],)
+
+
+def _evaluate_text(walk: Walk, node: ast.JoinedStr) -> Value:
+    things: Things = ()
+    for value in node.values:
+        if isinstance(value, ast.FormattedValue):
+            things += list_things(walk.evaluate(value.value))
+            walk.evaluate(value.format_spec)
+    if things:
+        walk.record_statement(node, things)
+    return UNKNOWN
+
+
+def _evaluate_starred(walk: Walk, node: ast.Starred) -> Value:
+    return walk.evaluate(node.value)
+
+
+def _evaluate_await(walk: Walk, node: ast.Await) -> Value:
+    return walk.evaluate(node.value)
+
+
+def _evaluate_named(walk: Walk, node: ast.NamedExpr) -> Value:
+    value = walk.evaluate(node.value)
+    assign(walk, node.target, value, node.value)
+    return value
+
+
+def _evaluate_yield(walk: Walk, node: ast.Yield) -> Value:
+    walk.frame.yielded.append(walk.evaluate(node.value))
+    return UNKNOWN
+
+
+def _evaluate_yield_from(walk: Walk, node: ast.YieldFrom) -> Value:
+    walk.frame.yielded.append(find_element(walk, walk.evaluate(node.value), node))
+    return UNKNOWN
+
+
+EVALUATORS: Mapping[Type[ast.AST], Evaluator] = {
+    ast.Attribute: _evaluate_attribute,
+    ast.Await: _evaluate_await,
+    ast.BinOp: _evaluate_operation,
+    ast.BoolOp: _evaluate_choice,
+    ast.Call: evaluate_call,
+    ast.Compare: _evaluate_comparison,
+    ast.Constant: _evaluate_constant,
+    ast.Dict: _evaluate_dictionary,
+    ast.DictComp: _evaluate_dictionary_comprehension,
+    ast.GeneratorExp: _evaluate_comprehension,
+    ast.IfExp: _evaluate_conditional,
+    ast.JoinedStr: _evaluate_text,
+    ast.Lambda: _evaluate_lambda,
+    ast.List: _evaluate_sequence,
+    ast.ListComp: _evaluate_comprehension,
+    ast.Name: _evaluate_name,
+    ast.NamedExpr: _evaluate_named,
+    ast.Set: _evaluate_sequence,
+    ast.SetComp: _evaluate_comprehension,
+    ast.Slice: _evaluate_slice,
+    ast.Starred: _evaluate_starred,
+    ast.Subscript: _evaluate_subscript,
+    ast.Tuple: _evaluate_sequence,
+    ast.UnaryOp: _evaluate_unary,
+    ast.Yield: _evaluate_yield,
+    ast.YieldFrom: _evaluate_yield_from,
+}
+"""What evaluates each kind of expression; of the others nothing is known."""

@@ -1,0 +1,238 @@
+"""Calls of the program's own functions and classes: their bodies are walked with what they are given."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Dict, List, Optional, Union
+
+from porting.source.facts import Call, Kind
+from porting.source.walk.attributes import bind_function, find_in_class, find_kind_of_class, list_bases
+from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name
+from porting.source.walk.values import (
+    ANY,
+    UNKNOWN,
+    Class,
+    Constant,
+    Function,
+    Iteration,
+    Object,
+    Value,
+    join,
+    list_things,
+)
+from porting.source.walk.walk import Flow, Frame, Walk
+
+__all__ = ["Arguments", "call_function", "call_method_of", "find_instance", "instantiate_class"]
+
+_DEEPEST = 24
+_NONE = Constant.of(None)
+_MOST_FORWARD_WALKS = 3
+
+
+@dataclass
+class Arguments:
+    """What a call gives: by position, by name, and what more a star may bring."""
+
+    values: List[Value] = field(default_factory=list)
+    keywords: Dict[str, Value] = field(default_factory=dict)
+    rest: Value = UNKNOWN
+    """What `*` or `**` may bring for any parameter that is not given."""
+    has_rest: bool = False
+
+
+def call_function(walk: Walk, function: Function, arguments: Arguments, node: ast.AST) -> Value:
+    """Walk a function of the program's; return what it may return.
+
+    A function that calls itself, or was walked very often, gives what it gave before.
+    """
+    body = function.node
+    known = walk.results.get(body, UNKNOWN)
+    times = walk.walks.get(body, 0)
+    is_running = sum(frame.function is not None and frame.function.node is body for frame in walk.frames)
+    if is_running > 1 or len(walk.frames) > _DEEPEST or (times and _is_enough(walk, times)):
+        return known
+    walk.walks[body] = times + 1
+    frame = Frame(
+        unit=function.unit,
+        module=function.module,
+        cells={},
+        name=function.name,
+        scopes=function.scopes,
+        # of what happens in a forward, rules do not ask on which way it was called
+        key=0 if walk.in_forward else walk.extend_key(node, body),
+        function=function,
+    )
+    caller_flow = walk.flow
+    walk.frames.append(frame)
+    try:
+        _bind_parameters(walk, function, arguments)
+        without = walk.without_gradients or function.without_gradients
+        with walk.standing(without_gradients=without, loop_exits=[], guards=walk.guards):
+            result = _run_body(walk, body, frame)
+    finally:
+        walk.frames.pop()
+        walk.flow = caller_flow
+    walk.results[body] = join(result, known)
+    return result
+
+
+def _is_enough(walk: Walk, times: int) -> bool:
+    most = min(walk.most_walks, _MOST_FORWARD_WALKS) if walk.in_forward else walk.most_walks
+    return times >= most or walk.num_steps > walk.most_steps
+
+
+def _find_uses(walk: Walk, body: ast.AST) -> Uses:
+    if body not in walk.uses:
+        walk.uses[body] = find_uses(body)
+    return walk.uses[body]
+
+
+def _run_body(walk: Walk, body: Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda], frame: Frame) -> Value:
+    if isinstance(body, ast.Lambda):
+        return walk.evaluate(body.body)
+    walk.flow = Flow.ON
+    walk.run(body.body)
+    for writes in frame.exits:
+        for scope, name, value in writes.values():
+            if scope is not frame.cells and value:
+                walk.store.add(scope, name, value)
+    if frame.yielded:
+        element = join(*frame.yielded)
+        return (Iteration(element, list_things(element)),)
+    return join(*frame.returned)
+
+
+def _bind_parameters(walk: Walk, function: Function, arguments: Arguments) -> None:
+    spec = function.node.args
+    values = list(arguments.values)
+    if function.receiver is not None:
+        values.insert(0, function.receiver)
+    keywords = dict(arguments.keywords)
+    positional = [*getattr(spec, "posonlyargs", []), *spec.args]
+    for number, parameter in enumerate(positional):
+        given: Optional[Value] = values[number] if number < len(values) else keywords.pop(parameter.arg, None)
+        _bind_parameter(walk, function, parameter, given, arguments)
+    for parameter in spec.kwonlyargs:
+        _bind_parameter(walk, function, parameter, keywords.pop(parameter.arg, None), arguments)
+    if spec.vararg is not None:
+        _bind_rest(walk, spec.vararg, dict(enumerate(values[len(positional) :])), arguments)
+    if spec.kwarg is not None:
+        _bind_rest(walk, spec.kwarg, keywords, arguments)
+
+
+def _bind_rest(walk: Walk, parameter: ast.arg, values: Dict, arguments: Arguments) -> None:
+    container = walk.make_container(parameter)
+    assert container.elements is not None
+    for key in list(container.elements):
+        walk.store.write(container.elements, key, None)
+    for key, value in values.items():
+        walk.store.write(container.elements, key, value)
+    if arguments.has_rest:
+        walk.store.write(container.elements, ANY, arguments.rest)
+    walk.store.write(walk.frame.cells, parameter.arg, (container,))
+
+
+def _bind_parameter(
+    walk: Walk, function: Function, parameter: ast.arg, given: Optional[Value], arguments: Arguments
+) -> None:
+    name = parameter.arg
+    if given is None and arguments.has_rest:
+        given = arguments.rest
+    if given is None:
+        given = function.defaults.get(name, UNKNOWN)
+        if not arguments.values and not arguments.keywords and not list_things(given):
+            given = UNKNOWN
+    if not given or all(item == _NONE for item in given):
+        # a default of None says that there may be none
+        given = join(given, _guess_parameter(walk, function, parameter, may_be_tensor=not given))
+    walk.store.write(walk.frame.cells, name, given)
+
+
+def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_be_tensor: bool) -> Value:
+    name = parameter.arg
+    kind = guess_kind(_find_uses(walk, function.node), name) or guess_kind_by_name(name)
+    if kind is None and may_be_tensor and walk.in_forward and function.owner is not None and name != "self":
+        kind = Kind.TENSOR if function.node.args.args[1:2] else None
+    if kind is None or name in ("self", "cls"):
+        return UNKNOWN
+    key = (parameter, "guess", kind)
+    return (walk.wrap(walk.recorder.make_thing(key, kind, name=name, place=walk.place_of(parameter))),)
+
+
+def call_method_of(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.AST) -> Optional[Value]:
+    """Call a method of an instance of a class of the program's; None where its classes have none of this name."""
+    if item.definition is None:
+        return None
+    found = find_in_class(walk, item.definition, name)
+    if found is None:
+        return None
+    results = [
+        call_function(walk, function, arguments, node)
+        for part in found
+        for function in bind_function(part, (item,))
+        if isinstance(function, Function)
+    ]
+    return join(*results)
+
+
+def instantiate_class(
+    walk: Walk, definition: Class, arguments: Arguments, node: ast.AST, call: Optional[Call] = None
+) -> Object:
+    """Make an instance of a class of the program's and walk its `__init__`."""
+    key = (node, walk.frame.key, definition)
+    instance = walk.objects.get(key)
+    if instance is None:
+        instance = walk.objects[key] = _make_instance(walk, definition, arguments, node, call)
+        walk.instances.setdefault(definition, []).append(instance)
+    if call_method_of(walk, instance, "__init__", arguments, node) is None:
+        _fill_fields(walk, instance, definition, arguments)
+    if instance.thing is not None and instance.thing.kind in (Kind.MODULE, Kind.DATASET, Kind.LOADER):
+        inner = [list_things(value) for value in list(instance.cells.values())]
+        kinds = (Kind.MODULE, Kind.CRITERION, Kind.DATASET)
+        parts = tuple(thing for things in inner for thing in things if thing.kind in kinds)
+        walk.recorder.add_parts(instance.thing, parts)
+    return instance
+
+
+def find_instance(walk: Walk, definition: Class) -> Object:
+    """Find an instance of a class that the program makes, of one that derives from it, or make one."""
+    for owner, instances in walk.instances.items():
+        if definition in list_bases(owner):
+            return instances[-1]
+    derived = [cls for cls in walk.classes.values() if cls is not definition and definition in list_bases(cls)]
+    owner = derived[0] if derived else definition
+    frame = Frame(unit=owner.unit, module=owner.module, cells=walk.globals[owner.module])
+    walk.frames.append(frame)
+    try:
+        with walk.standing(in_forward=False):
+            return instantiate_class(walk, owner, Arguments(), owner.node)
+    finally:
+        walk.frames.pop()
+
+
+def _make_instance(walk: Walk, definition: Class, arguments: Arguments, node: ast.AST, call: Optional[Call]) -> Object:
+    kind = find_kind_of_class(definition)
+    if kind is None:
+        return Object(definition=definition)
+    values = [*arguments.values, *arguments.keywords.values()]
+    parts = tuple(thing for value in values for thing in list_things(value))
+    key = (node, walk.frame.key, kind, definition)
+    place = walk.place_of(node)
+    thing = walk.recorder.make_thing(key, kind, name=definition.name, place=place, parts=parts, call=call)
+    instance = Object(thing, definition)
+    walk.by_thing[thing] = instance
+    return instance
+
+
+def _fill_fields(walk: Walk, instance: Object, definition: Class, arguments: Arguments) -> None:
+    """Set the fields of a dataclass or a named tuple."""
+    fields = [
+        statement.target.id
+        for cls in reversed(list_bases(definition))
+        for statement in cls.node.body
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+    ]
+    given = {**dict(zip(fields, arguments.values)), **arguments.keywords}
+    for name, value in given.items():
+        walk.store.write(instance.cells, name, value)

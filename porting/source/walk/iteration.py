@@ -1,0 +1,127 @@
+"""What comes out of a value that is gone through, indexed or unpacked."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, List, Optional, Sequence
+
+from porting.source.facts import Kind
+from porting.source.library import TENSOR_KINDS
+from porting.source.walk.guesses import is_loss_name, name_expression
+from porting.source.walk.values import ANY, UNKNOWN, Item, Iteration, Object, Value, join, list_constants
+from porting.source.walk.walk import Walk
+
+__all__ = ["find_element", "index_value", "unpack_value"]
+
+_LOADERS = (Kind.LOADER, Kind.PORT_LOADER, Kind.DATASET)
+_SAME = (Kind.PARAMETERS, Kind.STATE, Kind.DATASET, Kind.OPTIMIZER, Kind.SCHEDULER, Kind.MODULE)
+
+
+def find_element(walk: Walk, value: Value, node: ast.AST) -> Value:
+    """Say what a loop over a value yields; batches are made where the loop stands."""
+    return join(*[_find_element_of(walk, item, node) for item in value])
+
+
+def _find_element_of(walk: Walk, item: Item, node: ast.AST) -> Value:
+    if isinstance(item, Iteration):
+        return item.element
+    if not isinstance(item, Object):
+        return UNKNOWN
+    if item.elements is not None:
+        return join(*[walk.store.read(item.elements, key) or UNKNOWN for key in list(item.elements)])
+    if item.thing is None:
+        return UNKNOWN
+    if item.thing.kind in _LOADERS:
+        return (walk.make(node, Kind.BATCH, name="batch", parts=(item.thing,)),)
+    if item.thing.kind in TENSOR_KINDS:
+        return (walk.derive(node, (item.thing,), name="element", label="element"),)
+    return (item,) if item.thing.kind in (Kind.PARAMETERS, Kind.STATE, Kind.MODULE) else UNKNOWN
+
+
+def index_value(walk: Walk, value: Value, index: Value, node: ast.Subscript) -> Value:
+    """Say what `value[index]` may be."""
+    keys = list_constants(index)
+    is_slice = isinstance(node.slice, ast.Slice)
+    return join(*[_index_item(walk, item, keys, is_slice, node) for item in value])
+
+
+def _index_item(walk: Walk, item: Item, keys: List[Any], is_slice: bool, node: ast.Subscript) -> Value:
+    if isinstance(item, Iteration):
+        return item.element
+    if not isinstance(item, Object):
+        return UNKNOWN
+    if item.elements is not None:
+        if is_slice:
+            return (item,)
+        return _read_elements(walk, item, keys)
+    thing = item.thing
+    if thing is None:
+        return UNKNOWN
+    if thing.kind is Kind.DATASET and any(isinstance(key, str) for key in keys):
+        return (item,)
+    if thing.kind in _LOADERS:
+        return (walk.make(node, Kind.BATCH, name="batch", parts=(thing,)),)
+    if thing.kind in TENSOR_KINDS:
+        if thing.kind is Kind.OUTPUT and any(isinstance(key, str) and is_loss_name(key) for key in keys):
+            return (walk.make(node, Kind.LOSS, name=f"[{keys[0]!r}]", parts=(thing,)),)
+        return (walk.derive(node, (thing,), name="[]"),)
+    return (item,) if thing.kind in (Kind.PARAMETERS, Kind.STATE, Kind.MODULE) else UNKNOWN
+
+
+def _read_elements(walk: Walk, item: Object, keys: List[Any]) -> Value:
+    assert item.elements is not None
+    found: List[Value] = []
+    for key in keys:
+        if isinstance(key, int) and key < 0 and ANY not in item.elements:
+            key += len(item.elements)
+        value = walk.store.read(item.elements, key) if _is_hashable(key) else None
+        if value is not None:
+            found.append(value)
+    if found and ANY not in item.elements:
+        return join(*found)
+    if found:
+        return join(*found, item.elements[ANY])
+    if keys and ANY not in item.elements and not any(isinstance(key, int) for key in keys):
+        return UNKNOWN
+    return join(*[walk.store.read(item.elements, key) or UNKNOWN for key in list(item.elements)])
+
+
+def _is_hashable(key: Any) -> bool:
+    return isinstance(key, (str, int, float, bytes, bool, type(None)))
+
+
+def unpack_value(walk: Walk, value: Value, targets: Sequence[ast.expr], node: ast.AST) -> List[Value]:
+    """Part a value among the targets of an assignment; a starred one takes a list."""
+    starred = next((n for n, target in enumerate(targets) if isinstance(target, ast.Starred)), None)
+    return [
+        join(*[_unpack_item(walk, item, number, targets, starred) for item in value]) for number in range(len(targets))
+    ]
+
+
+def _unpack_item(walk: Walk, item: Item, number: int, targets: Sequence[ast.expr], starred: Optional[int]) -> Value:
+    target = targets[number]
+    if isinstance(item, Object) and item.elements is not None:
+        if starred is None or number < starred:
+            return _read_elements(walk, item, [number])
+        rest = walk.make_container(target, "rest")
+        assert rest.elements is not None
+        walk.store.add(rest.elements, ANY, find_element(walk, (item,), target))
+        return (rest,) if number == starred else find_element(walk, (item,), target)
+    if isinstance(item, Object) and item.thing is not None:
+        return _unpack_thing(walk, item, target)
+    return find_element(walk, (item,), target)
+
+
+def _unpack_thing(walk: Walk, item: Object, target: ast.expr) -> Value:
+    thing = item.thing
+    assert thing is not None
+    if thing.kind in _SAME:
+        return (item,)
+    if thing.kind is Kind.BATCH:
+        return (walk.make(target, Kind.BATCH, name="part", parts=(thing,)),)
+    if thing.kind in TENSOR_KINDS:
+        name = name_expression(target).rpartition(".")[2]
+        if thing.kind is Kind.OUTPUT and not walk.recorder.is_derived(thing) and is_loss_name(name):
+            return (walk.make(target, Kind.LOSS, name="part", parts=(thing,)),)
+        return (walk.derive(target, (thing,), name="part"),)
+    return find_element(walk, (item,), target)

@@ -1,0 +1,292 @@
+"""Calls of libraries and of Python's own functions, by the table of what they return."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Callable, List, Mapping, Tuple
+
+from porting.source.facts import Call, Kind, Things
+from porting.source.library import (
+    PASSING,
+    SEQUENCES,
+    TENSOR_KINDS,
+    find_result_kinds,
+)
+from porting.source.walk.attributes import read_attribute
+from porting.source.walk.functions import Arguments, call_function
+from porting.source.walk.iteration import find_element
+from porting.source.walk.values import (
+    UNKNOWN,
+    External,
+    Function,
+    Iteration,
+    Object,
+    Partial,
+    Value,
+    join,
+    list_constants,
+    list_objects,
+    list_things,
+)
+from porting.source.walk.walk import Walk
+
+__all__ = ["call_library"]
+
+
+def call_library(walk: Walk, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
+    """Call a function or class of a library by its qualified name."""
+    special = _SPECIAL.get(name)
+    if special is not None:
+        return special(walk, arguments, node)
+    if name in PASSING:
+        number = PASSING[name]
+        return arguments.values[number] if -1 < number < len(arguments.values) else _get(arguments, "iterable")
+    if name in SEQUENCES:
+        return _make_sequence(walk, name, arguments, node, call)
+    kinds = find_result_kinds(name)
+    if len(kinds) > 1:
+        return _make_several(walk, name, kinds, arguments, node, call)
+    if kinds:
+        return _make_thing(walk, name, kinds[0], arguments, node, call)
+    return _call_unlisted(walk, name, arguments, node, call)
+
+
+def _get(arguments: Arguments, name: str) -> Value:
+    return arguments.keywords.get(name, UNKNOWN)
+
+
+def _list_values(arguments: Arguments) -> List[Value]:
+    return [*arguments.values, *arguments.keywords.values(), arguments.rest]
+
+
+def _list_parts(arguments: Arguments) -> Things:
+    return tuple(dict.fromkeys(thing for value in _list_values(arguments) for thing in list_things(value)))
+
+
+def _make_thing(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: ast.Call, call: Call) -> Value:
+    if kind is Kind.PORT:
+        for thing in list_things(join(*arguments.values[:1])):
+            walk.recorder.become(thing, Kind.MODULE)
+    parts = _list_parts(arguments)
+    if kind is Kind.TENSOR:
+        tensors = tuple(part for part in parts if part.kind in TENSOR_KINDS)
+        if tensors and not name.endswith("_like"):
+            return (walk.derive(node, tensors, name=name, call=call),)
+        parts = ()
+    made = walk.make(node, kind, name=name, parts=parts, call=call)
+    if kind is Kind.MODULE:
+        functions = tuple(part for value in arguments.values for part in value if isinstance(part, Function))
+        if functions:
+            walk.store.write(made.cells, "$function", functions)
+    return (made,)
+
+
+def _make_several(
+    walk: Walk, name: str, kinds: Tuple[Kind, ...], arguments: Arguments, node: ast.Call, call: Call
+) -> Value:
+    container = walk.make_container(node)
+    assert container.elements is not None
+    for number, kind in enumerate(kinds):
+        made = walk.make(node, kind, name=name, parts=_list_parts(arguments), call=call, label=number)
+        walk.store.write(container.elements, number, (made,))
+    return (container,)
+
+
+def _make_sequence(walk: Walk, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
+    made = walk.make(node, Kind.MODULE, name=name, parts=_list_parts(arguments), call=call)
+    assert made.thing is not None
+    if made.elements is None:
+        made = walk.by_thing[made.thing] = Object(made.thing, elements={})
+    assert made.elements is not None
+    values = arguments.values
+    if SEQUENCES[name] != "chain" and values or len(values) == 1 and any(_is_container(part) for part in values[0]):
+        parts = [part for part in values[0] if isinstance(part, Object) and part.elements is not None]
+        for part in parts:
+            for key, value in list((part.elements or {}).items()):
+                walk.store.write(made.elements, key, value)
+        if not parts:
+            walk.store.write(made.elements, "*", find_element(walk, values[0], node))
+        return (made,)
+    for number, value in enumerate(values):
+        walk.store.write(made.elements, number, value)
+    if arguments.rest:
+        walk.store.write(made.elements, "*", arguments.rest)
+    return (made,)
+
+
+def _is_container(part: object) -> bool:
+    return isinstance(part, Object) and part.elements is not None and part.thing is None
+
+
+_CLASS_NAME = re.compile(r"_?[A-Z]\w*[a-z]\w*")
+_TENSOR_LIBRARIES = ("torch.", "torchvision.", "kornia.", "einops.", "poptorch.", "torchaudio.", "porting.")
+
+
+def _call_unlisted(walk: Walk, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
+    root, last = name.partition(".")[0], name.rpartition(".")[2]
+    values = _list_values(arguments)
+    _call_back(walk, name, arguments, node)
+    if name.startswith(_TENSOR_LIBRARIES):
+        tensors = tuple(part for part in _list_parts(arguments) if part.kind in TENSOR_KINDS)
+        if tensors and not _CLASS_NAME.fullmatch(last):
+            if name == "torch.autograd.backward":
+                for part in tensors:
+                    walk.recorder.mark_loss(part)
+                return UNKNOWN
+            return (walk.derive(node, tensors, name=name, call=call),)
+        modules = [item for value in values for item in list_objects(value, Kind.MODULE)]
+        if modules and name.startswith(("torch.nn.utils.", "torch.ao.", "torch.quantization.", "poptorch.")):
+            return tuple(modules[:1])
+    if name.endswith((".initialize", ".convert_syncbn_model", ".convert_sync_batchnorm", ".prepare_model")):
+        return _pass_on(walk, arguments, node)
+    if _CLASS_NAME.fullmatch(last) and root != "builtins":
+        return (walk.make(node, Kind.OTHER, name=name, parts=_list_parts(arguments), call=call),)
+    return UNKNOWN
+
+
+def _pass_on(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    if len(arguments.values) <= 1:
+        return join(*arguments.values)
+    container = walk.make_container(node)
+    assert container.elements is not None
+    for number, value in enumerate(arguments.values):
+        walk.store.write(container.elements, number, value)
+    return (container,)
+
+
+def _call_back(walk: Walk, name: str, arguments: Arguments, node: ast.Call) -> None:
+    """Walk the functions that a library is given, with arguments that nobody knows, save those of `spawn`."""
+    given = Arguments()
+    if name.endswith((".spawn", ".Process", ".Thread", ".start_processes", ".launch", ".notebook_launcher")):
+        items = [item for item in _get(arguments, "args") or join(*arguments.values[1:2]) if isinstance(item, Object)]
+        for item in items:
+            given.values = [item.elements[key] for key in sorted(item.elements or {}, key=str)] if item.elements else []
+        if name.endswith((".spawn", ".start_processes")):
+            given.values.insert(0, UNKNOWN)
+    for value in _list_values(arguments):
+        for item in value:
+            if isinstance(item, Function) and walk.walks.get(item.node, 0) == 0:
+                call_function(walk, item, given, node)
+
+
+def _enumerate(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    value = join(*arguments.values[:1])
+    pair = walk.make_container(node)
+    assert pair.elements is not None
+    walk.store.write(pair.elements, 0, UNKNOWN)
+    walk.store.write(pair.elements, 1, find_element(walk, value, node))
+    return (Iteration((pair,), _list_sources(value)),)
+
+
+def _zip(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    row = walk.make_container(node)
+    assert row.elements is not None
+    for number, value in enumerate(arguments.values):
+        label = node.args[number] if number < len(node.args) else node
+        walk.store.write(row.elements, number, find_element(walk, value, label))
+    things = tuple(thing for value in arguments.values for thing in _list_sources(value))
+    return (Iteration((row,), things),)
+
+
+def _list_sources(value: Value) -> Things:
+    """List the loaders and the like that something that is gone through comes of."""
+    things = list(list_things(tuple(item for item in value if isinstance(item, Object))))
+    things.extend(thing for item in value if isinstance(item, Iteration) for thing in item.things)
+    return tuple(dict.fromkeys(things))
+
+
+def _next(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    return find_element(walk, join(*arguments.values[:1]), node)
+
+
+def _getattr(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    if len(arguments.values) < 2:
+        return UNKNOWN
+    names = [name for name in list_constants(arguments.values[1]) if isinstance(name, str)]
+    owner = arguments.values[0]
+    found = [read_attribute(walk, owner, name, node) for name in names]
+    if not names:
+        # any of a library's module, as `getattr(models, args.arch)`
+        found = [
+            (External(f"{item.name}.{_CHOSEN[item.name]}"),)
+            for item in owner
+            if isinstance(item, External) and item.name in _CHOSEN
+        ]
+    return join(*found, *arguments.values[2:3])
+
+
+_CHOSEN = {
+    "torchvision.models": "get_model",
+    "torch.optim": "Optimizer",
+    "torch.optim.lr_scheduler": "LRScheduler",
+    "torch.nn": "Module",
+    "torchvision.datasets": "VisionDataset",
+    "poptorch.optim": "Optimizer",
+    "transformers": "AutoModel",
+    "timm.models": "create_model",
+}
+
+
+def _setattr(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    if len(arguments.values) == 3:
+        for name in list_constants(arguments.values[1]):
+            for item in arguments.values[0]:
+                if isinstance(item, Object) and isinstance(name, str):
+                    walk.store.add(item.cells, name, arguments.values[2])
+    return UNKNOWN
+
+
+def _partial(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    if not arguments.values:
+        return UNKNOWN
+    return (Partial(arguments.values[0], tuple(arguments.values[1:]), dict(arguments.keywords)),)
+
+
+def _map(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    if len(arguments.values) < 2:
+        return UNKNOWN
+    elements = [find_element(walk, value, node) for value in arguments.values[1:]]
+    functions = [item for item in arguments.values[0] if isinstance(item, Function)]
+    element = join(*[call_function(walk, function, Arguments(elements), node) for function in functions])
+    return (Iteration(element, list_things(element)),)
+
+
+def _sum(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    element = find_element(walk, join(*arguments.values[:1]), node)
+    tensors = tuple(thing for thing in list_things(element) if thing.kind in TENSOR_KINDS)
+    return (walk.derive(node, tensors, name="+"),) if tensors else UNKNOWN
+
+
+def _largest(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    return UNKNOWN
+
+
+def _dict(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    container = walk.make_container(node)
+    assert container.elements is not None
+    for value in arguments.values:
+        for item in value:
+            if isinstance(item, Object) and item.elements is not None:
+                for key, element in list(item.elements.items()):
+                    walk.store.write(container.elements, key, element)
+    for name, value in arguments.keywords.items():
+        walk.store.write(container.elements, name, value)
+    return (container,)
+
+
+_Special = Callable[[Walk, Arguments, ast.Call], Value]
+_SPECIAL: Mapping[str, _Special] = {
+    "builtins.enumerate": _enumerate,
+    "builtins.zip": _zip,
+    "builtins.next": _next,
+    "builtins.getattr": _getattr,
+    "builtins.setattr": _setattr,
+    "builtins.map": _map,
+    "builtins.sum": _sum,
+    "builtins.max": _largest,
+    "builtins.min": _largest,
+    "builtins.dict": _dict,
+    "collections.OrderedDict": _dict,
+    "functools.partial": _partial,
+}

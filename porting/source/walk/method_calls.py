@@ -1,0 +1,194 @@
+"""Calls of methods of things: of tensors, modules, ports, optimizers, loaders and containers."""
+
+from __future__ import annotations
+
+import ast
+
+from porting.source.facts import Call, Kind, Things
+from porting.source.library import RETURNING_SELF, TENSOR_HOST_METHODS, TENSOR_KINDS, find_method_kind
+from porting.source.walk.functions import Arguments, call_function
+from porting.source.walk.iteration import find_element
+from porting.source.walk.module_calls import call_module
+from porting.source.walk.values import (
+    ANY,
+    UNKNOWN,
+    Function,
+    Iteration,
+    Object,
+    Value,
+    join,
+    list_constants,
+    list_things,
+)
+from porting.source.walk.walk import Walk
+
+__all__ = ["call_method"]
+
+# of what trains for the program: of Accelerate, Fabric and Ignite
+_PASSING = frozenset(
+    {"prepare", "prepare_model", "prepare_data_loader", "prepare_optimizer", "setup", "setup_dataloaders"}
+    | {"setup_module", "setup_optimizers", "unwrap_model", "gather", "gather_for_metrics", "pad_across_processes"}
+    | {"reduce", "all_gather", "all_reduce", "to_device"}
+)
+# of Lightning's modules, which are called with tensors and return none
+_RETURNING_NONE = frozenset({"log", "log_dict", "print", "register_buffer", "register_parameter", "load_state_dict"})
+_MODULES = (Kind.MODULE, Kind.PORT, Kind.CRITERION)
+
+
+def call_method(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
+    """Call a method that the program does not define; functions that it is given are walked, as a closure's."""
+    if item.thing is not None:
+        given = [Arguments([(item,)]) if name == "apply" else Arguments()]
+        for value in arguments.values:
+            for function in value:
+                if isinstance(function, Function):
+                    call_function(walk, function, given[0], node)
+    if item.thing is None:
+        return _call_of_container(walk, item, name, arguments, node) if item.elements is not None else UNKNOWN
+    if item.thing.kind in TENSOR_KINDS:
+        return _call_of_tensor(walk, item, name, arguments, node, call)
+    if item.thing.kind in _MODULES:
+        return _call_of_module(walk, item, name, arguments, node, call)
+    return _call_of_other(walk, item, name, arguments, node, call)
+
+
+def _list_tensors(arguments: Arguments) -> Things:
+    values = [*arguments.values, *arguments.keywords.values()]
+    return tuple(thing for value in values for thing in list_things(value) if thing.kind in TENSOR_KINDS)
+
+
+def _call_of_tensor(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
+    thing = item.thing
+    assert thing is not None
+    if name == "backward":
+        walk.recorder.mark_loss(thing)
+    if name in ("items", "values"):
+        return (Iteration(find_element(walk, (item,), node), (thing,)),)
+    if name in TENSOR_HOST_METHODS:
+        return UNKNOWN
+    return (walk.derive(node, (thing, *_list_tensors(arguments)), name=f".{name}", call=call),)
+
+
+def _call_of_module(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
+    thing = item.thing
+    assert thing is not None
+    if name in ("forward", "__call__", "compile") and (name != "compile" or thing.kind is Kind.PORT):
+        outputs = call_module(walk, item, arguments, node, call)
+        return UNKNOWN if name == "compile" else outputs
+    if name in ("train", "eval"):
+        is_off = name == "train" and arguments.values and False in list_constants(arguments.values[0])
+        walk.set_mode(evaluation=name == "eval" or bool(is_off))
+    if name in RETURNING_SELF:
+        return (item,)
+    if name in ("append", "extend", "add_module", "register_module", "insert") and item.elements is not None:
+        return _add_elements(walk, item, name, arguments, node)
+    kind = find_method_kind(thing.kind, name)
+    if name == "manual_backward":
+        for part in _list_tensors(arguments):
+            walk.recorder.mark_loss(part)
+    elif kind is None and _list_tensors(arguments) and name not in _RETURNING_NONE:
+        kind = Kind.OUTPUT
+    if kind is None:
+        return UNKNOWN
+    made = walk.make(node, kind, name=f".{name}", parts=(thing, *_list_parts(kind, arguments)), call=call)
+    return (made,)
+
+
+def _list_parts(kind: Kind, arguments: Arguments) -> Things:
+    """List what a port's loader is made of."""
+    if kind is not Kind.PORT_LOADER:
+        return ()
+    values = [*arguments.values, *arguments.keywords.values()]
+    return tuple(thing for value in values for thing in list_things(value))
+
+
+def _call_of_other(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
+    thing = item.thing
+    assert thing is not None
+    if name in ("parameters", "named_parameters") and not arguments.values:
+        walk.recorder.become(thing, Kind.MODULE)
+    if thing.kind is Kind.MODULE:
+        return _call_of_module(walk, item, name, arguments, node, call)
+    kind = find_method_kind(thing.kind, name)
+    if kind is Kind.LOSS:
+        return _scale_loss(walk, name, arguments, node, call)
+    if kind is not None:
+        return (walk.make(node, kind, name=f".{name}", parts=(thing,), call=call),)
+    if thing.name.startswith("torch.distributions."):
+        parts = tuple(part for part in (*thing.parts, *_list_tensors(arguments)) if part.kind in TENSOR_KINDS)
+        return (walk.derive(node, parts, name=f".{name}", call=call),) if parts else UNKNOWN
+    return _call_of_helper(walk, item, name, arguments, node)
+
+
+def _scale_loss(walk: Walk, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
+    parts = _list_tensors(arguments)
+    for part in parts:
+        walk.recorder.mark_loss(part)
+    return (walk.derive(node, parts, name=f".{name}", call=call),) if parts else UNKNOWN
+
+
+def _call_of_helper(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call) -> Value:
+    """Call a method of what trains for the program, or of what only holds something."""
+    thing = item.thing
+    assert thing is not None
+    if name in _PASSING:
+        return _pass_on(walk, arguments, node)
+    if name == "backward":
+        for part in _list_tensors(arguments):
+            walk.recorder.mark_loss(part)
+    if name.startswith("parse_"):
+        return (walk.make(node, Kind.OTHER, name=f"{thing.name}.{name}"),)
+    returns_self = thing.kind is Kind.OPTIONS or name in RETURNING_SELF or name == "__enter__"
+    return (item,) if returns_self else UNKNOWN
+
+
+def _pass_on(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    """Give back what was given, as `accelerator.prepare` does."""
+    if len(arguments.values) == 1:
+        return arguments.values[0]
+    container = walk.make_container(node)
+    assert container.elements is not None
+    for number, value in enumerate(arguments.values):
+        walk.store.write(container.elements, number, value)
+    return (container,)
+
+
+def _add_elements(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call) -> Value:
+    assert item.elements is not None
+    if arguments.values:
+        value = arguments.values[-1]
+        if name in ("extend", "update"):
+            value = find_element(walk, value, node)
+        walk.store.add(item.elements, ANY, value)
+        if item.thing is not None:
+            walk.recorder.add_parts(item.thing, list_things(value))
+    return UNKNOWN
+
+
+def _call_of_container(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call) -> Value:
+    assert item.elements is not None
+    if name in ("append", "extend", "insert", "add", "appendleft"):
+        return _add_elements(walk, item, name, arguments, node)
+    if name == "update":
+        return _update(walk, item, arguments)
+    element = find_element(walk, (item,), node)
+    if name in ("get", "pop", "setdefault", "popleft", "popitem"):
+        keys = list_constants(arguments.values[0]) if arguments.values else []
+        exact = join(*[item.elements.get(key, UNKNOWN) for key in keys if isinstance(key, (str, int))])
+        default = join(*arguments.values[1:2])
+        return join(exact, default) if keys else join(element, default)
+    if name in ("values", "items"):
+        return (Iteration(element, list_things(element)),)
+    return (item,) if name in ("copy", "__iter__", "to") else UNKNOWN
+
+
+def _update(walk: Walk, item: Object, arguments: Arguments) -> Value:
+    assert item.elements is not None
+    for value in arguments.values:
+        for part in value:
+            if isinstance(part, Object) and part.elements is not None:
+                for key, element in list(part.elements.items()):
+                    walk.store.write(item.elements, key, element)
+    for name, value in arguments.keywords.items():
+        walk.store.write(item.elements, name, value)
+    return UNKNOWN

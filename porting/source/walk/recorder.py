@@ -1,0 +1,207 @@
+"""Things and facts as they are found: each place gives one, and what a later walk of the same place adds is merged."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, Dict, Hashable, Iterable, List, Optional, Sequence, Tuple
+
+from porting.diagnostics import Place
+from porting.source.facts import Call, Facts, Import, Kind, Loop, Statement, Thing, Things, Where
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """Makes things and facts, and hands out the `Facts` at the end."""
+
+    def __init__(self) -> None:
+        self._calls: Dict[ast.AST, Call] = {}
+        self._statements: Dict[ast.AST, Statement] = {}
+        self._imports: Dict[Tuple[ast.AST, str], Import] = {}
+        self._things: Dict[Hashable, Thing] = {}
+        self._derived: Dict[Thing, bool] = {}
+        self.num_facts = 0
+
+    def make_thing(
+        self, key: Hashable, kind: Kind, *, name: str, place: Place, parts: Things = (), call: Optional[Call] = None
+    ) -> Thing:
+        """Make a thing, or return the one that was made under the same key, with more parts."""
+        thing = self._things.get(key)
+        if thing is None:
+            thing = self._things[key] = Thing(kind, name, place, parts, call)
+        elif parts != thing.parts:
+            self.add_parts(thing, parts)
+        return thing
+
+    def find_thing(self, key: Hashable, parts: Things) -> Optional[Thing]:
+        """Find the thing that was made under a key, and give it more parts; None where none was."""
+        thing = self._things.get(key)
+        if thing is not None and parts != thing.parts:
+            self.add_parts(thing, parts)
+            if thing in self._derived:
+                kind = _find_most_telling(parts)
+                if _MOST_TELLING.index(kind) < _MOST_TELLING.index(thing.kind):
+                    _amend(thing, kind=kind)
+        return thing
+
+    def derive_thing(
+        self, key: Hashable, parts: Things, *, name: str, place: Place, call: Optional[Call] = None
+    ) -> Thing:
+        """Make what is computed of tensors: it is what the most telling of them is."""
+        thing = self.make_thing(key, _find_most_telling(parts), name=name, place=place, parts=parts, call=call)
+        self._derived[thing] = True
+        return thing
+
+    def add_parts(self, thing: Thing, parts: Iterable[Thing]) -> None:
+        """Say that a thing is also made of these, unless they are made of it."""
+        new = tuple(part for part in parts if part not in thing.parts and not _is_made_of(part, thing))
+        if new and len(thing.parts) < _MOST_PARTS:
+            _amend(thing, parts=(*thing.parts, *new))
+
+    def mark_loss(self, thing: Thing) -> None:
+        """Make a loss of what turns out to be one, and of the sums that it was scaled from."""
+        if thing.kind is Kind.LOSS or thing not in self._derived:
+            return
+        _amend(thing, kind=Kind.LOSS)
+        if thing.name in _SCALINGS:
+            parts = [part for part in thing.parts if part in self._derived]
+            reductions = [part for part in parts if len(thing.parts) == 1 or part.name in _REDUCTIONS]
+            for part in reductions:
+                self.mark_loss(part)
+
+    def become(self, thing: Thing, kind: Kind) -> None:
+        """Say what a thing is of which nothing was known but its name."""
+        if thing.kind is Kind.OTHER:
+            _amend(thing, kind=kind)
+
+    def is_derived(self, thing: Thing) -> bool:
+        """Tell whether a thing was computed of other tensors by an operator or a function of torch's."""
+        return thing in self._derived
+
+    def find_call(self, node: ast.Call) -> Optional[Call]:
+        """Find the call that was recorded of a node."""
+        return self._calls.get(node)
+
+    def add_call(self, call: Call) -> None:
+        """Record a call; its results are added with `add_results`."""
+        self._calls[call.node] = call
+        self.num_facts += 1
+
+    def merge_call(self, call: Call, other: Call) -> None:
+        """Add to a call what it is on another way to it."""
+        if call.receiver != other.receiver:
+            _amend(call, receiver=_unite(call.receiver, other.receiver))
+        if call.arguments != other.arguments:
+            _amend(call, arguments=_unite_all(call.arguments, other.arguments))
+        if call.keywords != other.keywords:
+            merged = {key: _unite(call.keywords.get(key, ()), things) for key, things in other.keywords.items()}
+            _amend(call, keywords={**call.keywords, **merged})
+        if call.where is not other.where:
+            _amend(call, where=_merge_where(call.where, other.where))
+        if other.name not in (call.name, *call.other_names):
+            _amend(call, other_names=(*call.other_names, other.name))
+
+    def add_results(self, call: Call, things: Things) -> None:
+        """Say what comes out of a call."""
+        if things and things != call.result:
+            _amend(call, result=_unite(call.result, things))
+
+    def find_statement(self, node: ast.AST) -> Optional[Statement]:
+        """Find the statement that was recorded of a node."""
+        return self._statements.get(node)
+
+    def add_statement(self, statement: Statement) -> None:
+        """Record a statement."""
+        self._statements[statement.node] = statement
+        self.num_facts += 1
+
+    def merge_statement(self, statement: Statement, where: Where, things: Things, targets: Things) -> None:
+        """Add to a statement what it is on another way to it."""
+        if statement.things != things:
+            _amend(statement, things=_unite(statement.things, things))
+        if statement.targets != targets:
+            _amend(statement, targets=_unite(statement.targets, targets))
+        if statement.where is not where:
+            _amend(statement, where=_merge_where(statement.where, where))
+
+    def record_import(self, node: ast.AST, *, place: Place, name: str, is_guarded: bool, where: Where) -> None:
+        """Record the import of a module."""
+        if (node, name) not in self._imports:
+            self._imports[node, name] = Import(node, place, name, is_guarded, where)
+            self.num_facts += 1
+
+    def finish(self) -> Facts:
+        """Hand out all facts; what was computed of a loss before it was known to be one becomes one, too."""
+        for thing in self._derived:
+            if thing.kind is not Kind.LOSS and any(part.kind is Kind.LOSS for part in thing.parts):
+                _amend(thing, kind=Kind.LOSS)
+        facts = Facts(
+            calls=sorted(self._calls.values(), key=_get_order),
+            statements=sorted(self._statements.values(), key=_get_order),
+            imports=sorted(self._imports.values(), key=_get_order),
+            things=list(self._things.values()),
+        )
+        return facts
+
+
+_MOST_TELLING = (Kind.LOSS, Kind.OUTPUT, Kind.BATCH, Kind.TENSOR)
+_MOST_PARTS = 12
+_SCALINGS = ("*", "/", "-", "+", "float", "to")
+_REDUCTIONS = (".mean", ".sum", "torch.mean", "torch.sum", "*", "/", "+", "-")
+
+
+def _find_most_telling(parts: Things) -> Kind:
+    return next(kind for kind in _MOST_TELLING if any(part.kind is kind for part in parts))
+
+
+def _get_order(fact: Any) -> int:
+    order: int = fact.where.order
+    return order
+
+
+def _amend(fact: Any, **changes: Any) -> None:
+    """Change a fact while facts are collected: things and calls point to each other, so neither can be made last."""
+    for name, value in changes.items():
+        object.__setattr__(fact, name, value)
+
+
+def _is_made_of(thing: Thing, other: Thing) -> bool:
+    seen = set()
+    waiting: List[Thing] = [thing]
+    while waiting:
+        part = waiting.pop()
+        if part is other:
+            return True
+        if part not in seen:
+            seen.add(part)
+            waiting.extend(part.parts)
+    return False
+
+
+def _unite(known: Things, more: Things) -> Things:
+    return known if known == more else tuple(dict.fromkeys((*known, *more)))
+
+
+def _unite_all(known: Tuple[Things, ...], more: Sequence[Things]) -> Tuple[Things, ...]:
+    length = max(len(known), len(more))
+    padded = [(*values, *((),) * (length - len(values))) for values in (tuple(known), tuple(more))]
+    return tuple(_unite(one, other) for one, other in zip(*padded))
+
+
+def _merge_where(one: Where, other: Where) -> Where:
+    """Merge where a fact stands on two ways: in all the loops of the deeper one, under the guards of both."""
+    guards = one.guards
+    if one.guards != other.guards:
+        kept = set(map(id, other.guards))
+        guards = tuple(guard for guard in one.guards if id(guard) in kept)
+    loops: Tuple[Loop, ...] = one.loops if len(one.loops) >= len(other.loops) else other.loops
+    return Where(
+        file=one.file,
+        function=one.function,
+        loops=loops,
+        guards=guards,
+        in_forward=one.in_forward or other.in_forward,
+        without_gradients=one.without_gradients and other.without_gradients,
+        in_evaluation=one.in_evaluation and other.in_evaluation,
+        order=one.order,
+    )

@@ -1,0 +1,277 @@
+"""Statements: what each does to the cells, and the facts that rules want of it."""
+
+from __future__ import annotations
+
+import ast
+from typing import Callable, List, Mapping, Optional, Type, Union
+
+from porting.source.facts import Things
+from porting.source.library import NO_GRADIENT_CONTEXTS, TENSOR_KINDS
+from porting.source.walk.assignment import assign, delete
+from porting.source.walk.branches import merge_ends, run_branches, run_part
+from porting.source.walk.definitions import define_class, define_function
+from porting.source.walk.imports import execute_import, execute_import_from
+from porting.source.walk.iteration import find_element
+from porting.source.walk.loops import execute_for, execute_while, leave_loop
+from porting.source.walk.values import ANY, UNKNOWN, Constant, External, Object, Value, list_things
+from porting.source.walk.walk import Executor, Flow, Walk
+
+__all__ = ["EXECUTORS"]
+
+
+def _execute_expression(walk: Walk, node: ast.Expr) -> None:
+    value = walk.evaluate(node.value)
+    if isinstance(node.value, ast.Compare):
+        walk.record_statement(node, list_things(value))
+    elif isinstance(node.value, ast.Call) and _is_print(node.value):
+        things = tuple(thing for part in node.value.args for thing in _list_printed(walk, part))
+        if things:
+            walk.record_statement(node, things)
+    if isinstance(node.value, ast.Call) and _leaves_program(walk, node.value):
+        walk.flow = Flow.RAISED
+
+
+def _is_print(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Name) and node.func.id == "print"
+
+
+def _list_printed(walk: Walk, node: ast.expr) -> Things:
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        return list_things(walk.evaluate(node))
+    return ()
+
+
+def _leaves_program(walk: Walk, node: ast.Call) -> bool:
+    name = (
+        walk.evaluate(node.func) if isinstance(node.func, (ast.Name, ast.Attribute)) and not node.keywords else UNKNOWN
+    )
+    return any(isinstance(item, External) and item.name in ("sys.exit", "builtins.exit", "os._exit") for item in name)
+
+
+def _execute_assignment(walk: Walk, node: ast.Assign) -> None:
+    value = walk.evaluate(node.value)
+    targets: Things = ()
+    for target in node.targets:
+        targets += assign(walk, target, value, node.value)
+    _record_assignment(walk, node, value, targets)
+
+
+def _record_assignment(walk: Walk, node: ast.stmt, value: Value, targets: Things) -> None:
+    things = list_things(value)
+    if things or targets:
+        walk.record_statement(node, things, tuple(dict.fromkeys(targets)))
+
+
+def _execute_annotated(walk: Walk, node: ast.AnnAssign) -> None:
+    if node.value is None:
+        return
+    value = walk.evaluate(node.value)
+    _record_assignment(walk, node, value, assign(walk, node.target, value, node.value))
+
+
+def _execute_augmented(walk: Walk, node: ast.AugAssign) -> None:
+    old = walk.evaluate(_as_load(node.target))
+    value = walk.evaluate(node.value)
+    for item in old:
+        if isinstance(item, Object) and item.elements is not None and item.thing is None:
+            walk.store.add(item.elements, ANY, find_element(walk, value, node.value))
+    things = tuple(
+        item.thing
+        for item in (*old, *value)
+        if isinstance(item, Object) and item.thing is not None and item.thing.kind in TENSOR_KINDS
+    )
+    if things:
+        # a sum of losses is a loss, and keeps its graph
+        assign(walk, node.target, (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),))
+    if list_things(old) or list_things(value):
+        walk.record_statement(node, list_things(value), list_things(old))
+
+
+_OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+
+
+def _as_load(node: ast.expr) -> ast.expr:
+    """Read what is written: the walk tells reading from writing by who asks, not by the node's context."""
+    return node
+
+
+def _execute_return(walk: Walk, node: ast.Return) -> None:
+    value = walk.evaluate(node.value)
+    walk.frame.returned.append(value)
+    if walk.in_forward and node.value is not None:
+        walk.record_statement(node, list_things(value))
+    walk.flow = Flow.FUNCTION
+
+
+def _execute_raise(walk: Walk, node: ast.Raise) -> None:
+    walk.evaluate(node.exc)
+    walk.flow = Flow.RAISED
+
+
+def _execute_assert(walk: Walk, node: ast.Assert) -> None:
+    walk.record_statement(node, list_things(walk.evaluate(node.test)), text=node.test)
+
+
+def _execute_delete(walk: Walk, node: ast.Delete) -> None:
+    things = tuple(thing for target in node.targets for thing in delete(walk, target))
+    if things:
+        walk.record_statement(node, things)
+
+
+def _execute_global(walk: Walk, node: ast.Global) -> None:
+    for name in node.names:
+        walk.frame.outer_names[name] = walk.globals[walk.frame.module]
+
+
+def _execute_nonlocal(walk: Walk, node: ast.Nonlocal) -> None:
+    for name in node.names:
+        scopes = [scope for scope in walk.frame.scopes if name in scope]
+        if scopes:
+            walk.frame.outer_names[name] = scopes[0]
+
+
+def _execute_if(walk: Walk, node: ast.If) -> None:
+    if _is_main_guard(node.test):
+        if walk.is_main:
+            walk.run(node.body)
+        else:
+            walk.deferred.append((walk.frame.module, walk.frame.unit, node.body))
+            walk.run(node.orelse)
+        return
+    value = walk.evaluate(node.test)
+    walk.record_statement(node, list_things(value), text=node.test)
+    before = walk.guards
+    yes, no = (*before, node.test), (*before, walk.negate(node.test))
+
+    def run(body: List[ast.stmt], guards: tuple) -> Callable[[], None]:
+        def run_guarded() -> None:
+            with walk.standing(guards=guards):
+                walk.run(body)
+
+        return run_guarded
+
+    truth = _read_truth(walk, node.test, value)
+    ends = run_branches(walk, [run(node.body, yes), run(node.orelse, no)], truth)
+    if walk.flow == Flow.ON:
+        # what follows an `if` that leaves stands under its contrary
+        walk.guards = no if ends[0] != Flow.ON else yes if ends[1] != Flow.ON else before
+
+
+def _read_truth(walk: Walk, test: ast.expr, value: Value) -> Optional[bool]:
+    """Tell whether a test is known to hold: of a constant that is a truth value, or of whether something is None."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and isinstance(test.operand, _PLAIN):
+        inner = _read_truth(walk, test.operand, walk.evaluate(test.operand))
+        return None if inner is None else not inner
+    if isinstance(test, ast.Compare) and isinstance(test.left, _PLAIN):
+        return _read_comparison(walk, test)
+    if len(value) == 1 and isinstance(value[0], Constant) and (value[0].value is None or value[0].kind == "bool"):
+        return bool(value[0].value)
+    return None
+
+
+_PLAIN = (ast.Name, ast.Attribute)
+
+
+def _read_comparison(walk: Walk, test: ast.Compare) -> Optional[bool]:
+    """Tell whether `x is None` or `x is not None` is known."""
+    other = test.comparators[0]
+    if not isinstance(test.ops[0], (ast.Is, ast.IsNot)) or not isinstance(other, ast.Constant):
+        return None
+    is_none = {isinstance(item, Constant) and item.value is None for item in walk.evaluate(test.left)}
+    if other.value is not None or len(is_none) != 1:
+        return None
+    return is_none.pop() is isinstance(test.ops[0], ast.Is)
+
+
+def _is_main_guard(test: ast.expr) -> bool:
+    names = [part.id for part in ast.walk(test) if isinstance(part, ast.Name)]
+    return isinstance(test, ast.Compare) and "__name__" in names
+
+
+def _execute_with(walk: Walk, node: Union[ast.With, ast.AsyncWith]) -> None:
+    without = walk.without_gradients
+    for item in node.items:
+        value = walk.evaluate(item.context_expr)
+        without = without or _turns_gradients_off(walk, item.context_expr)
+        if item.optional_vars is not None:
+            assign(walk, item.optional_vars, value, item.context_expr)
+    with walk.standing(without_gradients=without):
+        walk.run(node.body)
+
+
+def _turns_gradients_off(walk: Walk, node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
+        return False
+    names = {item.name for item in walk.evaluate(node.func) if isinstance(item, External)}
+    if "torch.set_grad_enabled" in names:
+        return bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value is False
+    return bool(names & NO_GRADIENT_CONTEXTS)
+
+
+def _execute_try(walk: Walk, node: ast.Try) -> None:
+    def run_body() -> None:
+        with walk.standing(in_try=True):
+            walk.run(node.body)
+        if walk.flow == Flow.ON:
+            walk.run(node.orelse)
+
+    body = run_part(walk, run_body)
+    ends = [body]
+    for handler in node.handlers:
+
+        def run_handler(handler: ast.ExceptHandler = handler) -> None:
+            walk.store.merge([{}, body[0]])
+            walk.evaluate(handler.type)
+            if handler.name:
+                walk.store.write(walk.frame.cells, handler.name, UNKNOWN)
+            with walk.standing(in_try=True):
+                walk.run(handler.body)
+
+        ends.append(run_part(walk, run_handler))
+    merge_ends(walk, ends)
+    flow, walk.flow = walk.flow, Flow.ON
+    walk.run(node.finalbody)
+    walk.flow = walk.flow if walk.flow != Flow.ON else flow
+
+
+def _execute_match(walk: Walk, node: ast.AST) -> None:
+    walk.evaluate(getattr(node, "subject", None))
+    branches: List[Callable[[], object]] = [
+        lambda body=case.body: walk.run(body)
+        for case in getattr(node, "cases", [])  # type: ignore[misc]
+    ]
+    run_branches(walk, [*branches, lambda: None])
+
+
+EXECUTORS: Mapping[Type[ast.AST], Executor] = {
+    ast.AnnAssign: _execute_annotated,
+    ast.Assert: _execute_assert,
+    ast.Assign: _execute_assignment,
+    ast.AsyncFor: execute_for,
+    ast.AsyncFunctionDef: define_function,
+    ast.AsyncWith: _execute_with,
+    ast.AugAssign: _execute_augmented,
+    ast.Break: leave_loop,
+    ast.ClassDef: define_class,
+    ast.Continue: leave_loop,
+    ast.Delete: _execute_delete,
+    ast.Expr: _execute_expression,
+    ast.For: execute_for,
+    ast.FunctionDef: define_function,
+    ast.Global: _execute_global,
+    ast.If: _execute_if,
+    ast.Import: execute_import,
+    ast.ImportFrom: execute_import_from,
+    ast.Nonlocal: _execute_nonlocal,
+    ast.Raise: _execute_raise,
+    ast.Return: _execute_return,
+    ast.Try: _execute_try,
+    ast.While: execute_while,
+    ast.With: _execute_with,
+    **{
+        getattr(ast, name): execute
+        for name, execute in (("Match", _execute_match), ("TryStar", _execute_try))
+        if hasattr(ast, name)
+    },
+}
+"""What walks each kind of statement; the others do nothing."""

@@ -1,0 +1,187 @@
+"""What a value may be while a program is walked: objects, functions, classes, names of libraries, constants."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
+
+from porting.source.facts import Kind, Thing, Things
+from porting.source.project import Module, Unit
+
+__all__ = [
+    "ANY",
+    "UNKNOWN",
+    "Bound",
+    "Class",
+    "Constant",
+    "External",
+    "Function",
+    "Item",
+    "Iteration",
+    "Object",
+    "Partial",
+    "Scope",
+    "Value",
+    "join",
+    "list_constants",
+    "list_objects",
+    "list_things",
+]
+
+ANY = "*"
+"""The cell of a container that holds what may stand at any other index or key."""
+
+Scope = Dict[Any, "Value"]
+"""Cells by name: of a function's locals, a module's globals, an object's attributes or a container's elements."""
+
+
+@dataclass(frozen=True, eq=False)
+class Object:
+    """A thing, an instance of a class of the program's, or a container; several variables may hold the same one."""
+
+    thing: Optional[Thing] = None
+    definition: Optional[Class] = None
+    cells: Scope = field(default_factory=dict)
+    """Its attributes."""
+    elements: Optional[Scope] = None
+    """What it holds by index or key, where it is a container; see `ANY`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function of the program's, with what it has from where it was defined and, for a method, whose it is."""
+
+    node: Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda]
+    name: str
+    unit: Unit
+    module: Module
+    scopes: Tuple[Scope, ...] = ()
+    """The locals of the functions around it, the innermost first."""
+    defaults: Mapping[str, Value] = field(default_factory=dict)
+    owner: Optional[Class] = None
+    receiver: Optional[Value] = None
+    """What it is bound to; None for a plain function."""
+    form: str = "function"
+    """`function`, `staticmethod`, `classmethod` or `property`."""
+    without_gradients: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Class:
+    """A class of the program's."""
+
+    node: ast.ClassDef
+    name: str
+    unit: Unit
+    module: Module
+    bases: Tuple[Value, ...] = ()
+    cells: Scope = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class External:
+    """A name of a library or of Python's own: a module, a class or a function, told by its qualified name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number, a string, a truth value or None."""
+
+    value: Any
+    kind: str = ""
+
+    @staticmethod
+    def of(value: Any) -> Constant:
+        """Make a constant that differs from equal ones of another type, as 1 and True are."""
+        return Constant(value, type(value).__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A method of a thing, or a name of an object of which nothing else is known."""
+
+    receiver: Value
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """A function and some of its arguments."""
+
+    function: Value
+    arguments: Tuple[Value, ...]
+    keywords: Mapping[str, Value]
+
+
+@dataclass(frozen=True, eq=False)
+class Iteration:
+    """What is gone through: a generator's values, or pairs of counts and batches."""
+
+    element: Value
+    things: Things = ()
+    """The loaders and the like that its elements come of."""
+
+
+Item = Union[Object, Function, Class, External, Constant, Bound, Partial, Iteration]
+Value = Tuple[Item, ...]
+"""All that a value may be; nothing where nothing is known."""
+
+UNKNOWN: Value = ()
+_MOST_ITEMS = 12
+
+
+def join(*values: Value) -> Value:
+    """Join what a value may be on several ways to it; of very many possibilities the first are kept."""
+    first = values[0] if values else UNKNOWN
+    if all(value is first or not value for value in values):
+        return first
+    items: Dict[Item, None] = {}
+    for value in values:
+        for item in value:
+            items[item] = None
+    return tuple(items)[:_MOST_ITEMS]
+
+
+def list_objects(value: Value, *kinds: Kind) -> List[Object]:
+    """List the objects of a value that are things of these kinds."""
+    return [item for item in value if isinstance(item, Object) and item.thing and item.thing.kind in kinds]
+
+
+def list_constants(value: Value) -> List[Any]:
+    """List the constants that a value may be."""
+    return [item.value for item in value if isinstance(item, Constant)]
+
+
+def list_things(value: Value) -> Things:
+    """List the things of a value, with those that stand in its containers."""
+    if not value:
+        return ()
+    if len(value) == 1:
+        item = value[0]
+        if isinstance(item, Object):
+            if item.thing is not None:
+                return (item.thing,)
+        elif not isinstance(item, Iteration):
+            return ()
+    things: Dict[Thing, None] = {}
+    for thing in _go_through_things(value, set()):
+        things[thing] = None
+    return tuple(things)
+
+
+def _go_through_things(items: Iterable[Item], seen: set) -> Iterator[Thing]:
+    for item in items:
+        if isinstance(item, Object):
+            if id(item) in seen:
+                continue
+            seen.add(id(item))
+            if item.thing is not None:
+                yield item.thing
+            elif item.elements is not None:
+                for element in list(item.elements.values()):
+                    yield from _go_through_things(element, seen)
+        elif isinstance(item, Iteration):
+            yield from _go_through_things(item.element, seen)

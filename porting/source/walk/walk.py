@@ -1,0 +1,278 @@
+"""The state of a walk: where it stands in the program, the cells, what is being called, and the dispatch by syntax."""
+
+from __future__ import annotations
+
+import ast
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
+
+from porting.diagnostics import Place
+from porting.source.facts import Call, Kind, Loop, Statement, Thing, Things, Where
+from porting.source.project import Module, Project, Unit
+from porting.source.walk.guesses import Uses
+from porting.source.walk.recorder import Recorder
+from porting.source.walk.store import Store, Writes
+from porting.source.walk.values import UNKNOWN, Class, Constant, Function, Object, Scope, Value
+
+__all__ = ["Evaluator", "Executor", "Flow", "Frame", "Walk"]
+
+Evaluator = Callable[["Walk", Any], Value]
+Executor = Callable[["Walk", Any], None]
+
+
+class Flow:
+    """How a block of statements ends: it goes on, or leaves its loop, its function or the program."""
+
+    ON = ""
+    LOOP = "loop"
+    FUNCTION = "function"
+    RAISED = "raised"
+
+
+@dataclass(eq=False)
+class Frame:
+    """A function, or the top level of a module, that is being walked."""
+
+    unit: Unit
+    module: Module
+    cells: Scope
+    name: str = ""
+    scopes: Tuple[Scope, ...] = ()
+    """The locals of the functions around it, the innermost first."""
+    key: int = 0
+    """Tells apart the ways of calls that lead here."""
+    function: Optional[Function] = None
+    outer_names: Dict[str, Scope] = field(default_factory=dict)
+    """The scopes of the names that it declares `global` or `nonlocal`."""
+    returned: List[Value] = field(default_factory=list)
+    yielded: List[Value] = field(default_factory=list)
+    exits: List[Writes] = field(default_factory=list)
+    """What branches had written that returned."""
+    is_class: bool = False
+    class_defined: Optional[Class] = None
+    """The class whose body this is."""
+
+
+@dataclass
+class Walk:
+    """A walk through one project.
+
+    The functions of the other files of this package take the walk as their first argument. `evaluators` and
+    `executors` are the table of syntax, which breaks the circle between them.
+    """
+
+    project: Project
+    evaluators: Mapping[Type[ast.AST], Evaluator]
+    executors: Mapping[Type[ast.AST], Executor]
+    most_steps: int
+    most_walks: int
+    recorder: Recorder = field(default_factory=Recorder)
+    store: Store = field(default_factory=Store)
+    globals: Dict[Module, Scope] = field(default_factory=dict)
+    frames: List[Frame] = field(default_factory=list)
+    loops: Tuple[Loop, ...] = ()
+    guards: Tuple[ast.expr, ...] = ()
+    in_forward: bool = False
+    without_gradients: bool = False
+    in_try: bool = False
+    is_main: bool = True
+    """Whether the module that is being walked is the program and not imported."""
+    flow: str = Flow.ON
+    loop_exits: List[List[Writes]] = field(default_factory=list)
+    modes: Scope = field(default_factory=dict)
+    """Whether the last `train()` or `eval()` was which."""
+    objects: Dict[Any, Object] = field(default_factory=dict)
+    lambdas: Dict[Any, Function] = field(default_factory=dict)
+    classes: Dict[Any, Class] = field(default_factory=dict)
+    modules: Dict[Module, Object] = field(default_factory=dict)
+    """The modules that were imported, as values."""
+    methods: Dict[str, List[Class]] = field(default_factory=dict)
+    """The classes that define a method of a name."""
+    instances: Dict[Class, List[Object]] = field(default_factory=dict)
+    by_thing: Dict[Thing, Object] = field(default_factory=dict)
+    walks: Dict[ast.AST, int] = field(default_factory=dict)
+    """How often the body of each function was walked."""
+    results: Dict[ast.AST, Value] = field(default_factory=dict)
+    functions: List[Function] = field(default_factory=list)
+    """All functions that were defined, in order."""
+    deferred: List[Tuple[Module, Unit, Sequence[ast.stmt]]] = field(default_factory=list)
+    """What stands under `if __name__ == "__main__"` in modules that were imported."""
+    loop_facts: Dict[ast.AST, Loop] = field(default_factory=dict)
+    negations: Dict[ast.expr, ast.expr] = field(default_factory=dict)
+    num_steps: int = 0
+    num_keys: int = 0
+    keys: Dict[Tuple[int, ast.AST], int] = field(default_factory=dict)
+    ways: Dict[Tuple[int, ast.AST], List[Tuple[Tuple[ast.expr, ...], int]]] = field(default_factory=dict)
+    uses: Dict[ast.AST, Uses] = field(default_factory=dict)
+
+    @property
+    def frame(self) -> Frame:
+        """The function or module that is being walked."""
+        return self.frames[-1]
+
+    def evaluate(self, node: Optional[ast.AST]) -> Value:
+        """Say what an expression may be, and record what happens in it."""
+        if node is None:
+            return UNKNOWN
+        self.num_steps += 1
+        evaluator = self.evaluators.get(type(node))
+        return evaluator(self, node) if evaluator is not None else UNKNOWN
+
+    def run(self, statements: Sequence[ast.stmt]) -> None:
+        """Walk statements one after the other, until one of them leaves the block."""
+        guards = self.guards
+        for statement in statements:
+            self.num_steps += 1
+            executor = self.executors.get(type(statement))
+            if executor is not None:
+                executor(self, statement)
+            if self.flow != Flow.ON:
+                break
+        self.guards = guards
+
+    def record_call(
+        self,
+        node: ast.Call,
+        *,
+        name: str,
+        receiver: Things,
+        arguments: Tuple[Things, ...],
+        keywords: Mapping[str, Things],
+    ) -> Call:
+        """Record a call that stands here."""
+        call = self.recorder.find_call(node)
+        if call is None:
+            call = Call(node, self.place_of(node), name, self.where, receiver, arguments, dict(keywords))
+            self.recorder.add_call(call)
+        else:
+            where = call.where if self.stands_as(call.where) else self.where
+            given = Call(node, call.place, name, where, receiver, arguments, keywords)
+            self.recorder.merge_call(call, given)
+        return call
+
+    def record_statement(
+        self, node: ast.AST, things: Things, targets: Things = (), *, text: Optional[ast.AST] = None
+    ) -> None:
+        """Record a statement that stands here; `text` is the part of it that is shown, if not all."""
+        known = self.recorder.find_statement(node)
+        if known is None:
+            shown = text or node
+            source = self.frame.unit.text_of(shown)
+            statement = Statement(node, self.place_of(shown), self.where, things, targets, source)
+            self.recorder.add_statement(statement)
+        else:
+            where = known.where if self.stands_as(known.where) else self.where
+            self.recorder.merge_statement(known, where, things, targets)
+
+    def place_of(self, node: ast.AST) -> Place:
+        """Say where a node of the function that is being walked stands."""
+        return self.frame.unit.place_of(node)
+
+    @property
+    def where(self) -> Where:
+        """Where the walk stands."""
+        mode = self.modes.get("evaluation", UNKNOWN)
+        return Where(
+            file=self.frame.unit.file,
+            function=self.frame.name,
+            loops=self.loops,
+            guards=self.guards,
+            in_forward=self.in_forward,
+            without_gradients=self.without_gradients,
+            in_evaluation=len(mode) == 1 and mode[0] == _IN_EVALUATION,
+            order=self.recorder.num_facts,
+        )
+
+    def stands_as(self, where: Where) -> bool:
+        """Tell whether the walk stands as it stood when a fact was found, which saves to merge the two."""
+        return (
+            where.loops == self.loops
+            and where.guards == self.guards
+            and where.in_forward == self.in_forward
+            and where.without_gradients == self.without_gradients
+            and not where.in_evaluation
+        )
+
+    def set_mode(self, *, evaluation: bool) -> None:
+        """Remember that `eval()` or `train()` was called."""
+        self.store.write(self.modes, "evaluation", (Constant.of(evaluation),))
+
+    def wrap(self, thing: Thing) -> Object:
+        """Give the one object of a thing."""
+        known = self.by_thing.get(thing)
+        if known is None:
+            known = self.by_thing[thing] = Object(thing)
+        return known
+
+    def make(
+        self, node: ast.AST, kind: Kind, *, name: str, parts: Things = (), call: Optional[Call] = None, label: Any = ""
+    ) -> Object:
+        """Make the thing that an expression of the function that is being walked makes."""
+        key = (node, self.frame.key, kind, name, label)
+        thing = self.recorder.find_thing(key, parts)
+        if thing is None:
+            place = self.place_of(node)
+            thing = self.recorder.make_thing(key, kind, name=name, place=place, parts=parts, call=call)
+        return self.wrap(thing)
+
+    def derive(
+        self, node: ast.AST, parts: Things, *, name: str, call: Optional[Call] = None, label: Any = ""
+    ) -> Object:
+        """Make what is computed of tensors."""
+        key = (node, self.frame.key, "derived", label)
+        thing = self.recorder.find_thing(key, parts)
+        if thing is None:
+            thing = self.recorder.derive_thing(key, parts, name=name, place=self.place_of(node), call=call)
+        return self.wrap(thing)
+
+    def make_container(self, node: ast.AST, label: Any = "") -> Object:
+        """Make the container that an expression makes, empty if it is new."""
+        key = (node, self.frame.key, "container", label)
+        known = self.objects.get(key)
+        if known is None:
+            known = self.objects[key] = Object(elements={})
+        return known
+
+    def negate(self, test: ast.expr) -> ast.expr:
+        """Give the negation of a test, the same one each time."""
+        if test not in self.negations:
+            self.negations[test] = ast.copy_location(ast.UnaryOp(op=ast.Not(), operand=test), test)
+        return self.negations[test]
+
+    def extend_key(self, node: ast.AST, body: ast.AST) -> int:
+        """Number the way of calls that goes on from here through `node` into `body`.
+
+        Calls of which only one is made, as in the two branches of an `if`, are one way.
+        """
+        step = (self.frame.key, node)
+        if step not in self.keys:
+            ways = self.ways.setdefault((self.frame.key, body), [])
+            key = next((key for guards, key in ways if self._excludes(guards)), None)
+            if key is None:
+                self.num_keys += 1
+                key = self.num_keys
+                ways.append((self.guards, key))
+            self.keys[step] = key
+        return self.keys[step]
+
+    def _excludes(self, guards: Tuple[ast.expr, ...]) -> bool:
+        """Tell whether the walk stands under the contrary of one of these tests."""
+        return any(self.negations.get(guard) in self.guards for guard in guards if guard in self.negations) or any(
+            self.negations.get(guard) in guards for guard in self.guards if guard in self.negations
+        )
+
+    @contextmanager
+    def standing(self, **context: Any) -> Iterator[None]:
+        """Stand elsewhere for a while: `loops`, `guards`, `in_forward`, `without_gradients`."""
+        before = {name: getattr(self, name) for name in context}
+        for name, value in context.items():
+            setattr(self, name, value)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+
+
+_IN_EVALUATION = Constant.of(True)
