@@ -24,8 +24,8 @@ from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_with_modes
 
 __all__ = [
-    "check_memory",
     "check_compiled",
+    "check_memory",
     "compilation",
     "destroy_left",
     "destroy_unseen",
@@ -108,8 +108,8 @@ def list_cache_files(options: PortOptions) -> Set[str]:
 def check_compiled(port: Port, executor: Any, begun: Sequence[str]) -> None:
     """Raise PortingError for a compiled step that cannot run as it should: where it is placed, and what it reads.
 
-    `begun` are the stages that the trace has begun. P009 and P010 are about those, C043 about a parameter or buffer with
-    a value that 32 bits cannot hold; the last is the simulator's, whose step can be looked at.
+    `begun` are the stages that the trace has begun. P009 and P010 are about those, C043 about a parameter or buffer
+    with a value that 32 bits cannot hold; the last is the simulator's, whose step can be looked at.
     """
     _check_placement(port, executor, begun)
     step = port.backend.compiled_step(executor)
