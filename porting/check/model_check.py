@@ -13,7 +13,7 @@ from .. import simulator
 from ..adapters import LossInForward, to_backend_optimizer
 from ..adapters.stages import require_modules
 from ..analysis.half_precision import MeasuredModule, advise_loss_scaling, find_range_faults
-from ..analysis.operator_support import find_operator_faults
+from ..analysis.operator_support import find_operator_faults, list_attention
 from ..analysis.step_checks import find_step_faults
 from ..api.batch import BatchSignature
 from ..capture import StepGraph
@@ -115,7 +115,7 @@ class _Search:
                 # without its end a graph has neither loss nor outputs
                 found += find_step_faults(step.graph, self._model, host_tensors(self._forward))
             if step.other_graph is not None:
-                found += find_operator_faults(step.other_graph)
+                found += find_operator_faults(step.other_graph, attention=list_attention(self._model))
             if step.failure is not None and not any(fault.code == "C040" for fault in step.faults):
                 words = take_first_line(getattr(step.failure, "finding", step.failure), otherwise="no words")
                 if not isinstance(getattr(step.failure, "finding", None), Finding):

@@ -156,6 +156,17 @@ def test_a_model_prints_nothing_and_stays_as_it_is(capsys):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_torchs_own_attention_is_no_fault_beside_others():
+    class Reading(nn.TransformerEncoderLayer):
+        def forward(self, x):
+            x = super().forward(x)
+            return x * 2 if x.max() > 0 else x
+
+    report = check(Reading(8, 2, 16, dropout=0.0), nn.MSELoss(), (torch.rand(2, 3, 8), torch.rand(2, 3, 8)))
+
+    assert report.codes == ("C001",)
+
+
 def test_check_is_a_function_of_the_package():
     assert porting.check(LINEAR, nn.CrossEntropyLoss(), (X, Y)).is_clean
 

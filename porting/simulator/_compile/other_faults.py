@@ -7,7 +7,7 @@ from typing import Callable, List
 
 from torch import nn
 
-from ...analysis.operator_support import find_refused_call, list_calls
+from ...analysis.operator_support import find_refused_call, list_attention, list_calls
 from ...capture import StepGraph
 from ...capture.second_run import without_trace
 from ...diagnostics import CaptureError, Finding, collected_refusals, say_number
@@ -32,8 +32,9 @@ def name_other_faults(error: CaptureError, capture: Callable[..., StepGraph], mo
             ends.append(end)
     first = error.finding
     texts = [_describe_fault(other.finding) for other in found if other.finding.place != first.place]
+    attention = list_attention(model)
     for call in (call for graph in graphs for call in list_calls(graph)):
-        refused = find_refused_call(call)
+        refused = find_refused_call(call, attention=attention)
         if refused is not None:
             texts.append(f"C017 at {call.node.meta.get('place')}: no `aten::{refused.name}` in this form")
     texts = list(dict.fromkeys(texts))
