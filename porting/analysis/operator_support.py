@@ -14,7 +14,7 @@ from ..capture.operator_schema import operator_name
 from ..capture.subgraphs import bodies_of
 from ..diagnostics import Finding
 from .operator_limits import LIMITS, PARTIAL, OperatorCall, check_write
-from .operator_table import OperatorTable, read_operator_table
+from .operator_table import OperatorTable, read_function_table, read_operator_table
 
 __all__ = [
     "EXPRESS_OTHERWISE",
@@ -101,7 +101,7 @@ def find_operator_faults(graph: StepGraph, *, attention: Collection[str] = ()) -
                 else f"the device does not have `aten::{name}` in this form: {refused.message}",
                 place=call.node.meta.get("place"),
                 label="the device cannot compute this" if not refused.message else "the device refuses this call",
-                notes=(*where, f"the operators are those of {table.software}"),
+                notes=(*where, f"the operators are those of {table.software}", *_quote_vendor(name)),
                 help=refused.remedy,
             )
         else:
@@ -112,6 +112,14 @@ def find_operator_faults(graph: StepGraph, *, attention: Collection[str] = ()) -
                 notes=where,
                 help="compare the port with plain PyTorch on an IPU: `porting.compare_training`",
             )
+
+
+def _quote_vendor(name: str) -> Iterator[str]:
+    """Give what the vendor's documents say of an operator by the name of its function, if they say anything."""
+    functions = read_function_table()
+    path = f"linalg.{name[7:]}" if name.startswith("linalg_") else name
+    entries = [functions.get(f"{module}.{path}") for module in ("torch", "torch.nn.functional", "torch.Tensor")]
+    yield from (f"the vendor says: {entry.note.rstrip('.')}" for entry in entries if entry is not None and entry.note)
 
 
 def _list_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
