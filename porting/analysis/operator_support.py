@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Collection, Iterator, Optional, Set
+from typing import Any, Collection, FrozenSet, Iterator, Optional, Set
 
 import torch
+from torch import nn
 
 from ..capture import StepGraph
 from ..capture.graph_flow import ValueFlow, written_nodes
@@ -13,9 +14,16 @@ from ..capture.operator_schema import operator_name
 from ..capture.subgraphs import bodies_of
 from ..diagnostics import Finding
 from .operator_limits import LIMITS, PARTIAL, OperatorCall, check_write
-from .operator_table import OperatorTable, read_operator_table
+from .operator_table import OperatorTable, read_function_table, read_operator_table
 
-__all__ = ["EXPRESS_OTHERWISE", "RefusedCall", "find_operator_faults", "find_refused_call", "list_calls"]
+__all__ = [
+    "EXPRESS_OTHERWISE",
+    "RefusedCall",
+    "find_operator_faults",
+    "find_refused_call",
+    "list_attention",
+    "list_calls",
+]
 
 EXPRESS_OTHERWISE = "express it with other operators, or compute it on the host outside `forward`"
 """What remains where no remedy is known."""
@@ -35,6 +43,11 @@ class RefusedCall:
     in_ports: bool
 
 
+def list_attention(model: nn.Module) -> FrozenSet[str]:
+    """List the modules of `model` that are torch's own attention, by name."""
+    return frozenset(name for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention))
+
+
 def list_calls(graph: StepGraph) -> Iterator[OperatorCall]:
     """Yield the operators of `graph` in their order with what they are called with, those in bodies after the loop."""
     flow = ValueFlow.of(graph)
@@ -50,7 +63,7 @@ def list_calls(graph: StepGraph) -> Iterator[OperatorCall]:
 
 
 def find_refused_call(call: OperatorCall, *, attention: Collection[str] = ()) -> Optional[RefusedCall]:
-    """Return why the device refuses `call`, or None; `attention` names the modules that are torch's own attention."""
+    """Return why the device refuses `call`, or None; `attention` names those of torch's own."""
     table = read_operator_table()
     node, name = call.node, operator_name(call.node.target)
     message = (check_write(call) if written_nodes(node) else None) or _find_refusal(call, table)
@@ -88,7 +101,7 @@ def find_operator_faults(graph: StepGraph, *, attention: Collection[str] = ()) -
                 else f"the device does not have `aten::{name}` in this form: {refused.message}",
                 place=call.node.meta.get("place"),
                 label="the device cannot compute this" if not refused.message else "the device refuses this call",
-                notes=(*where, f"the operators are those of {table.software}"),
+                notes=(*where, f"the operators are those of {table.software}", *_quote_vendor(name)),
                 help=refused.remedy,
             )
         else:
@@ -99,6 +112,14 @@ def find_operator_faults(graph: StepGraph, *, attention: Collection[str] = ()) -
                 notes=where,
                 help="compare the port with plain PyTorch on an IPU: `porting.compare_training`",
             )
+
+
+def _quote_vendor(name: str) -> Iterator[str]:
+    """Give what the vendor's documents say of an operator by the name of its function, if they say anything."""
+    functions = read_function_table()
+    path = f"linalg.{name[7:]}" if name.startswith("linalg_") else name
+    entries = [functions.get(f"{module}.{path}") for module in ("torch", "torch.nn.functional", "torch.Tensor")]
+    yield from (f"the vendor says: {entry.note.rstrip('.')}" for entry in entries if entry is not None and entry.note)
 
 
 def _list_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:

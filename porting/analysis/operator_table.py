@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Mapping, Tuple
 
-__all__ = ["DEFAULT_VERSION", "OperatorEntry", "OperatorTable", "RefusedForm", "read_operator_table"]
+__all__ = [
+    "DEFAULT_VERSION",
+    "OperatorEntry",
+    "OperatorTable",
+    "RefusedForm",
+    "read_function_table",
+    "read_operator_table",
+]
 
 DEFAULT_VERSION = "3.4"
 """The version of PopTorch whose operators count."""
@@ -49,7 +56,6 @@ class OperatorTable:
 
     software: str
     operators: Mapping[str, OperatorEntry]
-    functions: Mapping[str, OperatorEntry] = field(repr=False)
     refused_forms: Tuple[RefusedForm, ...] = ()
 
     def is_lacking(self, name: str) -> bool:
@@ -84,15 +90,37 @@ def read_operator_table(version: str = DEFAULT_VERSION) -> OperatorTable:
     >>> read_operator_table().operators["huber_loss"].in_ports
     True
     """
-    text = Path(__file__).with_name(f"operators-{version}.json").read_text(encoding="utf-8")
-    data: Dict[str, Any] = json.loads(text)
+    data = _read_file(version)
     return OperatorTable(
         software=data["software"],
         operators=_read_entries(data["operators"]),
-        functions=_read_entries(data["functions"]),
         refused_forms=tuple(RefusedForm(**form) for form in data["refused_forms"]),
     )
 
 
+@functools.lru_cache(maxsize=None)
+def read_function_table(version: str = DEFAULT_VERSION) -> Mapping[str, OperatorEntry]:
+    """Read what the device has of the functions and modules that programs name; FileNotFoundError as above.
+
+    >>> read_function_table()["torch.linalg.svd"].status
+    'unsupported'
+    """
+    return _read_entries(_read_file(version)["functions"])
+
+
+def _read_file(version: str) -> Dict[str, Any]:
+    text = Path(__file__).with_name(f"operators-{version}.json").read_text(encoding="utf-8")
+    data: Dict[str, Any] = json.loads(text)
+    return data
+
+
+_SUPPORTED = OperatorEntry("supported")
+
+
 def _read_entries(data: Mapping[str, Mapping[str, Any]]) -> Dict[str, OperatorEntry]:
-    return {name: OperatorEntry(**{**entry, "dtypes": tuple(entry.get("dtypes", ()))}) for name, entry in data.items()}
+    plain = {"status": "supported"}
+    # most are, and a first call waits for this
+    return {
+        name: _SUPPORTED if entry == plain else OperatorEntry(**{**entry, "dtypes": tuple(entry.get("dtypes", ()))})
+        for name, entry in data.items()
+    }

@@ -24,9 +24,8 @@ from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_with_modes
 
 __all__ = [
+    "check_compiled",
     "check_memory",
-    "check_placement",
-    "check_state",
     "compilation",
     "destroy_left",
     "destroy_unseen",
@@ -106,7 +105,21 @@ def list_cache_files(options: PortOptions) -> Set[str]:
 # -- where the step runs -----------------------------------------------------------------------------------------------
 
 
-def check_placement(port: Port, executor: Any, begun: Sequence[str]) -> None:
+def check_compiled(port: Port, executor: Any, begun: Sequence[str]) -> None:
+    """Raise PortingError for a compiled step that cannot run as it should: where it is placed, and what it reads.
+
+    `begun` are the stages that the trace has begun. P009 and P010 are about those, C043 about a parameter or buffer
+    with a value that 32 bits cannot hold; the last is the simulator's, whose step can be looked at.
+    """
+    _check_placement(port, executor, begun)
+    step = port.backend.compiled_step(executor)
+    if step is not None:
+        graph = step.graph
+        read = {info.name for info, node in zip(graph.entering, graph.placeholders) if node.users}
+        refuse_wide_state([host for host in host_tensors(port.wrapped) if host.name in read])
+
+
+def _check_placement(port: Port, executor: Any, begun: Sequence[str]) -> None:
     """Raise OptionError if the stages that a trace has begun are not those of the options, or cannot be placed so.
 
     P009 for their order and for an IPU without an operator, P010 for a parameter that operators on two IPUs use; the
@@ -146,15 +159,6 @@ def _check_weights(operators: Sequence[Any], names: Mapping[Any, str]) -> None:
                     notes=f"`{module}` uses it on IPU {ipu}, and a weight lies on one IPU",
                     help="begin a stage on the weight's IPU where it is used again, as in `stages={..., 'head': 0}`",
                 )
-
-
-def check_state(port: Port, executor: Any) -> None:
-    """Raise PortingError C043 if the simulator's step reads a parameter or buffer that 32 bits cannot hold."""
-    step = port.backend.compiled_step(executor)
-    if step is not None:
-        graph = step.graph
-        read = {info.name for info, node in zip(graph.entering, graph.placeholders) if node.users}
-        refuse_wide_state([host for host in host_tensors(port.wrapped) if host.name in read])
 
 
 # -- whether it fits ---------------------------------------------------------------------------------------------------

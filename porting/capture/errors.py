@@ -143,6 +143,12 @@ class Refusal(Enum):
         "the loss is {kind}, not a tensor of the graph",
         help="compute the loss from the model's output with torch operators",
     )
+    MADE_ELSEWHERE = _Texts(
+        "C004",
+        "`torch.{name}` makes a tensor on `{device}` in `forward`",
+        label="a static graph has one device, which is another one",
+        help="make it where the data is: `device=x.device`",
+    )
     METADATA = _Texts(
         "C015",
         "`aten::{name}` changes the shape of a tensor in place",

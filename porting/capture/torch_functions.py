@@ -54,7 +54,7 @@ _HOST_READS: Dict[Any, str] = {
 }
 
 # Functions that may bring a host tensor to the device.
-_MOVES = frozenset([torch.Tensor.to, torch.Tensor.type_as])
+_MOVES = frozenset([torch.Tensor.to, torch.Tensor.type_as, torch.Tensor.cuda])
 
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 _AUTOGRAD_CALLS = frozenset([torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward])
@@ -104,7 +104,8 @@ class DeviceFunctions(TorchFunctionMode):
             if func in self._handlers:
                 return self._handlers[func](*args, **kwargs)
         elif func in _MOVES and isinstance(subject, torch.Tensor):
-            return self._move_or_cast(subject, *args[1:], **kwargs)
+            device = ("cuda",) if func is torch.Tensor.cuda else ()
+            return self._move_or_cast(subject, *device, *args[1:], **kwargs)
         # `torch.func` differentiates operators that are recorded one by one, which leaves nothing to the device
         if func in _AUTOGRAD_CALLS and torch._C._functorch.maybe_current_level() is None:
             refuse(errors.autograd_error(func))
@@ -136,6 +137,9 @@ class DeviceFunctions(TorchFunctionMode):
     def _make_on_device(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Run a factory: on the device when it is named there or nowhere."""
         # where there is an `out`, the device is its
+        if _names_accelerator(kwargs.get("device")):
+            refuse(errors.Refusal.MADE_ELSEWHERE.error(name=func.__name__, device=kwargs["device"]))
+            kwargs = {**kwargs, "device": IPU}
         if ("device" in kwargs and not is_device(kwargs["device"])) or kwargs.get("out") is not None:
             return func(*args, **kwargs)
         # PopTorch does so too, and warns
@@ -172,6 +176,9 @@ class DeviceFunctions(TorchFunctionMode):
         if isinstance(tensor, DeviceTensor):
             if device is not None and not is_device(device):
                 tensor = self.recorder.stand_ins.move(tensor, errors.Refusal.MOVE.error(device=device))
+        elif _names_accelerator(device):
+            refuse(errors.Refusal.MOVE.error(device=device))
+            tensor = self.recorder.add_constant(tensor)
         elif device is not None and is_device(device):
             tensor = self.recorder.add_constant(tensor)
         else:
@@ -237,6 +244,12 @@ def _call_factory(func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[
     if is_of_sizes and args and all(type(size) is int for size in args):
         args = (args,)  # each size was an argument of its own
     return getattr(torch.ops.aten, func.__name__)(*args, **kwargs)
+
+
+def _names_accelerator(device: Any) -> bool:
+    """Tell whether `device` names another accelerator than the one that `forward` is captured for."""
+    kind = f"cuda:{device}" if isinstance(device, int) else str(device or "")
+    return kind.split(":")[0] in ("cuda", "mps", "xpu", "hpu", "npu")
 
 
 def _make_gradients(_outputs: Any, inputs: Any, *_args: Any, **_kwargs: Any) -> Any:

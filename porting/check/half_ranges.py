@@ -77,7 +77,7 @@ class _Nothing:
 
     @staticmethod
     def identity_loss(loss: torch.Tensor, reduction: str) -> torch.Tensor:
-        return {"sum": torch.sum, "mean": torch.mean}.get(reduction, lambda value: value)(loss)
+        return getattr(loss, reduction)() if reduction in ("sum", "mean") else loss
 
     @staticmethod
     def isRunningOnIpu() -> bool:  # noqa: N802 - the vendor's spelling

@@ -13,7 +13,7 @@ from .. import simulator
 from ..adapters import LossInForward, to_backend_optimizer
 from ..adapters.stages import require_modules
 from ..analysis.half_precision import MeasuredModule, advise_loss_scaling, find_range_faults
-from ..analysis.operator_support import find_operator_faults
+from ..analysis.operator_support import find_operator_faults, list_attention
 from ..analysis.step_checks import find_step_faults
 from ..api.batch import BatchSignature
 from ..capture import StepGraph
@@ -115,7 +115,7 @@ class _Search:
                 # without its end a graph has neither loss nor outputs
                 found += find_step_faults(step.graph, self._model, host_tensors(self._forward))
             if step.other_graph is not None:
-                found += find_operator_faults(step.other_graph)
+                found += find_operator_faults(step.other_graph, attention=list_attention(self._model))
             if step.failure is not None and not any(fault.code == "C040" for fault in step.faults):
                 words = take_first_line(getattr(step.failure, "finding", step.failure), otherwise="no words")
                 if not isinstance(getattr(step.failure, "finding", None), Finding):
@@ -150,7 +150,7 @@ class _Search:
         batches = [arguments, arguments]
         others = [] if look is None else [cut_micro_batch(batch, self._options)[0] for batch in look.kept]
         # the same shapes, so that the same operators are asked for
-        batches += [batch for batch in others if _describe(batch) == _describe(arguments)]
+        batches += [batch for batch in others if _describe_shapes(batch) == _describe_shapes(arguments)]
         again = [lambda batch=batch: self._capture(batch).graph for batch in batches]
         yield from find_frozen(graph, again, self._modules, allowed=self._allowed, ends=ends)
         if time.monotonic() > ends:
@@ -200,7 +200,7 @@ def _list_modules(model: nn.Module, loss: Any) -> List[Tuple[str, nn.Module]]:
     return found
 
 
-def _describe(arguments: Arguments) -> Any:
+def _describe_shapes(arguments: Arguments) -> Any:
     return str(BatchSignature(*arguments))
 
 

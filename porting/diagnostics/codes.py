@@ -252,6 +252,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("X006", "unused-allowance", "a comment allows what was not found", "note"),
     ("X007", "unusable-baseline", "the baseline of known findings cannot be used"),
     ("X009", "file-changed", "a file has changed since it was read"),
+    ("X008", "analysis-failed", "the analysis of a program failed", "warning"),
     ("X010", "python-too-old", "this Python is too old"),
     ("X011", "broken-package", "a package that everything needs cannot be used"),
     ("X012", "broken-poptorch", "the installed PopTorch cannot be used"),

@@ -32,6 +32,12 @@ def test_lacking_and_refused_operators_are_found_together():
     assert {finding.code for finding in found} == {"C017"}
 
 
+def test_the_vendor_is_quoted():
+    (finding,) = find_operator_faults(graph_of(lambda self, x: torch.topk(x, 2, sorted=False).values))
+
+    assert "the vendor says: sorted=False unsupported; k constant; indices int32" in finding.notes
+
+
 def test_one_place_has_one_finding_for_an_operator():
     def forward(self, x):
         for _ in range(3):

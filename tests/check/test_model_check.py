@@ -60,7 +60,12 @@ def test_planted_faults_are_found_together_with_their_lines():
     assert {finding.code for finding in report.findings if finding.place is None} == {"C043", "L020"}
 
 
-@pytest.mark.parametrize("family", models.FAMILIES)
+_SLOW = ("bert", "dcgan", "seq2seq", "uresnet2d", "uresnet3d")
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=pytest.mark.slow if name in _SLOW else ()) for name in models.FAMILIES]
+)
 def test_a_reference_model_has_no_error(family):
     made = models.load(family)
     batch = made.example_batch(made.VARIANTS[made.DEFAULT], batch_size=2)
@@ -151,6 +156,17 @@ def test_a_model_prints_nothing_and_stays_as_it_is(capsys):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_torchs_own_attention_is_no_fault_beside_others():
+    class Reading(nn.TransformerEncoderLayer):
+        def forward(self, x):
+            x = super().forward(x)
+            return x * 2 if x.max() > 0 else x
+
+    report = check(Reading(8, 2, 16, dropout=0.0), nn.MSELoss(), (torch.rand(2, 3, 8), torch.rand(2, 3, 8)))
+
+    assert report.codes == ("C001",)
+
+
 def test_check_is_a_function_of_the_package():
     assert porting.check(LINEAR, nn.CrossEntropyLoss(), (X, Y)).is_clean
 
@@ -167,6 +183,7 @@ def make_large(num_layers):
     return nn.Sequential(*[layer, *(nn.Linear(4096, 4096) for _ in range(num_layers)), nn.Linear(4096, 10)])
 
 
+@pytest.mark.slow
 def test_a_model_of_a_thousand_million_parameters_takes_seconds_and_no_memory():
     gc.collect()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

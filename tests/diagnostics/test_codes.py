@@ -144,6 +144,7 @@ def test_only_a_few_codes_are_not_errors():
         "P021",
         "X005",
         "X006",
+        "X008",
         "X013",
         "X016",
         "X017",

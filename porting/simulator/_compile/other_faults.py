@@ -7,7 +7,7 @@ from typing import Callable, List
 
 from torch import nn
 
-from ...analysis.operator_support import find_refused_call, list_calls
+from ...analysis.operator_support import find_refused_call, list_attention, list_calls
 from ...capture import StepGraph
 from ...capture.second_run import without_trace
 from ...diagnostics import CaptureError, Finding, collected_refusals, say_number
@@ -31,9 +31,10 @@ def name_other_faults(error: CaptureError, capture: Callable[..., StepGraph], mo
         except Exception as end:  # the fault that is raised is known; this one only ends the search
             ends.append(end)
     first = error.finding
-    texts = [_describe(other.finding) for other in found if other.finding.place != first.place]
+    texts = [_describe_fault(other.finding) for other in found if other.finding.place != first.place]
+    attention = list_attention(model)
     for call in (call for graph in graphs for call in list_calls(graph)):
-        refused = find_refused_call(call)
+        refused = find_refused_call(call, attention=attention)
         if refused is not None:
             texts.append(f"C017 at {call.node.meta.get('place')}: no `aten::{refused.name}` in this form")
     texts = list(dict.fromkeys(texts))
@@ -45,6 +46,6 @@ def name_other_faults(error: CaptureError, capture: Callable[..., StepGraph], mo
     return CaptureError(dataclasses.replace(first, notes=(*first.notes, "\n  ".join(notes))))
 
 
-def _describe(finding: Finding) -> str:
+def _describe_fault(finding: Finding) -> str:
     where = f" at {finding.place}" if finding.place is not None else ""
     return f"{finding.code}{where}: {finding.message}"

@@ -64,6 +64,8 @@ def _reads_values(test: ast.expr) -> bool:
     if isinstance(test, ast.UnaryOp):
         return _reads_values(test.operand)
     if isinstance(test, ast.Compare):
+        if any(isinstance(part, ast.Call) and "random" in write_dotted(part.func) for part in ast.walk(test)):
+            return False
         if any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in test.ops):
             return False
         return not _is_of_shape(test)
@@ -204,11 +206,14 @@ def find_changed_inputs(reading: Reading) -> Iterator[Finding]:
 def _is_input(things: object) -> bool:
     """Tell whether all that a value may be is a part of the batch as it came."""
     known = list(things)  # type: ignore[call-overload]
-    return bool(known) and all(thing.kind is Kind.BATCH and not _is_made_in_forward(thing) for thing in known)
+    return bool(known) and all(_is_given(thing) for thing in known)
 
 
-def _is_made_in_forward(thing: Thing) -> bool:
-    return thing.call is not None and thing.call.where.in_forward
+def _is_given(thing: Thing) -> bool:
+    # a parameter that nothing is known of is a tensor of its own name
+    is_parameter = thing.kind is Kind.TENSOR and thing.call is None and not thing.parts and thing.name.isidentifier()
+    is_of_batch = thing.kind is Kind.BATCH and (thing.call is None or not thing.call.where.in_forward)
+    return is_parameter or is_of_batch
 
 
 def find_reassigned_buffers(reading: Reading) -> Iterator[Finding]:

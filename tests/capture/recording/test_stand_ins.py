@@ -132,6 +132,19 @@ def test_what_was_moved_to_the_host_is_read_without_another_word():
     assert faults(forward, X)[0] == [("C004", 1)]
 
 
+def test_tensors_for_another_accelerator_stay_on_the_device():
+    kept = torch.ones(8)
+
+    def forward(self, x):
+        made = torch.zeros(8, device="cuda")
+        return x + made + kept.cuda() + torch.ones(8, device=x.device).cuda(0)
+
+    found, graph = faults(forward, X)
+
+    assert found == [("C004", 1), ("C004", 2), ("C004", 2)]
+    assert graph.outputs[0].shape == (8, 8)
+
+
 def test_a_mask_selects_all_as_an_example():
     def forward(self, x):
         return x[x > 0.5]
