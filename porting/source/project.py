@@ -7,16 +7,16 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
 
 from porting.diagnostics import Finding
 from porting.source.files import SourceFile, Unit, list_sources, read_source
 
-__all__ = ["MOST_FOLLOWED", "Module", "Project", "Unit", "read_programs"]
+__all__ = ["MOST_FOLLOWED_LINES", "Module", "Project", "Unit", "read_programs"]
 
 
-MOST_FOLLOWED = 150
-"""So many files are read that only imports lead to."""
+MOST_FOLLOWED_LINES = 30_000
+"""When so many lines have been read of files that only imports lead to, no more are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +40,17 @@ class Project:
     """By path."""
     entries: List[str] = field(default_factory=list)
     findings: List[Finding] = field(default_factory=list)
+    imported: Dict[str, Set[str]] = field(default_factory=dict)
+    """The paths that each file has been found to import."""
+    num_followed_lines: int = 0
+    """The lines of files that only imports lead to."""
     _by_suffix: Dict[str, List[Module]] = field(default_factory=dict)
     _folders: Dict[Tuple[str, str], Optional[Module]] = field(default_factory=dict)
 
     @property
     def _may_follow(self) -> bool:
         """Whether another file is read that was not asked for; a program of a large library would bring all of it."""
-        return len(self.modules) - len(self.entries) < MOST_FOLLOWED
+        return self.num_followed_lines < MOST_FOLLOWED_LINES
 
     def add_file(self, path: str) -> Optional[Module]:
         """Read a file unless it is known, with its faults; None where nothing of it could be read."""
@@ -80,14 +84,19 @@ class Project:
         key = (name, folder)
         if key not in self._folders:
             self._folders[key] = self._find_near(name, folder) or self._find_by_suffix(name, importer)
-        return self._folders[key]
+        return self._remember(importer, self._folders[key])
 
     def find_relative(self, name: str, *, level: int, importer: Module) -> Optional[Module]:
         """Find the file that `from ..name import` means; `name` may be empty."""
         folder = os.path.dirname(importer.path)
         for _ in range(level - 1):
             folder = os.path.dirname(folder) or os.pardir
-        return self._find_in(folder, name)
+        return self._remember(importer, self._find_in(folder, name))
+
+    def _remember(self, importer: Module, found: Optional[Module]) -> Optional[Module]:
+        if found is not None and found is not importer:
+            self.imported.setdefault(importer.path, set()).add(found.path)
+        return found
 
     def _find_near(self, name: str, folder: str) -> Optional[Module]:
         """Look beside the importer and, while these are packages or the program's, in the folders above."""
@@ -107,7 +116,9 @@ class Project:
             if path in self.modules:
                 return self.modules[path]
             if self._may_follow and os.path.isfile(path):
-                return self.add_file(path)
+                module = self.add_file(path)
+                self.num_followed_lines += sum(len(unit.lines) for unit in module.units) if module else 0
+                return module
         return None
 
     def _find_by_suffix(self, name: str, importer: Module) -> Optional[Module]:

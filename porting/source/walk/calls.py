@@ -6,7 +6,13 @@ import ast
 from typing import List, Tuple
 
 from porting.source.facts import Call, Kind, Thing, Things
-from porting.source.library import RETURNING_SELF, TENSOR_HOST_METHODS, TENSOR_KINDS, find_result_kinds
+from porting.source.library import (
+    RETURNING_SELF,
+    TENSOR_HOST_METHODS,
+    TENSOR_KINDS,
+    find_result_kinds,
+    is_known_library,
+)
 from porting.source.walk.attributes import bind_function, find_in_class, read_attribute
 from porting.source.walk.functions import Arguments, call_function, call_method_of, find_instance, instantiate_class
 from porting.source.walk.guesses import is_loss_name
@@ -259,7 +265,18 @@ def _call_object(walk: Walk, item: Object, arguments: Arguments, node: ast.Call,
     if item.thing is not None and item.thing.kind in _CALLED:
         return call_module(walk, item, arguments, node, call)
     returned = call_method_of(walk, item, "__call__", arguments, node)
-    return UNKNOWN if returned is None else returned
+    if returned is not None:
+        return returned
+    given = [thing for value in arguments.values for thing in list_things(value)]
+    if item.thing is not None and _is_strange(item.thing) and any(thing.kind in TENSOR_KINDS for thing in given):
+        # a class that cannot be read, whose instance computes something of tensors
+        walk.recorder.become(item.thing, Kind.MODULE)
+        return call_module(walk, item, arguments, node, call) if item.thing.kind in _CALLED else UNKNOWN
+    return UNKNOWN
+
+
+def _is_strange(thing: Thing) -> bool:
+    return thing.kind is Kind.OTHER and not is_known_library(thing.name)
 
 
 def _call_bound(walk: Walk, item: Bound, arguments: Arguments, node: ast.Call, call: Call) -> Value:

@@ -60,8 +60,10 @@ def _call_properties(walk: Walk, value: Value, node: ast.Attribute) -> Value:
         return value
     results: List[Value] = []
     for item in value:
-        is_property = isinstance(item, Function) and item.form == "property"
-        results.append(call_function(walk, item, Arguments(), node) if is_property else (item,))
+        if isinstance(item, Function) and item.form == "property":
+            results.append(call_function(walk, item, Arguments(), node))
+        else:
+            results.append((item,))
     return join(*results)
 
 
@@ -208,7 +210,7 @@ def _evaluate_lambda(walk: Walk, node: ast.Lambda) -> Value:
     key = (node, frame.key, "lambda")
     if key not in walk.lambdas:
         scopes = (frame.cells, *frame.scopes)
-        name = f"{frame.name}.<lambda>"
+        name = f"{frame.name or frame.module.name}.<lambda>"
         walk.lambdas[key] = Function(node, name=name, unit=frame.unit, module=frame.module, scopes=scopes)
     return (walk.lambdas[key],)
 

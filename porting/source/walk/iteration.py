@@ -57,7 +57,8 @@ def _index_item(walk: Walk, item: Item, keys: List[Any], is_slice: bool, node: a
     thing = item.thing
     if thing is None:
         return UNKNOWN
-    if thing.kind is Kind.DATASET and any(isinstance(key, str) for key in keys):
+    is_of_datasets = any(isinstance(key, str) for key in keys) or thing.name.endswith("random_split")
+    if thing.kind is Kind.DATASET and is_of_datasets:
         return (item,)
     if thing.kind in _LOADERS:
         return (walk.make(node, Kind.BATCH, name="batch", parts=(thing,)),)

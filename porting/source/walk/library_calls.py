@@ -12,9 +12,11 @@ from porting.source.library import (
     SEQUENCES,
     TENSOR_KINDS,
     find_result_kinds,
+    is_known_library,
 )
 from porting.source.walk.attributes import read_attribute
 from porting.source.walk.functions import Arguments, call_function
+from porting.source.walk.guesses import is_loss_name
 from porting.source.walk.iteration import find_element
 from porting.source.walk.values import (
     UNKNOWN,
@@ -140,6 +142,8 @@ def _call_unlisted(walk: Walk, name: str, arguments: Arguments, node: ast.Call, 
             return tuple(modules[:1])
     if name.endswith((".initialize", ".convert_syncbn_model", ".convert_sync_batchnorm", ".prepare_model")):
         return _pass_on(walk, arguments, node)
+    if _CLASS_NAME.fullmatch(last) and is_loss_name(last) and not is_known_library(name):
+        return _make_thing(walk, name, Kind.CRITERION, arguments, node, call)
     if _CLASS_NAME.fullmatch(last) and root != "builtins":
         return (walk.make(node, Kind.OTHER, name=name, parts=_list_parts(arguments), call=call),)
     return UNKNOWN
@@ -159,9 +163,9 @@ def _call_back(walk: Walk, name: str, arguments: Arguments, node: ast.Call) -> N
     """Walk the functions that a library is given, with arguments that nobody knows, save those of `spawn`."""
     given = Arguments()
     if name.endswith((".spawn", ".Process", ".Thread", ".start_processes", ".launch", ".notebook_launcher")):
-        items = [item for item in _get(arguments, "args") or join(*arguments.values[1:2]) if isinstance(item, Object)]
-        for item in items:
-            given.values = [item.elements[key] for key in sorted(item.elements or {}, key=str)] if item.elements else []
+        for holder in _get(arguments, "args") or join(*arguments.values[1:2]):
+            if isinstance(holder, Object) and holder.elements is not None:
+                given.values = [holder.elements[key] for key in sorted(holder.elements, key=str)]
         if name.endswith((".spawn", ".start_processes")):
             given.values.insert(0, UNKNOWN)
     for value in _list_values(arguments):

@@ -58,12 +58,12 @@ def _list_sources(value: Value) -> Things:
 
 
 def _make_loop(walk: Walk, node: ast.stmt, things: Things, kind: LoopKind) -> Loop:
-    known = walk.loop_facts.get(node)
-    if known is not None and set(things) <= set(known.things) and kind in (known.kind, LoopKind.OTHER):
-        return known
-    united = tuple(dict.fromkeys((*(known.things if known else ()), *things)))
-    walk.loop_facts[node] = Loop(node, kind, united)
-    return walk.loop_facts[node]
+    loop = walk.loop_facts.get(node)
+    if loop is None:
+        loop = walk.loop_facts[node] = Loop(node, kind, things)
+    else:
+        walk.recorder.extend_loop(loop, kind, things)
+    return loop
 
 
 def _run_rounds(walk: Walk, loop: Loop, run_round: Callable[[], None], *, may_be_skipped: bool) -> None:

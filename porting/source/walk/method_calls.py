@@ -32,6 +32,7 @@ _PASSING = frozenset(
 )
 # of Lightning's modules, which are called with tensors and return none
 _RETURNING_NONE = frozenset({"log", "log_dict", "print", "register_buffer", "register_parameter", "load_state_dict"})
+_OF_MODULES_ALONE = frozenset({"parameters", "named_parameters", "eval", "named_modules"})
 _MODULES = (Kind.MODULE, Kind.PORT, Kind.CRITERION)
 
 
@@ -105,7 +106,8 @@ def _list_parts(kind: Kind, arguments: Arguments) -> Things:
 def _call_of_other(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
     thing = item.thing
     assert thing is not None
-    if name in ("parameters", "named_parameters") and not arguments.values:
+    if name in _OF_MODULES_ALONE:
+        # of a class that cannot be read, or a whole module that was loaded
         walk.recorder.become(thing, Kind.MODULE)
     if thing.kind is Kind.MODULE:
         return _call_of_module(walk, item, name, arguments, node, call)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import ast
+import collections
+import re
 import sys
 from typing import Callable, Set
 
@@ -97,16 +98,18 @@ def _walk_rest(walk: Walk, is_wanted: Callable[[Function], bool]) -> None:
 
 
 def _list_mentioned(project: Project) -> Set[str]:
-    """List the names that are read anywhere in the project."""
-    names: Set[str] = set()
+    """List the names that the project's text has elsewhere than where they are defined."""
+    words: collections.Counter = collections.Counter()
     for module in project.modules.values():
         for unit in module.units:
-            for node in ast.walk(unit.tree):
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                    names.add(node.id)
-                elif isinstance(node, ast.Attribute):
-                    names.add(node.attr)
-    return names
+            text = "\n".join(unit.lines)
+            words.update(_WORD.findall(text))
+            words.subtract(_DEFINED.findall(text))
+    return {word for word, count in words.items() if count > 0}
+
+
+_WORD = re.compile(r"[^\W\d]\w*")
+_DEFINED = re.compile(r"\b(?:def|class)\s+(\w+)")
 
 
 def _is_root(function: Function, mentioned: Set[str]) -> bool:

@@ -6,7 +6,8 @@ import ast
 from typing import Any, Dict, Hashable, Iterable, List, Optional, Sequence, Tuple
 
 from porting.diagnostics import Place
-from porting.source.facts import Call, Facts, Import, Kind, Loop, Statement, Thing, Things, Where
+from porting.source.facts import Call, Facts, Import, Kind, Loop, LoopKind, Statement, Thing, Things, Where
+from porting.source.library import TENSOR_KINDS
 
 __all__ = ["Recorder"]
 
@@ -60,7 +61,7 @@ class Recorder:
 
     def mark_loss(self, thing: Thing) -> None:
         """Make a loss of what turns out to be one, and of the sums that it was scaled from."""
-        if thing.kind is Kind.LOSS or thing not in self._derived:
+        if thing.kind not in TENSOR_KINDS or thing.kind is Kind.LOSS:
             return
         _amend(thing, kind=Kind.LOSS)
         if thing.name in _SCALINGS:
@@ -69,9 +70,16 @@ class Recorder:
             for part in reductions:
                 self.mark_loss(part)
 
+    def extend_loop(self, loop: Loop, kind: LoopKind, things: Things) -> None:
+        """Add to a loop what it goes through on another way to it."""
+        if not set(things) <= set(loop.things):
+            _amend(loop, things=_unite(loop.things, things))
+        if loop.kind is LoopKind.OTHER and kind is not loop.kind:
+            _amend(loop, kind=kind)
+
     def become(self, thing: Thing, kind: Kind) -> None:
-        """Say what a thing is of which nothing was known but its name."""
-        if thing.kind is Kind.OTHER:
+        """Say what a thing is of which nothing was known but its name, or that it was loaded."""
+        if thing.kind in (Kind.OTHER, Kind.STATE):
             _amend(thing, kind=kind)
 
     def is_derived(self, thing: Thing) -> bool:
@@ -135,6 +143,8 @@ class Recorder:
         for thing in self._derived:
             if thing.kind is not Kind.LOSS and any(part.kind is Kind.LOSS for part in thing.parts):
                 _amend(thing, kind=Kind.LOSS)
+        for call in self._calls.values():
+            _learn_of_loop(call)
         facts = Facts(
             calls=sorted(self._calls.values(), key=_get_order),
             statements=sorted(self._statements.values(), key=_get_order),
@@ -148,6 +158,19 @@ _MOST_TELLING = (Kind.LOSS, Kind.OUTPUT, Kind.BATCH, Kind.TENSOR)
 _MOST_PARTS = 12
 _SCALINGS = ("*", "/", "-", "+", "float", "to")
 _REDUCTIONS = (".mean", ".sum", "torch.mean", "torch.sum", "*", "/", "+", "-")
+
+
+def _learn_of_loop(call: Call) -> None:
+    """Take a loop that calls a model, and that stands in no loop over batches, for one."""
+    loops = call.where.loops
+    is_of_training = call.is_on(*_TRAINED) and not call.where.in_forward
+    if not loops or not is_of_training or call.name.startswith("."):
+        return
+    if loops[-1].kind is LoopKind.OTHER and not any(loop.kind is LoopKind.BATCHES for loop in loops):
+        _amend(loops[-1], kind=LoopKind.BATCHES)
+
+
+_TRAINED = (Kind.MODULE, Kind.PORT)
 
 
 def _find_most_telling(parts: Things) -> Kind:

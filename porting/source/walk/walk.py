@@ -80,7 +80,7 @@ class Walk:
     """Whether the module that is being walked is the program and not imported."""
     flow: str = Flow.ON
     loop_exits: List[List[Writes]] = field(default_factory=list)
-    modes: Scope = field(default_factory=dict)
+    modes: Scope = field(default_factory=lambda: {"evaluation": (Constant.of(False),)})
     """Whether the last `train()` or `eval()` was which."""
     objects: Dict[Any, Object] = field(default_factory=dict)
     lambdas: Dict[Any, Function] = field(default_factory=dict)
