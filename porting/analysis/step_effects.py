@@ -35,7 +35,7 @@ def find_written_inputs(graph: StepGraph) -> Iterator[Finding]:
 
 
 def find_random_numbers(graph: StepGraph) -> Iterator[Finding]:
-    """Yield C046, once, for a step that draws random numbers: which modules do, and from where."""
+    """Yield C042, once, for a step that draws random numbers: which modules do, and from where."""
     drawing = [node for node in graph.graph.nodes if is_random(node)]
     if not drawing:
         return
@@ -45,7 +45,7 @@ def find_random_numbers(graph: StepGraph) -> Iterator[Finding]:
         by_operator.setdefault(name, []).append(node)
     modules = list(dict.fromkeys(str(node.meta.get("module_path") or "forward") for node in drawing))
     yield Finding(
-        "C046",
+        "C042",
         message=f"{say_number(len(drawing), 'operator')} of the step draw{'s' if len(drawing) == 1 else ''} random "
         f"numbers on the device: {list_names(by_operator, most=_MOST_NAMES)}",
         place=drawing[0].meta.get("place"),

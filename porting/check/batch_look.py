@@ -1,99 +1,46 @@
-"""A look at the batches of a preflight: values that do not fit, shapes that differ, and the micro-batch of a step."""
+"""A look at the batches of a preflight: values that do not fit, and the micro-batch of a step."""
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections import Counter
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..api.batch import BatchSignature, refuse_lost_values
-from ..diagnostics import Finding, PortingError, say_number
+from ..diagnostics import Finding, PortingError
 from ..options import PortOptions
 from ..structure import flatten_tensors, make_call_arguments
 from .step_capture import Arguments
 
-__all__ = ["BatchLook", "cut_micro_batch", "look_at_batches"]
+__all__ = ["BatchLook", "cut_micro_batch", "find_lost_values"]
 
-_MOST_BATCHES = 64
-_MOST_SECONDS = 3.0
 _MOST_KEPT = 3
-_MOST_SHOWN = 4
 
 
 class BatchLook:
-    """What was seen of a loader's batches: how often which shapes came, and the first few for further captures."""
+    """What is seen of a loader's batches as they come: values that are lost, and the first few for further captures."""
 
     def __init__(self) -> None:
         """Begin before the first batch."""
-        self.shapes: Dict[str, int] = Counter()
         self.kept: List[Arguments] = []
-        self.findings: List[Finding] = []
-        self.num_batches = 0
-        self.last_shape = ""
-        self._first_rows = self._last_rows = 0
+        self._shapes: Set[str] = set()
+        self._findings: Dict[str, Finding] = {}
 
     def add(self, batch: Any) -> None:
         """Take in one batch."""
         args, kwargs = make_call_arguments(batch)
-        self.num_batches += 1
-        signature = BatchSignature(args, kwargs)
-        self.last_shape, self._last_rows = str(signature), signature.rows
-        self._first_rows = self._first_rows or signature.rows
-        if self.last_shape not in self.shapes and len(self.kept) < _MOST_KEPT:
-            self.kept.insert(0, (args, kwargs))
-        elif len(self.kept) < _MOST_KEPT:
-            self.kept.append((args, kwargs))
-        self.shapes[self.last_shape] += 1
-        self.findings += find_lost_values((args, kwargs))
+        shape = str(BatchSignature(args, kwargs))
+        if len(self.kept) < _MOST_KEPT:
+            self.kept.insert(0 if shape not in self._shapes else len(self.kept), (args, kwargs))
+        self._shapes.add(shape)
+        for finding in find_lost_values((args, kwargs)):
+            self._findings.setdefault(finding.code, finding)
 
-    def find_faults(self) -> Iterator[Finding]:
-        """Yield what is wrong with the batches: each kind of fault once."""
-        told = set()
-        for finding in self.findings:
-            if finding.code not in told:
-                told.add(finding.code)
-                yield finding
-        if len(self.shapes) > 1:
-            yield self._tell_shapes()
-
-    def _tell_shapes(self) -> Finding:
-        counts = sorted(self.shapes.items(), key=lambda pair: -pair[1])
-        shown = [f"{say_number(count, 'batch').replace('batchs', 'batches')}: {shape}" for shape, count in counts]
-        more = [f"and {len(shown) - _MOST_SHOWN} more shapes"] if len(shown) > _MOST_SHOWN else []
-        if len(counts) == 2 and counts[1] == (self.last_shape, 1) and self._last_rows < self._first_rows:
-            return Finding(
-                "B010",
-                message="the last batch has another shape than all others",
-                notes=tuple(shown),
-                help=(
-                    "drop it: `drop_last=True`",
-                    "or fill it up: `FixedBatchDataset(dataset, samples_per_call)`",
-                ),
-            )
-        return Finding(
-            "C042",
-            message=f"{self.num_batches} batches have {len(counts)} shapes, each of which is an executable of its own",
-            notes=(*shown[:_MOST_SHOWN], *more),
-            help=(
-                "pad or crop to one shape, or sort into a few: `porting.data.buckets`",
-                f"or compile them all: `PortOptions(max_executables={len(counts)})`",
-            ),
-        )
-
-
-def look_at_batches(loader: Iterable[Any]) -> BatchLook:
-    """Look at the batches of `loader`, as far as it comes in some seconds."""
-    look = BatchLook()
-    ends = time.monotonic() + _MOST_SECONDS
-    for batch in itertools.islice(loader, _MOST_BATCHES):
-        look.add(batch)
-        if time.monotonic() > ends:
-            break
-    return look
+    @property
+    def findings(self) -> List[Finding]:
+        """What is wrong with values of the batches: each kind of fault once."""
+        return list(self._findings.values())
 
 
 def find_lost_values(arguments: Arguments) -> List[Finding]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from operator import length_hint
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import torch
 from tqdm.auto import tqdm
@@ -21,6 +23,7 @@ __all__ = ["DataAudit", "audit_data"]
 
 # from here on padding to the longest is worth a finding
 _COSTLY_PADDING = 0.2
+_MOST_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -66,14 +69,17 @@ def audit_data(
     options: Optional[PortOptions] = None,
     instances: int = 1,
     max_batches: Optional[int] = None,
+    max_seconds: Optional[float] = None,
     max_executables: int = 8,
     compile_seconds: Optional[float] = None,
     step_seconds: Optional[float] = None,
+    watch: Optional[Callable[[Any], None]] = None,
 ) -> DataAudit:
     """Run one epoch of `loader`, torch's or any iterable of batches, and hold it against what a static graph takes.
 
     `options` say how many samples a call takes and `instances` how many processes share the dataset. `max_batches`
-    ends the epoch early. `max_executables`, `compile_seconds` and `step_seconds` (of a batch padded to the longest)
+    and `max_seconds` end the epoch early; samples are counted for all of it anyway. `watch` is called with each batch.
+    `max_executables`, `compile_seconds` and `step_seconds` (of a batch padded to the longest)
     choose buckets for lengths that vary. The findings are B006 (samples dropped), B010 (a short last batch), B030
     (shapes that vary), B031 (samples seen more than once) and B032 (padding to the longest is costly).
 
@@ -89,10 +95,17 @@ def audit_data(
     samples_per_call = micro_batch * options.micro_batches_per_call
     samples = audit_samples(loader, samples_per_call=samples_per_call, instances=instances)
     counter, seen, row_counts = ShapeCounter(), _RowCounter(), []
+    ends = math.inf if max_seconds is None else time.monotonic() + max_seconds
+    is_whole = True
     for batch in _read_epoch(loader, max_batches):
         row_counts.append(counter.add(batch))
+        if watch is not None:
+            watch(batch)
         if samples is None:
             seen.add(batch)
+        is_whole = len(row_counts) != max_batches and time.monotonic() < ends
+        if not is_whole:
+            break
     shapes = counter.summarise(
         max_executables=max_executables, compile_seconds=compile_seconds, step_seconds=step_seconds
     )
@@ -104,7 +117,7 @@ def audit_data(
         shapes=shapes,
         samples=samples,
         num_equal_rows=seen.num_repeated,
-        is_whole=max_batches is None or len(row_counts) < max_batches,
+        is_whole=is_whole,
     )
     return replace(audit, findings=tuple(_list_findings(audit, loader, samples_per_call)))
 
@@ -117,8 +130,6 @@ def _read_epoch(loader: Any, max_batches: Optional[int]) -> Iterator[Any]:
     with tqdm(desc="reading the data", total=total, unit=" batches", delay=2, leave=False) as bar:
         try:
             for batch in loader:
-                if number == max_batches:
-                    return
                 number += 1
                 yield batch
                 bar.update()
@@ -157,7 +168,7 @@ class _RowCounter:
 
 def _list_findings(audit: DataAudit, loader: Any, samples_per_call: int) -> Iterator[Finding]:
     samples = audit.samples
-    if samples is not None and samples.num_dropped:
+    if samples is not None and samples.num_dropped > _count_agreed(loader, samples):
         yield _note_dropped(samples, samples_per_call)
     elif samples is None and audit.num_short_rows:
         yield Finding(
@@ -177,17 +188,23 @@ def _list_findings(audit: DataAudit, loader: Any, samples_per_call: int) -> Iter
         )
     if audit.shapes.lengths:
         yield from _note_shapes(audit)
-    elif _count_kinds_of_rows(audit) > 1:
+    elif audit.shapes.num_executables > 1:
+        usual = sorted(audit.shapes.counts.items(), key=lambda pair: -pair[1])
         yield Finding(
             "B030",
-            f"the batches of an epoch have {audit.shapes.num_executables} kinds of shapes that no length explains",
-            help="let every batch have the same number of tensors and dimensions",
+            f"the batches of an epoch are of {audit.shapes.num_executables} kinds, each with an executable of its own",
+            notes=[f"{say_number(count, 'time')}: {signature}" for signature, count in usual[:_MOST_SHOWN]],
+            help=(
+                "let every batch have the same rows and dimensions, and the same values that are no tensors",
+                "or compile them all: `PortOptions(max_executables=N)`",
+            ),
         )
 
 
-def _count_kinds_of_rows(audit: DataAudit) -> int:
-    """Count the kinds of shapes that are left when the number of rows is left out."""
-    return len({tuple(shape[1:] for shape in shapes) for shapes in audit.shapes.counts})
+def _count_agreed(loader: Any, samples: SampleAudit) -> int:
+    """Count the samples that the user's own loader is told to drop: `drop_last=True`."""
+    size = getattr(loader, "batch_size", None)
+    return samples.num_samples % size if size and getattr(loader, "drop_last", False) else 0
 
 
 def _note_dropped(samples: SampleAudit, samples_per_call: int) -> Finding:

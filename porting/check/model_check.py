@@ -24,7 +24,8 @@ from ..host_tensors import host_tensors
 from ..module_attributes import list_plain_modules, materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import make_call_arguments
-from .batch_look import BatchLook, cut_micro_batch, find_lost_values, look_at_batches
+from .batch_look import BatchLook, cut_micro_batch, find_lost_values
+from .data_audit import DataAudit, audit_data
 from .freeze_search import find_frozen
 from .half_ranges import measure_step
 from .report import Report
@@ -35,6 +36,9 @@ __all__ = ["check"]
 _HALVES = ("float16", "mixed")
 # for the captures beyond the first
 _MOST_SECONDS = 2.0
+# of a loader, unless all of an epoch is wanted
+_MOST_BATCHES = 64
+_MOST_DATA_SECONDS = 3.0
 
 
 def check(
@@ -46,14 +50,17 @@ def check(
     loader: Optional[Iterable[Any]] = None,
     options: Optional[PortOptions] = None,
     allow_frozen: Sequence[str] = (),
+    instances: int = 1,
+    whole_epoch: bool = False,
     name: str = "the model",
 ) -> Report:
     """Look at a training step for all that stands between it and an IPU, without training and without a device.
 
     `loss` and `optimizer` are those of `to_ipu`; `batch` is one batch, `(inputs, labels)` or a dictionary, and the
     first of `loader` unless given. The step is captured on tensors without values and goes on after each fault, so
-    that all are found at once; weights need no memory (`porting.check.light_models`). `loader` adds a look at the
-    shapes and values of its batches, and further captures for the search of frozen values, of which `allow_frozen`
+    that all are found at once; weights need no memory (`porting.check.light_models`). `loader` adds an audit of its
+    data (`porting.check.data_audit`), of its first batches or of a `whole_epoch`, which `instances` processes share,
+    and further captures for the search of frozen values, of which `allow_frozen`
     names those that are meant. With `options` of half precision a copy of the model is run once in float32, to measure
     what float16 would have to hold. The model is as it was before, whatever happens.
 
@@ -64,7 +71,7 @@ def check(
     True
     """
     options = PortOptions() if options is None else options
-    look = None if loader is None else look_at_batches(loader)
+    look, audit = _look_at_data(loader, options, instances=instances, whole_epoch=whole_epoch)
     if batch is None and look is not None and look.kept:
         arguments: Arguments = look.kept[0]
     elif batch is None:
@@ -73,7 +80,7 @@ def check(
     else:
         arguments = make_call_arguments(batch)
     found: List[Finding] = [*(find_lost_values(arguments) if batch is not None else ())]
-    found += look.find_faults() if look is not None else ()
+    found += [*look.findings, *audit.findings] if look is not None and audit is not None else ()
     micro_batch, uncut = cut_micro_batch(arguments, options)
     found += [] if uncut is None else [uncut]
     try:
@@ -86,7 +93,18 @@ def check(
     found += _find_optimizer_faults(optimizer, forward)
     if options.precision in _HALVES:
         found += search.look_at_ranges(micro_batch)
-    return Report(found, program=name, looked_at=search.looked_at, facts=search.facts)
+    told = [] if audit is None else [f"the loader's data:\n{audit}"]
+    return Report(found, program=name, looked_at=search.looked_at, facts=[*search.facts, *told])
+
+
+def _look_at_data(
+    loader: Optional[Iterable[Any]], options: PortOptions, *, instances: int, whole_epoch: bool
+) -> Tuple[Optional[BatchLook], Optional[DataAudit]]:
+    if loader is None:
+        return None, None
+    look = BatchLook()
+    limits: Dict[str, Any] = {} if whole_epoch else {"max_batches": _MOST_BATCHES, "max_seconds": _MOST_DATA_SECONDS}
+    return look, audit_data(loader, options=options, instances=instances, watch=look.add, **limits)
 
 
 class _Search:

@@ -13,9 +13,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from porting.api.batch import BatchSignature
 from porting.data.buckets import Buckets, choose_buckets
 from porting.diagnostics import align_columns
-from porting.structure import flatten_tensors
+from porting.structure import flatten_tensors, make_call_arguments
 
 __all__ = ["BucketChoice", "ShapeAudit", "ShapeCounter", "VaryingLength"]
 
@@ -61,9 +62,12 @@ class BucketChoice:
 
 @dataclass(frozen=True)
 class ShapeAudit:
-    """The shapes of an epoch: how many batches have each, the lengths that vary, and buckets for them."""
+    """The signatures of an epoch: how many batches have each, the lengths that vary, and buckets for them.
 
-    counts: Mapping[Shapes, int]
+    A signature is what an executable is made for: shapes and types of tensors, and all other values.
+    """
+
+    counts: Mapping[str, int]
     lengths: Tuple[VaryingLength, ...]
     choices: Tuple[BucketChoice, ...] = ()
 
@@ -93,11 +97,13 @@ class ShapeCounter:
 
     def __init__(self) -> None:
         self._batches: List[Shapes] = []
+        self._signatures: List[str] = []
 
     def add(self, batch: Any) -> int:
-        """Count a batch; return its rows, those of its first tensor that has any, 0 without one."""
+        """Count a batch, arguments or a dictionary; return the rows of its first tensor that has any, or 0."""
         shapes = tuple(tuple(tensor.shape) for tensor in flatten_tensors(batch))
         self._batches.append(shapes)
+        self._signatures.append(str(BatchSignature(*make_call_arguments(batch))))
         return _count_rows(shapes)
 
     def summarise(
@@ -127,10 +133,10 @@ class ShapeCounter:
                 choices = _add_break_even(choices, len(batches), compile_seconds, step_seconds)
         return ShapeAudit(Counter(self._leave_out_rest()), lengths, tuple(choices))
 
-    def _leave_out_rest(self) -> List[Shapes]:
-        """Return all batches but a short last one, which is padded or dropped and never compiled for."""
+    def _leave_out_rest(self) -> List[str]:
+        """Return the signatures of all batches but a short last one, which is padded or dropped, never compiled for."""
         rows = [_count_rows(shapes) for shapes in self._batches]
-        return self._batches[:-1] if len(rows) > 1 and rows[-1] < max(rows) else self._batches
+        return self._signatures[:-1] if len(rows) > 1 and rows[-1] < max(rows) else self._signatures
 
 
 def _count_rows(shapes: Shapes) -> int:

@@ -67,6 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--allow-frozen", action="append", default=[], metavar="NAME", help="a value that may be compiled in (C020)"
     )
+    data = parser.add_argument_group("the loader of PROGRAM:FUNCTION, if it gives one by the name `loader`")
+    data.add_argument("--epoch", action="store_true", help="read a whole epoch, not its first batches alone")
+    data.add_argument("--instances", type=int, default=1, metavar="N", help="processes that share the data (default 1)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -149,6 +152,8 @@ def _check_function(text: str, arguments: argparse.Namespace) -> Report:
         loader=get("loader", None),
         options=program.options,
         allow_frozen=[name for names in arguments.allow_frozen for name in names.split(",")],
+        instances=arguments.instances,
+        whole_epoch=arguments.epoch,
         name=text,
     )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
 
-from porting.check.batch_look import cut_micro_batch, find_lost_values, look_at_batches
+from porting.check.batch_look import BatchLook, cut_micro_batch, find_lost_values
 from porting.options import PortOptions
 
 
@@ -14,37 +13,23 @@ def batch(rows, value=0):
     return torch.rand(rows, 3), torch.full((rows,), value)
 
 
-def codes(batches):
-    return [finding.code for finding in look_at_batches(batches).find_faults()]
-
-
-def test_batches_of_one_shape_are_no_finding():
-    assert codes([batch(4), batch(4)]) == []
-
-
-def test_a_short_last_batch_is_found():
-    dataset = TensorDataset(torch.rand(10, 3), torch.zeros(10))
-
-    assert codes(DataLoader(dataset, batch_size=4)) == ["B010"]
-
-
-def test_several_shapes_are_counted():
-    (finding,) = look_at_batches([batch(4), batch(5), batch(4), batch(6)]).find_faults()
-
-    assert (finding.code, finding.message[:19]) == ("C042", "4 batches have 3 sh")
-    assert finding.notes[0].startswith("2 batches: argument 0: float32[4, 3]")
+def look_at(batches):
+    look = BatchLook()
+    for one in batches:
+        look.add(one)
+    return look
 
 
 def test_values_that_are_lost_are_told_once():
-    assert codes([batch(4, 2**40), batch(4, 2**41)]) == ["B011"]
+    look = look_at([batch(4), batch(4, 2**40), batch(4, 2**41)])
+
+    assert [finding.code for finding in look.findings] == ["B011"]
 
 
-def test_a_loader_without_an_end_is_left_after_a_while():
-    def endless():
-        while True:
-            yield batch(2)
+def test_batches_of_other_shapes_are_kept_first():
+    look = look_at([batch(4), batch(4), batch(2), batch(3)])
 
-    assert look_at_batches(endless()).num_batches == 64
+    assert [args[0].shape[0] for args, _kwargs in look.kept] == [2, 4, 4]
 
 
 def test_values_of_tensors_without_any_are_not_looked_at():
