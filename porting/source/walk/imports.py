@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from typing import Optional
 
 from porting.source.project import Module
@@ -121,7 +122,7 @@ def walk_module(walk: Walk, module: Module, *, is_main: bool) -> None:
     for unit in module.units:
         walk.frames.append(Frame(unit=unit, module=module, cells=cells))
         try:
-            with walk.standing(**context), walk.store.without_branches():
-                walk.run(unit.tree.body)
+            with walk.standing(**context):
+                walk.attempt(functools.partial(walk.run, unit.tree.body))
         finally:
             walk.frames.pop()

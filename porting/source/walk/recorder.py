@@ -145,6 +145,7 @@ class Recorder:
                 _amend(thing, kind=Kind.LOSS)
         for call in self._calls.values():
             _learn_of_loop(call)
+            _learn_of_outer_loops(call.where.loops)
         facts = Facts(
             calls=sorted(self._calls.values(), key=_get_order),
             statements=sorted(self._statements.values(), key=_get_order),
@@ -170,7 +171,16 @@ def _learn_of_loop(call: Call) -> None:
         _amend(loops[-1], kind=LoopKind.BATCHES)
 
 
+def _learn_of_outer_loops(loops: Tuple[Loop, ...]) -> None:
+    """Take a loop that was taken for one over batches, but holds one over a loader, for one over epochs."""
+    over_loader = [number for number, loop in enumerate(loops) if any(part.kind in _LOADERS for part in loop.things)]
+    for loop in loops[: over_loader[-1]] if over_loader else ():
+        if loop.kind is LoopKind.BATCHES and not loop.things:
+            _amend(loop, kind=LoopKind.EPOCHS)
+
+
 _TRAINED = (Kind.MODULE, Kind.PORT)
+_LOADERS = (Kind.LOADER, Kind.PORT_LOADER)
 
 
 def _find_most_telling(parts: Things) -> Kind:

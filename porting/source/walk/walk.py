@@ -262,6 +262,16 @@ class Walk:
             self.negations.get(guard) in guards for guard in self.guards if guard in self.negations
         )
 
+    def attempt(self, part: Callable[[], object]) -> None:
+        """Walk a part of the program that the rest does not need; one nested deeper than Python's stack is left."""
+        depth = len(self.frames)
+        try:
+            with self.store.without_branches():
+                part()
+        except RecursionError:
+            del self.frames[depth:]
+        self.flow = Flow.ON
+
     @contextmanager
     def standing(self, **context: Any) -> Iterator[None]:
         """Stand elsewhere for a while: `loops`, `guards`, `in_forward`, `without_gradients`."""
