@@ -11,6 +11,7 @@ from porting.support.late_names import read_late_names
 from porting.version import VERSION
 
 if TYPE_CHECKING:  # `as` makes a name public
+    from porting import check as check
     from porting.adapters import Checkpoint as Checkpoint
     from porting.adapters import FixedBatchDataset as FixedBatchDataset
     from porting.adapters import LossInForward as LossInForward
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.api import to_ipu as to_ipu
     from porting.capture import StepGraph as StepGraph
     from porting.capture import capture_step as capture_step
+    from porting.check.report import Report as Report
     from porting.diagnostics import Finding as Finding
     from porting.diagnostics import PortingError as PortingError
     from porting.diagnostics import PortingWarning as PortingWarning

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterator, List, MutableMapping, NamedTup
 import torch
 from torch import nn
 
-from .diagnostics import CaptureError
+from .diagnostics import CaptureError, refuse
 
 __all__ = [
     "TENSOR_BASE",
@@ -75,7 +75,7 @@ def refuse_shared_memory(hosts: Sequence[HostTensor], changes: Callable[[HostTen
     for one, other in (pair for sharing in by_storage.values() for pair in combinations(sharing, 2)):
         (start, end), (other_start, other_end) = _find_extent(one.tensor), _find_extent(other.tensor)
         if start < other_end and other_start < end and (changes(one) or changes(other)):
-            raise CaptureError.of(
+            error = CaptureError.of(
                 "C016",
                 message=f"the {one.kind} `{one.name}` and the {other.kind} `{other.name}` share memory",
                 notes=("the device would give each its own, and they would drift apart",),
@@ -84,6 +84,7 @@ def refuse_shared_memory(hosts: Sequence[HostTensor], changes: Callable[[HostTen
                     "or make them independent: `.clone()` one of them",
                 ),
             )
+            refuse(error)
 
 
 def _find_extent(tensor: torch.Tensor) -> Tuple[int, int]:

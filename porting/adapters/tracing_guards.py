@@ -14,7 +14,7 @@ from typing import Any, Collection, Dict, Iterator, List, Tuple
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
-from porting.diagnostics import CaptureError
+from porting.diagnostics import CaptureError, refuse
 from porting.structure import flatten_tensors
 from porting.support.function_modes import SelectiveMode
 
@@ -40,12 +40,13 @@ class PrintGuard(SelectiveMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _PRINTING and args[0].device.type == "ipu":
-            raise CaptureError.at_caller(
+            error = CaptureError.at_caller(
                 "C010",
                 label="`forward` runs once, before there are values",
                 notes=f"the tensor has shape {tuple(args[0].shape)} and type {args[0].dtype}",
                 help="return the tensor as an output of the model, or use `poptorch.ipu_print_tensor(tensor)`",
             )
+            refuse(error)
         return func(*args, **(kwargs or {}))
 
 
@@ -92,11 +93,13 @@ def answer_autocast() -> Iterator[None]:
         if device_type != "ipu":
             original(self, device_type, dtype, enabled, *args, **kwargs)
         elif enabled:
-            raise CaptureError.at_caller(
+            error = CaptureError.at_caller(
                 "P001",
                 message="`forward` enables `torch.autocast` for the device, which has none",
                 help="leave it out, and choose a precision: `PortOptions(precision='mixed')`",
             )
+            refuse(error)
+            original(self, "cpu", enabled=False)
         else:
             original(self, "cpu", enabled=False)
 
@@ -156,13 +159,14 @@ class _AutogradGuard(SelectiveMode):
         if func in self._refused and _list_device_tensors(args, kwargs):
             if func not in _HOOKS or torch.is_grad_enabled() or not self._was_on:
                 name = getattr(func, "__qualname__", str(func)).replace("_TensorBase", "TensorBase")
-                raise CaptureError.at_caller(
+                error = CaptureError.at_caller(
                     "C007",
                     message=f"`{name.replace('TensorBase.', 'Tensor.')}` is called inside `forward`",
                     label="the device differentiates the final loss itself, once, after `forward`",
                     help="compute in `forward` what it does to the gradient: "
                     "`x * scale + (x - x * scale).detach()` scales it",
                 )
+                refuse(error)
         return func(*args, **kwargs)
 
 

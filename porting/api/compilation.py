@@ -14,7 +14,9 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..adapters.stages import check_order, mark_stages, require_filled_pipeline
+from ..analysis.wide_state import refuse_wide_state
 from ..diagnostics import OptionError, PortingError, Severity, caller_place, find_assignment
+from ..host_tensors import host_tensors
 from ..module_attributes import keep_attributes, keep_train_modes, materialise_lazy_modules, switch_to_eval
 from ..options import PortOptions
 from .gradients import anchor_gradients
@@ -22,8 +24,8 @@ from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_with_modes
 
 __all__ = [
+    "check_compiled",
     "check_memory",
-    "check_placement",
     "compilation",
     "destroy_left",
     "destroy_unseen",
@@ -103,7 +105,21 @@ def list_cache_files(options: PortOptions) -> Set[str]:
 # -- where the step runs -----------------------------------------------------------------------------------------------
 
 
-def check_placement(port: Port, executor: Any, begun: Sequence[str]) -> None:
+def check_compiled(port: Port, executor: Any, begun: Sequence[str]) -> None:
+    """Raise PortingError for a compiled step that cannot run as it should: where it is placed, and what it reads.
+
+    `begun` are the stages that the trace has begun. P009 and P010 are about those, C043 about a parameter or buffer
+    with a value that 32 bits cannot hold; the last is the simulator's, whose step can be looked at.
+    """
+    _check_placement(port, executor, begun)
+    step = port.backend.compiled_step(executor)
+    if step is not None:
+        graph = step.graph
+        read = {info.name for info, node in zip(graph.entering, graph.placeholders) if node.users}
+        refuse_wide_state([host for host in host_tensors(port.wrapped) if host.name in read])
+
+
+def _check_placement(port: Port, executor: Any, begun: Sequence[str]) -> None:
     """Raise OptionError if the stages that a trace has begun are not those of the options, or cannot be placed so.
 
     P009 for their order and for an IPU without an operator, P010 for a parameter that operators on two IPUs use; the

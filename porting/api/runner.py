@@ -20,7 +20,7 @@ from ..structure import flatten_tensors
 from ..support.garbage_pause import garbage_pause
 from . import watches
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
-from .compilation import check_memory, check_placement, compilation, destroy_left, list_cache_files, make_executor
+from .compilation import check_compiled, check_memory, compilation, destroy_left, list_cache_files, make_executor
 from .failures import explain_failure, refuse_loss_without_gradient
 from .frozen_checks import say_changed_attribute, say_frozen_values, watch_attributes
 from .gradients import refuse_hooks, watch_gradient_reads
@@ -142,9 +142,9 @@ class Runner:
         self._take_over(executor)
         self._findings.say_deferred()
         self._watch = watch_attributes(self._port, modules, reads)
-        if self.record.num_compilations == 1:
-            with compilation(self._port, self._findings, keeps_modes=self._keeps_modes):
-                say_frozen_values(self._port, self._findings, executor, compile_seconds=seconds)
+        with compilation(self._port, self._findings, keeps_modes=self._keeps_modes):
+            is_new = self.record.num_compilations == 1
+            say_frozen_values(self._port, self._findings, executor, compile_seconds=seconds, is_new=is_new)
         return seconds
 
     def _make_compiled(
@@ -159,7 +159,7 @@ class Runner:
                 if not waits:
                     port.backend.start_at_once(executor)
                 executor.compile(*args, **kwargs)
-                check_placement(port, executor, begun)
+                check_compiled(port, executor, begun)
                 if self._optimizer is not None:
                     refuse_loss_without_gradient(port, executor)
                     refuse_hooks(port)  # those that `forward` has registered

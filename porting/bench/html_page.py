@@ -6,6 +6,7 @@ from html import escape
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from porting.executables.settings import format_bytes
+from porting.support.html_pages import write_page
 
 from .against_pages import AGAINST_TITLE, list_way_rows, tell_ways
 from .charts import EAGER_COLOUR, PORTED_COLOUR
@@ -18,17 +19,8 @@ __all__ = ["write_html"]
 
 Plain = Mapping[str, Any]
 
-_STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #1c2733; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid #dde3ea; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-.ok { color: #1a7f43; } .no { color: #b3261e; } .quiet { color: #667380; }
-pre { background: #f5f7f9; padding: .8rem; overflow-x: auto; font-size: 13px; }
-svg { max-width: 100%; height: auto; } svg text { font: 13px system-ui, sans-serif; }
-summary { cursor: pointer; padding: .2rem 0; }
-"""
+# its table is wide
+_STYLE = "body { max-width: 82rem; } th, td { padding: .3rem .45rem; }"
 
 _ROW, _LEFT, _PLOT, _LABEL, _WIDTH = 30, 290, 560, 50, 960
 
@@ -47,11 +39,9 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
         for cell in cells
     ]
     compared = f"<h2>Against an earlier run</h2><pre>{escape(chr(10).join(comparison))}</pre>"
-    return "\n".join(
+    return write_page(
+        f"porting bench, {results['created']}",
         [
-            "<!DOCTYPE html>",
-            '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-            f"<title>porting bench, {escape(str(results['created']))}</title><style>{_STYLE}</style></head><body>",
             "<h1>Training: ported against eager</h1>",
             f'<p class="quiet">{"<br>".join(map(escape, facts))}</p>',
             "<h2>Speed-up over eager</h2>",
@@ -72,9 +62,8 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
                 f"<details><summary>{escape(name_cell(cell))}</summary><pre>{escape(text)}</pre></details>"
                 for cell, text in zip(cells, details)
             ),
-            "</body></html>",
-            "",
-        ]
+        ],
+        style=_STYLE,
     )
 
 
@@ -181,6 +170,7 @@ _HEADER = (
     "compiling",
     "pays after",
     "memory",
+    "copies",
     "losses",
 )
 
@@ -190,11 +180,11 @@ def _write_figures(cell: Plain) -> Iterator[str]:
     if result is None:
         yield f'<td colspan="{len(_HEADER) - 1}" class="no">{escape(cell["status"].replace("_", " "))}</td>'
         return
-    eager, ported, speed_up, interval, cpu, limit, compiling, pays, memory, verdict = list_figures(result)
+    eager, ported, speed_up, interval, cpu, limit, compiling, pays, memory, copies, verdict = list_figures(result)
     reached = "quiet" if asked is None else "ok" if read_counted_speed_up(result)["wall"]["median"] >= asked else "no"
     asked_for = "-" if asked is None else f"{asked:.2f}"
     steps = pays if pays == "never" else f"{pays} steps"
-    texts = (eager, ported, speed_up, interval, cpu, asked_for, limit, compiling, steps, memory, verdict)
-    kinds = ("", "", reached, "quiet", "", "quiet", "", "", "", "", "no" if verdict == "fail" else "ok")
+    texts = (eager, ported, speed_up, interval, cpu, asked_for, limit, compiling, steps, memory, copies, verdict)
+    kinds = ("", "", reached, "quiet", "", "quiet", "", "", "", "", "", "no" if verdict == "fail" else "ok")
     for text, kind in zip(texts, kinds):
         yield f'<td class="{kind}">{escape(text)}</td>' if kind else f"<td>{escape(text)}</td>"

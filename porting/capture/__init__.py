@@ -21,7 +21,8 @@ if tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2]) < MINI
     )
 
 
-from .step_graph import OperatorNode, StepGraph, TensorInfo  # noqa: E402 - only a new enough torch can import these
-from .tracing import capture_step, find_losses, single_final_loss  # noqa: E402
+from .losses import find_losses, single_final_loss  # noqa: E402 - only a new enough torch can import these
+from .step_graph import OperatorNode, StepGraph, TensorInfo  # noqa: E402
+from .tracing import capture_step  # noqa: E402
 
 __all__ = ["OperatorNode", "StepGraph", "TensorInfo", "capture_step", "find_losses", "single_final_loss"]

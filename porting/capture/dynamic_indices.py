@@ -6,6 +6,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
+from ..diagnostics import refuse
 from .device_tensor import DeviceTensor
 from .errors import Refusal, host_read_error
 
@@ -133,20 +134,26 @@ def _is_window(value: Any) -> bool:
 def _list_positions(window: slice, size: int) -> torch.Tensor:
     (root, first), (other_root, last) = map(_split_offset, (window.start, window.stop))
     if root is None or root is not other_root:
-        raise host_read_error(
-            "a slice between tensors",
-            help="give it a fixed length: `x[i : i + n]` with one tensor `i` and a number `n`",
+        refuse(
+            host_read_error(
+                "a slice between tensors",
+                help="give it a fixed length: `x[i : i + n]` with one tensor `i` and a number `n`",
+            )
         )
+        return torch.arange(size, device="ipu", dtype=torch.int32)
     length = last - first
     # in PopTorch's words
     if length == 0:
-        raise Refusal.SLICE_LENGTH.error(fault="The start and end of a slice must be different.")
-    if length < 0:
+        fault = "The start and end of a slice must be different."
+    elif length < 0:
         fault = "Taking a slice of a tensor with the end less than the start is not supported."
-        raise Refusal.SLICE_LENGTH.error(fault=fault)
-    if size % length:
+    elif size % length:
         fault = f"The size of the slice ({length}) must be a factor of the slicing dimension ({size})."
-        raise Refusal.SLICE_LENGTH.error(fault=fault)
+    else:
+        fault = ""
+    if fault:
+        refuse(Refusal.SLICE_LENGTH.error(fault=fault))
+        length = max(abs(length), 1)
     start = window.start if window.start is not None else window.stop - length
     steps = torch.arange(0, length, window.step or 1, device="ipu", dtype=torch.int32)
     positions: torch.Tensor = (start + steps).remainder(size)

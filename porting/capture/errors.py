@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 from enum import Enum
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Optional, Sequence, Union
 
 import torch
 
-from ..diagnostics import CaptureError, Place, caller_place
+from ..diagnostics import CaptureError, Place, PortingError, caller_place
 from ..diagnostics.places import is_user_file
 from .plain_values import dtype_name
 
@@ -142,6 +142,12 @@ class Refusal(Enum):
         "L003",
         "the loss is {kind}, not a tensor of the graph",
         help="compute the loss from the model's output with torch operators",
+    )
+    MADE_ELSEWHERE = _Texts(
+        "C004",
+        "`torch.{name}` makes a tensor on `{device}` in `forward`",
+        label="a static graph has one device, which is another one",
+        help="make it where the data is: `device=x.device`",
     )
     METADATA = _Texts(
         "C015",
@@ -280,16 +286,21 @@ def unsupported_result_error(name: str, kind: str) -> CaptureError:
     return Refusal.UNSUPPORTED_RESULT.error(name=name, kind=kind, help=help)
 
 
-def add_context(error: CaptureError, *, module: str, traceback: Optional[TracebackType]) -> None:
-    """Add to `error` in which part of the model it arose, and where in torch's own layers when it was there."""
-    inside = _find_place_inside_torch(traceback)
+def add_context(
+    error: PortingError, *, module: str, traceback: Optional[TracebackType] = None, frame: Optional[FrameType] = None
+) -> None:
+    """Add to `error` in which part of the model it arose, and where in torch's own layers when it was there.
+
+    It was raised, and has a `traceback`, or arose in `frame` and goes on.
+    """
+    inside = _find_place_inside_torch(traceback) if frame is None else _find_place_on_stack(frame)
     if inside is not None:
         add_note(error, f"it happens inside torch, at {inside}")
     if module:
         add_note(error, f"the module is {module}")
 
 
-def add_note(error: CaptureError, note: str) -> None:
+def add_note(error: PortingError, note: str) -> None:
     """Add one more note to the finding of `error`."""
     error.finding = dataclasses.replace(error.finding, notes=(*error.finding.notes, note))
     # exceptions are copied and pickled by their arguments
@@ -312,7 +323,21 @@ def _find_place_inside_torch(traceback: Optional[TracebackType]) -> Optional[Pla
         if is_user_file(file):
             # a hook or a callback: what torch did above it is not what went wrong
             found = None
-        elif file.startswith(_TORCH_LAYERS) and file not in _TORCH_MACHINERY:
+        elif _is_torch_layer(file):
             found = Place(os.path.relpath(file, os.path.dirname(_TORCH_FOLDER)), traceback.tb_lineno)
         traceback = traceback.tb_next
     return found
+
+
+def _find_place_on_stack(frame: Optional[FrameType]) -> Optional[Place]:
+    """Return the innermost line of torch's layers on the stack, as far as the innermost line of the user's."""
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        file = frame.f_code.co_filename
+        if _is_torch_layer(file):
+            return Place(os.path.relpath(file, os.path.dirname(_TORCH_FOLDER)), frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+def _is_torch_layer(file: str) -> bool:
+    return file.startswith(_TORCH_LAYERS) and file not in _TORCH_MACHINERY

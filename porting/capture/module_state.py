@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterator, MutableMapping, NamedTuple, Op
 import torch
 from torch import nn
 
-from ..diagnostics import CaptureError, Finding, Place, Severity
+from ..diagnostics import CaptureError, Finding, Place, Severity, refuse
 from ..host_tensors import HostTensor, read_registry, walk_modules
 from ..module_attributes import find_tensor, keep_attributes, make_leftover_finding
 from .device_tensor import DeviceTensor
@@ -88,7 +88,7 @@ def _refuse_changes(saved: _Registry, device_of: Callable[[torch.Tensor], Device
                 "source tensor, where src is the name of the source tensor."
             )
         place = _find_place(current)
-        raise CaptureError.of(
+        error = CaptureError.of(
             "C006",
             message=f"{saved.kind.title()} {saved.prefix + name} is {change} the model when calling the forward method."
             + advice,
@@ -96,6 +96,7 @@ def _refuse_changes(saved: _Registry, device_of: Callable[[torch.Tensor], Device
             label="the new value is computed here" if place else "",
             help=f"write into the {saved.kind} in place: `self.{saved.prefix + name}.copy_(new_value)`",
         )
+        refuse(error)
 
 
 def _find_place(value: object) -> Optional[Place]:

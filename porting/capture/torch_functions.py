@@ -13,12 +13,13 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from ..diagnostics import Finding, caller_place
+from ..diagnostics import Finding, caller_place, refuse
 from ..structure import flatten_tensors
 from . import errors
 from .device_tensor import IPU, DeviceTensor, is_device, is_host_tensor
 from .dtypes import device_dtype
 from .dynamic_indices import is_dynamic, read_dynamic, write_dynamic
+from .plain_values import dtype_name
 from .recording.recorder import Recorder
 
 __all__ = ["DeviceFunctions", "constant_from_data", "note_forced_factory"]
@@ -53,7 +54,7 @@ _HOST_READS: Dict[Any, str] = {
 }
 
 # Functions that may bring a host tensor to the device.
-_MOVES = frozenset([torch.Tensor.to, torch.Tensor.type_as])
+_MOVES = frozenset([torch.Tensor.to, torch.Tensor.type_as, torch.Tensor.cuda])
 
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 _AUTOGRAD_CALLS = frozenset([torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward])
@@ -98,16 +99,20 @@ class DeviceFunctions(TorchFunctionMode):
         subject = args[0] if args else None
         if isinstance(subject, DeviceTensor):
             if func in _HOST_READS:
-                raise errors.host_read_error(_HOST_READS[func])
+                error = errors.host_read_error(_HOST_READS[func])
+                return self.recorder.stand_ins.read(subject, func.__name__, error)
             if func in self._handlers:
                 return self._handlers[func](*args, **kwargs)
         elif func in _MOVES and isinstance(subject, torch.Tensor):
-            return self._move_or_cast(subject, *args[1:], **kwargs)
+            device = ("cuda",) if func is torch.Tensor.cuda else ()
+            return self._move_or_cast(subject, *device, *args[1:], **kwargs)
         # `torch.func` differentiates operators that are recorded one by one, which leaves nothing to the device
         if func in _AUTOGRAD_CALLS and torch._C._functorch.maybe_current_level() is None:
-            raise errors.autograd_error(func)
+            refuse(errors.autograd_error(func))
+            return _make_gradients(*args, **kwargs) if func is torch.autograd.grad else None
         if func == _SET_DATA and any(isinstance(value, DeviceTensor) for value in args):
-            raise errors.Refusal.REASSIGNED_DATA.error()
+            refuse(errors.Refusal.REASSIGNED_DATA.error())
+            return None
         # `normal` of numbers makes a tensor anew, of tensors it is an operator on them
         is_factory = func in _FACTORIES or (func is torch.normal and not flatten_tensors((args, kwargs)))
         if is_factory or is_device(kwargs.get("device")):
@@ -132,6 +137,9 @@ class DeviceFunctions(TorchFunctionMode):
     def _make_on_device(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Run a factory: on the device when it is named there or nowhere."""
         # where there is an `out`, the device is its
+        if _names_accelerator(kwargs.get("device")):
+            refuse(errors.Refusal.MADE_ELSEWHERE.error(name=func.__name__, device=kwargs["device"]))
+            kwargs = {**kwargs, "device": IPU}
         if ("device" in kwargs and not is_device(kwargs["device"])) or kwargs.get("out") is not None:
             return func(*args, **kwargs)
         # PopTorch does so too, and warns
@@ -146,7 +154,7 @@ class DeviceFunctions(TorchFunctionMode):
 
     def _make_new_tensor(self, tensor: DeviceTensor, data: Any, **kwargs: Any) -> DeviceTensor:
         if "device" in kwargs and not is_device(kwargs["device"]):
-            raise errors.Refusal.MOVE.error(device=kwargs["device"])
+            refuse(errors.Refusal.MOVE.error(device=kwargs["device"]))
         return constant_from_data(self.recorder, torch.tensor, (data,), {"dtype": tensor.dtype, **kwargs})
 
     def _make_new(self, tensor: DeviceTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -167,7 +175,10 @@ class DeviceFunctions(TorchFunctionMode):
             device, dtype, _non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
         if isinstance(tensor, DeviceTensor):
             if device is not None and not is_device(device):
-                raise errors.Refusal.MOVE.error(device=device)
+                tensor = self.recorder.stand_ins.move(tensor, errors.Refusal.MOVE.error(device=device))
+        elif _names_accelerator(device):
+            refuse(errors.Refusal.MOVE.error(device=device))
+            tensor = self.recorder.add_constant(tensor)
         elif device is not None and is_device(device):
             tensor = self.recorder.add_constant(tensor)
         else:
@@ -192,13 +203,18 @@ class DeviceFunctions(TorchFunctionMode):
         return tensor.to(dtype)
 
     def _print_tensor(self, tensor: DeviceTensor, **_kwargs: Any) -> str:
-        self.recorder.on_print(tensor)
+        recorder = self.recorder
+        error = errors.Refusal.PRINT.error(shape=list(tensor.shape), kind=dtype_name(tensor.dtype))
+        if recorder.is_active and recorder.prints == "error":
+            refuse(error)
+        elif recorder.is_active:
+            recorder.reports.add(error.finding)
         return tensor.describe()
 
     def _format_tensor(self, tensor: DeviceTensor, form: str) -> str:
         text = self._print_tensor(tensor)
         if tensor.dim() == 0 and form:
-            raise errors.host_read_error("formatting a tensor as a number")
+            refuse(errors.host_read_error("formatting a tensor as a number"))
         return text
 
 
@@ -212,7 +228,7 @@ def _read_or_write(
     # host tensors are refused here: further on lists are tensors too, and those are constants
     for part in index if isinstance(index, tuple) else (index,):
         if is_host_tensor(part) and part.dim() > 0:
-            raise errors.host_tensor_error(part)
+            refuse(errors.host_tensor_error(part))
     return (dynamic if is_dynamic(index) else plain)(tensor, index, *value)
 
 
@@ -230,9 +246,28 @@ def _call_factory(func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[
     return getattr(torch.ops.aten, func.__name__)(*args, **kwargs)
 
 
+def _names_accelerator(device: Any) -> bool:
+    """Tell whether `device` names another accelerator than the one that `forward` is captured for."""
+    kind = f"cuda:{device}" if isinstance(device, int) else str(device or "")
+    return kind.split(":")[0] in ("cuda", "mps", "xpu", "hpu", "npu")
+
+
+def _make_gradients(_outputs: Any, inputs: Any, *_args: Any, **_kwargs: Any) -> Any:
+    """Return what `torch.autograd.grad` would, as far as shapes go."""
+    return tuple(torch.zeros_like(tensor) for tensor in ([inputs] if isinstance(inputs, torch.Tensor) else inputs))
+
+
+def _fill_in(data: Any) -> Any:
+    """Put a number in the place of each device tensor in nested lists."""
+    if isinstance(data, (list, tuple)):
+        return [_fill_in(item) for item in data]
+    return 1.0 if isinstance(data, DeviceTensor) else data
+
+
 def _compute_gelu(tensor: DeviceTensor, approximate: str = "none") -> torch.Tensor:
     if approximate not in ("none", "tanh"):
-        raise errors.Refusal.UNKNOWN_GELU.error()
+        refuse(errors.Refusal.UNKNOWN_GELU.error())
+        approximate = "none"
     return F.gelu(tensor, approximate=approximate)
 
 
@@ -251,7 +286,8 @@ def _compute_norm(
 def _count_classes(tensor: DeviceTensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
     """Count into `minlength` classes, which is the most as well as the least; other values are not counted."""
     if minlength < 1:
-        raise errors.data_dependent_error("bincount")
+        refuse(errors.data_dependent_error("bincount"))
+        minlength = 2
     classes = tensor.clamp(max=minlength)
     ones = torch.ones(tensor.shape, dtype=torch.int32, device=IPU) if weights is None else weights.float()
     counts = torch.zeros(minlength + 1, dtype=ones.dtype, device=IPU)
@@ -284,8 +320,11 @@ def constant_from_data(
         # as in eager PyTorch, where `torch.tensor` copies and the others need not
         return data.clone() if result is data and func.__name__ == "tensor" else result
     if any(isinstance(value, DeviceTensor) for value in flatten_tensors(data)):
-        raise errors.host_read_error(
-            f"`torch.{func.__name__}` of a list of tensors", help="join them on the device: `torch.stack([a, b])`"
+        refuse(
+            errors.host_read_error(
+                f"`torch.{func.__name__}` of a list of tensors", help="join them on the device: `torch.stack([a, b])`"
+            )
         )
+        args, kwargs = (_fill_in(data), *args[1:]), {key: kwargs[key] for key in kwargs if key not in ("data", "obj")}
     with torch._C.DisableTorchFunction():
         return recorder.add_constant(func(*args, **kwargs))

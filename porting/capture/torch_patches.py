@@ -14,6 +14,7 @@ from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import BackwardHook
 
+from ..diagnostics import refuse
 from ..structure import flatten_tensors
 from .device_tensor import IPU, DeviceTensor, is_device
 from .errors import Refusal, host_read_error
@@ -137,9 +138,15 @@ def _refuse_branches(original: Callable[..., Any], _recorder: Recorder) -> Any:
 
     def branch(*args: Any, **kwargs: Any) -> Any:
         if any(isinstance(value, DeviceTensor) for value in flatten_tensors((args, kwargs))):
-            raise host_read_error(
-                f"`torch.{original.__name__}`", help="compute both results and choose: `torch.where(condition, a, b)`"
+            refuse(
+                host_read_error(
+                    f"`torch.{original.__name__}`",
+                    help="compute both results and choose: `torch.where(condition, a, b)`",
+                )
             )
+            # what is wrong with the functions themselves shows as well
+            results = [function(*args[-1]) for function in args if callable(function)]
+            return results[0 if original.__name__ == "cond" else -1]
         return original(*args, **kwargs)
 
     return branch

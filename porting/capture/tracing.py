@@ -1,46 +1,41 @@
-"""`capture_step`: one run of `forward` on tensors without values, written down as a `StepGraph`.
-
-Back-propagation starts from the one loss operator that feeds no other. PopTorch's rule: every built-in loss function
-and `identity_loss` counts; a loss that another one is computed from is an ordinary value; exactly one must remain.
-"""
+"""`capture_step`: one run of `forward` on tensors without values, written down as a `StepGraph`."""
 
 from __future__ import annotations
 
 import inspect
-import itertools
-import threading
-from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any, Callable, Collection, ContextManager, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, Callable, Collection, ContextManager, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
-from torch._dispatch.python import enable_python_dispatcher
-from torch.jit._fuser import optimized_execution
-from torch.nn.modules import module as module_hooks
 
-from ..diagnostics import CaptureError, Finding, Place, caller_place
+from ..diagnostics import (
+    CaptureError,
+    Finding,
+    Place,
+    PortingError,
+    amended_refusals,
+    are_refusals_collected,
+    caller_place,
+    refuse,
+)
 from ..host_tensors import HostTensor, find_gradient_hooks, host_tensors, refuse_shared_memory
 from ..module_attributes import materialise_lazy_modules
 from ..structure import find_opaque_holder, flatten_tensors, rebuild
-from .autocast import enter_autocast
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .errors import Refusal, add_context
-from .graph_flow import tensor_memories, tensor_memory, written_nodes
-from .module_state import is_variable, replace_state, report_lost_writes, write_copies_of_constants
-from .operator_schema import operator_name
+from .following import FirstRun
+from .forward_run import ONE_AT_A_TIME, ForwardRun
+from .losses import find_losses, single_final_loss, value_when_computed
+from .module_state import is_variable, report_lost_writes, write_copies_of_constants
 from .recording.recorder import Recorder
 from .recording.reports import Reports
 from .step_graph import StepGraph, TensorInfo
-from .torch_functions import DeviceFunctions
-from .torch_patches import patch_torch
 
-__all__ = ["capture_step", "find_losses", "single_final_loss", "value_when_computed"]
-
-Loss = Callable[[Any, Any], torch.Tensor]
-
-# A capture exchanges parts of torch for the whole process.
-_ONE_AT_A_TIME = threading.RLock()
+__all__ = ["capture_step"]
 
 
 def capture_step(
@@ -57,6 +52,9 @@ def capture_step(
     node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
     listener: Optional[Callable[[Finding], None]] = None,
     autocast: Optional[torch.dtype] = None,
+    first_run: Optional[FirstRun] = None,
+    failures: Optional[List[Exception]] = None,
+    starts_false: bool = False,
 ) -> StepGraph:
     """Run `model.forward` once on device tensors shaped like `args` and return the graph of what it does.
 
@@ -74,7 +72,12 @@ def capture_step(
     run of `forward`; what `node_facts` returns when an operator is recorded is added to the `meta` of its node.
     `listener` gets each finding that is no error as soon as it arises, also where the capture fails in the end. With
     `autocast` (bfloat16) `forward` runs as under `torch.autocast` of that type and the casts are in the graph; regions
-    of `forward` that switch it off are respected.
+    of `forward` that switch it off are respected. `first_run` keeps what a second run can be held against.
+
+    Where refusals are collected (`porting.diagnostics.collected_refusals`) the capture goes on after a fault: with an
+    example in the place of a value, the other way round at first if it `starts_false`, and the shape for an example
+    where a shape depends on values. What ends it nevertheless is put into `failures`, if that is a list, and the graph
+    ends there. Such a graph is for looking at, and must not be run.
 
     Raises CaptureError: C001 for reading a value, C002 for shapes that depend on values, C003 for CPU tensors mixed
     in, C004-C007 and C012-C016 for other things a static graph cannot hold, L003-L005 for the loss. Exceptions of
@@ -90,28 +93,35 @@ def capture_step(
         raise ValueError(f"host_features must be 'refused', 'ignored' or 'computed', not {host_features!r}")
     reports = Reports(host_features=host_features, allowed=allowed, listener=listener)
     recorder = Recorder(
-        reports=reports, prints=prints, is_training=mode == "training", node_facts=node_facts, autocast=autocast
+        reports=reports,
+        prints=prints,
+        is_training=mode == "training",
+        node_facts=node_facts,
+        autocast=autocast,
+        starts_false=starts_false,
     )
+
+    def amend(error: PortingError) -> PortingError:
+        add_context(error, module=recorder.module, frame=sys._getframe(2))
+        return error
+
     # whatever the caller switched off: what the graph holds depends on `mode` alone
-    with _ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):
+    with ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):
         try:
-            return _capture_forward(recorder, model, list(args), dict(kwargs or {}), loss=loss, around=around_forward)
+            with amended_refusals(amend):
+                forward = ForwardRun(model, (list(args), dict(kwargs or {})), loss, around_forward or nullcontext)
+                return _capture_forward(recorder, forward, first_run=first_run, ends=failures)
         except CaptureError as error:
             add_context(error, module=recorder.module, traceback=error.__traceback__)
             raise
 
 
 def _capture_forward(
-    recorder: Recorder,
-    model: nn.Module,
-    args: List[Any],
-    kwargs: Mapping[str, Any],
-    *,
-    loss: Optional[Loss],
-    around: Optional[Callable[[], ContextManager[Any]]],
+    recorder: Recorder, forward: ForwardRun, *, first_run: Optional[FirstRun], ends: Optional[List[Exception]]
 ) -> StepGraph:
+    model, (args, kwargs) = forward.model, forward.arguments
     _refuse_hidden_tensors((args, kwargs), where="an argument", place=caller_place())
-    materialise_lazy_modules(model, args[:-1] if loss is not None else args, kwargs)
+    materialise_lazy_modules(model, args[:-1] if forward.loss is not None else args, kwargs)
     # after the lazy layers have made theirs: what enters the graph is fixed from here on
     state = host_tensors(model)
     # weights that an executor owns are of a class whose properties are calls of Python
@@ -125,25 +135,12 @@ def _capture_forward(
     tensors, inputs = flatten_tensors((args, kwargs)), []
     for name, tensor in zip(_name_inputs(model, args, kwargs), tensors):
         if tensor.numel() == 0:
-            raise Refusal.EMPTY_INPUT.error(shape=list(tensor.shape), name=name)
+            refuse(Refusal.EMPTY_INPUT.error(shape=list(tensor.shape), name=name))
         inputs.append(recorder.add_placeholder(name, tensor, kind="input"))
     # operators such as `unsqueeze_` let the handle that `forward` has stand for another node
     as_placed = [recorder.shallow_copy(device) for device in inputs]
-    device_args, device_kwargs = rebuild((args, kwargs), inputs)
-    with ExitStack() as contexts:
-        contexts.enter_context(replace_state(model, recorder.device_of, recorder.reports.add))
-        contexts.enter_context(_record_operators(recorder, model))
-        if recorder.casts.autocast is not None:
-            contexts.enter_context(enter_autocast(recorder.casts.autocast))
-        # innermost, so that the caller's context sees the model and torch as `forward` does
-        contexts.enter_context(around() if around is not None else nullcontext())
-        output = model(*(device_args if loss is None else device_args[:-1]), **device_kwargs)
-        loss_tensor: Any = loss(output, device_args[-1]) if loss is not None else None
-        if loss is not None:
-            if not isinstance(loss_tensor, DeviceTensor):
-                raise Refusal.LOSS_WITHOUT_TENSOR.error(kind=type(loss_tensor).__name__)
-            output = (output, loss_tensor)
-        _refuse_hidden_tensors(output, where="the output")
+    on_device = replace(forward, arguments=rebuild((args, kwargs), inputs))
+    output, loss_tensor = _run_forward(recorder, on_device, inputs, first_run=first_run, ends=ends)
     recorder.bodies.refuse_open()
     with torch._C.DisableTorchFunctionSubclass():
         # two names for one memory are one tensor on the host and two on the device: only a write tells them apart
@@ -151,7 +148,35 @@ def _capture_forward(
             state, lambda host: _is_written(recorder, host) or (recorder.is_training and host.tensor.requires_grad)
         )
         report_lost_writes(recorder, model, state)
-        return _make_step_graph(recorder, state, list(zip(tensors, as_placed)), output, loss_tensor)
+        entered = list(zip(tensors, as_placed))
+        return _make_step_graph(recorder, state, entered, output, loss_tensor, is_whole=not ends)
+
+
+def _run_forward(
+    recorder: Recorder,
+    forward: ForwardRun,
+    inputs: Sequence[DeviceTensor],
+    *,
+    first_run: Optional[FirstRun],
+    ends: Optional[List[Exception]],
+) -> Tuple[Any, Optional[DeviceTensor]]:
+    """Run the model and its loss; return what the step returns, and the loss."""
+    with forward.begin(recorder, recorder.reports.add, notes_paths=True):
+        recorder.calls = None if first_run is None else first_run.log
+        try:
+            output, loss_tensor = forward.call(inputs)
+            recorder.calls = None
+            _refuse_hidden_tensors(output, where="the output")
+        except Exception as error:
+            if ends is None:
+                raise
+            # what was recorded so far is looked at
+            ends.append(error)
+            recorder.bodies.abandon(0)
+            return (), None
+    if first_run is not None:
+        first_run.keep(forward, recorder, inputs, output)
+    return output, loss_tensor
 
 
 def _refuse_hidden_tensors(value: Any, *, where: str, place: Optional[Place] = None) -> None:
@@ -160,7 +185,7 @@ def _refuse_hidden_tensors(value: Any, *, where: str, place: Optional[Place] = N
         hidden = flatten_tensors(list(holder) if isinstance(holder, (set, frozenset)) else list(vars(holder).values()))
         # once `forward` has returned, the line to show is the one that made the tensor
         places = (tensor.node.meta.get("place") for tensor in hidden if isinstance(tensor, DeviceTensor))
-        raise Refusal.HIDDEN_TENSORS.error_at(next(places, place), where=where, kind=type(holder).__name__)
+        refuse(Refusal.HIDDEN_TENSORS.error_at(next(places, place), where=where, kind=type(holder).__name__))
 
 
 def _name_inputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> List[str]:
@@ -179,47 +204,19 @@ def _name_inputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any
     return names
 
 
-@contextmanager
-def _record_operators(recorder: Recorder, model: nn.Module) -> Iterator[None]:
-    """Record operators, module paths and the Python surface of torch while the context lasts."""
-    paths = {id(module): name for name, module in model.named_modules()}
-
-    def enter(module: nn.Module, _args: Any) -> None:
-        recorder.module_stack.append((paths.get(id(module), type(module).__name__), module))
-
-    def leave(module: nn.Module, _args: Any, output: Any) -> None:
-        path = paths.get(id(module))
-        for tensor in flatten_tensors(output) if path else ():
-            if isinstance(tensor, DeviceTensor):
-                # who looks at the memory of a step asks which values a module ends with
-                tensor.node.meta["ends"] = (*tensor.node.meta.get("ends", ()), path)
-        # modules that were left by an exception which `forward` caught are still on top
-        while recorder.module_stack and recorder.module_stack.pop()[1] is not module:
-            pass
-
-    handles = [module_hooks.register_module_forward_pre_hook(enter), module_hooks.register_module_forward_hook(leave)]
-    try:
-        # scripted modules call their operators one by one without optimizations, so that each is seen
-        with patch_torch(recorder), optimized_execution(False), enable_python_dispatcher():
-            with recorder, DeviceFunctions(recorder):
-                yield
-    finally:
-        # device tensors that `forward` has stored somewhere say from now on that they are of no use
-        recorder.is_active = False
-        for handle in handles:
-            handle.remove()
-
-
 def _make_step_graph(
     recorder: Recorder,
     state: Sequence[HostTensor],
     inputs: Sequence[Tuple[torch.Tensor, DeviceTensor]],
     output: Any,
     loss_tensor: Optional[DeviceTensor],
+    *,
+    is_whole: bool,
 ) -> StepGraph:
     leaves = flatten_tensors(output)
     returned = [leaf for leaf in leaves if isinstance(leaf, DeviceTensor)]
-    loss_node, gradient, num_losses = _find_loss(recorder, loss_tensor)
+    # what ended early has not come to its loss
+    loss_node, gradient, num_losses = _find_loss(recorder, loss_tensor) if is_whole else (None, False, 0)
     results = [tensor.node for tensor in returned] + ([loss_node] if loss_node is not None else [])
     # the loss comes last, whether `forward` returned it or not
     recorder.graph.output(tuple(results))
@@ -257,6 +254,12 @@ def _find_loss(recorder: Recorder, loss_tensor: Optional[DeviceTensor]) -> Tuple
     final, demoted = find_losses(recorder.graph)
     if loss_tensor is not None:
         node = computed = loss_tensor.node
+    elif are_refusals_collected() and len(final) != 1:
+        try:
+            single_final_loss(recorder.graph)
+        except CaptureError as error:
+            refuse(error)
+        return None, False, len(final) + len(demoted)
     else:
         computed = single_final_loss(recorder.graph)
         # the gradient path is that of the loss itself: a copy of its value has no facts
@@ -284,82 +287,3 @@ def _describe_state(host: HostTensor) -> TensorInfo:
 
 def _describe_tensor(name: str, kind: str, host: torch.Tensor, device: torch.Tensor) -> TensorInfo:
     return TensorInfo(name=name, kind=kind, shape=tuple(device.shape), dtype=device.dtype, host_dtype=host.dtype)
-
-
-_LOSS_OPERATORS = frozenset(
-    "identity_loss nll_loss nll_loss2d nll_loss_nd cross_entropy_loss l1_loss mse_loss binary_cross_entropy "
-    "binary_cross_entropy_with_logits kl_div poisson_nll_loss smooth_l1_loss soft_margin_loss hinge_embedding_loss "
-    "cosine_embedding_loss margin_ranking_loss triplet_margin_loss ctc_loss".split()
-)
-
-
-def find_losses(graph: torch.fx.Graph) -> Tuple[List[torch.fx.Node], List[torch.fx.Node]]:
-    """Return the final losses of `graph` and the demoted ones, those that another loss is computed from."""
-    # a loss that torch computes from several operators says itself which of them it is
-    losses = [node for node in graph.nodes if node.meta.get("is_loss", _name_operator(node) in _LOSS_OPERATORS)]
-    final = [loss for loss in losses if not _follow_values(loss).intersection(losses)]
-    return final, [loss for loss in losses if loss not in final]
-
-
-def _name_operator(node: torch.fx.Node) -> str:
-    return operator_name(node.target) if isinstance(node.target, torch._ops.OpOverload) else ""
-
-
-def _follow_values(start: torch.fx.Node) -> Set[torch.fx.Node]:
-    """Return the nodes whose value depends on that of `start`, also by way of memory that is written to in place."""
-    reached = {start}
-    memory: Set[int] = set()
-    for node in itertools.dropwhile(lambda node: node is not start, start.graph.nodes):
-        if any(used in reached or tensor_memory(used) in memory for used in node.all_input_nodes):
-            # what is written in place is seen through all views of that memory from here on
-            reached.add(node)
-            memory.update(tensor_memories(written_nodes(node)))
-    return reached - {start}
-
-
-def value_when_computed(loss: torch.fx.Node) -> torch.fx.Node:
-    """Return a node with the value that `loss` has when it is computed: a copy where later operators write to it."""
-    later = itertools.dropwhile(lambda node: node is not loss, loss.graph.nodes)
-    written = (target for node in itertools.islice(later, 1, None) for target in written_nodes(node))
-    if tensor_memory(loss) not in map(tensor_memory, written):
-        return loss
-    with loss.graph.inserting_after(loss):
-        copy = loss.graph.call_function(torch.ops.aten.clone.default, (loss,))
-    value = loss.meta["val"]
-    with value.fake_mode:
-        # the copy has memory of its own, which is what its users are told by
-        copy.meta.update(val=value.clone(), module_path=loss.meta.get("module_path", ""), place=loss.meta.get("place"))
-    return copy
-
-
-def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:
-    """Return the node that back-propagation starts from.
-
-    Raises CaptureError L004 when `graph` has no loss and L005 when it has several that are independent of each other.
-    """
-    final, _demoted = find_losses(graph)
-    if not final:
-        others = [node for node in graph.nodes if _name_operator(node).endswith("_loss")]
-        raise CaptureError.of(
-            "L004",
-            message="`forward` of the training model computes no loss",
-            place=others[-1].meta.get("place") if others else None,
-            label="the device does not take this operator for a loss" if others else "",
-            notes=("most built-in loss functions count, and so does `poptorch.identity_loss`",),
-            help=(
-                "compute the loss in `forward`, with a loss function of torch, and pass the label to the call",
-                "a loss written by hand is marked: `poptorch.identity_loss(value, 'mean')`",
-                "with `to_ipu`, pass the loss instead: `to_ipu(model, loss)`",
-            ),
-        )
-    if len(final) > 1:
-        places = [place for place in (loss.meta.get("place") for loss in final) if place is not None]
-        raise CaptureError.of(
-            "L005",
-            message=f"`forward` computes {len(final)} independent losses",
-            place=final[-1].meta.get("place"),
-            label="one of several final losses",
-            notes=tuple(f"a loss is computed at {place}" for place in places),
-            help="add them up and mark the sum: `poptorch.identity_loss(a + b, reduction='none')`",
-        )
-    return final[0]

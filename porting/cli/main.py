@@ -35,7 +35,9 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "backend": Verb("porting.cli.backend", "name backends, and check whether a module can be one"),
         "bench": Verb("porting.cli.bench", "measure training, ported against eager"),
         "cache": Verb("porting.cli.cache", "look at the executables on disk, and why they were compiled"),
+        "check": Verb("porting.cli.check", "say what stands between a training program and an IPU"),
         "compile": Verb("porting.cli.compile", "make the executable of an exported step, without training"),
+        "doctor": Verb("porting.cli.doctor", "say whether this machine is fit for ports, and what to put right"),
         "explain": Verb("porting.cli.explain", "explain a code, or list all of them"),
         "export": Verb("porting.cli.export", "capture a step into a file, without compiling"),
         "graph": Verb("porting.cli.graph", "show the captured graph of a step"),
@@ -110,19 +112,20 @@ def _build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"porting {porting.__version__}")
-    _add_format(parser, default="text")
+    chosen = next((word for word in words if word in VERBS), None)
+    module = importlib.import_module(VERBS[chosen].module) if chosen else None
+    formats = getattr(module, "FORMATS", FORMATS)
+    _add_format(parser, formats, default="text")
     parser.set_defaults(run=None, parser=parser)
     verb_parsers = parser.add_subparsers(title="verbs", metavar="VERB")
-    chosen = next((word for word in words if word in VERBS), None)
     for name, verb in VERBS.items():
         verb_parser = verb_parsers.add_parser(
             name, help=verb.summary, description=verb.summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        if name == chosen:
-            module = importlib.import_module(verb.module)
+        if module is not None and name == chosen:
             module.add_arguments(verb_parser)
             # after the verb as well as before it: the default must not overwrite what stood before
-            _add_format(verb_parser, default=argparse.SUPPRESS)
+            _add_format(verb_parser, formats, default=argparse.SUPPRESS)
             verb_parser.set_defaults(run=module.run, parser=verb_parser, wrong_usage=verb_parser.error)
     return parser
 
@@ -136,5 +139,5 @@ def _refuse_unknown_verb(parser: argparse.ArgumentParser, words: Sequence[str]) 
         parser.error(f"there is no verb {named[0]}: {advice}")
 
 
-def _add_format(parser: argparse.ArgumentParser, *, default: str) -> None:
-    parser.add_argument("--format", choices=FORMATS, default=default, help="how findings are printed (default: text)")
+def _add_format(parser: argparse.ArgumentParser, formats: Sequence[str], *, default: str) -> None:
+    parser.add_argument("--format", choices=formats, default=default, help="how findings are printed (default: text)")

@@ -31,6 +31,7 @@ from porting.diagnostics.places import (
     frame_place,
     is_user_file,
 )
+from porting.diagnostics.refusals import amended_refusals, are_refusals_collected, collected_refusals, refuse
 from porting.diagnostics.wording import align_columns, list_names, say_number, take_first_line
 
 __all__ = [
@@ -50,7 +51,10 @@ __all__ = [
     "Severity",
     "UnsupportedOptimizerError",
     "align_columns",
+    "amended_refusals",
+    "are_refusals_collected",
     "caller_place",
+    "collected_refusals",
     "find_assignment",
     "find_code",
     "find_raising_frame",
@@ -61,6 +65,7 @@ __all__ = [
     "log_in_one_line",
     "notify",
     "print_finding",
+    "refuse",
     "render",
     "render_all",
     "require_extra",

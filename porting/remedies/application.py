@@ -9,7 +9,7 @@ from typing import Any, Callable, Collection, Dict, Iterator, List, Sequence, Se
 import torch
 from torch import nn
 
-from porting.diagnostics import Finding, caller_place
+from porting.diagnostics import Finding, caller_place, refuse
 from porting.remedies.device_values import is_on_device
 from porting.remedies.entries import Fallback, OperatorSubstitute, Patch, Remedy
 from porting.remedies.library_table import list_remedies
@@ -210,7 +210,7 @@ class _Answers:
         sent = sum(map(_count_bytes, tensors))
         refusal = "`strict` allows none" if self._strict else "that has no gradient, and this step trains"
         if self._strict or self._trains:
-            raise refuse_on_host(HostUse(name, place, sent, 0), refusal)
+            refuse(refuse_on_host(HostUse(name, place, sent, 0), refusal))
         on_host = self._make_host_call(compute, f"{entry.name}_{len(self._kept)}")
         self._kept.append(on_host)
         result = on_host(*tensors)

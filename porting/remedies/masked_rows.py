@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
-from porting.diagnostics import CaptureError, Place, caller_place
+from porting.diagnostics import CaptureError, Place, PortingError, amended_refusals, caller_place
 from porting.remedies.entries import Fallback, OperatorSubstitute
 from porting.remedies.versions import read_version
 
@@ -105,20 +105,27 @@ def read_rows(read: Callable[..., Any], x: torch.Tensor, mask: Any) -> Any:
 
 def _read_known(read: Callable[..., Any], x: torch.Tensor, parts: Any, place: Optional[Place]) -> Any:
     """Read the rows where their number is known after all; otherwise the error names the line that selected them."""
-    _reading.append(True)
-    try:
-        return read(x, parts if len(parts) > 1 else parts[0])
-    except CaptureError as error:
+
+    def name_line(error: PortingError) -> PortingError:
         if error.code != "C002":
-            raise
-        raise CaptureError.of(
+            return error
+        return CaptureError.of(
             "C002",
             message=error.finding.message,
             place=place,
             label="a static graph has to know every shape when it is compiled",
             notes="only elementwise functions, sums, means and losses of such rows are computed with the mask",
             help="keep the shape fixed: `torch.where` with the mask, or a loss with `ignore_index`",
-        ) from None
+        )
+
+    _reading.append(True)
+    try:
+        with amended_refusals(name_line):
+            return read(x, parts if len(parts) > 1 else parts[0])
+    except CaptureError as error:
+        if error.code != "C002":
+            raise
+        raise name_line(error) from None
     finally:
         _reading.pop()
 

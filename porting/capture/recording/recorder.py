@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -15,7 +16,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils._pytree import tree_leaves
 
-from ...diagnostics import CaptureError, caller_place
+from ...diagnostics import CaptureError, caller_place, refuse
 from .. import errors
 from ..device_operators import device_operator
 from ..device_tensor import DeviceTensor, is_device
@@ -31,12 +32,14 @@ from ..operator_schema import (
     result_argument,
     written_arguments,
 )
-from ..plain_values import dtype_name
 from ..shape_mode import ShapeMode
+from .admission import admit_leaf, is_own
 from .bodies import Bodies
+from .call_log import ADDED_CONSTANT, COPIED_HANDLE, Calls
 from .float_casts import FloatCasts
 from .reports import Reports
-from .result_shapes import explain_failure, result_shape
+from .result_shapes import result_shape
+from .stand_ins import StandIns
 from .tensor_facts import TensorFacts
 from .written_results import record_write
 
@@ -47,8 +50,6 @@ aten = torch.ops.aten
 _HOST_READS = frozenset(["item", "_local_scalar_dense", "is_nonzero", "equal", "allclose", "__contains__"])
 # what arguments of operators are besides tensors, if they are no matter of types and devices
 _ADMITTED = frozenset([bool, int, float, str, type(None)])
-_TRANSFERS = frozenset(["copy_", "_to_copy", "to"])
-_INDEXING = frozenset(["index", "index_put", "index_put_", "_index_put_impl_"])
 
 
 class Recorder(OperatorMode):
@@ -62,6 +63,7 @@ class Recorder(OperatorMode):
         is_training: bool,
         node_facts: Optional[Callable[[], Mapping[str, Any]]],
         autocast: Optional[torch.dtype],
+        starts_false: bool = False,
     ) -> None:
         super().__init__()
         self.graph = torch.fx.Graph()
@@ -81,6 +83,17 @@ class Recorder(OperatorMode):
         self.first_operator: Optional[torch.fx.Node] = None
         self.bodies = Bodies(self)
         self.casts = FloatCasts(self, autocast)
+        self.calls: Optional[Calls] = None
+        self.stand_ins = StandIns(self, starts_false=starts_false)
+
+    @property
+    def placed(self) -> List[Tuple[torch.Tensor, DeviceTensor]]:
+        """The parameters and buffers of the host, each with the device tensor that stands for it."""
+        return list(self._placed.values())
+
+    def place(self, host: torch.Tensor, tensor: DeviceTensor) -> None:
+        """Let `tensor` stand for `host` wherever an operator gets that one."""
+        self._placed[id(host)] = host, tensor
 
     # -- placeholders ------------------------------------------------------------------------------------------
 
@@ -90,7 +103,7 @@ class Recorder(OperatorMode):
         A parameter or buffer stands for its host tensor wherever an operator gets that one.
         """
         if not is_device_dtype(like.dtype) or like.layout != torch.strided or like.is_quantized:
-            raise errors.unsupported_type_error(f"{kind} `{name}`", like)
+            refuse(errors.unsupported_type_error(f"{kind} `{name}`", like))
         # a constant may be met at any time, and placeholders come before all operators
         identifier = "".join(character if character.isalnum() else "_" for character in name)
         with self.graph.inserting_before(self.first_operator) if self.first_operator else nullcontext():
@@ -103,7 +116,7 @@ class Recorder(OperatorMode):
         node.meta.update(kind=kind, state_name=name)
         # lists of weights, such as those of recurrent layers, hold the host's tensors still
         if kind in ("parameter", "buffer"):
-            self._placed[id(like)] = like, tensor
+            self.place(like, tensor)
         if kind == "parameter":
             # `isinstance(tensor, nn.Parameter)` goes by this attribute
             tensor._is_param = True
@@ -120,9 +133,12 @@ class Recorder(OperatorMode):
         Raises CaptureError C003 for one that requires a gradient, and C012 for one of a type that the device lacks.
         """
         if not is_device_dtype(value.dtype) or value.layout != torch.strided:
-            raise errors.unsupported_type_error("a constant of the graph", value)
+            refuse(errors.unsupported_type_error("a constant of the graph", value))
         if value.requires_grad:
-            raise Refusal.DIFFERENTIABLE_CONSTANT.error()
+            refuse(Refusal.DIFFERENTIABLE_CONSTANT.error())
+        return self._take_call(ADDED_CONSTANT, (value,), {}, lambda: self._add_constant(value))
+
+    def _add_constant(self, value: torch.Tensor) -> Any:
         # a copy: what `forward` does to its tensor later must not reach the program
         host = value.detach().clone().to(device_dtype(value.dtype))
         with self.bodies.at_root():
@@ -136,6 +152,7 @@ class Recorder(OperatorMode):
         """Note that the value of `node` would have the type `dtype`, if the device had it."""
         if self.casts.dtype_of(dtype) != dtype:
             node.meta["coerced_from"] = dtype
+            node.meta["coerced_at"] = caller_place()
             self.coercions.append((dtype, len(self.graph.nodes)))
 
     def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -163,22 +180,13 @@ class Recorder(OperatorMode):
 
     def shallow_copy(self, tensor: DeviceTensor) -> DeviceTensor:
         """Return another handle on the same node."""
-        return self._wrap_fake(tensor.fake, tensor.node)
+        return self._take_call(COPIED_HANDLE, (tensor,), {}, lambda: self._wrap_fake(tensor.fake, tensor.node))
 
     @property
     def module(self) -> str:
         """The part of the model whose `forward` is running, for messages; empty for the model itself."""
         path, module = self.module_stack[-1] if self.module_stack else ("", None)
         return f"`{path}` ({type(module).__name__})" if path else ""
-
-    def on_print(self, tensor: DeviceTensor) -> None:
-        """Refuse or note the printing of `tensor` by `forward`."""
-        if not self.is_active:
-            return
-        error = Refusal.PRINT.error(shape=list(tensor.shape), kind=dtype_name(tensor.dtype))
-        if self.prints == "error":
-            raise error
-        self.reports.add(error.finding)
 
     # -- recording -------------------------------------------------------------------------------------------
 
@@ -199,19 +207,32 @@ class Recorder(OperatorMode):
         special = device_operator(func)
         placed_args, placed_kwargs, asked = self._place_leaves(args, kwargs)
         if special is not None and special.record is not None:
+            self._note_other()  # it may do more than record, and its meaning lies in what comes before it
             return special.record(self, *placed_args, **placed_kwargs)
         if not any(
             isinstance(leaf, DeviceTensor) or (isinstance(leaf, torch.device) and is_device(leaf)) for leaf in asked
         ):
             # what `forward` does with tensors of the host alone is done now, once, by torch itself
             return func(*args, **kwargs)
-        name = operator_name(func)
+        record = partial(self._record_placed, func, placed_args, placed_kwargs, asked)
+        return self._take_call(func, placed_args, placed_kwargs, record)
+
+    def _take_call(self, func: Any, args: Any, kwargs: Dict[str, Any], record: Callable[[], Any]) -> Any:
+        return record() if self.calls is None else self.calls.take(self, func, args, kwargs, record)
+
+    def _note_other(self) -> None:
+        if self.calls is not None:
+            self.calls.note_other()
+
+    def _record_placed(self, func: Any, placed_args: Any, placed_kwargs: Dict[str, Any], asked: List[Any]) -> Any:
+        special, name = device_operator(func), operator_name(func)
         # whatever Python would get to see here has no value yet
         if name in _HOST_READS:
-            raise errors.host_read_error(f"`aten::{name}`")
+            tensor = next(leaf for leaf in asked if isinstance(leaf, DeviceTensor))
+            return self.stand_ins.read(tensor, name, errors.host_read_error(f"`aten::{name}`"))
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             with self.casts.in_place_of_autocast():
-                return self._record_operator(func, args, kwargs)
+                return self._record_placed(func, placed_args, placed_kwargs, asked)
         args, kwargs = self._admit_leaves(name, placed_args, placed_kwargs, asked)
         # shape rules run on the CPU, and the graph is for one device: a place has no meaning in it
         for keyword in ("device", "pin_memory"):
@@ -243,36 +264,10 @@ class Recorder(OperatorMode):
 
     def _admit_leaves(self, name: str, args: Any, kwargs: Dict[str, Any], leaves: Sequence[Any]) -> Tuple[Any, Any]:
         """Let arguments into the graph; usual ones are what they should be."""
-        if all(type(leaf) in _ADMITTED or self._is_own(leaf) for leaf in leaves):
+        if all(type(leaf) in _ADMITTED or is_own(self, leaf) for leaf in leaves):
             return args, kwargs
-        admitted: Tuple[Any, Any] = map_leaves(lambda leaf: self._admit_leaf(name, leaf), (args, kwargs))
+        admitted: Tuple[Any, Any] = map_leaves(lambda leaf: admit_leaf(self, name, leaf), (args, kwargs))
         return admitted
-
-    def _is_own(self, leaf: Any) -> bool:
-        return isinstance(leaf, DeviceTensor) and leaf.recorder is self
-
-    def _admit_leaf(self, name: str, leaf: Any) -> Any:
-        """Let a leaf argument into the graph: narrow types, turn harmless host tensors into constants."""
-        if isinstance(leaf, DeviceTensor):
-            if not self._is_own(leaf):
-                raise Refusal.FINISHED_CAPTURE.error(operator=f"aten::{name}")
-            return leaf
-        # numbers and index lists are part of the program; a larger tensor was probably forgotten on the host
-        if isinstance(leaf, torch.Tensor):
-            if leaf.dim() == 0 or name in _TRANSFERS or name in _INDEXING:
-                return self.add_constant(leaf)
-            raise errors.host_tensor_error(leaf)
-        if isinstance(leaf, torch.dtype):
-            if not is_device_dtype(leaf):
-                raise errors.unsupported_result_error(name, str(leaf))
-            return self.casts.dtype_of(leaf)
-        if isinstance(leaf, torch.device):
-            if not is_device(leaf):
-                raise Refusal.MOVE.error(device=leaf)
-            return torch.device("cpu")
-        if isinstance(leaf, torch.Generator):
-            raise Refusal.GENERATOR.error(name=name)
-        return leaf
 
     def _cast_masks(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -294,23 +289,25 @@ class Recorder(OperatorMode):
             written = record_write(self, func, args, kwargs)
             return self._emit_node(func, args, kwargs) if written is None else written
         except DynamicOutputShapeException:
-            raise errors.data_dependent_error(name) from None
+            refusal = errors.data_dependent_error(name)
         except DataDependentOutputException:
-            raise errors.value_dependent_error(name) from None
+            refusal = errors.value_dependent_error(name)
         except CaptureError:
             raise
         except Exception as error:
             promoted = self.casts.promote(func, args, kwargs)
-            if promoted is None:
-                unknown = Refusal.NO_SHAPE_RULE.error(operator=func, error=error)
-                raise explain_failure(func, args, kwargs, unknown) from None
-            return self._emit_node(func, *promoted)
+            if promoted is not None:
+                return self._emit_node(func, *promoted)
+            refusal = Refusal.NO_SHAPE_RULE.error(operator=func, error=error)
+        return self._emit_node(func, args, kwargs, example=self.stand_ins.make_result(func, args, kwargs, refusal))
 
-    def _emit_node(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, narrow: bool = True) -> Any:
+    def _emit_node(
+        self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, narrow: bool = True, example: Any = None
+    ) -> Any:
         # shapes are kept: rules for shapes may change the tensors that they get
         tensors = device_tensors((args, kwargs))
         shapes = [tensor.fake.shape for tensor in tensors]
-        result = result_shape(self.fake_mode, func, args, kwargs)
+        result = result_shape(self.fake_mode, func, args, kwargs) if example is None else example
         # a view that is turned in place would make other nodes wrong that were recorded with its former shape
         for tensor, shape in zip(tensors, shapes):
             if tensor.fake.shape != shape:
@@ -324,6 +321,7 @@ class Recorder(OperatorMode):
         # as autograd decides it: what is computed without gradients leads none back
         tracked = torch.is_grad_enabled() and any(self.facts.tracks_gradient(tensor) for tensor in tensors)
         node = self._add_node(func, tuple(node_args), node_kwargs)
+        node.meta.update({} if example is None else {"is_refused": True})
         self.facts.note_writes(self.bodies.own_writes(writes), node, tracked=tracked)
         outputs = self._wrap_outputs(node, args, kwargs, result, narrow=narrow and not writes)
         is_detached = operator_name(func) == "detach"
@@ -334,6 +332,7 @@ class Recorder(OperatorMode):
         return self.bodies.local_node(leaf) if isinstance(leaf, DeviceTensor) else leaf
 
     def _add_node(self, target: Any, args: Tuple[Any, ...], kwargs: Optional[Dict[str, Any]] = None) -> torch.fx.Node:
+        self._note_other()
         node = self.graph.call_function(target, args, kwargs)
         self.first_operator = self.first_operator or node
         node.meta["module_path"] = self.module_stack[-1][0] if self.module_stack else ""
@@ -377,7 +376,9 @@ class Recorder(OperatorMode):
             # of several results the operator that made them is named
             source: Any = node.args[0] if node.target is operator.getitem else node
             kind = str(wide if fake.layout == torch.strided else fake.layout)
-            raise errors.unsupported_result_error(operator_name(source.target), kind)
+            # what is made of such a tensor is another one, and no fault of its own
+            if all(is_device_dtype(used.meta["val"].dtype) for used in source.all_input_nodes if "val" in used.meta):
+                refuse(errors.unsupported_result_error(operator_name(source.target), kind))
         if narrow and target != wide:
             # the operator computes what it does on the CPU; the device's type is a cast of that
             node.meta["val"] = fake

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Collection, List, Optional
 
-from ...diagnostics import CaptureError, Finding
+from ...diagnostics import CaptureError, Finding, refuse
 
 __all__ = ["Reports"]
 
@@ -27,6 +27,10 @@ class Reports:
         self._allowed = allowed
         self._listener = listener
 
+    def without_listener(self) -> Reports:
+        """Return new reports that treat findings alike, and tell nobody."""
+        return Reports(host_features=self._host_features, allowed=self._allowed, listener=None)
+
     def add(self, finding: Finding) -> None:
         """Keep a finding that is no error, and say it at once to whom it may concern."""
         self.findings.append(finding)
@@ -43,8 +47,9 @@ class Reports:
         """Raise `error`, which is about a feature of the host; or only report it where the device passes over those."""
         is_gradient = self._host_features == "computed" and error.code in _LOST_GRADIENTS
         if self._host_features == "refused" or (is_gradient and error.finding.slug not in self._allowed):
-            raise error
-        self.add_once(error.finding)
+            refuse(error)
+        else:
+            self.add_once(error.finding)
 
     def keeps_backward_of(self, finding_slug: str) -> bool:
         """Tell whether what the slug names is recorded with a backward of its own."""

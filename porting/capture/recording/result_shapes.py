@@ -14,7 +14,7 @@ from ..device_tensor import DeviceTensor
 from ..operator_schema import READS_VALUES, map_leaves, operator_name
 from ..shape_mode import UNKNOWN, ShapeMode
 
-__all__ = ["explain_failure", "result_shape"]
+__all__ = ["explain_failure", "result_shape", "run_on"]
 
 
 def result_shape(fake_mode: ShapeMode, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
@@ -26,13 +26,15 @@ def result_shape(fake_mode: ShapeMode, func: Any, args: Tuple[Any, ...], kwargs:
     with torch.no_grad():
         # their kernels check values, such as lengths; ones pass the checks
         if special is None and operator_name(func) in READS_VALUES:
-            result = _run_on(torch.ones, func, args, kwargs)
+            result = run_on(torch.ones, func, args, kwargs)
             # sizes stay numbers: a static graph has no symbols
             return tree_map(lambda leaf: fake_mode.from_tensor(leaf, static_shapes=True), result)
         fake_args, fake_kwargs = map_leaves(
             lambda leaf: leaf.fake if isinstance(leaf, DeviceTensor) else leaf, (args, kwargs)
         )
         result = fake_mode.result_of(func, fake_args, fake_kwargs)
+        if result is UNKNOWN and special is None:
+            result = fake_mode.try_result_of(func, fake_args, fake_kwargs)
         if result is not UNKNOWN:
             return result
         # torch's own rules know every operator, and take about a millisecond
@@ -46,14 +48,14 @@ def explain_failure(func: Any, args: Any, kwargs: Any, unknown: Exception) -> Ex
     Its CPU kernels word errors otherwise than shape rules.
     """
     try:
-        _run_on(torch.zeros, func, args, kwargs)
+        run_on(torch.zeros, func, args, kwargs)
     except Exception as eager:
         return eager
     return unknown
 
 
-def _run_on(make: Callable[..., torch.Tensor], func: Any, args: Any, kwargs: Any) -> Any:
-    """Run `func` for real on tensors made by `make`."""
+def run_on(make: Callable[..., torch.Tensor], func: Any, args: Any, kwargs: Any) -> Any:
+    """Run `func` for real on tensors that `make(shape, dtype=...)` returns in the place of the device's."""
     made = tree_map(
         lambda leaf: make(leaf.shape, dtype=leaf.dtype) if isinstance(leaf, DeviceTensor) else leaf, (args, kwargs)
     )

@@ -96,7 +96,7 @@ def _describe_cpu_tensor(finding: Finding) -> str:
 
 
 def _describe_illegal_move(finding: Finding) -> str:
-    moved = re.search(r"to `([^`]+)`", finding.message or "")
+    moved = re.search(r"(?:to|on) `([^`]+)`", finding.message or "")
     device = moved.group(1) if moved else "cpu"
     return (
         f'Illegal move to {"CPU" if device == "cpu" else device} (via `.to("{device}")`) when using the dispatcher. '

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
-from porting.simulator._operators.operator_limits import LIMITS, OperatorCall
+from porting.analysis.operator_limits import LIMITS, OperatorCall
 
 
 def limit(name, *, constants=False, needs_gradient=False, values=(), **arguments):

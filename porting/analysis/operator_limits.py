@@ -7,22 +7,25 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
 import torch
 
-from ...capture.graph_flow import tensor_memory
-from ...capture.operator_schema import operator_name
-from ..custom_ops import make_list
+from ..capture.graph_flow import tensor_memory
+from ..capture.operator_schema import operator_name
 
-__all__ = ["LIMITS", "OperatorCall", "check_write"]
+__all__ = ["LIMITS", "PARTIAL", "OperatorCall", "check_write"]
 
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """One operator of a captured graph and what it is called with."""
+    """One operator of a captured graph and what it is called with.
+
+    `follows_fault` says that its shapes come from an example, in a capture that went on after a fault.
+    """
 
     node: torch.fx.Node
     name: str
     arguments: Mapping[str, Any]
     is_constant: Callable[[torch.fx.Node], bool]
     needs_gradient: bool
+    follows_fault: bool = False
 
     def list_tensors(self) -> Iterator[torch.Tensor]:
         """Give the tensors among the arguments, as their shape rules see them."""
@@ -124,6 +127,11 @@ def _check_padding(call: OperatorCall) -> Optional[str]:
     return f"aten::{kind}_pad{num_dims}d is only supported in inference: the device has no gradient for it"
 
 
+def _has_other_than(number: Any, wanted: int) -> bool:
+    """Tell whether a number, or one of several for each dimension, is another one than `wanted`."""
+    return any(value != wanted for value in (number if isinstance(number, (list, tuple)) else [number]))
+
+
 _Rule = Callable[[OperatorCall], Optional[str]]
 
 
@@ -168,7 +176,7 @@ _RULES: Tuple[Tuple[str, _Rule], ...] = (
         "conv_transpose1d conv_transpose2d conv_transpose3d",
         _refuse_if(
             "aten::{}: dilation is not supported for transposed convolutions",
-            lambda call: set(make_list(call.arguments["dilation"])) != {1},
+            lambda call: _has_other_than(call.arguments["dilation"], 1),
         ),
     ),
     ("pad", _check_padding),
@@ -181,3 +189,21 @@ _RULES: Tuple[Tuple[str, _Rule], ...] = (
 
 LIMITS: Dict[str, _Rule] = {name: rule for names, rule in _RULES for name in names.split()}
 """Rules by operator: PopTorch's message for a call that the device refuses, or None."""
+
+_RESTRICTIONS: Tuple[Tuple[str, _Rule], ...] = (
+    (
+        "conv_transpose1d conv_transpose2d conv_transpose3d",
+        _refuse_if(
+            "with `output_padding` PopTorch's own tests expect a wrong size",
+            lambda call: _has_other_than(call.arguments["output_padding"], 0),
+        ),
+    ),
+    (
+        "layer_norm group_norm instance_norm",
+        _refuse_if("officially with a weight and a bias alone", lambda call: call.arguments["weight"] is None),
+    ),
+    ("cosine_embedding_loss", _refuse_if("PopTorch's own test of it is left out")),
+)
+
+PARTIAL: Dict[str, _Rule] = {name: rule for names, rule in _RESTRICTIONS for name in names.split()}
+"""Rules by operator: what is doubtful about a call that the device takes, or None."""

@@ -1,0 +1,1 @@
+"""What a captured step says about a port: its operators, types, shapes and gradients, as findings; nothing is run."""

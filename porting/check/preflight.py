@@ -1,0 +1,182 @@
+"""A preflight put together: what rules say of the sources and captures of a step, and what of it is to be told."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import traceback
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
+
+from porting.check.allowances import Allowance, divide_findings, list_allowances
+from porting.check.baseline import divide_known, write_baseline
+from porting.check.cells import point_at_file
+from porting.check.divided_programs import ProgramGroup, divide_programs
+from porting.check.report import Report
+from porting.check.selection import Selection
+from porting.diagnostics import ExecutableError, Finding, Place, say_number
+from porting.source.checks import check_source
+from porting.source.project import Project, Unit, read_programs
+from porting.source.rules.wordings import WORDINGS
+
+__all__ = ["SourceLook", "assemble_report", "look_at_sources", "read_allowances"]
+
+
+@dataclass(frozen=True)
+class SourceLook:
+    """What reading the sources of programs came to: findings, comments that allow some, and how many files it were."""
+
+    findings: Tuple[Finding, ...]
+    allowances: Dict[str, List[Allowance]] = field(default_factory=dict)
+    num_files: int = 0
+    is_ported: bool = True
+
+
+def look_at_sources(paths: Sequence[str]) -> SourceLook:
+    """Read scripts, folders, notebooks and modules, and apply all rules; nothing of them is run or imported.
+
+    Raises ExecutableError E020 for a path where nothing is.
+    """
+    project = read_programs(paths)
+    _require_paths(paths, project)
+    groups = divide_programs(project)
+    findings = list(project.findings)
+    needs: List[Finding] = []
+    for group in groups:
+        (findings if group.is_ported else needs).extend(_check_group(group, project if len(groups) == 1 else None))
+    _let_cells_be_shown(project)
+    files = {*project.modules, *(_name_file(finding) for finding in project.findings if finding.place)}
+    return SourceLook(
+        findings=(*findings, *needs),
+        allowances=read_allowances(project),
+        num_files=len(files),
+        is_ported=not needs and any(group.is_ported for group in groups),
+    )
+
+
+def assemble_report(
+    program: str,
+    sources: SourceLook,
+    *,
+    model_report: Optional[Report] = None,
+    selection: Selection = Selection(),  # noqa: B008 - frozen
+    baseline: Optional[Path] = None,
+    writes_baseline: bool = False,
+) -> Report:
+    """Join what sources and model say, and leave out what is not wanted, is allowed, or is known.
+
+    With `writes_baseline` all that is left becomes the baseline. Raises PortingError X007 where that cannot be read or
+    written.
+    """
+    found = _join_findings(sources.findings, model_report.findings if model_report is not None else ())
+    judged: Callable[[str], bool] = _choose_judged(selection, has_model=model_report is not None)
+    left, allowed = divide_findings(
+        [finding for finding in found if selection.includes(finding.code)], sources.allowances, is_judged=judged
+    )
+    left = [finding for finding in left if selection.includes(finding.code)]
+    known, num_obsolete = [], 0
+    if baseline is not None and writes_baseline:
+        write_baseline(baseline, left)
+        left, known = [], left
+    elif baseline is not None:
+        left, known, num_obsolete = divide_known(baseline, left)
+    looked_at = [say_number(sources.num_files, "file")]
+    return Report(
+        left,
+        program=program,
+        looked_at=[*looked_at, *(model_report.looked_at if model_report is not None else ())],
+        # what a model lacks alone is a fault, not a part of its port
+        is_ported=sources.is_ported or not sources.findings,
+        num_allowed=len(allowed),
+        num_known=len(known),
+        # what was not wanted was not looked for
+        num_obsolete=0 if selection != Selection() else num_obsolete,
+        facts=model_report.facts if model_report is not None else (),
+    )
+
+
+def read_allowances(project: Project) -> Dict[str, List[Allowance]]:
+    """List the comments that allow something, by file; a cell of a notebook is one."""
+    return {unit.file: list_allowances("\n".join(unit.lines), unit.file) for unit in _list_units(project)}
+
+
+def _name_file(finding: Finding) -> str:
+    place = point_at_file(finding).place
+    return "" if place is None else place.file
+
+
+def _check_group(group: ProgramGroup, project: Optional[Project]) -> List[Finding]:
+    """Apply the rules to the files of a group; where they fail on one, the other groups are judged all the same."""
+    try:
+        return check_source(read_programs(group.files) if project is None else project)
+    except Exception as error:
+        place = Place(group.files[0], 1)
+        return [
+            Finding(
+                "X008",
+                place=place,
+                notes=(
+                    f"{type(error).__name__}: {error}",
+                    f"raised at {_find_innermost_line(error)}",
+                    *([f"with {say_number(len(group.files) - 1, 'other file')}"] if len(group.files) > 1 else []),
+                ),
+                help="this is a fault of porting: report it with the file; all others are judged",
+            )
+        ]
+
+
+def _find_innermost_line(error: BaseException) -> str:
+    """Name the line that raised an error, by the last parts of its file's name."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{'/'.join(Path(frame.filename).parts[-3:])}:{frame.lineno}"
+
+
+def _list_units(project: Project) -> List[Unit]:
+    return [unit for module in project.modules.values() for unit in module.units]
+
+
+def _join_findings(of_sources: Sequence[Finding], of_model: Sequence[Finding]) -> List[Finding]:
+    """Join findings; what a capture has seen takes the place of what the source says of the same line."""
+    captured = list(map(_name_from_here, of_model))
+    seen = {(finding.code, finding.place.file, finding.place.line) for finding in captured if finding.place is not None}
+    read = [
+        finding
+        for finding in of_sources
+        if finding.place is None or (finding.code, finding.place.file, finding.place.line) not in seen
+    ]
+    return [*read, *captured]
+
+
+def _name_from_here(finding: Finding) -> Finding:
+    """Name the file of a finding from the present folder, as sources are named, if it is below."""
+    place = finding.place
+    if place is None or not place.file.startswith(os.getcwd() + os.sep):
+        return finding
+    return replace(finding, place=replace(place, file=os.path.relpath(place.file)))
+
+
+def _choose_judged(selection: Selection, *, has_model: bool) -> Callable[[str], bool]:
+    """Choose of which codes a comment that allows nothing is told: those that were looked for."""
+    return lambda code: selection.includes(code) and (has_model or code in WORDINGS)
+
+
+def _require_paths(paths: Sequence[str], project: Project) -> None:
+    refused = {finding.place.file for finding in project.findings if finding.place is not None}
+    for path in paths:
+        if not Path(path).exists() and str(Path(path)) in refused:
+            raise ExecutableError.of(
+                "E020",
+                message=f"there is no program `{path}`",
+                help="name a script, a notebook, a folder, a module, or PROGRAM:FUNCTION, as in `train.py:make`",
+            )
+
+
+def _let_cells_be_shown(project: Project) -> None:
+    """Tell Python's cache of source lines those of cells, which are no files, so that findings show them."""
+    for module in project.modules.values():
+        for unit in module.units:
+            if unit.file != module.path:
+                lines = [f"{line}\n" for line in unit.lines]
+                # without a time of change nobody looks for a file
+                linecache.cache[unit.file] = (sum(map(len, lines)), None, lines, unit.file)

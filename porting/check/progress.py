@@ -1,0 +1,42 @@
+"""The stage that a preflight is at, told on a terminal once it has taken two seconds."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import Callable, Iterator, List, TextIO
+
+__all__ = ["show_progress"]
+
+_SILENT_SECONDS = 2.0
+_POLL_SECONDS = 0.2
+
+
+@contextmanager
+def show_progress(stream: TextIO) -> Iterator[Callable[[str], None]]:
+    """Yield a function that takes what is done now; it is shown with the time so far, and erased at the end.
+
+    Nothing is shown in the first two seconds, or where nobody looks.
+    """
+    if not stream.isatty():
+        yield lambda _stage: None
+        return
+    stages, done = [""], threading.Event()
+    shower = threading.Thread(target=_show_stages, args=(stream, stages, done), daemon=True)
+    shower.start()
+    try:
+        yield stages.append
+    finally:
+        done.set()
+        shower.join()
+
+
+def _show_stages(stream: TextIO, stages: List[str], done: threading.Event) -> None:
+    if done.wait(_SILENT_SECONDS):
+        return
+    from tqdm import tqdm
+
+    with tqdm(bar_format="{desc} {elapsed}", leave=False, file=stream) as bar:
+        bar.start_t -= _SILENT_SECONDS
+        while not done.wait(_POLL_SECONDS):
+            bar.set_description_str(stages[-1])

@@ -1,0 +1,174 @@
+"""The report of a preflight: its findings in order, what was looked at, and all of it as text and as plain data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Dict, Iterable, Iterator, Sequence, Tuple
+
+from porting.check.port_order import PortNeed, list_needs
+from porting.diagnostics import CODES, Finding, Severity, align_columns, list_names, render_all, say_number
+
+__all__ = ["Report", "count_severities", "sort_findings"]
+
+_FORMAT_VERSION = 1
+_MOST_PLACES = 4
+
+
+@dataclass(frozen=True)
+class Report:
+    """What stands between a program and an IPU; as a string it is the text that `porting check` prints.
+
+    `program` is what was checked, by the name that it was given. `looked_at` says of what the findings are: files,
+    a captured step, a loader. `is_ported` is False for a plain program, whose findings are what its port needs.
+    `num_allowed` findings were allowed by comments in the source and `num_known` by a baseline; they are not among
+    `findings`. `num_obsolete` entries of the baseline were not found any more.
+
+    >>> report = Report([Finding("L002"), Finding("B010")], program="train.py")
+    >>> report.is_clean, report.codes
+    (False, ('L002', 'B010'))
+    """
+
+    findings: Sequence[Finding] = ()
+    program: str = "the model"
+    looked_at: Sequence[str] = ()
+    is_ported: bool = True
+    num_allowed: int = 0
+    num_known: int = 0
+    num_obsolete: int = 0
+    facts: Sequence[str] = field(default=())
+    """What was measured on the way, a sentence each, such as the largest activation."""
+
+    def __post_init__(self) -> None:
+        """Sort the findings by file and line, and make all sequences tuples."""
+        object.__setattr__(self, "findings", sort_findings(self.findings))
+        object.__setattr__(self, "looked_at", tuple(self.looked_at))
+        object.__setattr__(self, "facts", tuple(self.facts))
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    @property
+    def codes(self) -> Tuple[str, ...]:
+        """The codes that were found, each once, in the order of the findings."""
+        return tuple(dict.fromkeys(finding.code for finding in self.findings))
+
+    @property
+    def needs(self) -> Tuple[PortNeed, ...]:
+        """What a port of a plain program needs, in the order to do it; empty for a program that is ported."""
+        return () if self.is_ported else list_needs(self.findings)
+
+    @property
+    def summary(self) -> str:
+        """One line: how many of what stand between the program and an IPU."""
+        looked_at = f" ({', '.join(self.looked_at)})" if self.looked_at else ""
+        if self.is_clean:
+            nothing = "nothing new" if self.num_known else "nothing"
+            return (
+                f"{nothing} was found that stands between {self.program} and an IPU{looked_at}{self._tell_left_out()}"
+            )
+        verb = "stands" if len(self.findings) == 1 else "stand"
+        kinds = ", ".join(
+            f"{number} {CODES[code].slug}" for code, number in Counter(f.code for f in self.findings).most_common()
+        )
+        numbers = count_severities(self.findings)
+        return f"{numbers} {verb} between {self.program} and an IPU{looked_at}: {kinds}{self._tell_left_out()}"
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Make a dictionary of plain values, ready for JSON."""
+        return {
+            "version": _FORMAT_VERSION,
+            "program": self.program,
+            "looked_at": list(self.looked_at),
+            "is_ported": self.is_ported,
+            "is_clean": self.is_clean,
+            "summary": self.summary,
+            "counts": {
+                "by_severity": _count_names(Severity(finding.severity).value for finding in self.findings),
+                "by_code": _count_names(finding.code for finding in self.findings),
+                "allowed": self.num_allowed,
+                "known": self.num_known,
+                "obsolete": self.num_obsolete,
+            },
+            "findings": [finding.to_dict() for finding in self.findings],
+            "needs": [need.to_dict() for need in self.needs],
+            "facts": list(self.facts),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self._write_lines())
+
+    def _write_lines(self) -> Iterator[str]:
+        for file, found in groupby(self.findings, key=_name_file):
+            together = list(found)
+            yield f"{file or 'without a place'}: {count_severities(together)}"
+            yield ""
+            yield render_all(together)
+            yield ""
+        if self.needs:
+            yield f"what a port of {self.program} needs, in this order:"
+            rows = [_write_need(number, need) for number, need in enumerate(self.needs, 1)]
+            yield from align_columns(rows, right={0})
+            yield ""
+        if self.facts:
+            yield from self.facts
+            yield ""
+        yield self.summary
+
+    def _tell_left_out(self) -> str:
+        left_out = [
+            text
+            for number, text in (
+                (self.num_allowed, f"{self.num_allowed} allowed in the source"),
+                (self.num_known, f"{self.num_known} in the baseline"),
+                (self.num_obsolete, f"{self.num_obsolete} of the baseline are gone: write it again"),
+            )
+            if number
+        ]
+        return f"; {', '.join(left_out)}" if left_out else ""
+
+
+def sort_findings(findings: Iterable[Finding]) -> Tuple[Finding, ...]:
+    """Sort findings by file, line and column, and leave out those that say the same of the same place again.
+
+    Files stay in the order of their first findings; findings without a place come last.
+
+    >>> [finding.code for finding in sort_findings([Finding("B010"), Finding("B010"), Finding("L002")])]
+    ['B010', 'L002']
+    """
+    once = list({(f.code, f.place, f.message): f for f in reversed(list(findings))}.values())[::-1]
+    files = {file: number for number, file in enumerate(dict.fromkeys(map(_name_file, once)))}
+
+    def rank(finding: Finding) -> Tuple[bool, int, int, int]:
+        place = finding.place
+        where = (0, 0) if place is None else (place.line, place.column or 0)
+        return (place is None, files[_name_file(finding)], *where)
+
+    return tuple(sorted(once, key=rank))
+
+
+def count_severities(findings: Sequence[Finding]) -> str:
+    """Say how many findings of each severity there are.
+
+    >>> count_severities([Finding("L002"), Finding("B006"), Finding("B006")])
+    '1 error and 2 warnings'
+    """
+    counts = Counter(Severity(finding.severity) for finding in findings)
+    texts = [say_number(counts[severity], severity.value) for severity in Severity if counts[severity]]
+    return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
+
+
+def _name_file(finding: Finding) -> str:
+    return finding.place.file if finding.place is not None else ""
+
+
+def _count_names(names: Iterable[str]) -> Dict[str, int]:
+    return dict(Counter(names))
+
+
+def _write_need(number: int, need: PortNeed) -> Tuple[str, ...]:
+    places = list_names((str(place) for place in need.places), most=_MOST_PLACES, quote="")
+    return f"{number}.", need.action, need.code, places, need.recipe

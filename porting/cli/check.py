@@ -1,0 +1,183 @@
+"""`porting check`: says what stands between a training program and an IPU, before it is run on one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, List, Mapping, Optional, Tuple
+
+from porting.check.formats import REPORT_FORMATS, write_report
+from porting.check.html_page import write_report_page
+from porting.check.preflight import assemble_report, look_at_sources
+from porting.check.progress import show_progress
+from porting.check.report import Report
+from porting.check.selection import Selection, UnknownCodeError, read_codes
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, refuse_usage
+from porting.cli.program_names import split_program
+from porting.diagnostics import FORMATS as FINDING_FORMATS
+from porting.diagnostics import ExecutableError, PortingError, print_finding
+
+if TYPE_CHECKING:  # loads torch
+    from porting.cli.programs import LoadedProgram
+
+__all__ = ["FORMATS", "add_arguments", "run"]
+
+FORMATS = REPORT_FORMATS
+"""The formats of this verb, one more than other verbs have."""
+
+_HALVES = ("float16", "mixed")
+_MOST_MEASURED_WEIGHTS = 200_000_000
+
+_EPILOG = """\
+PROGRAM is a script, a notebook, a folder, a module (`package.train`), or
+PROGRAM:FUNCTION as for `porting export`: a function that returns (model, loss,
+batch), or a reference model, as `gpt:gpt2_small`. Sources are read, and never
+run or imported. Only the FUNCTION is run; the step that it gives is captured.
+
+  $ porting check train.py
+  $ porting check train.py:make --html findings.html
+  $ porting check . --baseline known.json --write-baseline
+  $ porting check . --baseline known.json
+
+A comment `# porting: allow host-read` allows a finding on its line, or on the
+line below. For a plain program the findings are what its port needs.
+
+exit status: 0 nothing found, 1 something found, 2 it could not be looked at
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument("programs", nargs="+", metavar="PROGRAM", help="what to look at, as train.py or train.py:make")
+    wanted = parser.add_argument_group("what is told")
+    for name, what in (("select", "tell these findings alone"), ("ignore", "leave these findings out")):
+        wanted.add_argument(
+            f"--{name}", action="append", default=[], metavar="CODES", help=f"{what}: L001,host-read,O (a family)"
+        )
+    wanted.add_argument("--baseline", type=Path, metavar="FILE", help="leave out the findings of this file")
+    wanted.add_argument("--write-baseline", action="store_true", help="write all findings into the baseline")
+    wanted.add_argument("--quiet", action="store_true", help="print the summary alone")
+    wanted.add_argument("--html", type=Path, metavar="FILE", help="write the report as one HTML page as well")
+    model = parser.add_argument_group("the model of PROGRAM:FUNCTION")
+    model.add_argument(
+        "--allow-frozen", action="append", default=[], metavar="NAME", help="a value that may be compiled in (C020)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look at the programs, print the report, and tell by the status whether something was found."""
+    if arguments.write_baseline and arguments.baseline is None:
+        return refuse_usage("check", "--write-baseline needs --baseline FILE")
+    try:
+        selection = Selection(read_codes(arguments.select), read_codes(arguments.ignore))
+    except UnknownCodeError as error:
+        return refuse_usage("check", str(error))
+    try:
+        report, failures = _make_report(arguments, selection)
+        if arguments.html is not None:
+            _write_page(arguments.html, report)
+    except PortingError as error:
+        _print_failure(error, arguments.format)
+        return EXIT_USAGE
+    print(report.summary if arguments.quiet else write_report(report, arguments.format))
+    for failure in failures:
+        _print_failure(failure, arguments.format)
+    if failures:
+        return EXIT_USAGE
+    return EXIT_DONE if report.is_clean else EXIT_FAILED
+
+
+def _print_failure(error: PortingError, format: str) -> None:
+    print_finding(error.finding, format if format in FINDING_FORMATS else "text")
+
+
+def _make_report(arguments: argparse.Namespace, selection: Selection) -> Tuple[Report, List[PortingError]]:
+    """Make the report of all programs, and list what kept the functions of some from being looked at."""
+    named: List[Tuple[str, Optional[str]]] = [split_program(text) for text in arguments.programs]
+    reports: List[Report] = []
+    failures: List[PortingError] = []
+    with show_progress(sys.stderr) as tell:
+        tell("reading sources")
+        sources = look_at_sources([_name_source(source, function) for source, function in named])
+        for text, (_source, function) in zip(arguments.programs, named):
+            if function is not None:
+                tell(f"capturing {text}")
+                try:
+                    # what the user's code prints is no part of the report
+                    with redirect_stdout(sys.stderr):
+                        reports.append(_check_function(text, arguments))
+                except PortingError as error:
+                    failures.append(error)
+    report = assemble_report(
+        " ".join(Path.cwd().name if text == "." else text for text in arguments.programs),
+        sources,
+        model_report=_join_reports(reports),
+        selection=selection,
+        baseline=arguments.baseline,
+        writes_baseline=arguments.write_baseline,
+    )
+    return report, failures
+
+
+def _name_source(source: str, function: Optional[str]) -> str:
+    """Name what to read for a program: a reference model's own module for the model."""
+    if function is None:
+        return source
+    # loads torch, which a program with a function needs anyway
+    from porting.cli.programs import ProgramName, is_reference_model
+
+    name = ProgramName(source, function)
+    return f"porting.models.{source}" if is_reference_model(name) else source
+
+
+def _check_function(text: str, arguments: argparse.Namespace) -> Report:
+    """Run the function of a program and check the model, loss and batch that it returns."""
+    from porting.check.model_check import check
+
+    program = _load_lightly(text)
+    get = program.made.get if isinstance(program.made, Mapping) else partial(getattr, program.made)
+    return check(
+        program.model,
+        program.loss,
+        program.batch,
+        optimizer=program.optimizer,
+        loader=get("loader", None),
+        options=program.options,
+        allow_frozen=[name for names in arguments.allow_frozen for name in names.split(",")],
+        name=text,
+    )
+
+
+def _load_lightly(text: str) -> LoadedProgram:
+    """Load a program without memory for its weights, unless what they compute is to be measured and they are few."""
+    from porting.check.light_models import make_light
+    from porting.cli.programs import load_program
+
+    program = make_light(lambda: load_program(text))
+    is_measured = program.options is not None and program.options.precision in _HALVES
+    num_weights = sum(parameter.numel() for parameter in program.model.parameters())
+    return load_program(text) if is_measured and num_weights <= _MOST_MEASURED_WEIGHTS else program
+
+
+def _join_reports(reports: List[Report]) -> Optional[Report]:
+    if not reports:
+        return None
+    return replace(
+        reports[0],
+        findings=[finding for report in reports for finding in report.findings],
+        looked_at=[text for report in reports for text in report.looked_at],
+        facts=[fact for report in reports for fact in report.facts],
+    )
+
+
+def _write_page(path: Path, report: Report) -> None:
+    page = write_report_page(report)
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise ExecutableError.of("E029", message=f"`{path}` cannot be written: {error.strerror}") from error

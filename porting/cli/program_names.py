@@ -1,0 +1,19 @@
+"""The names of programs on the command line, taken apart before anything is loaded."""
+
+from __future__ import annotations
+
+import os
+from typing import Optional, Tuple
+
+__all__ = ["split_program"]
+
+
+def split_program(text: str) -> Tuple[str, Optional[str]]:
+    """Take a program's name apart into its source and its function; there is none in a plain script or folder.
+
+    >>> split_program("train.py:make"), split_program("examples/train.py"), split_program("gpt:gpt2_small")
+    (('train.py', 'make'), ('examples/train.py', None), ('gpt', 'gpt2_small'))
+    """
+    source, _, function = text.rpartition(":")
+    is_named = bool(source) and all(part.isidentifier() for part in function.split("."))
+    return (source, function) if is_named and not os.path.exists(text) else (text, None)

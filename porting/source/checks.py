@@ -1,0 +1,38 @@
+"""The source analysis: all rules on all facts of a program, and their findings in the order of the source."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Tuple, Union
+
+from porting.diagnostics import Finding
+from porting.source.facts import Facts
+from porting.source.project import Project
+from porting.source.rules import RULES, Reading
+from porting.source.walk import collect_facts
+
+__all__ = ["check_source"]
+
+
+def check_source(program: Union[Project, Facts]) -> List[Finding]:
+    """Find what stands between a program and an IPU, sorted by file and line; nothing is imported or run.
+
+    In a program that has a port the findings are its faults, in one without what a port will need. A place has one
+    finding of each code.
+
+    >>> from porting.source.project import read_programs
+    >>> check_source(read_programs([]))
+    []
+    """
+    facts = collect_facts(program) if isinstance(program, Project) else program
+    reading = Reading(facts)
+    found: Dict[Tuple[str, str, int], Finding] = {}
+    for rule in RULES:
+        for finding in rule(reading):
+            if finding.place is not None:
+                found.setdefault((finding.code, finding.place.file, finding.place.line), finding)
+    return sorted(found.values(), key=_get_order)
+
+
+def _get_order(finding: Finding) -> Tuple[str, int, int, str]:
+    assert finding.place is not None
+    return finding.place.file, finding.place.line, finding.place.column or 0, finding.code

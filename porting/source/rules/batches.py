@@ -1,0 +1,267 @@
+"""Loops over batches: what goes from one to the next, what the host reads, what ends a loop, and slips in its lines."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Iterator, List, Optional, Sequence, Set, Tuple
+
+from porting.diagnostics import Finding, Place
+from porting.source.facts import Call, Kind, LoopKind, Statement, Where
+from porting.source.rules.guards import list_words, mentions
+from porting.source.rules.reading import Reading, name_last, write_dotted
+
+__all__ = [
+    "find_carried_states",
+    "find_comparison_slips",
+    "find_data_from_models",
+    "find_early_exits",
+    "find_host_reads",
+]
+
+
+def find_comparison_slips(reading: Reading) -> Iterator[Finding]:
+    """B022: `a == b` stands as a statement of its own."""
+    for statement in reading.facts.statements:
+        node = statement.node
+        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Compare):
+            continue
+        is_equality = len(node.value.ops) == 1 and isinstance(node.value.ops[0], ast.Eq)
+        is_assignable = isinstance(node.value.left, (ast.Name, ast.Attribute, ast.Subscript))
+        # a notebook shows what its last line compares
+        if is_equality and is_assignable and not statement.place.file.endswith(".ipynb"):
+            yield reading.report("B022", statement.place)
+
+
+# -------------------------------------------------------------------------------- values read in each step
+
+_READS = ("item", "tolist", "numpy", "cpu")
+
+
+def find_host_reads(reading: Reading) -> Iterator[Finding]:
+    """D020: the host reads a value of the device in every step of a loop."""
+    if reading.is_ported:
+        # what a port's call returns is on the host already
+        return
+    lines: Set[Tuple[str, int]] = set()
+    for place, where in _list_reads(reading):
+        line = (place.file, place.line)
+        if line not in lines and _is_each_step(reading, where):
+            lines.add(line)
+            yield reading.report("D020", place)
+
+
+def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
+    for call in reading.facts.calls:
+        if not call.where.in_forward and (_reads_value(call) or _prints_result(reading, call)):
+            yield call.place, call.where
+    for statement in reading.facts.statements:
+        is_print = isinstance(statement.node, ast.Expr) and not isinstance(statement.node.value, ast.Compare)
+        if is_print and not statement.where.in_forward and _are_results(statement.things):
+            yield statement.place, statement.where
+
+
+def _are_results(things: Sequence) -> bool:
+    return any(thing.kind in (Kind.OUTPUT, Kind.LOSS) for thing in things)
+
+
+def _reads_value(call: Call) -> bool:
+    if call.is_method(*_READS):
+        if call.is_method("item") and not call.receiver:
+            return True
+        return _are_results(call.receiver)
+    if call.name in ("builtins.float", "builtins.int", "builtins.print") and call.arguments:
+        return any(_are_results(argument) for argument in call.arguments)
+    return False
+
+
+def _prints_result(reading: Reading, call: Call) -> bool:
+    """Tell whether a formatted text that is printed has a variable in it that holds a result."""
+    if call.name != "builtins.print":
+        return False
+    names = {
+        part.value.id
+        for argument in call.node.args
+        for part in ast.walk(argument)
+        if isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Name)
+    }
+    return any(names & _list_assigned(statement) for statement in reading.facts.statements if _is_near(statement, call))
+
+
+def _is_near(statement: Statement, call: Call) -> bool:
+    is_own = statement.where.function == call.where.function and statement.place.file == call.place.file
+    return is_own and _are_results(statement.things) and statement.place.line < call.place.line
+
+
+def _list_assigned(statement: Statement) -> Set[str]:
+    targets = statement.node.targets if isinstance(statement.node, ast.Assign) else []
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _is_each_step(reading: Reading, where: Where) -> bool:
+    loop = reading.find_batch_loop(where)
+    if loop is None:
+        return where.function in reading.step_functions
+    inner = [guard for guard in where.guards if reading.contains(loop.node, _strip(guard))]
+    return not any(_is_rare(guard) for guard in inner)
+
+
+def _strip(guard: ast.expr) -> ast.expr:
+    while isinstance(guard, ast.UnaryOp) and isinstance(guard.op, ast.Not):
+        guard = guard.operand
+    return guard
+
+
+def _is_rare(guard: ast.expr) -> bool:
+    if any(isinstance(part, ast.Mod) for part in ast.walk(guard)) or _is_for_one_round(guard):
+        return True
+    return mentions((guard,), r"log_|verbose|debug|print|should_|last_batch|is_main")
+
+
+def _is_for_one_round(guard: ast.expr) -> bool:
+    """Tell whether a condition picks one round, by its number or as the first: `i == 0`, `total is None`."""
+    if not isinstance(guard, ast.Compare):
+        return False
+    is_first = isinstance(guard.ops[0], ast.Is) and isinstance(guard.comparators[0], ast.Constant)
+    is_equality = isinstance(guard.ops[0], ast.Eq)
+    return (
+        is_first
+        or is_equality
+        and any(isinstance(part, ast.Constant) and isinstance(part.value, int) for part in ast.walk(guard))
+    )
+
+
+# -------------------------------------------------------------------------------- state
+
+
+def find_carried_states(reading: Reading) -> Iterator[Finding]:
+    """B019: a state that the model returns is its input in the next batch."""
+    if reading.is_ported:
+        return
+    detaching = {call.where.function for call in reading.facts.calls if call.is_method("detach", "detach_")}
+    for statement in reading.facts.statements:
+        loop = reading.find_batch_loop(statement.where)
+        if loop is None or statement.where.in_forward or not isinstance(statement.node, ast.Assign):
+            continue
+        names = {name for target in statement.node.targets for name in _list_names(target)}
+        if _detaches(reading, statement, names, detaching) and _is_returned_again(loop.node, names):
+            yield reading.report("B019", statement.place)
+    yield from _find_undetached(reading)
+
+
+def _list_names(node: ast.AST) -> Set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def _detaches(reading: Reading, statement: Statement, names: Set[str], detaching: Set[str]) -> bool:
+    """Tell whether an assignment cuts a variable off from its own history."""
+    value = statement.node.value  # type: ignore[attr-defined]
+    if not names & _list_names(value):
+        return False
+    calls = [part for part in ast.walk(value) if isinstance(part, ast.Call)]
+    if any(isinstance(call.func, ast.Attribute) and call.func.attr in ("detach", "detach_") for call in calls):
+        return True
+    own = {reading.calls_by_node[call].name for call in calls if call in reading.calls_by_node}
+    return bool(own & detaching)
+
+
+def _is_returned_again(loop: ast.AST, names: Set[str]) -> bool:
+    """Tell whether a call takes a variable and returns its next value: `output, hidden = model(x, hidden)`."""
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            targets = {name for target in node.targets for name in _list_names(target)}
+            given = [*node.value.args, *(word.value for word in node.value.keywords)]
+            taken = {argument.id for argument in given if isinstance(argument, ast.Name)}
+            if len(given) > 1 and names & targets & taken:
+                return True
+    return False
+
+
+def _find_undetached(reading: Reading) -> Iterator[Finding]:
+    """Find states that go on without being cut off, as under `no_grad`."""
+    for statement in reading.facts.statements:
+        node = statement.node
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or statement.where.in_forward:
+            continue
+        loop = reading.find_batch_loop(statement.where)
+        call = reading.calls_by_node.get(node.value)
+        if loop is None or call is None or not call.is_on(Kind.MODULE) or call.name.startswith("."):
+            continue
+        targets = {name for target in node.targets for name in _list_names(target)}
+        carried = targets & {argument.id for argument in node.value.args if isinstance(argument, ast.Name)}
+        if carried and not _is_set_before(loop.node, node, carried):
+            yield reading.report("B019", statement.place)
+
+
+def _is_set_before(loop: ast.AST, node: ast.AST, names: Set[str]) -> bool:
+    """Tell whether a loop assigns one of the names elsewhere: it is cut off there, or begins anew."""
+    others = [part for part in ast.walk(loop) if isinstance(part, ast.Assign) and part is not node]
+    targets = {name for part in others for target in part.targets for name in _list_names(target)}
+    heads = _list_names(loop.target) if isinstance(loop, ast.For) else set()
+    return bool(names & (targets | heads))
+
+
+# -------------------------------------------------------------------------------- environments
+
+
+def find_data_from_models(reading: Reading) -> Iterator[Finding]:
+    """B020: an environment is stepped with what the model has chosen."""
+    for call in reading.facts.calls:
+        if not call.is_method("step") or not call.node.args or call.where.in_forward:
+            continue
+        owner = name_last(write_dotted(call.node.func).rpartition(".")[0])
+        made = any(
+            re.match(r"(gym|gymnasium|procgen|pettingzoo|stable_baselines3)\b", thing.name) for thing in call.receiver
+        )
+        if made or not call.receiver and re.fullmatch(r"\w*envs?(ironment)?\d?", owner):
+            yield reading.report("B020", call.place)
+
+
+# -------------------------------------------------------------------------------- early exits
+
+
+def find_early_exits(reading: Reading) -> Iterator[Finding]:
+    """B021: a loop over batches is left by what a step found, or after a number of batches."""
+    seen: Set[ast.AST] = set()
+    for fact in (*reading.backward_calls, *reading.port_calls):
+        for loop in fact.where.loops:
+            if loop.kind is LoopKind.BATCHES and loop.node not in seen:
+                seen.add(loop.node)
+                file = _find_file(reading, loop.node)
+                for node in _list_breaks(loop.node) if file else ():
+                    yield reading.report("B021", Place(str(file), node.lineno, node.col_offset + 1))
+
+
+def _find_file(reading: Reading, node: ast.AST) -> Optional[str]:
+    inner = (call.place.file for call in reading.facts.calls if reading.contains(node, call.node))
+    return next(inner, None)
+
+
+def _list_breaks(loop: ast.AST) -> List[ast.Break]:
+    if not isinstance(loop, (ast.For, ast.While)):
+        return []
+    counters = _list_counters(loop) if isinstance(loop, ast.For) else set()
+    found: List[ast.Break] = []
+    waiting: List[Tuple[ast.AST, bool]] = [(part, False) for part in loop.body]
+    while waiting:
+        node, is_early = waiting.pop()
+        if isinstance(node, ast.Break) and is_early:
+            found.append(node)
+        if isinstance(node, (ast.For, ast.While, ast.FunctionDef)):
+            continue
+        if isinstance(node, ast.If):
+            is_early = _is_early(node.test, counters)
+        waiting.extend((part, is_early) for part in ast.iter_child_nodes(node))
+    return found
+
+
+def _list_counters(loop: ast.For) -> Set[str]:
+    is_counted = isinstance(loop.iter, ast.Call) and name_last(write_dotted(loop.iter.func)) in ("enumerate", "range")
+    target = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else loop.target
+    return _list_names(target) if is_counted else set()
+
+
+def _is_early(test: ast.expr, counters: Set[str]) -> bool:
+    is_limit = isinstance(test, ast.Compare) and not isinstance(test.ops[0], (ast.Is, ast.IsNot, ast.In, ast.NotIn))
+    words = set(list_words(test))
+    return is_limit and bool(words & counters or any(re.search(r"(^|_)loss(es)?($|_)", word) for word in words))

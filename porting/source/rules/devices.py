@@ -1,0 +1,124 @@
+"""Devices: what moves or wraps a model, what needs CUDA, and what joins processes for GPUs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Iterator, Sequence, Set
+
+from porting.diagnostics import Finding, Place
+from porting.source.facts import Call, Kind, Thing
+from porting.source.rules.guards import excludes_ports, mentions, normalise_guard
+from porting.source.rules.reading import Reading, name_last
+
+__all__ = ["find_cuda_only", "find_gpu_processes", "find_gpu_wrappers", "find_moved_ports"]
+
+_MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "xpu")
+_WRAPPER = re.compile(
+    r"(torch|apex|fairscale|deepspeed)\.(\w+\.)*(DataParallel|DistributedDataParallel|FullyShardedDataParallel|compile)"
+    r"|torch\.distributed\.(\w+\.)*fully_shard"
+)
+
+
+def find_moved_ports(reading: Reading) -> Iterator[Finding]:
+    """D003: a port is moved, cast or wrapped."""
+    for call in reading.facts.calls if reading.ports else ():
+        things = [thing for argument in call.arguments for thing in argument]
+        wraps = _is_port(things) and any(_WRAPPER.fullmatch(name) for name in (call.name, *call.other_names))
+        moves = call.is_method(*_MOVES) and _is_port(call.receiver)
+        if (moves or wraps) and not excludes_ports(call.where.guards) and not reading.is_excluded(call.where):
+            yield reading.report("D003", call.place)
+
+
+def _is_port(things: Sequence[Thing]) -> bool:
+    return any(thing.kind is Kind.PORT for thing in things)
+
+
+def find_gpu_wrappers(reading: Reading) -> Iterator[Finding]:
+    """D012: a module is wrapped for GPUs, in a program without a port."""
+    if reading.is_ported:
+        return
+    for call in reading.facts.calls:
+        # what is called is the wrapped model where it is a thing
+        names = () if call.is_on(Kind.MODULE) else (call.name, *call.other_names)
+        if any(_WRAPPER.fullmatch(name) or name_last(name) == "convert_sync_batchnorm" for name in names):
+            yield reading.report("D012", call.place)
+        elif call.is_method("compile") and call.is_on(Kind.MODULE):
+            yield reading.report("D012", call.place)
+
+
+_JOINS = re.compile(
+    r"torch\.distributed\.(\w+\.)*init_process_group|torch\.multiprocessing\.(\w+\.)*(spawn|start_processes|Process)"
+    r"|deepspeed\.(initialize|init_distributed)|horovod\.torch\.init"
+)
+
+
+def find_gpu_processes(reading: Reading) -> Iterator[Finding]:
+    """D018: processes are started or joined, in a program without a port."""
+    if reading.is_ported:
+        return
+    for call in reading.facts.calls:
+        if any(_JOINS.fullmatch(name) for name in (call.name, *call.other_names)):
+            yield reading.report("D018", call.place)
+
+
+_CUDA_CALL = re.compile(
+    r"torch\.cuda\.((\w+\.)*(set_device|synchronize|Event|Stream|stream|init|current_stream|CUDAGraph|graph)"
+    r"|get_device_(name|properties|capability)|current_device|mem_get_info|\w+Tensor)"
+)
+_GUARD = r"cuda|gpu|device|distributed|ddp|nccl|apex|amp|parallel|rank"
+_CONTRARY = r"no_?cuda|cpu"
+_DEVICE_LINE = re.compile(
+    r"""^\s*(?:self\.|args\.|cfg\.)?\w*(?:device|DEVICE)\w*\s*=\s*['"]cuda(:\d+)?['"]\s*(#.*)?$"""
+)
+
+
+def find_cuda_only(reading: Reading) -> Iterator[Finding]:
+    """D013: code that fails on a machine without CUDA."""
+    seen: Set[Place] = set()
+    for call in reading.facts.calls:
+        if (
+            _needs_cuda(call)
+            and not any(map(_asks_for_cuda, call.where.guards))
+            and not reading.is_excluded(call.where)
+        ):
+            if reading.is_ported and call.is_on(Kind.PORT):
+                continue
+            seen.add(call.place)
+            yield reading.report("D013", call.place)
+    if not reading.is_ported:
+        for file in reading.files:
+            yield from _find_device_lines(reading, file)
+
+
+def _asks_for_cuda(guard: ast.expr) -> bool:
+    """Tell whether a condition holds only where there is CUDA, or may be there."""
+    if not normalise_guard(guard)[1]:
+        return mentions((guard,), _CONTRARY)
+    return mentions((guard,), _GUARD)
+
+
+def _needs_cuda(call: Call) -> bool:
+    names = {call.name, *call.other_names, *(thing.name for thing in call.result)}
+    if all(_CUDA_CALL.fullmatch(name) for name in names):
+        return True
+    if call.is_method("cuda"):
+        return call.is_on(Kind.MODULE, Kind.CRITERION, Kind.BATCH, Kind.TENSOR, Kind.OUTPUT) or not call.receiver
+    if call.name == "torch.device" or call.is_method("to"):
+        values = [*call.node.args, *(word.value for word in call.node.keywords if word.arg == "device")]
+        return any(isinstance(value, ast.Constant) and str(value.value).startswith("cuda") for value in values)
+    return name_last(call.name) == "Trainer" and "lightning" in call.name and _asks_for_gpus(call)
+
+
+def _asks_for_gpus(call: Call) -> bool:
+    words = {word.arg: getattr(word.value, "value", None) for word in call.node.keywords}
+    return words.get("accelerator") in ("gpu", "cuda") or bool(words.get("gpus"))
+
+
+def _find_device_lines(reading: Reading, file: str) -> Iterator[Finding]:
+    lines = reading.read_lines(file)
+    for number, line in enumerate(lines, start=1):
+        before = lines[number - 2] if number > 1 else ""
+        if _DEVICE_LINE.match(line) and not re.match(r"\s*(if|elif|else)\b", before):
+            column = len(line) - len(line.lstrip()) + 1
+            yield reading.report("D013", Place(file, number, column))

@@ -1,0 +1,244 @@
+"""Executors: which one a call goes through, with what, whether it was compiled before, and what comes back."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Iterator, List, Optional, Set, Tuple
+
+from porting.diagnostics import Finding, Place
+from porting.source.facts import Call, Kind, Thing
+from porting.source.rules.guards import are_exclusive
+from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
+from porting.source.rules.reading import Reading, name_last
+
+__all__ = [
+    "find_bare_calls",
+    "find_missing_warm_up",
+    "find_refused_arguments",
+    "find_returned_labels",
+    "find_unbound_names",
+    "find_validation",
+]
+
+
+# -------------------------------------------------------------------------------- validation
+
+
+def find_validation(reading: Reading) -> Iterator[Finding]:
+    """D014: validation goes through the model that trains."""
+    if reading.is_ported:
+        yield from _find_validation_of_ports(reading)
+        return
+    if not reading.backward_calls and not reading.facts.list_things(Kind.OPTIMIZER):
+        # a program that only infers
+        return
+    trained = _list_trained(reading)
+    evaluated: Set[Thing] = set()
+    for call in reading.facts.calls:
+        modules = _list_modules(call)
+        if _turns_training_off(call) and _are_trained(reading, modules, trained) and _is_validated(reading, call):
+            evaluated.update(modules)
+            yield reading.report("D014", call.place)
+    for call in reading.facts.calls:
+        modules = _list_modules(call)
+        is_call = not call.name.startswith(".") and not call.where.in_forward and call.where.without_gradients
+        if is_call and modules and not set(modules) & evaluated and _are_trained(reading, modules, trained):
+            yield reading.report("D014", call.place)
+
+
+def _list_modules(call: Call) -> List[Thing]:
+    return [thing for thing in call.receiver if thing.kind is Kind.MODULE]
+
+
+def _turns_training_off(call: Call) -> bool:
+    if call.is_method("train"):
+        return bool(call.node.args) and getattr(call.node.args[0], "value", None) is False
+    return call.is_method("eval")
+
+
+def _list_trained(reading: Reading) -> Set[Thing]:
+    """List the modules that an optimizer has; none where that is not known."""
+    optimizers = reading.facts.list_things(Kind.OPTIMIZER)
+    return {part for optimizer in optimizers for part in reading.go_through(optimizer) if part.kind is Kind.MODULE}
+
+
+def _are_trained(reading: Reading, modules: List[Thing], trained: Set[Thing]) -> bool:
+    if not modules:
+        return False
+    return not trained or reading.is_made_of(modules, trained) or not _are_known(modules, trained)
+
+
+def _are_known(modules: List[Thing], trained: Set[Thing]) -> bool:
+    """Tell whether the modules are other ones than those trained, and not the same ones seen from elsewhere."""
+    return all(module.call is not None for module in (*modules, *trained))
+
+
+def _is_validated(reading: Reading, switch: Call) -> bool:
+    """Tell whether a module is called in eval mode, and not only saved."""
+    loops = {loop.node for loop in switch.where.loops}
+    for call in reading.facts.calls:
+        off = call.where.in_evaluation or call.where.without_gradients
+        off = off or any(loop.node in loops for loop in call.where.loops)
+        if set(_list_modules(switch)) & set(call.receiver) and not call.where.in_forward and off:
+            if not call.name.startswith(".") or call.is_method("forward", "generate", "sample"):
+                return True
+    return False
+
+
+def _find_validation_of_ports(reading: Reading) -> Iterator[Finding]:
+    ports = {port for port in reading.training_ports if port.name.endswith("trainingModel")}
+    switched: Set[Thing] = set()
+    for call in reading.facts.calls:
+        if ports & set(call.receiver) and _turns_training_off(call) and not reading.is_excluded(call.where):
+            switched |= ports & set(call.receiver)
+            yield reading.report("D014", call.place)
+    for call in reading.facts.calls:
+        is_off = call.where.without_gradients or call.where.in_evaluation
+        here = ports & set(call.receiver)
+        if here and not here & switched and is_off and not call.name.startswith("."):
+            yield reading.report("D014", call.place)
+
+
+# -------------------------------------------------------------------------------- the bare model
+
+
+def find_bare_calls(reading: Reading) -> Iterator[Finding]:
+    """D015: a loop trains the module that is in a port, past the port."""
+    if reading.has_host_loop:
+        return
+    loops = {call.where.loops[-1].node for call in reading.backward_calls if call.where.loops}
+    for call in reading.facts.calls:
+        modules = set(_list_modules(call)) & reading.ported_modules
+        if not modules or call.is_on(Kind.PORT) or call.name.startswith(".") or call.where.in_forward:
+            continue
+        in_loop = bool(call.where.loops) and call.where.loops[-1].node in loops
+        if in_loop and not call.where.without_gradients and _comes_behind(reading, call):
+            yield reading.report("D015", call.place)
+
+
+def _comes_behind(reading: Reading, call: Call) -> bool:
+    makers = [port.call for port in reading.training_ports if port.call is not None]
+    return any(
+        maker.where.order < call.where.order and not are_exclusive(maker.where.guards, call.where.guards)
+        for maker in makers
+    )
+
+
+# -------------------------------------------------------------------------------- warm-up
+
+_TIMERS = re.compile(
+    r"time\.(time|perf_counter|monotonic|process_time)(_ns)?|timeit\.default_timer|datetime\.(\w+\.)*now"
+)
+_COMPILES = ("compile", "compileAndExport", "loadExecutable", "prepare", "load_executable")
+
+
+def find_missing_warm_up(reading: Reading) -> Iterator[Finding]:
+    """D016: the first call of a loop that is timed compiles."""
+    timers = [call for call in reading.facts.calls if _TIMERS.fullmatch(call.name) and not call.where.in_forward]
+    if len(timers) < 2 or reading.has_host_loop:
+        return
+    warmed = {thing for call in reading.facts.calls if _warms_up(call) for thing in call.receiver}
+    for call in reading.port_calls:
+        if call.where.loops and not warmed & set(call.receiver) and not reading.is_excluded(call.where):
+            yield reading.report("D016", call.place)
+            return
+
+
+def _warms_up(call: Call) -> bool:
+    return call.is_method(*_COMPILES) or not call.name.startswith(".") and not call.where.loops
+
+
+# -------------------------------------------------------------------------------- arguments and results
+
+
+def find_refused_arguments(reading: Reading) -> Iterator[Finding]:
+    """L014: a module that may be in the port takes other arguments than its call gives."""
+    for call in reading.facts.calls:
+        ports = [thing for thing in call.receiver if thing.kind is Kind.PORT and thing.name.startswith("poptorch.")]
+        if not ports or call.name.startswith(".") or any(isinstance(part, ast.Starred) for part in call.node.args):
+            continue
+        modules = {part for port in ports for part in port.parts if part.kind is Kind.MODULE}
+        refusing = [module for module in modules if not _takes(reading, module, call)]
+        if refusing:
+            names = ", ".join(sorted(f"`{name_last(module.name)}`" for module in refusing))
+            yield reading.report("L014", call.place, note=f"the port may hold {names}")
+
+
+def _takes(reading: Reading, module: Thing, call: Call) -> bool:
+    found = reading.find_method(module, "forward")
+    if found is None:
+        return True
+    arguments = found[1].args
+    names = [argument.arg for argument in (*getattr(arguments, "posonlyargs", ()), *arguments.args)][1:]
+    given = len(call.node.args)
+    if given > len(names) and arguments.vararg is None:
+        return False
+    known = {*names, *(argument.arg for argument in arguments.kwonlyargs)}
+    return arguments.kwarg is not None or all(word.arg is None or word.arg in known for word in call.node.keywords)
+
+
+_LABEL = re.compile(r"label|target|truth|mask|^y$|^y_|_y$", re.IGNORECASE)
+
+
+def find_returned_labels(reading: Reading) -> Iterator[Finding]:
+    """L013: a `forward` that is ported returns the labels that it was given."""
+    modules = {part for port in reading.training_ports if port.name.startswith("poptorch.") for part in port.parts}
+    functions = {f"{module.name}.forward": module for module in modules if module.kind is Kind.MODULE}
+    for statement in reading.facts.statements:
+        module = functions.get(statement.where.function)
+        if (
+            module is None
+            or not isinstance(statement.node, ast.Return)
+            or not isinstance(statement.node.value, ast.Tuple)
+        ):
+            continue
+        found = reading.find_method(module, "forward")
+        given = {argument.arg for argument in found[1].args.args[1:]} if found else set()
+        returned = {part.id for part in statement.node.value.elts if isinstance(part, ast.Name)}
+        if any(_LABEL.search(name) for name in returned & given):
+            yield reading.report("L013", statement.place)
+
+
+# -------------------------------------------------------------------------------- unbound names
+
+
+def find_unbound_names(reading: Reading) -> Iterator[Finding]:
+    """D019: a path through a function of a port uses what no statement on it has set."""
+    if not reading.training_ports:
+        return
+    functions = {(call.where.file, call.where.function): call for call in reading.port_calls}
+    for file, name in functions:
+        node = _find_function(reading, file, name)
+        for use in find_unbound_uses(node) if node is not None else ():
+            yield reading.report(
+                "D019", Place(file, use.lineno, use.col_offset + 1), note=f"`{use.id}` has no value there"
+            )
+    yield from _find_attributes(reading)
+
+
+def _find_function(reading: Reading, file: str, name: str) -> Optional[ast.FunctionDef]:
+    tree = reading.parse(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.FunctionDef) and node.name == name_last(name):
+            return node
+    return None
+
+
+def _find_attributes(reading: Reading) -> Iterator[Finding]:
+    """Find calls of a port with an attribute that only training sets, though the program infers, too."""
+    if not any(port.name.endswith("inferenceModel") for port in reading.ports):
+        return
+    seen: Set[Tuple[str, int]] = set()
+    for call in reading.port_calls:
+        tree = reading.parse(call.place.file)
+        names = list_attributes_of_training(tree) if tree is not None else set()
+        used = {
+            part.attr for argument in call.node.args for part in ast.walk(argument) if isinstance(part, ast.Attribute)
+        }
+        if names & used and (call.place.file, call.place.line) not in seen:
+            infers = any(thing.kind is Kind.PORT and thing.name.endswith("inferenceModel") for thing in call.receiver)
+            if infers:
+                seen.add((call.place.file, call.place.line))
+                note = f"`{sorted(names & used)[0]}` is set for training only"
+                yield reading.report("D019", call.place, note=note)

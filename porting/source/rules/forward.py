@@ -1,0 +1,250 @@
+"""What stands in `forward`: values that the host reads, shapes of the data, tensors of the wrong device, writes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Iterator, List, Optional, Set
+
+from porting.diagnostics import Finding
+from porting.source.facts import Call, Kind, Statement, Thing
+from porting.source.rules.reading import TENSORS, Reading, name_last, write_dotted
+
+__all__ = [
+    "find_changed_inputs",
+    "find_custom_functions",
+    "find_data_dependent_shapes",
+    "find_frozen_values",
+    "find_homeless_tensors",
+    "find_moves_to_host",
+    "find_printed_tensors",
+    "find_reassigned_buffers",
+    "find_values_read",
+]
+
+
+def _list_calls(reading: Reading) -> List[Call]:
+    return [call for call in reading.facts.calls if call.where.in_forward]
+
+
+def _list_statements(reading: Reading) -> List[Statement]:
+    return [statement for statement in reading.facts.statements if statement.where.in_forward]
+
+
+def _has_tensor(things: object) -> bool:
+    return any(isinstance(thing, Thing) and thing.kind in TENSORS for thing in things)  # type: ignore[attr-defined]
+
+
+# -------------------------------------------------------------------------------- values
+
+
+def find_values_read(reading: Reading) -> Iterator[Finding]:
+    """C001: `forward` needs a tensor's value in Python."""
+    for call in _list_calls(reading):
+        if call.is_method("item", "tolist", "numpy") and (_has_tensor(call.receiver) or call.is_method("item")):
+            yield reading.report("C001", call.place)
+        elif call.name in ("builtins.float", "builtins.int", "builtins.bool") and call.arguments:
+            if _has_tensor(call.arguments[0]) and not _is_of_shape(call.node.args[0]):
+                yield reading.report("C001", call.place)
+    for statement in _list_statements(reading):
+        test = getattr(statement.node, "test", None)
+        if isinstance(test, ast.expr) and _has_tensor(statement.things) and _reads_values(reading, test):
+            yield reading.report("C001", statement.place)
+
+
+def _is_of_shape(node: ast.expr) -> bool:
+    names = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+    return bool(names & {"shape", "size", "ndim", "dim", "numel"})
+
+
+def _reads_values(reading: Reading, test: ast.expr) -> bool:
+    """Tell whether a condition depends on values, and not on what is there, its type or its shape."""
+    if isinstance(test, ast.BoolOp):
+        return any(_reads_values(reading, part) for part in test.values)
+    if isinstance(test, ast.UnaryOp):
+        return _reads_values(reading, test.operand)
+    if isinstance(test, ast.Compare):
+        return not any(isinstance(operator, _IDENTITY) for operator in test.ops) and _compares_values(test)
+    call = reading.calls_by_node.get(test)
+    return call is not None and _has_tensor((*call.receiver, *call.result)) and not _is_of_shape(test)
+
+
+_IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
+
+
+def _compares_values(test: ast.Compare) -> bool:
+    parts = list(ast.walk(test))
+    if any(isinstance(part, ast.Constant) and isinstance(part.value, (str, bool)) for part in parts):
+        return False
+    draws = any(isinstance(part, ast.Call) and "random" in write_dotted(part.func) for part in parts)
+    return not draws and not _is_of_shape(test)
+
+
+# -------------------------------------------------------------------------------- shapes
+
+_SHAPES = {
+    *("nonzero", "masked_select", "unique", "unique_consecutive", "argwhere", "bincount"),
+    *("pack_padded_sequence", "pack_sequence"),
+}
+
+
+def find_data_dependent_shapes(reading: Reading) -> Iterator[Finding]:
+    """C002: a shape depends on the values of the data."""
+    for call in _list_calls(reading):
+        last = name_last(call.name)
+        is_where = call.name == "torch.where" and len(call.node.args) == 1 and not call.node.keywords
+        of_torch = call.name.startswith("torch.") or call.name.startswith(".") and _has_tensor(call.receiver)
+        if is_where or last in _SHAPES and of_torch:
+            yield reading.report("C002", call.place)
+    masks = _find_masks(reading)
+    for statement in _list_statements(reading):
+        value = getattr(statement.node, "value", None)
+        names = masks.get(statement.where.function, set())
+        if isinstance(value, ast.expr) and any(_selects_by_mask(part, names) for part in ast.walk(value)):
+            yield reading.report("C002", statement.place)
+
+
+def _find_masks(reading: Reading) -> dict:
+    """Find the variables of each function that hold what a comparison of tensors gave."""
+    masks: dict = {}
+    for statement in _list_statements(reading):
+        if isinstance(statement.node, ast.Assign) and _has_tensor(statement.things):
+            if _is_mask(statement.node.value, set()):
+                names = {write_dotted(target) for target in statement.node.targets}
+                masks.setdefault(statement.where.function, set()).update(names)
+    return masks
+
+
+def _is_mask(node: ast.AST, names: Set[str]) -> bool:
+    if isinstance(node, ast.Compare):
+        return not any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in node.ops)
+    if isinstance(node, ast.BinOp):
+        is_logic = isinstance(node.op, (ast.BitAnd, ast.BitOr))
+        return is_logic and (_is_mask(node.left, names) or _is_mask(node.right, names))
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.Invert) and _is_mask(node.operand, names)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        keeps = node.func.attr in ("unsqueeze", "expand_as", "expand", "view", "squeeze", "bool", "reshape", "view_as")
+        return keeps and _is_mask(node.func.value, names)
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def _selects_by_mask(node: ast.AST, names: Set[str]) -> bool:
+    return isinstance(node, ast.Subscript) and _is_mask(node.slice, names)
+
+
+# -------------------------------------------------------------------------------- devices
+
+_FACTORIES = {
+    *("zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "eye", "linspace"),
+    *("tensor", "normal", "logspace", "tril_indices", "triu_indices"),
+}
+
+
+def find_moves_to_host(reading: Reading) -> Iterator[Finding]:
+    """C004: `forward` moves a tensor to the host, or to another device."""
+    for call in _list_calls(reading):
+        if not _has_tensor(call.receiver):
+            continue
+        target = call.node.args[0] if call.node.args else None
+        to_host = call.is_method("to") and isinstance(target, ast.Constant) and str(target.value).startswith("cpu")
+        if call.is_method("cpu") or to_host:
+            yield reading.report("C004", call.place)
+
+
+def find_homeless_tensors(reading: Reading) -> Iterator[Finding]:
+    """C011: `forward` makes a tensor without naming its device."""
+    if reading.is_of_poptorch:
+        # PopTorch makes it on the device, and says so
+        return
+    calls = _list_calls(reading)
+    moved = {
+        part
+        for call in calls
+        if isinstance(call.node.func, ast.Attribute) and call.is_method("to", "cuda", "type_as")
+        for part in ast.walk(call.node.func.value)
+    }
+    for call in calls:
+        module, _, last = call.name.rpartition(".")
+        named = {word.arg for word in call.node.keywords}
+        if module == "torch" and last in _FACTORIES and "device" not in named and None not in named:
+            if call.node not in moved and not call.where.function.endswith(".__init__"):
+                yield reading.report("C011", call.place)
+
+
+# -------------------------------------------------------------------------------- other
+
+
+def find_custom_functions(reading: Reading) -> Iterator[Finding]:
+    """C005: `forward` uses a function with a gradient of its own."""
+    for call in _list_calls(reading):
+        if call.is_method("apply") and any(re.fullmatch(r".+\.apply", thing.name) for thing in call.result):
+            yield reading.report("C005", call.place)
+
+
+def find_printed_tensors(reading: Reading) -> Iterator[Finding]:
+    """C010: `forward` prints a tensor."""
+    for call in _list_calls(reading):
+        if call.name == "builtins.print" and any(_has_tensor(argument) for argument in call.arguments):
+            yield reading.report("C010", call.place)
+
+
+_PYTHON_RANDOM = re.compile(
+    r"(random|numpy\.random)\.\w+|time\.\w+|datetime\.(\w+\.)*now|os\.urandom|uuid\.\w+|secrets\.\w+"
+)
+_HARMLESS = {"sleep", "seed", "Random", "strftime"}
+
+
+def find_frozen_values(reading: Reading) -> Iterator[Finding]:
+    """C020: Python decides a value in `forward`, once."""
+    for call in _list_calls(reading):
+        if _PYTHON_RANDOM.fullmatch(call.name) and name_last(call.name) not in _HARMLESS:
+            if not call.where.function.endswith(".__init__"):
+                yield reading.report("C020", call.place)
+
+
+def find_changed_inputs(reading: Reading) -> Iterator[Finding]:
+    """C026: `forward` writes into what it was given."""
+    if reading.is_of_poptorch:
+        return
+    for call in _list_calls(reading):
+        is_in_place = call.name.startswith(".") and call.name.endswith("_") and not call.name.endswith("__")
+        if is_in_place and call.name != ".requires_grad_" and _is_input(call.receiver):
+            yield reading.report("C026", call.place)
+    for statement in _list_statements(reading):
+        if isinstance(statement.node, ast.AugAssign) and isinstance(statement.node.target, ast.Name):
+            if _is_input(statement.targets):
+                yield reading.report("C026", statement.place)
+
+
+def _is_input(things: object) -> bool:
+    """Tell whether all that a value may be is a part of the batch as it came."""
+    known = list(things)  # type: ignore[call-overload]
+    return bool(known) and all(_is_given(thing) for thing in known)
+
+
+def _is_given(thing: Thing) -> bool:
+    # a parameter that nothing is known of is a tensor of its own name
+    is_parameter = thing.kind is Kind.TENSOR and thing.call is None and not thing.parts and thing.name.isidentifier()
+    is_of_batch = thing.kind is Kind.BATCH and (thing.call is None or not thing.call.where.in_forward)
+    return is_parameter or is_of_batch
+
+
+def find_reassigned_buffers(reading: Reading) -> Iterator[Finding]:
+    """C006: `forward` assigns a new tensor to a registered buffer."""
+    buffers = {
+        (call.where.function.rpartition(".")[0], call.node.args[0].value)
+        for call in reading.facts.calls
+        if call.is_method("register_buffer") and call.node.args and isinstance(call.node.args[0], ast.Constant)
+    }
+    for statement in _list_statements(reading):
+        name = _find_own_attribute(statement.node)
+        if name and (statement.where.function.rpartition(".")[0], name) in buffers:
+            yield reading.report("C006", statement.place)
+
+
+def _find_own_attribute(node: ast.AST) -> Optional[str]:
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        if isinstance(target, ast.Attribute) and write_dotted(target.value) == "self":
+            return target.attr
+    return None

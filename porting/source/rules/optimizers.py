@@ -1,0 +1,307 @@
+"""Optimizers and schedules: which ones the device has, which one it was given, and what it hears of learning rates."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Dict, Iterator, List, Optional, Set, Tuple
+
+from porting.diagnostics import Finding, Place
+from porting.source.facts import Call, Kind, LoopKind, Thing, Where
+from porting.source.rules.guards import are_exclusive
+from porting.source.rules.reading import Reading, name_last, write_dotted
+
+__all__ = [
+    "find_accumulation",
+    "find_lengths_in_schedules",
+    "find_several_optimizers",
+    "find_silent_schedules",
+    "find_unsupported_optimizers",
+    "find_unsupported_settings",
+    "find_withheld_optimizers",
+]
+
+_SUPPORTED = {"SGD", "Adam", "AdamW", "RMSprop", "LAMB", "Optimizer", "ZeroRedundancyOptimizer"}
+_KNOWN = re.compile(r"(torch|poptorch|porting\.simulator)\.optim\.(\w+\.)*(?P<name>[A-Z]\w+)")
+_FOREIGN = re.compile(
+    r"(torch_optimizer|lion_pytorch|apex|bitsandbytes|timm\.optim|transformers)\.(\w+\.)*(?P<name>[A-Z]\w+)"
+)
+_REFUSED = ("amsgrad", "maximize")
+
+
+def find_unsupported_optimizers(reading: Reading) -> Iterator[Finding]:
+    """O001: the device has no such optimizer."""
+    for thing in _list_optimizers(reading):
+        match = _KNOWN.fullmatch(thing.name) or _FOREIGN.fullmatch(thing.name)
+        if match and match["name"] not in _SUPPORTED and thing.place is not None:
+            if not reading.has_host_loop and not _is_elsewhere(reading, thing):
+                fault = f"`{match['name']}` has no counterpart on the device" if reading.is_ported else ""
+                note = "" if reading.is_ported else f"the device has no `{match['name']}`"
+                yield reading.report("O001", thing.place, fault=fault, note=note)
+
+
+def find_unsupported_settings(reading: Reading) -> Iterator[Finding]:
+    """O002: the device's optimizer lacks a setting."""
+    for thing in _list_optimizers(reading):
+        words = thing.call.node.keywords if thing.call is not None else []
+        for word in words:
+            is_set = isinstance(word.value, ast.Constant) and bool(word.value.value)
+            if word.arg in _REFUSED and is_set and thing.place is not None and not reading.has_host_loop:
+                yield reading.report("O002", thing.place, note=f"the device's optimizers have no `{word.arg}`")
+
+
+def _list_optimizers(reading: Reading) -> List[Thing]:
+    made = reading.facts.list_things(Kind.OPTIMIZER)
+    return list({thing.place: thing for thing in made}.values())
+
+
+def _is_elsewhere(reading: Reading, thing: Thing) -> bool:
+    return reading.is_ported and thing.call is not None and reading.is_excluded(thing.call.where)
+
+
+# -------------------------------------------------------------------------------- handed over
+
+
+def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
+    """O012: the optimizer that the program configures is not the one that the port was given."""
+    if reading.has_host_loop:
+        return
+    given = {part for port in reading.ports for part in reading.go_through(port) if part.kind is Kind.OPTIMIZER}
+    for call in reading.facts.calls:
+        if call.is_method("setOptimizer"):
+            given.update(thing for argument in call.arguments for thing in argument)
+    places = {thing.place for thing in given if thing.place is not None}
+    seen: Set[Place] = set()
+    for port in reading.training_ports:
+        modules = {part for part in reading.go_through(port) if part.kind is Kind.MODULE}
+        for optimizer in reading.facts.list_things(Kind.OPTIMIZER):
+            if optimizer in given or optimizer.place in places or not _could_meet(reading, port, optimizer):
+                continue
+            trained = {part for part in reading.go_through(optimizer) if part.kind in (Kind.MODULE, Kind.PORT)}
+            # of a model that nothing is known of there is only one
+            if (
+                (trained & {*modules, port} or not trained and not modules)
+                and port.place is not None
+                and port.place not in seen
+            ):
+                seen.add(port.place)
+                yield reading.report("O012", port.place, note=f"`{optimizer.name}` is made at {optimizer.place}")
+
+
+def _could_meet(reading: Reading, port: Thing, optimizer: Thing) -> bool:
+    if port.call is None or optimizer.call is None or reading.is_excluded(optimizer.call.where):
+        return False
+    return not are_exclusive(port.call.where.guards, optimizer.call.where.guards)
+
+
+# -------------------------------------------------------------------------------- several
+
+
+def find_several_optimizers(reading: Reading) -> Iterator[Finding]:
+    """O014: a second optimizer is stepped beside the first, in a program without a port."""
+    if reading.is_ported:
+        return
+    seen: Set[Optional[Place]] = set()
+    for optimizer in _find_of_layers(reading):
+        seen.add(optimizer.place)
+    steps = [_list_stepped(call) for call in reading.facts.calls if call.is_method("step")]
+    firsts: List[Thing] = []
+    for optimizer in _list_optimizers(reading):
+        if any(_are_both_stepped(first, optimizer, steps) for first in firsts):
+            seen.add(optimizer.place)
+        firsts.append(optimizer)
+    for place in seen:
+        if place is not None:
+            yield reading.report("O014", place)
+
+
+def _list_stepped(call: Call) -> Set[Optional[Place]]:
+    """List the places where the optimizers are made that a call may step."""
+    things = (*call.receiver, *(thing for argument in call.arguments for thing in argument))
+    return {thing.place for thing in things if thing.kind is Kind.OPTIMIZER}
+
+
+def _are_both_stepped(one: Thing, other: Thing, steps: List[Set[Optional[Place]]]) -> bool:
+    if one.call is not None and other.call is not None:
+        if are_exclusive(one.call.where.guards, other.call.where.guards):
+            return False
+    only_one = any(one.place in stepped and other.place not in stepped for stepped in steps)
+    return only_one and any(other.place in stepped and one.place not in stepped for stepped in steps)
+
+
+def _find_of_layers(reading: Reading) -> Iterator[Thing]:
+    """Find optimizers that modules make for themselves, one for each layer."""
+    names = {thing.name for thing in reading.facts.list_things(Kind.MODULE)}
+    made: Dict[str, List[Thing]] = {}
+    for optimizer in _list_optimizers(reading):
+        made.setdefault(optimizer.call.where.function if optimizer.call is not None else "", []).append(optimizer)
+    for function, optimizers in made.items():
+        owner, _, method = function.rpartition(".")
+        if method == "__init__" and owner in names and len(optimizers) == 1 and _has_own_weights(optimizers[0]):
+            yield optimizers[0]
+
+
+def _has_own_weights(optimizer: Thing) -> bool:
+    arguments = optimizer.call.node.args[:1] if optimizer.call is not None else []
+    return any(write_dotted(argument) == "self.parameters" for argument in arguments)
+
+
+# -------------------------------------------------------------------------------- accumulation
+
+
+def find_accumulation(reading: Reading) -> Iterator[Finding]:
+    """O011: several backward passes make one step, by an `if` around the step or a loop around the passes."""
+    if reading.has_host_loop:
+        return
+    passes = reading.port_calls if reading.is_ported else reading.backward_calls
+    steps = [call for call in reading.facts.calls if call.is_method("step") and call.is_on(Kind.OPTIMIZER, Kind.SCALER)]
+    places: Dict[Place, None] = {}
+    for step in steps:
+        if reading.is_ported and not reading.concerns_port(step):
+            continue
+        for place in _locate_accumulation(reading, step, passes):
+            places.setdefault(place)
+    for call in reading.facts.calls:
+        if call.is_method("accumulate") and any(thing.name.startswith("accelerate.") for thing in call.receiver):
+            places.setdefault(call.place)
+    for place in places:
+        yield reading.report("O011", place)
+
+
+def _locate_accumulation(reading: Reading, step: Call, passes: List[Call]) -> Iterator[Place]:
+    for guard in step.where.guards:
+        is_periodic = any(isinstance(part, ast.Mod) for part in ast.walk(guard))
+        loop = step.where.loops[-1] if step.where.loops else None
+        if is_periodic and loop is not None and _is_around_step_alone(reading, guard, step, passes):
+            place = _place_of_guard(reading, guard)
+            if place is not None:
+                yield place
+                return
+    for one in passes:
+        inner = one.where.loops[-1] if one.where.loops else None
+        if inner is None or inner in step.where.loops or inner.node in {loop.node for loop in step.where.loops}:
+            continue
+        if _is_accumulating(inner.node) and _share_loop(one.where, step.where):
+            yield _place_of_loop(reading, inner.node, one)
+            return
+
+
+def _is_around_step_alone(reading: Reading, guard: ast.expr, step: Call, passes: List[Call]) -> bool:
+    inside = [one for one in passes if one.where.loops[-1:] == step.where.loops[-1:]]
+    return bool(inside) and all(not any(guard is other for other in one.where.guards) for one in inside)
+
+
+_ACCUMULATING = re.compile(r"accum|micro_?(step|batch)|sub_?batch|interior", re.IGNORECASE)
+
+
+def _is_accumulating(node: ast.AST) -> bool:
+    if not isinstance(node, ast.For):
+        return False
+    heads = [part for head in (node.target, node.iter) for part in ast.walk(head)]
+    words = [getattr(part, "id", getattr(part, "attr", "")) for part in heads]
+    return any(_ACCUMULATING.search(word) for word in words)
+
+
+def _share_loop(one: Where, other: Where) -> bool:
+    nodes = {loop.node for loop in other.loops}
+    return not nodes or any(loop.node in nodes for loop in one.loops)
+
+
+def _place_of_guard(reading: Reading, guard: ast.expr) -> Optional[Place]:
+    for statement in reading.facts.statements:
+        if isinstance(statement.node, ast.If) and statement.node.test is guard:
+            return statement.place
+    return None
+
+
+def _place_of_loop(reading: Reading, node: ast.AST, call: Call) -> Place:
+    facts = [fact for fact in (call, *reading.facts.calls) if reading.contains(node, fact.node)]
+    file = facts[0].place.file if facts else call.place.file
+    return Place(file, getattr(node, "lineno", call.place.line), getattr(node, "col_offset", 0) + 1)
+
+
+# -------------------------------------------------------------------------------- schedules
+
+_SCHEDULER_NAME = re.compile(r"sched", re.IGNORECASE)
+_SCHEDULER_STEPS = ("step", "step_update", "step_epoch")
+
+
+def find_silent_schedules(reading: Reading) -> Iterator[Finding]:
+    """O013: the learning rate changes, and the device is not told."""
+    if reading.has_host_loop or reading.is_ported and _tells_device(reading):
+        return
+    for call in reading.facts.calls:
+        if call.is_method(*_SCHEDULER_STEPS) and not call.where.in_forward and _is_scheduler(reading, call):
+            if not reading.is_ported or not reading.is_excluded(call.where):
+                yield reading.report("O013", call.place)
+    if not reading.is_ported:
+        for statement in reading.facts.statements:
+            if _sets_rate(statement.node):
+                yield reading.report("O013", statement.place)
+
+
+def _tells_device(reading: Reading) -> bool:
+    return any(call.is_method("setOptimizer", "scheduler", "set_optimizer") for call in reading.facts.calls)
+
+
+def _is_scheduler(reading: Reading, call: Call) -> bool:
+    if call.receiver:
+        return call.is_on(Kind.SCHEDULER)
+    owner = name_last(write_dotted(call.node.func).rpartition(".")[0])
+    return not reading.is_ported and bool(_SCHEDULER_NAME.search(owner))
+
+
+def _sets_rate(node: ast.AST) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+    return any(_is_rate(target) for target in targets)
+
+
+def _is_rate(target: ast.AST) -> bool:
+    if not isinstance(target, ast.Subscript):
+        return False
+    return any(isinstance(part, ast.Constant) and part.value == "lr" for part in ast.walk(target.slice))
+
+
+_LENGTH = re.compile(r"^\s*([\w.]+)\s*(?::[^=]*)?=(?!=)(.*)$")
+
+
+def find_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
+    """B016: the number of a loader's batches goes into a schedule."""
+    if reading.has_host_loop:
+        return
+    makers = [call for call in reading.facts.calls if any(_is_made_by(thing, call) for thing in call.result)]
+    for call in reading.facts.calls:
+        if call.name != "builtins.len" or not call.arguments:
+            continue
+        if any(thing.kind is Kind.LOADER for thing in call.arguments[0]) and _is_scheduled(reading, call, makers):
+            yield reading.report("B016", call.place)
+
+
+def _is_made_by(thing: Thing, call: Call) -> bool:
+    return thing.kind is Kind.SCHEDULER and thing.call is call
+
+
+def _is_scheduled(reading: Reading, length: Call, makers: List[Call]) -> bool:
+    """Tell whether a length stands in the call that makes a schedule, or in a variable that it reads."""
+    if any(reading.contains(maker.node, length.node) for maker in makers):
+        return True
+    if any(loop.kind is LoopKind.BATCHES for loop in length.where.loops):
+        return False
+    lines = reading.read_lines(length.place.file)
+    if not 0 < length.place.line <= len(lines):
+        return False
+    match = _LENGTH.match(lines[length.place.line - 1])
+    wanted = _follow_names(lines, match[1]) if match else set()
+    read = {write_dotted(part) for maker in makers for part in ast.walk(maker.node)}
+    return bool(wanted & (read - {""}))
+
+
+def _follow_names(lines: List[str], name: str) -> Set[str]:
+    """Follow a variable into those that are computed of it, from line to line."""
+    names = {name}
+    assigned: List[Tuple[str, str]] = [match.groups() for match in map(_LENGTH.match, lines) if match]  # type: ignore[misc]
+    for _ in range(3):
+        for target, value in assigned:
+            if any(re.search(rf"(?<![\w.]){re.escape(known)}(?!\w)", value) for known in names):
+                names.add(target)
+    return names

@@ -1,0 +1,121 @@
+"""Paths through a function: which names have a value where, under conditions that do not contradict each other."""
+
+from __future__ import annotations
+
+import ast
+from typing import Dict, FrozenSet, Iterator, List, Set, Tuple
+
+from porting.source.rules.guards import mentions, normalise_guard
+
+__all__ = ["find_unbound_uses", "list_attributes_of_training"]
+
+_MOST_PATHS = 256
+_IPU = r"(^|_)ipus?($|_)"
+
+# what is known to hold, and which names are set
+_State = Tuple[Tuple[Tuple[str, bool], ...], FrozenSet[str]]
+
+
+def find_unbound_uses(function: ast.FunctionDef) -> Iterator[ast.Name]:
+    """Find names that a path uses under a port's condition before any statement of the path has set them.
+
+    Only names count that the function sets somewhere under a condition. Loops and handlers are passed over.
+    """
+    given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
+    local = _list_set(function.body) - given
+    found: Dict[str, ast.Name] = {}
+    _follow(function.body, [((), frozenset())], local, found)
+    yield from found.values()
+
+
+def _list_set(body: List[ast.stmt]) -> Set[str]:
+    return {
+        part.id
+        for statement in body
+        for part in ast.walk(statement)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    }
+
+
+def _follow(
+    body: List[ast.stmt], states: List[_State], local: Set[str], found: Dict[str, ast.Name], in_port: bool = False
+) -> List[_State]:
+    """Follow a block from each of the states; return those in which it ends, none where it leaves."""
+    for statement in body:
+        if not states or len(states) > _MOST_PATHS:
+            return []
+        if isinstance(statement, ast.If):
+            states = _follow_if(statement, states, local, found, in_port)
+            continue
+        if in_port and isinstance(statement, (ast.Return, ast.Expr, ast.Assign)):
+            _note_uses(statement, states, local, found)
+        if isinstance(statement, (ast.Return, ast.Raise, ast.Continue, ast.Break)):
+            return []
+        if isinstance(statement, ast.With):
+            states = _follow(statement.body, states, local, found, in_port)
+            continue
+        names = frozenset(_list_set([statement]))
+        states = [(facts, known | names) for facts, known in states]
+    return states
+
+
+def _follow_if(
+    node: ast.If, states: List[_State], local: Set[str], found: Dict[str, ast.Name], in_port: bool
+) -> List[_State]:
+    text, holds = normalise_guard(node.test)
+    tells = mentions((node.test,), _IPU)
+    ends: List[_State] = []
+    for body, value in ((node.body, holds), (node.orelse, not holds)):
+        entering = [(_add(facts, text, value), known) for facts, known in states if (text, not value) not in facts]
+        is_port = in_port or tells and body is node.body and holds and _is_single(node.test)
+        # a condition of several parts holds as a whole, and its parts with it
+        parts = _list_parts(node.test) if body is node.body else []
+        entering = [state for state in entering if all((part, not sign) not in state[0] for part, sign in parts)]
+        ends.extend(_follow(body, entering, local, found, is_port))
+    return ends
+
+
+def _is_single(test: ast.expr) -> bool:
+    return not isinstance(test, ast.BoolOp)
+
+
+def _list_parts(test: ast.expr) -> List[Tuple[str, bool]]:
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return [normalise_guard(part) for part in test.values]
+    return []
+
+
+def _add(facts: Tuple[Tuple[str, bool], ...], text: str, value: bool) -> Tuple[Tuple[str, bool], ...]:
+    return facts if (text, value) in facts else (*facts, (text, value))
+
+
+def _note_uses(statement: ast.stmt, states: List[_State], local: Set[str], found: Dict[str, ast.Name]) -> None:
+    for part in ast.walk(statement):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.id in local:
+            if any(part.id not in known for _, known in states):
+                found.setdefault(part.id, part)
+
+
+def list_attributes_of_training(tree: ast.AST) -> Set[str]:
+    """List the attributes of `self` that are set under a condition that speaks of training, and nowhere else."""
+    inside: Set[str] = set()
+    everywhere: Dict[str, int] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for name in _list_own(node):
+                everywhere[name] = everywhere.get(name, 0) + 1
+    counted: Dict[str, int] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and mentions((node.test,), r"(^|_)train(ing)?($|_)"):
+            for statement in node.body:
+                for part in ast.walk(statement):
+                    for name in _list_own(part) if isinstance(part, ast.Assign) else ():
+                        counted[name] = counted.get(name, 0) + 1
+    inside.update(name for name, number in counted.items() if everywhere.get(name) == number)
+    return inside
+
+
+def _list_own(node: ast.Assign) -> Iterator[str]:
+    for target in node.targets:
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+            yield target.attr

@@ -1,0 +1,272 @@
+"""A program as rules read it: whether it has a port, which code is the port's, which loops train, what a code says."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from functools import cached_property
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple
+
+from porting.diagnostics import CODES, Finding, Place, Severity
+from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Thing, Things, Where
+from porting.source.rules.guards import are_exclusive, excludes_ports
+from porting.source.rules.wordings import WORDINGS
+
+__all__ = ["TENSORS", "Reading", "go_through_parts", "name_last", "write_dotted"]
+
+TENSORS = (Kind.LOSS, Kind.OUTPUT, Kind.TENSOR, Kind.BATCH)
+
+_VENDORS = ("poptorch", "popdist", "porting")
+
+
+class Reading:
+    """The facts of a program, and what several rules ask about them."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self._trees: Dict[str, Optional[ast.Module]] = {}
+        self._nodes: Dict[ast.AST, FrozenSet[int]] = {}
+        self._parts: Dict[Thing, Tuple[Thing, ...]] = {}
+
+    # ---------------------------------------------------------------- what kind of program
+
+    @cached_property
+    def is_ported(self) -> bool:
+        """Whether it has a port, or is a part of a program that has one."""
+        return self.facts.is_ported or any(one.name.partition(".")[0] in _VENDORS for one in self.facts.imports)
+
+    @cached_property
+    def has_host_loop(self) -> bool:
+        """Whether its loop stays on the host by intention: nothing in it is a fault."""
+        if any(one.name.startswith("porting.integrations") for one in self.facts.imports):
+            return True
+        return any(_is_host_loop(thing) for thing in self.ports)
+
+    @cached_property
+    def ports(self) -> List[Thing]:
+        """The ports that it makes."""
+        return self.facts.list_things(Kind.PORT)
+
+    @cached_property
+    def training_ports(self) -> List[Thing]:
+        """The ports that train: not those for inference, nor what only makes one."""
+        made = [port for port in self.ports if port.name.endswith(("trainingModel", "to_ipu"))]
+        used = {
+            part
+            for call in self.facts.calls
+            if not call.is_method("inference")
+            for thing in call.receiver
+            for part in (self.go_through(thing) if thing.kind is Kind.MODULE else (thing,))
+        }
+        return [port for port in made if port.name.endswith("trainingModel") or port in used]
+
+    @cached_property
+    def ported_modules(self) -> Set[Thing]:
+        """The modules that are in a port that trains."""
+        return {part for port in self.training_ports for part in self.go_through(port) if part.kind is Kind.MODULE}
+
+    @cached_property
+    def calls_by_node(self) -> Dict[ast.AST, Call]:
+        """The calls by the nodes of the source that make them."""
+        return {call.node: call for call in self.facts.calls}
+
+    @cached_property
+    def is_of_poptorch(self) -> bool:
+        """Whether it uses PopTorch by itself, whose tracing helps itself where ours asks for more."""
+        return any(port.name.startswith("poptorch.") for port in self.ports)
+
+    # ---------------------------------------------------------------- things
+
+    def go_through(self, thing: Thing) -> Tuple[Thing, ...]:
+        """List a thing and all that it is made of."""
+        if thing not in self._parts:
+            self._parts[thing] = tuple(go_through_parts((thing,)))
+        return self._parts[thing]
+
+    def is_made_of(self, things: Iterable[Thing], wanted: Iterable[Thing]) -> bool:
+        """Tell whether one of the things is, or is made of, one of those wanted."""
+        sought = set(wanted)
+        return any(part in sought for thing in things for part in self.go_through(thing))
+
+    # ---------------------------------------------------------------- where
+
+    def contains(self, node: ast.AST, inner: ast.AST) -> bool:
+        """Tell whether a node stands in another one."""
+        if node not in self._nodes:
+            self._nodes[node] = frozenset(map(id, ast.walk(node)))
+        return id(inner) in self._nodes[node]
+
+    def contains_line(self, node: ast.AST, line: int) -> bool:
+        """Tell whether a function or class goes over a line."""
+        last = max((getattr(part, "lineno", 0) for part in ast.walk(node)), default=0)
+        return int(getattr(node, "lineno", 0)) <= line <= last
+
+    def is_excluded(self, where: Where) -> bool:
+        """Tell whether it runs only where no port does."""
+        if excludes_ports(where.guards):
+            return True
+        makers = [port.call.where.guards for port in self.training_ports if port.call is not None]
+        return bool(makers) and all(are_exclusive(guards, where.guards) for guards in makers)
+
+    @cached_property
+    def port_calls(self) -> List[Call]:
+        """The calls of ports that train."""
+        called = [call for call in self.facts.calls if not call.name.startswith(".") and not call.where.in_forward]
+        return [call for call in called if self._calls_port(call)]
+
+    def _calls_port(self, call: Call) -> bool:
+        """Tell whether a port is called, or a module around one."""
+        ports = set(self.training_ports)
+        wrapped = (part for thing in call.receiver if thing.kind is Kind.MODULE for part in self.go_through(thing))
+        return bool(ports & {*call.receiver, *wrapped})
+
+    @cached_property
+    def backward_calls(self) -> List[Call]:
+        """The calls of `backward`, however they are written."""
+        return [call for call in self.facts.calls if not call.where.in_forward and _is_backward(call)]
+
+    @cached_property
+    def _port_loops(self) -> Set[ast.AST]:
+        return {loop.node for call in self.port_calls for loop in call.where.loops}
+
+    @cached_property
+    def step_functions(self) -> Set[str]:
+        """The functions that make one step, and are called in no loop that is known: a closure, a trainer's method."""
+        return {call.where.function for call in self.backward_calls if call.where.function and not call.where.loops}
+
+    def concerns_port(self, call: Call) -> bool:
+        """Tell whether a call of the training loop is one of a port's: always, in a program without one.
+
+        A plain loop beside a port, as for another device, is none of its business.
+        """
+        if not self.is_ported:
+            return True
+        if self.has_host_loop or not self.training_ports or self.is_excluded(call.where):
+            return False
+        things = (*call.receiver, *(thing for argument in call.arguments for thing in argument))
+        if self.is_made_of(things, self.training_ports):
+            return True
+        loops = call.where.loops
+        if loops and loops[-1].node in self._port_loops:
+            return True
+        return not self.port_calls and self.is_made_of(things, self.ported_modules)
+
+    def find_batch_loop(self, where: Where) -> Optional[Loop]:
+        """Find the innermost loop around a fact whose rounds are steps, or batches of a validation."""
+        return next((loop for loop in reversed(where.loops) if self._goes_through_batches(loop)), None)
+
+    def _goes_through_batches(self, loop: Loop) -> bool:
+        return loop.node in self._step_loops or loop.kind is LoopKind.BATCHES and bool(loop.things)
+
+    @cached_property
+    def _step_loops(self) -> Set[ast.AST]:
+        """The innermost loops around backward passes, steps and calls of models."""
+        steps = [
+            call for call in self.facts.calls if call.is_method("step") and call.is_on(Kind.OPTIMIZER, Kind.SCALER)
+        ]
+        innermost = [call.where.loops[-1] for call in (*self.backward_calls, *steps) if call.where.loops]
+        for call in self.facts.calls:
+            is_call = call.is_on(Kind.MODULE, Kind.PORT) and not call.name.startswith(".") and not call.where.in_forward
+            if is_call and call.where.loops and call.where.loops[-1].kind is not LoopKind.EPOCHS:
+                innermost.append(call.where.loops[-1])
+        return {loop.node for loop in innermost}
+
+    # ---------------------------------------------------------------- source
+
+    @cached_property
+    def files(self) -> List[str]:
+        """The files of the program."""
+        facts = (*self.facts.calls, *self.facts.statements, *self.facts.imports)
+        return list(dict.fromkeys(fact.where.file for fact in facts))
+
+    def read_lines(self, file: str) -> List[str]:
+        """Read the lines of a file; none of a notebook, whose cells are no lines of it."""
+        if file.endswith(".ipynb"):
+            return []
+        linecache.checkcache(file)
+        return linecache.getlines(file)
+
+    def parse(self, file: str) -> Optional[ast.Module]:
+        """Parse a file of the program."""
+        if file not in self._trees:
+            try:
+                self._trees[file] = ast.parse("".join(self.read_lines(file)))
+            except (SyntaxError, ValueError):
+                self._trees[file] = None
+        return self._trees[file]
+
+    def find_method(self, thing: Thing, name: str) -> Optional[Tuple[str, ast.FunctionDef]]:
+        """Find a method of a thing whose class the program defines, with its file."""
+        wanted = f"{thing.name}.{name}"
+        facts = (*self.facts.calls, *self.facts.statements)
+        file = next((fact.where.file for fact in facts if fact.where.function == wanted), None)
+        tree = self.parse(file) if file else None
+        class_name = thing.name.rpartition(".")[2]
+        for node in ast.walk(tree) if tree else ():
+            if isinstance(node, ast.ClassDef) and node.name == class_name:
+                for part in node.body:
+                    if isinstance(part, ast.FunctionDef) and part.name == name and file:
+                        return file, part
+        return None
+
+    # ---------------------------------------------------------------- findings
+
+    def report(self, code: str, place: Place, *, fault: str = "", note: str = "", label: str = "") -> Finding:
+        """Make a finding: a fault in a program with a port, what a port will need in one without."""
+        wording = WORDINGS[code]
+        usual = CODES[code].severity
+        plain = Severity.WARNING if usual is Severity.ERROR else Severity.NOTE
+        helps = [wording.help]
+        if wording.shown is not None:
+            helps.append(f"`porting recipe show {wording.shown[0]} --step {wording.shown[1]}` shows it")
+        message = fault or (CODES[code].title if self.is_ported else wording.needs)
+        notes = (note,) if note else ()
+        severity = usual if self.is_ported else plain
+        return Finding(code, message=message, place=place, label=label, notes=notes, help=helps, severity=severity)
+
+
+def go_through_parts(things: Things) -> Iterator[Thing]:
+    """Go through things and all that they are made of, each once."""
+    seen: Set[Thing] = set()
+    waiting = list(things)
+    while waiting:
+        thing = waiting.pop()
+        if thing not in seen:
+            seen.add(thing)
+            yield thing
+            waiting.extend(thing.parts)
+
+
+def name_last(name: str) -> str:
+    """Take the last part of a qualified name, or a method's name.
+
+    >>> name_last("torch.optim.SGD"), name_last(".step")
+    ('SGD', 'step')
+    """
+    return name.rpartition(".")[2]
+
+
+def write_dotted(node: ast.AST) -> str:
+    """Write a name or a chain of attributes as it stands in the source; empty for what is neither.
+
+    >>> write_dotted(ast.parse("self.opt.step", mode="eval").body)
+    'self.opt.step'
+    """
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{write_dotted(node.value)}.{node.attr}"
+    if isinstance(node, (ast.Subscript, ast.Call)):
+        return write_dotted(node.value if isinstance(node, ast.Subscript) else node.func)
+    return ""
+
+
+def _is_host_loop(port: Thing) -> bool:
+    keywords = port.call.node.keywords if port.call is not None else []
+    return any(word.arg == "loop" and getattr(word.value, "value", None) == "host" for word in keywords)
+
+
+def _is_backward(call: Call) -> bool:
+    if call.name in ("torch.autograd.backward", "timm.utils.NativeScaler"):
+        return call.name.startswith("torch") or bool(call.receiver)
+    return call.is_method("backward", "manual_backward")

@@ -1,0 +1,175 @@
+"""Imports, options and settings: what is asked for and not there, or there and not applied."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Iterator, List, Optional, Set
+
+from porting.diagnostics import Finding, Place
+from porting.source.facts import Import, Kind
+from porting.source.rules.guards import mentions, requires_port
+from porting.source.rules.reading import Reading, name_last, write_dotted
+
+__all__ = [
+    "find_lonely_options",
+    "find_swallowed_imports",
+    "find_unapplied_precision",
+    "find_unguarded_imports",
+    "find_unknown_settings",
+]
+
+_VENDORS = ("poptorch", "popdist")
+
+
+def _list_vendor_imports(reading: Reading) -> List[Import]:
+    return [one for one in reading.facts.imports if one.name.partition(".")[0] in _VENDORS]
+
+
+def find_unguarded_imports(reading: Reading) -> Iterator[Finding]:
+    """D010: PopTorch is imported always, in a program that also runs without it."""
+    ports = [port for port in reading.ports if port.call is not None]
+    if not ports or not all(port.call is not None and requires_port(port.call.where.guards) for port in ports):
+        return
+    seen: Set[Place] = set()
+    for one in _list_vendor_imports(reading):
+        is_late = bool(one.where.function)
+        if not one.is_guarded and not is_late and one.place not in seen:
+            seen.add(one.place)
+            yield reading.report("D010", one.place)
+
+
+def find_swallowed_imports(reading: Reading) -> Iterator[Finding]:
+    """D011: the handler of a failed import does nothing, and the name is used."""
+    seen: Set[Place] = set()
+    for one in _list_vendor_imports(reading):
+        tree = reading.parse(one.where.file) if one.is_guarded else None
+        for node in ast.walk(tree) if tree is not None else ():
+            if not isinstance(node, ast.Try) or not _imports_at(node, one.place.line):
+                continue
+            for handler in node.handlers:
+                place = Place(one.where.file, handler.lineno, handler.col_offset + 1)
+                if _does_nothing(handler) and _is_used(tree, node, one) and place not in seen:
+                    seen.add(place)
+                    yield reading.report("D011", place)
+
+
+def _imports_at(node: ast.Try, line: int) -> bool:
+    imports = (ast.Import, ast.ImportFrom)
+    return any(isinstance(part, imports) and part.lineno == line for part in node.body)
+
+
+def _does_nothing(handler: ast.ExceptHandler) -> bool:
+    """Tell whether a handler leaves no trace in the program: it passes, or only says something."""
+    return all(isinstance(part, (ast.Pass, ast.Expr)) and not _leaves(part) for part in handler.body)
+
+
+def _leaves(statement: ast.stmt) -> bool:
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.Call) and name_last(write_dotted(value.func)) in ("exit", "_exit", "skip")
+
+
+def _is_used(tree: Optional[ast.AST], within: ast.AST, one: Import) -> bool:
+    root = one.name.partition(".")[0]
+    inside = {id(part) for part in ast.walk(within)}
+    names = (part for part in ast.walk(tree) if isinstance(part, ast.Name)) if tree is not None else ()
+    return any(name.id == root and id(name) not in inside for name in names)
+
+
+# -------------------------------------------------------------------------------- instances
+
+_JOINED = re.compile(
+    r"torch\.distributed\.(\w+\.)*init_process_group|popdist\.(get\w+|isPopdistEnvSet|init)|horovod\.\w+\.init"
+    r"|mpi4py\..*|\.Get_rank"
+)
+_CONFIGURED = re.compile(r"popdist\.poptorch\.Options|\.configureProcessId|\.disable|\.setExecutionStrategyX")
+
+
+def find_lonely_options(reading: Reading) -> Iterator[Finding]:
+    """D017: several instances train, each with options of its own."""
+    joined = {call.place.file for call in reading.facts.calls if _JOINED.fullmatch(call.name)}
+    if not joined or any(_CONFIGURED.fullmatch(call.name) for call in reading.facts.calls):
+        return
+    options = [
+        call for call in reading.facts.calls if re.fullmatch(r"(poptorch|porting\.simulator)\.Options", call.name)
+    ]
+    beside = [call for call in options if call.place.file in joined]
+    for call in beside or options:
+        if not mentions(call.where.guards, r"popdist"):
+            yield reading.report("D017", call.place)
+
+
+# -------------------------------------------------------------------------------- precision
+
+_PRECISION = r"^(--)?(precision|amp|fp16|half|bf16|use_amp|mixed_precision|dtype)$"
+
+
+def find_unapplied_precision(reading: Reading) -> Iterator[Finding]:
+    """P012: the program has a setting for the precision that its port does not know."""
+    if reading.has_host_loop or not reading.training_ports or _applies_precision(reading):
+        return
+    if not _asks_for_precision(reading):
+        return
+    port = next((port for port in reading.training_ports if port.place is not None), None)
+    if port is not None and port.place is not None:
+        yield reading.report("P012", port.place)
+
+
+def _asks_for_precision(reading: Reading) -> bool:
+    for call in reading.facts.calls:
+        if call.is_method("add_argument") and any(mentions((node,), _PRECISION) for node in call.node.args):
+            return True
+    tests = [statement.node.test for statement in reading.facts.statements if isinstance(statement.node, ast.If)]
+    return any(
+        isinstance(part, ast.Attribute) and re.match(_PRECISION, part.attr) for t in tests for part in ast.walk(t)
+    )
+
+
+def _applies_precision(reading: Reading) -> bool:
+    for call in reading.facts.calls:
+        if call.is_method("half", "bfloat16") and not call.is_on(Kind.PORT):
+            return True
+        if "precision" in call.keywords or ".Precision." in f"{write_dotted(call.node.func)}.":
+            return True
+        if call.name.startswith("poptorch.autocast") or name_last(call.name) in ("setPartialsType", "enableFloat16"):
+            return True
+    return False
+
+
+# -------------------------------------------------------------------------------- settings
+
+_OPTION_METHODS = ("replicationFactor", "deviceIterations", "gradientAccumulation", "setAvailableMemoryProportion")
+
+
+def find_unknown_settings(reading: Reading) -> Iterator[Finding]:
+    """P014: an option is read from a setting that nothing in the program defines."""
+    if not reading.ports or _has_settings_elsewhere(reading):
+        return
+    text = [line for file in reading.files for line in reading.read_lines(file)]
+    for call in reading.facts.calls:
+        if call.is_method(*_OPTION_METHODS) or any(thing.kind is Kind.OPTIONS for thing in call.result):
+            values = [*call.node.args, *(word.value for word in call.node.keywords)]
+            for name in (name for value in values for name in _list_settings(value)):
+                if not any(_defines(line, name) for line in text):
+                    yield reading.report("P014", call.place, note=f"nothing in the program defines `{name}`")
+
+
+def _has_settings_elsewhere(reading: Reading) -> bool:
+    names = {one.name.partition(".")[0] for one in reading.facts.imports}
+    has_files = bool(names & {"yaml", "omegaconf", "hydra", "toml", "tomllib", "ml_collections", "gin", "fire"})
+    return has_files and "dataclasses" not in names
+
+
+_SETTINGS = re.compile(r"(^|\.)_?(args?|opts?|config|cfg|conf|flags|settings|hparams|params)($|\.)", re.IGNORECASE)
+
+
+def _list_settings(node: ast.AST) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Attribute) and _SETTINGS.search(write_dotted(part.value)):
+            yield part.attr
+
+
+def _defines(line: str, name: str) -> bool:
+    written = re.escape(name)
+    flag = rf"--({re.escape(name.replace('_', '-'))}|{written})\b"
+    return bool(re.search(rf"(?<!\w){written}\s*(:|=(?!=))|{flag}|['\"]{written}['\"]", line))

@@ -1,0 +1,297 @@
+"""The step of a training loop: loss, backward pass and what stands around them, all of which a port has inside."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Dict, Iterator, List, Optional, Set, Union
+
+from porting.diagnostics import Finding, Place
+from porting.source.facts import Call, Kind, Statement, Thing
+from porting.source.rules.reading import TENSORS, Reading, name_last, write_dotted
+
+__all__ = [
+    "find_autocast",
+    "find_backward",
+    "find_clipping",
+    "find_gradients_in_loop",
+    "find_kept_graphs",
+    "find_loss_outside_forward",
+    "find_loss_scaling",
+    "find_optimizer_steps",
+    "find_synchronisation",
+    "find_updates_by_hand",
+    "find_zero_grad",
+]
+
+
+def find_backward(reading: Reading) -> Iterator[Finding]:
+    """L010: the backward pass is called on the host."""
+    for call in reading.backward_calls:
+        if reading.concerns_port(call):
+            yield reading.report("L010", call.place)
+
+
+def find_kept_graphs(reading: Reading) -> Iterator[Finding]:
+    """L012: a graph is kept for a second backward pass."""
+    for call in reading.backward_calls:
+        if reading.concerns_port(call) and any(_is_true(word, "retain_graph") for word in call.node.keywords):
+            yield reading.report("L012", call.place)
+
+
+def _is_true(word: ast.keyword, name: str) -> bool:
+    return word.arg == name and isinstance(word.value, ast.Constant) and bool(word.value.value)
+
+
+def find_gradients_in_loop(reading: Reading) -> Iterator[Finding]:
+    """L011 in a loop, C007 in `forward`: autograd is asked for gradients."""
+    for call in reading.facts.calls:
+        if call.name == "torch.autograd.grad" and (call.where.in_forward or reading.concerns_port(call)):
+            yield reading.report("C007" if call.where.in_forward else "L011", call.place)
+
+
+def find_optimizer_steps(reading: Reading) -> Iterator[Finding]:
+    """O007, or O004 with a closure: an optimizer's step on the host."""
+    for call in reading.facts.calls:
+        if _is_optimizer_step(call) and reading.concerns_port(call):
+            has_closure = bool(call.node.args) and call.is_on(Kind.OPTIMIZER) and not call.is_on(Kind.SCALER)
+            yield reading.report("O004" if has_closure else "O007", call.place)
+
+
+_OPTIMIZER_NAME = re.compile(r"(^|_)opt(im\w*)?($|_)|optim", re.IGNORECASE)
+
+
+def _is_optimizer_step(call: Call) -> bool:
+    if not call.is_method("step") or call.where.in_forward:
+        return False
+    if call.receiver:
+        return call.is_on(Kind.OPTIMIZER, Kind.SCALER)
+    owner = name_last(write_dotted(call.node.func).rpartition(".")[0])
+    return bool(_OPTIMIZER_NAME.search(owner)) and "sched" not in owner.lower()
+
+
+def find_zero_grad(reading: Reading) -> Iterator[Finding]:
+    """O008: gradients are set to zero on the host."""
+    for call in reading.facts.calls:
+        zeroes_one = call.is_method("zero_") and write_dotted(call.node.func).endswith(".grad.zero_")
+        if (call.is_method("zero_grad") or zeroes_one) and reading.concerns_port(call):
+            yield reading.report("O008", call.place)
+
+
+_CLIPPING = {"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "dispatch_clip_grad"}
+
+
+def find_clipping(reading: Reading) -> Iterator[Finding]:
+    """O009: gradients are clipped on the host."""
+    for call in reading.facts.calls:
+        if name_last(call.name) in _CLIPPING and reading.concerns_port(call):
+            yield reading.report("O009", call.place)
+
+
+def find_loss_scaling(reading: Reading) -> Iterator[Finding]:
+    """O010: a `GradScaler` is made, or does what belongs to no other line."""
+    for call in reading.facts.calls:
+        makes = any(thing.kind is Kind.SCALER and thing.call is call for thing in call.result)
+        makes = makes or call.name in ("timm.utils.NativeScaler", "timm.utils.ApexScaler") and not call.receiver
+        if makes or call.is_method("update", "unscale_") and call.is_on(Kind.SCALER):
+            if not reading.has_host_loop and not reading.is_excluded(call.where):
+                yield reading.report("O010", call.place)
+
+
+_AUTOCAST = re.compile(r"torch(\.\w+)*\.autocast|accelerate.*\.autocast")
+_HALF_ARGUMENTS = {"fp16", "bf16"}
+
+
+def find_autocast(reading: Reading) -> Iterator[Finding]:
+    """P013: autocast, or a trainer's setting that asks for it, chooses the precision."""
+    if reading.has_host_loop:
+        return
+    for call in reading.facts.calls:
+        names = [name for name in (call.name, *call.other_names) if name.endswith("autocast")]
+        asks = any(_AUTOCAST.fullmatch(name) for name in names) or _asks_trainer(call)
+        if asks and not reading.is_excluded(call.where):
+            yield reading.report("P013", call.place)
+
+
+def _asks_trainer(call: Call) -> bool:
+    last = name_last(call.name)
+    if last.endswith("TrainingArguments"):
+        return any(_is_true(word, name) for word in call.node.keywords for name in _HALF_ARGUMENTS)
+    if last == "Trainer" and "lightning" in call.name:
+        values = [word.value for word in call.node.keywords if word.arg == "precision"]
+        return any(isinstance(value, ast.Constant) and "16" in str(value.value) for value in values)
+    return False
+
+
+def find_synchronisation(reading: Reading) -> Iterator[Finding]:
+    """O016: the loop says when gradients are synchronised."""
+    for call in reading.facts.calls:
+        if call.is_method("no_sync") and reading.concerns_port(call):
+            yield reading.report("O016", call.place)
+    for statement in reading.facts.statements:
+        targets = statement.node.targets if isinstance(statement.node, ast.Assign) else []
+        if any(write_dotted(target).endswith("require_backward_grad_sync") for target in targets):
+            yield reading.report("O016", statement.place)
+
+
+def find_updates_by_hand(reading: Reading) -> Iterator[Finding]:
+    """O015: weights are changed by their gradients without an optimizer."""
+    for call in reading.facts.calls:
+        in_place = call.name.startswith(".") and call.name.endswith("_") and not call.name.endswith("__")
+        if in_place and _is_update(call.where.function, call.where.in_forward) and _reads_gradient(call.node.args):
+            if _owner_of(call.node) != "grad" and reading.concerns_port(call):
+                yield reading.report("O015", call.place)
+    if not reading.is_ported:
+        for file in reading.files:
+            if not any(".grad" in line for line in reading.read_lines(file)):
+                continue
+            for node in _list_updates(reading.parse(file)):
+                yield reading.report("O015", Place(file, node.lineno, node.col_offset + 1))
+
+
+def _is_update(function: str, in_forward: bool) -> bool:
+    # an optimizer of the program's own is another matter
+    return not in_forward and not function.endswith(".step")
+
+
+def _owner_of(node: ast.Call) -> str:
+    return name_last(write_dotted(node.func).rpartition(".")[0])
+
+
+def _reads_gradient(nodes: List[ast.expr]) -> bool:
+    return any(isinstance(part, ast.Attribute) and part.attr == "grad" for node in nodes for part in ast.walk(node))
+
+
+def _list_updates(tree: Optional[ast.AST], function: str = "") -> Iterator[ast.stmt]:
+    """List the statements that change weights by their gradients, not those of an optimizer of the program's own."""
+    for node in ast.iter_child_nodes(tree) if tree is not None else ():
+        name = node.name if isinstance(node, ast.FunctionDef) else function
+        if isinstance(node, (ast.Assign, ast.AugAssign)) and name != "step" and _updates_weight(node):
+            yield node
+        yield from _list_updates(node, name)
+
+
+def _updates_weight(node: Union[ast.Assign, ast.AugAssign]) -> bool:
+    if isinstance(node, ast.AugAssign):
+        target = name_last(write_dotted(node.target))
+        return _reads_gradient([node.value]) and target != "grad" and (target == "data" or isinstance(node.op, ast.Sub))
+    target = write_dotted(node.targets[0])
+    return target.endswith(".data") and _reads_gradient([node.value])
+
+
+def find_loss_outside_forward(reading: Reading) -> Iterator[Finding]:
+    """L001: the loss that is differentiated is computed behind the call of the model."""
+    seen: Set[Place] = set()
+    for backward in reading.backward_calls:
+        if not reading.concerns_port(backward):
+            continue
+        for place in _locate_loss(reading, backward):
+            if place not in seen:
+                seen.add(place)
+                yield reading.report("L001", place, label="a static graph only sees what `forward` does")
+
+
+def _locate_loss(reading: Reading, backward: Call) -> Iterator[Place]:
+    arguments = [thing for argument in backward.arguments for thing in argument]
+    things = [thing for thing in (*backward.receiver, *arguments) if thing.kind in TENSORS]
+    found: Dict[Place, Call] = {}
+    for thing in things:
+        for part in _go_through_losses(thing):
+            call = part.call
+            if call is not None and not call.where.in_forward and not _is_elsewhere(reading, call):
+                found.setdefault(call.place, call)
+    if found:
+        yield from found
+        return
+    if any(thing.kind is Kind.LOSS for thing in things) or not things:
+        place = _find_assignment(reading, backward)
+        if place is not None:
+            yield place
+
+
+def _go_through_losses(thing: Thing, seen: Optional[Set[Thing]] = None) -> Iterator[Thing]:
+    """Go through the losses that a loss was added up of, not into what they were computed of."""
+    seen = set() if seen is None else seen
+    if thing in seen or thing.kind is not Kind.LOSS:
+        return
+    seen.add(thing)
+    if thing.call is not None and _is_criterion(thing):
+        yield thing
+        return
+    for part in thing.parts:
+        yield from _go_through_losses(part, seen)
+
+
+def _is_criterion(thing: Thing) -> bool:
+    """Tell whether a loss comes of a loss function or module, and not of arithmetic or a model that has it inside."""
+    if any(part.kind in (Kind.MODULE, Kind.PORT) for part in thing.parts):
+        return False
+    return any(part.kind is Kind.CRITERION for part in thing.parts) or bool(_LOSS_NAME.search(name_last(thing.name)))
+
+
+_LOSS_NAME = re.compile(r"loss|criterion|cross_entropy|kl_div|objective|elbo|(^|_)(nll|bce|mse)($|_)", re.IGNORECASE)
+
+
+def _is_elsewhere(reading: Reading, fact: Union[Call, Statement]) -> bool:
+    return reading.is_ported and reading.is_excluded(fact.where)
+
+
+def _find_assignment(reading: Reading, backward: Call) -> Optional[Place]:
+    """Find the statement that computed what is differentiated, where no loss function did."""
+    name = _name_differentiated(backward)
+    best: Optional[Statement] = None
+    for statement in reading.facts.statements:
+        if statement.where.function == backward.where.function and statement.place.file == backward.place.file:
+            comes_before = statement.place.line < backward.place.line and not _is_elsewhere(reading, statement)
+            if comes_before and _assigns(statement, name) and _computes(statement):
+                best = statement if best is None or statement.place.line > best.place.line else best
+    if best is not None or reading.is_ported:
+        return best.place if best is not None else None
+    return _find_unknown_loss(reading, backward, name)
+
+
+def _find_unknown_loss(reading: Reading, backward: Call, name: str) -> Optional[Place]:
+    """Find the assignment of a loss whose function nothing is known of but its name."""
+    tree = reading.parse(backward.place.file)
+    lines = []
+    for function in ast.walk(tree) if tree is not None else ():
+        is_around = isinstance(function, ast.FunctionDef) and reading.contains_line(function, backward.place.line)
+        for node in ast.walk(function) if is_around else ():
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and node.lineno < backward.place.line:
+                is_loss = _LOSS_NAME.search(name_last(write_dotted(node.value.func)))
+                if is_loss and any(write_dotted(target) == name for target in node.targets):
+                    lines.append((node.lineno, node.col_offset + 1))
+    return Place(backward.place.file, *max(lines)) if lines else None
+
+
+def _name_differentiated(backward: Call) -> str:
+    """Name the variable that a backward pass begins at: `loss` of `scaler.scale(loss).backward()`, too."""
+    if any(thing.kind is Kind.LOSS for argument in backward.arguments for thing in argument):
+        return write_dotted(backward.node.args[0]) if backward.node.args else ""
+    node = backward.node.func
+    owner = node.value if isinstance(node, ast.Attribute) else node
+    return write_dotted(owner.args[0] if isinstance(owner, ast.Call) and owner.args else owner)
+
+
+def _assigns(statement: Statement, name: str) -> bool:
+    return isinstance(statement.node, ast.Assign) and any(write_dotted(t) == name for t in statement.node.targets)
+
+
+def _computes(statement: Statement) -> bool:
+    """Tell whether an assignment computes a loss, and does not just take it from the model's results or scale it."""
+    value = getattr(statement.node, "value", None)
+    if not isinstance(value, (ast.BinOp, ast.Call, ast.UnaryOp)):
+        return False
+    losses = [thing for thing in statement.things if thing.kind is Kind.LOSS]
+    return not any(_comes_of_model(thing) for thing in losses)
+
+
+def _comes_of_model(thing: Thing) -> bool:
+    """Tell whether a loss is a model's own, be it scaled."""
+    if any(part.kind in (Kind.MODULE, Kind.PORT) for part in thing.parts):
+        return True
+    if thing.call is None and thing.name in (".loss", "part"):
+        return True
+    losses = [part for part in thing.parts if part.kind is Kind.LOSS]
+    others = [part for part in thing.parts if part.kind in (Kind.OUTPUT, Kind.BATCH)]
+    return bool(losses) and not others and all(_comes_of_model(part) for part in losses)

@@ -1,0 +1,50 @@
+"""All checks of a step come together, and cost little."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from torch import nn
+
+from porting import models
+from porting.analysis.step_checks import find_step_faults
+from porting.capture import capture_step
+from porting.host_tensors import host_tensors
+
+
+class Faulty(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.register_buffer("wide", torch.tensor(2**40))
+
+    def forward(self, x):
+        x += self.wide % 3
+        x = nn.functional.dropout(self.used(x), 0.5)
+        return torch.lgamma(x.double())
+
+
+def test_each_kind_of_fault_is_found():
+    model = Faulty()
+    graph = capture_step(model, [torch.rand(3, 4), torch.rand(3, 4)], loss=nn.functional.mse_loss)
+
+    codes = [finding.code for finding in find_step_faults(graph, model, host_tensors(model))]
+
+    assert sorted(codes) == ["C017", "C043", "C044", "C045", "C046", "L020"]
+
+
+def test_a_step_is_checked_within_its_allowance():
+    family = models.load("gpt")
+    model = family.build(family.DEFAULT)
+    batch = family.example_batch(family.VARIANTS[family.DEFAULT], batch_size=1)
+    graph = capture_step(model, batch, loss=family.loss)
+    hosts = host_tensors(model)
+
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        list(find_step_faults(graph, model, hosts))
+        seconds.append(time.perf_counter() - start)
+
+    assert min(seconds) < 0.010 + 0.0003 * len(graph.operators)

@@ -1,0 +1,326 @@
+"""`porting check` tells what it finds in every form, tells by its status what came of it, and runs nothing unasked."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from porting.cli.main import main
+
+PLAIN = """\
+import torch
+
+model = torch.nn.Linear(4, 3)
+criterion = torch.nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.utils.data.TensorDataset(torch.rand(64, 4), torch.randint(3, (64,)))
+loader = torch.utils.data.DataLoader(data, batch_size=8)
+
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+raise RuntimeError("this was run")
+"""
+
+PORTED = """\
+import torch
+from porting import to_ipu
+
+model = torch.nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+ported = to_ipu(model, torch.nn.CrossEntropyLoss(), optimizer=optimizer)
+data = torch.utils.data.TensorDataset(torch.rand(64, 4), torch.randint(3, (64,)))
+loader = ported.dataloader(torch.utils.data.DataLoader(data, batch_size=8, drop_last=True))
+ported.compile(torch.rand(8, 4), torch.randint(3, (8,)))
+for x, y in loader:
+    ported(x, y)
+"""
+
+MODEL = """\
+import torch
+
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        h = super().forward(x)
+        return h if h.mean() > 0 else -h{comment}
+
+def make(batch_size=8):
+    batch = torch.ones(batch_size, 4), torch.zeros(batch_size, dtype=torch.long)
+    return Net(4, 3), torch.nn.CrossEntropyLoss(), batch
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Work in a folder with a plain program, a ported one and a model; nothing of it stays loaded."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name, text in (("plain", PLAIN), ("ported", PORTED), ("model_of_test", MODEL.format(comment=""))):
+        Path(f"{name}.py").write_text(text)
+    importlib.invalidate_caches()  # of "." in another folder
+    yield tmp_path
+    sys.modules.pop("model_of_test", None)
+
+
+@pytest.fixture
+def check(capsys):
+    """Run the command and return its status and what it wrote on stdout and stderr."""
+
+    def run(*words):
+        try:
+            status = main(["check", *words])
+        except SystemExit as end:
+            status = end.code
+        return (status, *capsys.readouterr())
+
+    return run
+
+
+def codes_in(text: str):
+    return {finding["code"] for finding in json.loads(text)["findings"]}
+
+
+# ---------------------------------------------------------------- what is found, and the status
+
+
+def test_a_plain_program_is_read_and_not_run(check):
+    status, output, _errors = check("plain.py")
+
+    assert status == 1
+    assert "loss = criterion(model(x), y)" in output
+    assert "what a port of plain.py needs, in this order:" in output
+    assert "between plain.py and an IPU (1 file): " in output.splitlines()[-1]
+
+
+def test_a_program_with_a_port_is_clean(check):
+    assert check("ported.py") == (
+        0,
+        "nothing was found that stands between ported.py and an IPU (1 file)\n",
+        "",
+    )
+
+
+def test_a_folder_is_one_program(check):
+    status, output, _errors = check(".", "--format", "json")
+
+    assert status == 1
+    assert json.loads(output)["looked_at"] == ["3 files"]
+
+
+def test_the_step_of_a_function_is_captured(check):
+    status, output, _errors = check("model_of_test.py:make")
+
+    assert status == 1
+    assert "error[C001]" in output
+    assert "--> model_of_test.py:6:21" in output
+    assert "a step of" in output.splitlines()[-1]
+
+
+@pytest.mark.parametrize("program", ["model_of_test:make", "mlp:mushrooms"])
+def test_modules_and_reference_models_are_programs(check, program):
+    status, _output, errors = check(program)
+
+    assert (status, errors) == (0 if program == "mlp:mushrooms" else 1, "")
+
+
+def test_a_broken_file_hides_nothing_of_the_others(check):
+    Path("broken.py").write_text("def f(:\n")
+
+    status, output, _errors = check("broken.py", "plain.py", "--format", "json")
+
+    assert status == 1
+    assert {"X002", "L001"} <= codes_in(output)
+
+
+@pytest.mark.parametrize(("program", "code"), [("missing.py", "E020"), ("no.such.module:make", "E020")])
+def test_what_cannot_be_looked_at_ends_with_two(check, program, code):
+    status, output, errors = check(program)
+
+    assert (status, output) == (2, "")
+    assert f"error[{code}]" in errors
+
+
+def test_a_function_that_cannot_be_run_does_not_hide_what_the_source_says(check):
+    status, output, errors = check("plain.py:make")
+
+    assert status == 2
+    assert "warning[L001]" in output
+    assert "error[E021]: loading `plain.py:make` failed: RuntimeError: this was run" in errors
+
+
+def test_what_a_program_prints_is_no_part_of_the_report(check):
+    Path("model_of_test.py").write_text(MODEL.format(comment="") + "print('hello')\n")
+
+    _status, output, errors = check("model_of_test.py:make", "--format", "json")
+
+    assert codes_in(output) == {"C001"}
+    assert "hello" in errors
+
+
+def test_batches_of_a_loader_that_a_function_gives_are_looked_at(check):
+    Path("model_of_test.py").write_text(
+        "import torch\n"
+        "def make():\n"
+        "    batches = [(torch.rand(n, 4), torch.zeros(n, dtype=torch.long)) for n in (8, 8, 3)]\n"
+        "    return {'model': torch.nn.Linear(4, 3), 'loss': torch.nn.CrossEntropyLoss(), 'batch': batches[0],"
+        " 'loader': batches}\n"
+    )
+
+    status, output, _errors = check("model_of_test.py:make", "--format", "json")
+
+    assert status == 1
+    assert {code[0] for code in codes_in(output)} == {"B"}
+
+
+def test_values_are_measured_for_half_precision(check):
+    Path("model_of_test.py").write_text(
+        "import torch\n"
+        "from porting import PortOptions\n"
+        "def make():\n"
+        "    batch = 1e5 * torch.ones(8, 4), torch.zeros(8, dtype=torch.long)\n"
+        "    return torch.nn.Linear(4, 3), torch.nn.CrossEntropyLoss(), batch, None, PortOptions(precision='float16')\n"
+    )
+
+    _status, output, _errors = check("model_of_test.py:make")
+
+    assert "the largest output is " in output
+
+
+# ---------------------------------------------------------------- what is told
+
+
+def test_json_is_one_document(check):
+    document = json.loads(check("plain.py", "--format", "json")[1])
+
+    assert document["is_ported"] is False
+    assert document["needs"]
+
+
+def test_sarif_is_written_and_errors_are_still_text(check):
+    assert json.loads(check("plain.py", "--format", "sarif")[1])["version"] == "2.1.0"
+    assert check("missing.py", "--format", "sarif")[2].startswith("error[E020]")
+
+
+def test_annotations_are_those_of_a_workflow(check):
+    assert "file=plain.py,line=11," in check("plain.py", "--format", "github")[1]
+
+
+def test_only_the_summary_is_printed(check):
+    status, output, _errors = check("plain.py", "--quiet")
+
+    assert status == 1
+    assert len(output.splitlines()) == 1
+
+
+def test_a_page_is_written_besides(check):
+    status, output, _errors = check("plain.py", "--html", "page.html")
+
+    assert status == 1
+    assert "error" in output or "warning" in output
+    assert Path("page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_a_page_that_cannot_be_written_ends_with_two(check):
+    status, _output, errors = check("plain.py", "--html", "no/such/folder/page.html")
+
+    assert status == 2
+    assert "error[E029]" in errors
+
+
+def test_codes_are_selected_and_ignored(check):
+    every = codes_in(check("plain.py", "--format", "json")[1])
+
+    assert codes_in(check("plain.py", "--format", "json", "--select", "loss-outside-forward")[1]) == {"L001"}
+    assert codes_in(check("plain.py", "--format", "json", "--ignore", "L,O007")[1]) == {
+        code for code in every if not code.startswith("L") and code != "O007"
+    }
+    assert check("plain.py", "--select", "F")[0] == 0
+
+
+def test_an_unknown_code_is_wrong_usage(check):
+    status, _output, errors = check("plain.py", "--select", "host-raed")
+
+    assert status == 2
+    assert "did you mean host-read" in errors
+
+
+# ---------------------------------------------------------------- comments and baselines
+
+
+def test_a_comment_allows_what_the_graph_shows(check):
+    Path("model_of_test.py").write_text(MODEL.format(comment="  # porting: allow host-read"))
+
+    status, output, _errors = check("model_of_test.py:make")
+
+    assert status == 0
+    assert "1 allowed in the source" in output
+
+
+def test_a_comment_for_the_graph_is_not_judged_without_it(check):
+    Path("model_of_test.py").write_text(MODEL.format(comment="  # porting: allow operator-failed-to-trace"))
+
+    assert "X006" not in check("model_of_test.py")[1]
+    assert "X006" in check("model_of_test.py:make")[1]
+
+
+def test_what_is_in_the_baseline_is_known(check):
+    status, output, _errors = check("plain.py", "--baseline", "known.json", "--write-baseline")
+    assert status == 0
+    assert "in the baseline" in output
+
+    Path("plain.py").write_text("# a new line\n" + PLAIN)
+    assert check("plain.py", "--baseline", "known.json")[0] == 0
+
+    Path("plain.py").write_text(PLAIN.replace("optimizer.step()", "optimizer.step()\n    print(loss.item())"))
+    status, output, _errors = check("plain.py", "--baseline", "known.json", "--format", "json")
+    assert status == 1
+    assert {finding["place"]["line"] for finding in json.loads(output)["findings"]} == {14}
+
+
+def test_what_is_gone_from_the_program_is_told(check):
+    check("plain.py", "--baseline", "known.json", "--write-baseline")
+    Path("plain.py").write_text("x = 1\n")
+
+    assert "of the baseline are gone: write it again" in check("plain.py", "--baseline", "known.json")[1]
+
+
+def test_a_baseline_that_is_missing_ends_with_two(check):
+    status, _output, errors = check("plain.py", "--baseline", "known.json")
+
+    assert status == 2
+    assert "error[X007]" in errors
+
+
+def test_a_baseline_is_written_into_a_file_that_is_named(check):
+    assert "--write-baseline needs --baseline FILE" in check("plain.py", "--write-baseline")[2]
+
+
+# ---------------------------------------------------------------- notebooks, and the start
+
+
+def test_a_notebook_is_shown_by_its_cells(check):
+    cells = [{"cell_type": "code", "source": PLAIN.splitlines(keepends=True)}]
+    Path("look.ipynb").write_text(json.dumps({"nbformat": 4, "metadata": {}, "cells": cells}))
+
+    _status, output, _errors = check("look.ipynb")
+
+    assert "--> look.ipynb:cell 1:11:" in output
+    assert "11 |     loss = criterion(model(x), y)" in output
+
+
+def test_sources_are_read_without_torch():
+    program = (
+        "import sys\nfrom porting.cli.main import main\nmain(['check', 'plain.py', '--html', 'page.html'])\n"
+        "print(*({'torch', 'numpy', 'libcst', 'tqdm'} & set(sys.modules)), file=sys.stderr)"
+    )
+
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert (result.stderr, "between plain.py and an IPU" in result.stdout) == ("\n", True)

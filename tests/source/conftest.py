@@ -1,0 +1,3 @@
+"""The corpus is read, not imported."""
+
+collect_ignore_glob = ["programs/*"]
