@@ -1,4 +1,4 @@
-"""What calls of PyTorch's libraries return: one table of qualified names, as data."""
+"""Results of calls of PyTorch's libraries: one table of qualified names, as data."""
 
 from __future__ import annotations
 
@@ -184,6 +184,7 @@ _METHODS: Mapping[Kind, Mapping[str, Kind]] = {
     Kind.PORT: {
         **_MODULE_METHODS,
         "inference": Kind.PORT,
+        "scheduler": Kind.SCHEDULER,
         "dataloader": Kind.PORT_LOADER,
         "DataLoader": Kind.PORT_LOADER,
     },

@@ -30,6 +30,9 @@ def find_validation(reading: Reading) -> Iterator[Finding]:
     if reading.is_ported:
         yield from _find_validation_of_ports(reading)
         return
+    if not reading.backward_calls and not reading.facts.list_things(Kind.OPTIMIZER):
+        # a program that only infers
+        return
     trained = _list_trained(reading)
     evaluated: Set[Thing] = set()
     for call in reading.facts.calls:

@@ -67,6 +67,9 @@ def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
     if reading.has_host_loop:
         return
     given = {part for port in reading.ports for part in reading.go_through(port) if part.kind is Kind.OPTIMIZER}
+    for call in reading.facts.calls:
+        if call.is_method("setOptimizer"):
+            given.update(thing for argument in call.arguments for thing in argument)
     places = {thing.place for thing in given if thing.place is not None}
     seen: Set[Place] = set()
     for port in reading.training_ports:

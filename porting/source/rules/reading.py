@@ -70,6 +70,11 @@ class Reading:
         """The calls by the nodes of the source that make them."""
         return {call.node: call for call in self.facts.calls}
 
+    @cached_property
+    def is_of_poptorch(self) -> bool:
+        """Whether it uses PopTorch by itself, whose tracing helps itself where ours asks for more."""
+        return any(port.name.startswith("poptorch.") for port in self.ports)
+
     # ---------------------------------------------------------------- things
 
     def go_through(self, thing: Thing) -> Tuple[Thing, ...]:

@@ -73,3 +73,19 @@ def test_a_batch_that_a_ports_loop_makes_itself_is_no_loader(find):
     """
 
     assert find(program) == []
+
+
+def test_a_loader_of_whole_calls_feeds_a_port_as_well(find):
+    program = """
+        import poptorch
+        from torch.utils.data import DataLoader
+        from model import ModelWithLoss, dataset
+        options = poptorch.Options().deviceIterations(10)
+        port = poptorch.trainingModel(ModelWithLoss(), options)
+        for x, y in DataLoader(dataset, batch_size=8 * 10, drop_last=True):
+            port(x, y)
+        for x, y in DataLoader(dataset, batch_size=8 * 10):
+            port(x, y)
+    """
+
+    assert find(program) == ["B014:8"]

@@ -122,3 +122,18 @@ def test_the_optimizer_that_a_port_was_given_is_not_withheld(find):
     """
 
     assert find(program) == []
+
+
+def test_an_optimizer_that_replaces_the_first_one_is_handed_over(find):
+    program = """
+        import poptorch
+        from model import ModelWithLoss, dataset
+        options = poptorch.Options()
+        model = ModelWithLoss()
+        port = poptorch.trainingModel(model, options, poptorch.optim.SGD(model.parameters(), lr=0.1))
+        for x, y in poptorch.DataLoader(options, dataset, batch_size=8):
+            port(x, y)
+            port.setOptimizer(poptorch.optim.SGD(model.parameters(), lr=0.01))
+    """
+
+    assert find(program) == []
