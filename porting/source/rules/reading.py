@@ -12,11 +12,13 @@ from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Thing, Thing
 from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.wordings import WORDINGS
 
-__all__ = ["TENSORS", "Reading", "go_through_parts", "name_last", "write_dotted"]
+__all__ = ["TENSORS", "Reading", "go_through_parts", "is_for_ports", "name_last", "write_dotted"]
 
 TENSORS = (Kind.LOSS, Kind.OUTPUT, Kind.TENSOR, Kind.BATCH)
 
 _VENDORS = ("poptorch", "popdist", "porting")
+# models and data for plain programs as well as for ports
+_FOR_PLAIN_PROGRAMS = ("porting.data", "porting.models", "porting.recipe_chain", "porting.recipes")
 
 
 class Reading:
@@ -33,7 +35,7 @@ class Reading:
     @cached_property
     def is_ported(self) -> bool:
         """Whether it has a port, or is a part of a program that has one."""
-        return self.facts.is_ported or any(one.name.partition(".")[0] in _VENDORS for one in self.facts.imports)
+        return self.facts.is_ported or any(is_for_ports(one.name) for one in self.facts.imports)
 
     @cached_property
     def has_host_loop(self) -> bool:
@@ -223,6 +225,16 @@ class Reading:
         notes = (note,) if note else ()
         severity = usual if self.is_ported else plain
         return Finding(code, message=message, place=place, label=label, notes=notes, help=helps, severity=severity)
+
+
+def is_for_ports(module: str) -> bool:
+    """Tell whether only programs with a port import a module.
+
+    >>> is_for_ports("popdist.poptorch"), is_for_ports("porting.models.cnn"), is_for_ports("porting")
+    (True, False, True)
+    """
+    is_plain = any(f"{module}.".startswith(f"{name}.") for name in _FOR_PLAIN_PROGRAMS)
+    return module.partition(".")[0] in _VENDORS and not is_plain
 
 
 def go_through_parts(things: Things) -> Iterator[Thing]:
