@@ -184,6 +184,7 @@ _METHODS: Mapping[Kind, Mapping[str, Kind]] = {
     Kind.PORT: {
         **_MODULE_METHODS,
         "inference": Kind.PORT,
+        "scheduler": Kind.SCHEDULER,
         "dataloader": Kind.PORT_LOADER,
         "DataLoader": Kind.PORT_LOADER,
     },

@@ -96,8 +96,8 @@ def _call_of_module(walk: Walk, item: Object, name: str, arguments: Arguments, n
 
 
 def _list_parts(kind: Kind, arguments: Arguments) -> Things:
-    """List what a port's loader is made of."""
-    if kind is not Kind.PORT_LOADER:
+    """List what a port's loader, or its schedule, is made of."""
+    if kind not in (Kind.PORT_LOADER, Kind.SCHEDULER):
         return ()
     values = [*arguments.values, *arguments.keywords.values()]
     return tuple(thing for value in values for thing in list_things(value))

@@ -90,11 +90,19 @@ def _lift_things(walk: Walk, thing: Thing, things: tuple, node: ast.AST, call: C
     return (walk.make(node, kind, name=thing.name, parts=(thing, *losses), call=call, label=label),)
 
 
+def _is_given_loss(thing: Thing) -> bool:
+    node = thing.call.node if thing.call is not None else None
+    if node is None:
+        return False
+    given = [*node.args[1:2], *(keyword.value for keyword in node.keywords if keyword.arg == "loss")]
+    return any(not isinstance(value, ast.Constant) for value in given)
+
+
 def _read_port(walk: Walk, thing: Thing, returned: Value, node: ast.Call, call: Call) -> Value:
     """Say what a port returns: what the module does, and behind it the loss that `to_ipu` was given."""
     lifted = _lift(walk, thing, returned, node, call) if returned else _make_output(walk, thing, node, call)
     criteria = tuple(part for part in thing.parts if part.kind is Kind.CRITERION)
-    if not criteria or not thing.name.endswith("to_ipu"):
+    if not thing.name.endswith("to_ipu") or not (criteria or _is_given_loss(thing)):
         return lifted
     pair = walk.make_container(node, ("port", thing))
     assert pair.elements is not None
