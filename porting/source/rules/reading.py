@@ -176,8 +176,10 @@ class Reading:
     @cached_property
     def files(self) -> List[str]:
         """The files of the program."""
-        facts = (*self.facts.calls, *self.facts.statements, *self.facts.imports)
-        return list(dict.fromkeys(fact.where.file for fact in facts))
+        places = [fact.where for fact in self.facts.calls]
+        places += [fact.where for fact in self.facts.statements]
+        places += [fact.where for fact in self.facts.imports]
+        return list(dict.fromkeys(where.file for where in places))
 
     def read_lines(self, file: str) -> List[str]:
         """Read the lines of a file; none of a notebook, whose cells are no lines of it."""
@@ -198,8 +200,8 @@ class Reading:
     def find_method(self, thing: Thing, name: str) -> Optional[Tuple[str, ast.FunctionDef]]:
         """Find a method of a thing whose class the program defines, with its file."""
         wanted = f"{thing.name}.{name}"
-        facts = (*self.facts.calls, *self.facts.statements)
-        file = next((fact.where.file for fact in facts if fact.where.function == wanted), None)
+        places = (*(call.where for call in self.facts.calls), *(one.where for one in self.facts.statements))
+        file = next((where.file for where in places if where.function == wanted), None)
         tree = self.parse(file) if file else None
         class_name = thing.name.rpartition(".")[2]
         for node in ast.walk(tree) if tree else ():
