@@ -67,5 +67,5 @@ clean: ## remove what was built, but not .venv
 $(READY): setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench,recipes,hf,ignite,lightning,transformers,accelerate,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench,recipes,fix,hf,ignite,lightning,transformers,accelerate,dev]'
 	touch $@

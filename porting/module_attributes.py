@@ -96,9 +96,10 @@ class AttributesBefore:
         found: Dict[str, torch.Tensor] = {}
         for name, value in vars(self._module).items():
             is_same = value is self._attributes.get(name, self)
-            if is_same and isinstance(value, (dict, list)):
+            # a module has a dozen registries of hooks, which are empty as a rule
+            if is_same and isinstance(value, (dict, list)) and (value or self._contents[name]):
                 is_same = _identify_items(value) == _identify_items(self._contents[name])
-            if name not in NOT_THE_USERS and not is_same:
+            if not is_same and name not in NOT_THE_USERS:
                 tensor = find_tensor(value, self._is_device_tensor)
                 if tensor is not None:
                     found[name] = tensor
@@ -120,9 +121,10 @@ class AttributesBefore:
     def findings(self, place_of: PlaceOf) -> Iterator[Finding]:
         """Yield C014 for each leftover of the user's."""
         # torch's own hooks compute attributes anew before each `forward`: weight norm, pruning, ...
-        hooks = vars(self._module)["_forward_pre_hooks"].values()
+        leftovers = self.leftovers()
+        hooks = vars(self._module)["_forward_pre_hooks"].values() if leftovers else ()
         computed_by_hooks = {str(getattr(hook, "name", getattr(hook, "_tensor_name", ""))) for hook in hooks}
-        for name, tensor in self.leftovers().items():
+        for name, tensor in leftovers.items():
             if name not in computed_by_hooks:
                 yield make_leftover_finding(self._prefix + name, place_of(self._module, name, tensor))
 

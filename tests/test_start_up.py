@@ -51,6 +51,8 @@ MODELS = {
     "perceptron": "nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 3))",
     "convolutions": "nn.Sequential(View(1, 2, 2), nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), "
     "nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4, 3))",
+    "decoder": "nn.Sequential(View(1, 2, 2), nn.Conv2d(1, 4, 1), nn.ConvTranspose2d(4, 2, 2, stride=2), Rolled(), "
+    "nn.Flatten(), nn.Linear(32, 3))",
     "attention": "nn.Sequential(View(2, 2), Attention(), nn.LayerNorm(2), nn.GELU(), nn.Flatten(), nn.Linear(4, 3))",
 }
 
@@ -66,6 +68,11 @@ class View(nn.Module):
 
     def forward(self, x):
         return x.view(x.shape[0], *self.shape)
+
+class Rolled(nn.Module):
+    def forward(self, x):
+        turned = x.transpose(1, 2)[:, :1]
+        return torch.cat([turned.expand(-1, 3, -1, -1).roll(1, 2), x.transpose(1, 2)[:, 1:2]], 1).cumsum(1)
 
 class Attention(nn.Module):
     def forward(self, x):

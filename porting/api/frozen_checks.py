@@ -15,6 +15,8 @@ __all__ = ["list_frozen_findings", "say_changed_attribute", "say_frozen_values",
 
 _IF_MEANT = "if it is meant to stay as it is: `PortOptions(frozen=['{}'])`"
 _MOST_FINDINGS = 5
+# a second run that does the same takes so much of the time of the first
+_SHARE_OF_CAPTURE = 0.3
 
 
 def watch_attributes(port: Port, modules: Sequence[Tuple[str, nn.Module]], reads: AttributeReads) -> AttributeWatch:
@@ -43,31 +45,33 @@ def say_changed_attribute(findings: PortFindings, change: ChangedAttribute) -> N
     )
 
 
-def say_frozen_values(port: Port, findings: PortFindings, executor: Any, *, compile_seconds: float) -> None:
-    """Capture the step that `executor` has compiled once more, and warn (C020) of what Python decides otherwise then.
+def say_frozen_values(
+    port: Port, findings: PortFindings, executor: Any, *, compile_seconds: float, is_new: bool = True
+) -> None:
+    """Run the `forward` that `executor` has compiled once more, and warn (C020) of what Python decides otherwise then.
 
-    Nothing is done where that would take more than a second and a tenth of the compilation, or where no line of the
-    user's runs that could decide anything, and nothing changes.
+    Nothing is done for a step that is not new, where it would take more than a second and a tenth of the compilation,
+    or where no line of the user's runs that could decide anything, and nothing changes.
     """
     compiled = port.backend.compiled_step(executor)
-    if compiled is None or compiled.capture_again is None or port.options.frozen == "allow":
+    if compiled is None or compiled.capture_again is None:
         return
-    if compiled.capture_seconds > max(1.0, compile_seconds / 10):
-        return
+    try:
+        is_quick = _SHARE_OF_CAPTURE * compiled.capture_seconds <= max(1.0, compile_seconds / 10)
+        if is_new and is_quick and port.options.frozen != "allow":
+            _find_frozen_values(port, findings, compiled)
+    finally:
+        if compiled.first_run is not None:
+            compiled.first_run.drop()
+
+
+def _find_frozen_values(port: Port, findings: PortFindings, compiled: Any) -> None:
     modules = list_modules_by_prefix(port)
     # on a machine with IPUs there is no capture, nor the torch that it wants
     users_code = importlib.import_module("porting.capture.users_code")
     if not users_code.may_run_users_code([module for _name, module in modules], port.wrapped.functions):
         return
-    second_run = importlib.import_module("porting.capture.second_run")
-    find_frozen_values = importlib.import_module("porting.capture.frozen_values").find_frozen_values
-    failure: Optional[Exception] = None
-    found: List[Any] = []
-    with second_run.without_trace(modules) as changes:
-        try:
-            found = find_frozen_values(compiled.graph, compiled.capture_again())
-        except Exception as error:  # said below: `forward` ran well once, so it depends on that run
-            failure = error
+    found, changes, failure = _run_again(compiled, modules)
     allowed = () if isinstance(port.options.frozen, str) else port.options.frozen
     new = list(list_frozen_findings(found, dict(changes), allowed))
     if failure is not None and not new:
@@ -84,6 +88,35 @@ def say_frozen_values(port: Port, findings: PortFindings, executor: Any, *, comp
         ]
     for finding in new[:_MOST_FINDINGS]:
         findings.say(finding)
+
+
+def _run_again(compiled: Any, modules: Sequence[Tuple[str, nn.Module]]) -> Tuple[List[Any], Dict[str, Any], Any]:
+    """Run `forward` again; return the frozen values, what it has changed on Python's side, and how it failed, or None.
+
+    Where it does the same as in the capture that is all; else another capture tells what is different.
+    """
+    second_run = importlib.import_module("porting.capture.second_run")
+    find_frozen_values = importlib.import_module("porting.capture.frozen_values").find_frozen_values
+    first_run, difference = compiled.first_run, None
+    if first_run is not None:
+        with second_run.without_trace(modules) as changes:
+            try:
+                is_same, difference = first_run.follow()
+            except Exception:  # the capture below tells whether it fails in a run of its own, too
+                is_same = False
+        if is_same:
+            return [], changes, None
+    found: List[Any] = []
+    failure: Optional[Exception] = None
+    with second_run.without_trace(modules) as changes:
+        try:
+            found = find_frozen_values(compiled.graph, compiled.capture_again())
+        except Exception as error:  # said by the caller: `forward` ran well once, so it depends on that run
+            failure = error
+    if not (found or failure or difference is None):
+        # by chance the third run went the way of the first
+        found = [difference]
+    return found, changes, failure
 
 
 def list_frozen_findings(

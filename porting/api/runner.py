@@ -142,9 +142,9 @@ class Runner:
         self._take_over(executor)
         self._findings.say_deferred()
         self._watch = watch_attributes(self._port, modules, reads)
-        if self.record.num_compilations == 1:
-            with compilation(self._port, self._findings, keeps_modes=self._keeps_modes):
-                say_frozen_values(self._port, self._findings, executor, compile_seconds=seconds)
+        with compilation(self._port, self._findings, keeps_modes=self._keeps_modes):
+            is_new = self.record.num_compilations == 1
+            say_frozen_values(self._port, self._findings, executor, compile_seconds=seconds, is_new=is_new)
         return seconds
 
     def _make_compiled(

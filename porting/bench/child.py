@@ -8,6 +8,7 @@ counts.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -30,6 +31,7 @@ def main(folder_path: str) -> int:
     jobs: Mapping[str, Callable[[Any, Path], Any]] = {
         "cell": _measure_cell,
         "memory": _measure_memory,
+        "layouts": _count_layout_copies,
         "start-up": _measure_start_up,
         "curve": _take_calls,
         "turns": _take_turns,
@@ -158,14 +160,31 @@ def _measure_memory(task: Any, _folder: Path) -> Dict[str, Any]:
     _load_torch(task)
     source = _load_harness(task)
     _import_ahead(task)
-    workload = source.load(task["settings"]["seed"])
 
-    def train() -> None:
+    def load() -> Any:
+        return source.load(task["settings"]["seed"])
+
+    def train(workload: Any) -> None:
         call = _make_compiled_call(task, workload, copies=False)
         for _call in range(_NUM_MEMORY_CALLS):
             call()
 
-    return find_tensor_peak(train)._asdict() if task["tensors"] else find_own_peak(train)._asdict()
+    if task["tensors"]:
+        return find_tensor_peak(train, prepare=load)._asdict()
+    return find_own_peak(functools.partial(train, load()))._asdict()
+
+
+def _count_layout_copies(task: Any, _folder: Path) -> Dict[str, Any]:
+    """Count what a step of one side copies into another layout."""
+    from porting.bench.layout_copies import count_layout_copies
+
+    _load_torch(task)
+    workload = _load_harness(task).load(task["settings"]["seed"])
+    shapes = {tuple(parameter.shape) for parameter in workload.model.parameters()}
+    call = _make_compiled_call(task, workload, copies=False)
+    for _call in range(_NUM_WARM_UP_CALLS):
+        call()
+    return count_layout_copies(call, steps=workload.steps_per_call, weight_shapes=shapes).to_dict()
 
 
 def _take_calls(task: Any, _folder: Path) -> Dict[str, Any]:

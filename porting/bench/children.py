@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from porting.support.interleaved import take_turns
 
 from .choices import BenchSettings
+from .layout_copies import LayoutCopies
 from .processes import Child, ChildError, make_environment
 from .report import Memory, StartUp
 from .turns import Turn
@@ -22,6 +23,7 @@ from .workloads import Source
 
 __all__ = [
     "make_plain_environment",
+    "measure_layout_copies",
     "measure_memory",
     "measure_start_up",
     "run_job",
@@ -71,6 +73,15 @@ def measure_memory(source: Source, settings: BenchSettings) -> Memory:
         eager_process_bytes=eager["process_peak_bytes"],
         ported_process_bytes=ported["process_peak_bytes"],
     )
+
+
+def measure_layout_copies(source: Source, settings: BenchSettings) -> LayoutCopies:
+    """Count what a step copies into another layout, in a process of each side."""
+    try:
+        eager, ported = (run_job("layouts", side, source, settings) for side in ("eager", "ported"))
+    except ChildError as failure:
+        return LayoutCopies(reason=str(failure))
+    return LayoutCopies(eager, ported)
 
 
 def measure_start_up(source: Source, settings: BenchSettings) -> StartUp:

@@ -81,8 +81,8 @@ class BenchSettings:
     Both sides have `rounds` turns each, one after the other. A turn takes about `turn_seconds`, or `calls_per_turn`
     calls where that is given. `parity_steps` are compared before. `start_up_runs` fresh processes of each side are
     timed to the end of their first step, and `cold_starts` of the port that find no executable; 0 leaves that out.
-    `limits` sets the steps against what this machine attains, and `growth` measures what calls take beyond their
-    operators. With `curve`, the time to 1, 2, 5, ... steps is taken in
+    `limits` sets the steps against what this machine attains, `layouts` counts copies into another layout, and `growth`
+    measures what calls take beyond their operators. With `curve`, the time to 1, 2, 5, ... steps is taken in
     `curve_runs` fresh processes of each side, as many steps as eager takes in `curve_seconds`. `eager_precision`,
     `eager_memory_format`, `eager_optimizer` ("fused", or torch's "default") and `eager_compiler` ("inductor" for
     `torch.compile`) are what the plain side uses. `against` names more of `EAGER_WAYS`, which take turns with both.
@@ -104,6 +104,7 @@ class BenchSettings:
     memory: bool = True
     data: bool = True
     limits: bool = True
+    layouts: bool = True
     start_up_runs: int = 0
     cold_starts: int = 0
     growth: bool = False
@@ -139,6 +140,7 @@ class BenchSettings:
             memory=False,
             data=False,
             limits=False,
+            layouts=False,
             start_up_runs=0,
             cold_starts=0,
             growth=False,

@@ -19,6 +19,9 @@ __all__ = ["write_html"]
 
 Plain = Mapping[str, Any]
 
+# its table is wide
+_STYLE = "body { max-width: 82rem; } th, td { padding: .3rem .45rem; }"
+
 _ROW, _LEFT, _PLOT, _LABEL, _WIDTH = 30, 290, 560, 50, 960
 
 
@@ -60,6 +63,7 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
                 for cell, text in zip(cells, details)
             ),
         ],
+        style=_STYLE,
     )
 
 
@@ -166,6 +170,7 @@ _HEADER = (
     "compiling",
     "pays after",
     "memory",
+    "copies",
     "losses",
 )
 
@@ -175,11 +180,11 @@ def _write_figures(cell: Plain) -> Iterator[str]:
     if result is None:
         yield f'<td colspan="{len(_HEADER) - 1}" class="no">{escape(cell["status"].replace("_", " "))}</td>'
         return
-    eager, ported, speed_up, interval, cpu, limit, compiling, pays, memory, verdict = list_figures(result)
+    eager, ported, speed_up, interval, cpu, limit, compiling, pays, memory, copies, verdict = list_figures(result)
     reached = "quiet" if asked is None else "ok" if read_counted_speed_up(result)["wall"]["median"] >= asked else "no"
     asked_for = "-" if asked is None else f"{asked:.2f}"
     steps = pays if pays == "never" else f"{pays} steps"
-    texts = (eager, ported, speed_up, interval, cpu, asked_for, limit, compiling, steps, memory, verdict)
-    kinds = ("", "", reached, "quiet", "", "quiet", "", "", "", "", "no" if verdict == "fail" else "ok")
+    texts = (eager, ported, speed_up, interval, cpu, asked_for, limit, compiling, steps, memory, copies, verdict)
+    kinds = ("", "", reached, "quiet", "", "quiet", "", "", "", "", "", "no" if verdict == "fail" else "ok")
     for text, kind in zip(texts, kinds):
         yield f'<td class="{kind}">{escape(text)}</td>' if kind else f"<td>{escape(text)}</td>"

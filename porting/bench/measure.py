@@ -18,13 +18,14 @@ from torch import nn
 from porting.comparison.tensors import change_last_bits
 from porting.options import PortOptions
 
-from .children import measure_memory, measure_start_up, start_side, take_turn
+from .children import measure_layout_copies, measure_memory, measure_start_up, start_side, take_turn
 from .choices import BenchSettings
 from .curve import Curve
 from .curve_runs import measure_curve
 from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
 from .eager import EagerSide
 from .eager_ways import EagerWays
+from .layout_copies import LayoutCopies
 from .limits import Limits, Rates, Work, count_work, find_limits, measure_rates
 from .machinery import Machinery, measure_machinery
 from .pages import NOT_ASKED_FOR
@@ -145,7 +146,9 @@ def measure(
             port_again = functools.partial(PortedSide, workload, device=settings.device)
             machinery = measure_machinery(ported, port_again, compile_seconds=cost.compile_seconds or 0.0)
         proof, findings, candidates = ported.describe()
-        in_processes = _measure_processes(workload, source, no_source, settings, progress)
+        in_processes = _measure_processes(
+            workload, source, no_source, settings, progress, is_simulator=proof.is_simulator
+        )
         progress("done", 1.0)
         return BenchReport(
             name=workload.name,
@@ -178,18 +181,29 @@ def measure(
 
 
 def _measure_processes(
-    workload: Workload, source: Optional[Source], no_source: str, settings: BenchSettings, progress: Progress
+    workload: Workload,
+    source: Optional[Source],
+    no_source: str,
+    settings: BenchSettings,
+    progress: Progress,
+    *,
+    is_simulator: bool,
 ) -> Dict[str, Any]:
     """Measure what needs processes of their own and was asked for, as fields of the report."""
     reason = no_source if source is None else NOT_ASKED_FOR
     measured: Dict[str, Any] = {
         "memory": Memory(reason=reason),
         "start_up": StartUp(reason=reason),
+        "layout_copies": LayoutCopies(reason=reason),
         "curve": Curve(reason=no_source if settings.curve else NOT_ASKED_FOR),
     }
     if source is not None and settings.memory:
         progress("measuring memory", 0.75)
         measured["memory"] = measure_memory(source, settings)
+    # no IPU tells what it copies
+    if source is not None and settings.layouts and is_simulator:
+        progress("counting layout copies", 0.78)
+        measured["layout_copies"] = measure_layout_copies(source, settings)
     if source is not None and settings.start_up_runs:
         progress("timing the start", 0.8)
         measured["start_up"] = measure_start_up(source, settings)

@@ -8,6 +8,8 @@ from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, T
 from porting.diagnostics import Finding, align_columns
 from porting.executables.settings import format_bytes
 
+from .layout_pages import tell_layout_copies, write_layout_copies
+
 __all__ = [
     "NOT_ASKED_FOR",
     "lay_out_machinery",
@@ -57,7 +59,12 @@ def lay_out_result(result: Plain) -> Iterator[str]:
         yield f"  {title:<26}" + "".join(f"{text:>22}" for text in texts)
     yield ""
     for title, text in itertools.chain(
-        _tell_speed(result), _tell_limits(result), _tell_data(result), _tell_processes(result), _tell_proof(result)
+        _tell_speed(result),
+        _tell_limits(result),
+        tell_layout_copies(result),
+        _tell_data(result),
+        _tell_processes(result),
+        _tell_proof(result),
     ):
         yield f"  {title:<14}{text}".rstrip()
     if result["candidates"]:
@@ -224,9 +231,9 @@ def _write_failures(result: Plain) -> List[str]:
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
-_FIGURES = ("eager", "ported", "speed-up (95 %)", "CPU", "asked", "limit", "compile", "pays after", "memory", "losses")
-_HEADER = ("workload", *_FIGURES)
-_LIMIT = _HEADER.index("limit")
+_FIGURES = ("eager", "ported", "speed-up (95 %)", "CPU", "asked", "limit", "compile", "pays after", "memory", "copies")
+_HEADER = ("workload", *_FIGURES, "losses")
+_LEFT_OUT_IF_EMPTY = frozenset(["limit", "copies"])
 
 
 def lay_out_table(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
@@ -238,8 +245,8 @@ def lay_out_table(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
     if common:
         yield from (f"all: {common}", "")
     rows = [_HEADER, *((title, *_list_texts(cell)) for cell, title in zip(cells, titles))]
-    if all(row[_LIMIT] == "-" for row in rows[1:]):
-        rows = [row[:_LIMIT] + row[_LIMIT + 1 :] for row in rows]
+    columns = [column for column in zip(*rows) if column[0] not in _LEFT_OUT_IF_EMPTY or {*column[1:]} != {"-"}]
+    rows = list(zip(*columns))
     widths = [max(map(len, column)) for column in zip(*rows)]
     others = sum(widths[1:]) + 2 * (len(widths) - 1)
     longest = max(12, min(widths[0], width - others))
@@ -256,11 +263,11 @@ def _list_texts(cell: Plain) -> Tuple[str, ...]:
     asked, result = cell["demanded"], cell["result"]
     demanded = "-" if asked is None else f"{asked:.2f}"
     if result is None:
-        return ("-", "-", cell["status"].replace("_", " "), "-", demanded, "-", "-", "-", "-", "-")
-    eager, ported, speed_up, interval, cpu, limit, compiling, pays, memory, losses = list_figures(result)
+        return ("-", "-", cell["status"].replace("_", " "), "-", demanded, "-", "-", "-", "-", "-", "-")
+    eager, ported, speed_up, interval, cpu, limit, compiling, pays, memory, copies, losses = list_figures(result)
     if asked is not None:
         demanded += " ok" if read_counted_speed_up(result)["wall"]["median"] >= asked else " no"
-    return eager, ported, f"{speed_up} ({interval})", cpu, demanded, limit, compiling, pays, memory, losses
+    return eager, ported, f"{speed_up} ({interval})", cpu, demanded, limit, compiling, pays, memory, copies, losses
 
 
 def read_counted_speed_up(result: Plain) -> Plain:
@@ -275,8 +282,8 @@ def read_counted_speed_up(result: Plain) -> Plain:
 def list_figures(result: Plain) -> Tuple[str, ...]:
     """Write the figures that a table has: both steps, the speed-up and its interval, that of the processor, ...
 
-    ... how close the port is to the machine's limit, compiling, the steps after which that pays, memory, and whether
-    the losses are the same.
+    ... how close the port is to the machine's limit, compiling, the steps after which that pays, memory, the port's
+    copies into another layout, and whether the losses are the same.
     """
     wall, pays, memory = result["speed_up"]["wall"], result["break_even_steps"], result["memory"]["ratio"]
     return (
@@ -288,6 +295,7 @@ def list_figures(result: Plain) -> Tuple[str, ...]:
         write_seconds(result["compilation"]["total_seconds"]),
         "never" if pays is None else f"{pays:,}",
         "-" if memory is None else f"x{memory:.2f}",
+        write_layout_copies((result.get("layout_copies") or {}).get("ported")),
         result["parity"]["verdict"],
     )
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gc
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional, TypeVar
 
 from porting.engines.calls.freed_memory import return_freed_memory
 from porting.support.process import find_file_bytes, find_peak_bytes
 
 __all__ = ["OwnPeak", "TensorPeak", "find_own_peak", "find_tensor_peak"]
+
+_Prepared = TypeVar("_Prepared")
+_BEGINNING = "porting: the work begins"
 
 
 class OwnPeak(NamedTuple):
@@ -51,28 +55,34 @@ def find_own_peak(work: Callable[[], Any]) -> OwnPeak:
     return OwnPeak(max(0, peak - files - (before - files_before)), max(whole, peak))
 
 
-def find_tensor_peak(work: Callable[[], Any]) -> TensorPeak:
-    """Do the work under torch's profiler, and add up what its allocator gives and takes back.
+def find_tensor_peak(work: Callable[[_Prepared], Any], *, prepare: Callable[[], _Prepared]) -> TensorPeak:
+    """Do the work on what `prepare` returns under torch's profiler, and add up what its allocator gives and takes back.
 
-    Memory that libraries take for themselves is not in it, and neither is what the C library keeps; so the figure is
-    the same in each run.
+    What is prepared counts as there before; what the work gives back of it makes room. Memory that libraries take for
+    themselves is not in it, and neither is what the C library keeps; so the figure is the same in each run.
 
     >>> import torch
-    >>> find_tensor_peak(lambda: torch.zeros(1024) + torch.zeros(1024)).tensor_bytes
-    12288
+    >>> find_tensor_peak(lambda ones: ones + torch.zeros(1024), prepare=lambda: torch.ones(1024)).tensor_bytes
+    8192
     """
-    from torch.autograd.profiler import profile
+    from torch.autograd.profiler import profile, record_function
 
+    # the profiler does not know the size of a tensor that was there when it began
     with profile(profile_memory=True) as profiler:
-        work()
+        prepared = prepare()
+        with record_function(_BEGINNING):
+            work(prepared)
     recorded: Any = profiler.kineto_results
-    events = [event for event in recorded.events() if event.name() == "[memory]"] if recorded is not None else []
-    if not events:
-        return TensorPeak(None)
+    events = [] if recorded is None else list(recorded.events())
     # newer versions of torch count in nanoseconds
-    began = "start_ns" if hasattr(events[0], "start_ns") else "start_us"
+    began = "start_ns" if events and hasattr(events[0], "start_ns") else "start_us"
+    beginning = [getattr(event, began)() for event in events if event.name() == _BEGINNING]
+    memory = [(getattr(event, began)(), event.nbytes()) for event in events if event.name() == "[memory]"]
+    if not memory or not beginning:
+        return TensorPeak(None)
     level = peak = 0
-    for event in sorted(events, key=lambda event: getattr(event, began)()):
-        level += event.nbytes()
-        peak = max(peak, level)
+    for moment, num_bytes in sorted(memory, key=itemgetter(0)):
+        if moment >= beginning[0]:
+            level += num_bytes
+            peak = max(peak, level)
     return TensorPeak(peak)

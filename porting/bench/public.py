@@ -7,6 +7,8 @@ from typing import Any, Callable, Mapping
 
 import torch
 
+from porting.options import PortOptions
+
 from . import public_models as models
 from .entries import Parts, SuiteEntry
 
@@ -21,6 +23,9 @@ _SETTINGS: Mapping[str, Any] = {
     **dict.fromkeys(("memory", "data", "limits"), False),
 }
 
+# Some of these programs take a compiler minutes on a busy machine; beside a training it has even longer.
+_OPTIONS = PortOptions(tuning_seconds=600.0)
+
 
 def _make_entry(
     make: Callable[..., models.Built], name: str, title: str, batch: int, library: str, **settings: Any
@@ -31,7 +36,7 @@ def _make_entry(
         model, loss, data = make(name, rows=rows, **settings)
         return model, loss, data, _make_sgd if "image_size" in settings else _make_adamw
 
-    return SuiteEntry(title, batch, make_parts, _DEMANDED, settings=_SETTINGS, needs=_NEEDED[library])
+    return SuiteEntry(title, batch, make_parts, _DEMANDED, options=_OPTIONS, settings=_SETTINGS, needs=_NEEDED[library])
 
 
 def _make_sgd(parameters: Any) -> torch.optim.Optimizer:

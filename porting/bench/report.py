@@ -10,6 +10,7 @@ from .against import Against
 from .curve import Curve
 from .curve_pages import lay_out_curve
 from .data_path import DataPath
+from .layout_copies import LayoutCopies
 from .limits import Limits
 from .machinery import Machinery
 from .pages import lay_out_result
@@ -115,6 +116,7 @@ class BenchReport:
     against: Against = field(default_factory=Against)
     curve: Curve = field(default_factory=Curve)
     limits: Limits = field(default_factory=Limits)
+    layout_copies: LayoutCopies = field(default_factory=LayoutCopies)
     machinery: Machinery = field(default_factory=Machinery)
     candidates: Tuple[Dict[str, Any], ...] = ()
     findings: Tuple[str, ...] = ()

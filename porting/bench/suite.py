@@ -136,7 +136,7 @@ _INFERRED = {
     }.items()
 }
 _REPLAYED = {"engine": ["replay"]}
-_LEFT_OUT = dict.fromkeys(("memory", "data", "limits"), False)
+_LEFT_OUT = dict.fromkeys(("memory", "data", "limits", "layouts"), False)
 _OVERHEAD_SETTINGS = {"rounds": 25, "turn_seconds": 0.1, "eager_optimizer": "default", **_LEFT_OUT}
 
 OVERHEAD: Mapping[str, SuiteEntry] = MappingProxyType(
@@ -179,7 +179,7 @@ ORDERS: Mapping[str, SuiteEntry] = MappingProxyType(
             demanded={},
             matrix={**_REPLAYED, "order": ["none", "chen", "gttime", "gtmem", "dummy2"]},
             # threads have heaps of their own, and how many there are is another question
-            settings={**dict.fromkeys(_ONE_OF_EACH, 1), "device": "sim", "data": False, "limits": False},
+            settings={**_LEFT_OUT, **dict.fromkeys(_ONE_OF_EACH, 1), "device": "sim", "memory": True},
         )
         for name, entry in {
             "linear24": SuiteEntry("24 linear layers of 256", 12_288, _make_linear24, {}),

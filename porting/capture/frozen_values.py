@@ -13,7 +13,7 @@ from .operator_schema import list_leaves
 from .step_graph import StepGraph
 from .subgraphs import Body
 
-__all__ = ["FrozenValue", "find_frozen_values"]
+__all__ = ["FrozenValue", "are_same_tensors", "are_same_values", "find_frozen_values", "name_operator", "show_value"]
 
 _PLAIN = (bool, int, float, complex, str, torch.dtype)
 
@@ -38,12 +38,12 @@ def find_frozen_values(first: StepGraph, second: StepGraph) -> List[FrozenValue]
     found = []
     constants = [node for node in first.placeholders if node.meta.get("kind") == "constant"]
     for node, before, after in zip(constants, first.constant_values, second.constant_values):
-        if not _are_same_tensors(before, after):
+        if not are_same_tensors(before, after):
             # the constant itself has no line: the operator that takes it does
-            found.append(_describe_change(next(iter(node.users), node), _show_value(before), _show_value(after)))
+            found.append(_describe_change(next(iter(node.users), node), show_value(before), show_value(after)))
     found += _list_different_nodes(first.graph, second.graph)
     for before, after in zip(list_leaves(first.output_structure), list_leaves(second.output_structure)):
-        if isinstance(before, _PLAIN) and not _are_same(before, after):
+        if isinstance(before, _PLAIN) and not are_same_values(before, after):
             found.append(FrozenValue(before, after, None, ""))
     return found
 
@@ -53,9 +53,9 @@ def _list_different_nodes(first: torch.fx.Graph, second: torch.fx.Graph) -> List
     for one, other in itertools.zip_longest(first.nodes, second.nodes):
         # names of functions that a call makes anew are the same, the functions are not
         is_same = one is not None and other is not None and one.op == other.op
-        if not is_same or not (one.target is other.target or _name_operator(one) == _name_operator(other)):
+        if not is_same or not (one.target is other.target or name_operator(one) == name_operator(other)):
             node = next(node for node in (one, other) if node is not None and node.op != "output")
-            names = [_name_operator(node) for node in (one, other)]
+            names = [name_operator(node) for node in (one, other)]
             # Python took another branch: what follows is another program
             found.append(_describe_change(node, *names, changes_operators=True))
             break
@@ -63,7 +63,7 @@ def _list_different_nodes(first: torch.fx.Graph, second: torch.fx.Graph) -> List
         for before, after in itertools.zip_longest(ours, theirs):
             if isinstance(before, Body) and isinstance(after, Body):
                 found += _list_different_nodes(before.graph, after.graph)
-            elif not _are_same(before, after):
+            elif not are_same_values(before, after):
                 found.append(_describe_change(one, before, after))
     return found
 
@@ -73,14 +73,15 @@ def _describe_change(node: torch.fx.Node, before: Any, after: Any, *, changes_op
     return FrozenValue(before, after, place, str(node.meta.get("module_path", "")), changes_operators)
 
 
-def _name_operator(node: Optional[torch.fx.Node]) -> str:
+def name_operator(node: Optional[torch.fx.Node]) -> str:
+    """Name what a node calls, for messages."""
     if node is None or node.op == "output":
         return "nothing"
     target = node.target
     return target if isinstance(target, str) else str(node.meta.get("operator", getattr(target, "__name__", target)))
 
 
-def _are_same(before: Any, after: Any) -> bool:
+def are_same_values(before: Any, after: Any) -> bool:
     """Tell whether two arguments of an operator are the same; objects of kinds that nobody knows are taken to be."""
     if isinstance(before, torch.fx.Node) or isinstance(after, torch.fx.Node):
         return getattr(before, "name", None) == getattr(after, "name", None)
@@ -91,7 +92,8 @@ def _are_same(before: Any, after: Any) -> bool:
     return not is_plain or (type(before) is type(after) and bool(before == after))
 
 
-def _are_same_tensors(before: torch.Tensor, after: torch.Tensor) -> bool:
+def are_same_tensors(before: torch.Tensor, after: torch.Tensor) -> bool:
+    """Tell whether two tensors have the same type, shape and values; NaN is no other value than NaN."""
     if before.shape != after.shape or before.dtype != after.dtype:
         return False
     if before.is_meta or after.is_meta:
@@ -100,5 +102,6 @@ def _are_same_tensors(before: torch.Tensor, after: torch.Tensor) -> bool:
     return bool((same | ((before != before) & (after != after))).all())
 
 
-def _show_value(value: torch.Tensor) -> Any:
+def show_value(value: torch.Tensor) -> Any:
+    """Return what a message says of a tensor."""
     return value.item() if value.numel() == 1 else f"a tensor of shape {list(value.shape)}"

@@ -102,6 +102,30 @@ def _infer_convolution(
     return new_tensor((x_BCS.shape[0], outputs, *_count_windows(x_BCS, weight.shape[2:], *settings)), x_BCS)
 
 
+def _infer_transposed_convolution(
+    num_dims: int,
+    x_BCS: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor] = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    settings = [_spread_number(value, num_dims) for value in (stride, padding, output_padding, dilation)]
+    expect(x_BCS.dim() == weight.dim() == num_dims + 2 and are_plain(x_BCS, weight, bias) and groups >= 1)
+    expect(x_BCS.shape[1] == weight.shape[0] and weight.shape[0] % groups == 0)
+    outputs = weight.shape[1] * groups
+    expect(_have_shape((outputs,), bias) and all(len(values) == num_dims for values in settings))
+    sizes = []
+    for size, kernel, step, pad, extra, gap in zip(x_BCS.shape[2:], weight.shape[2:], *settings):
+        expect(min(step, gap) >= 1 and pad >= 0 and 0 <= extra < max(step, gap))
+        sizes.append((size - 1) * step - 2 * pad + gap * (kernel - 1) + extra + 1)
+    expect(min(sizes) >= 1)
+    return new_tensor((x_BCS.shape[0], outputs, *sizes), x_BCS)
+
+
 def _infer_pool(
     num_dims: int, x_BCS: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
 ) -> Tensor:
@@ -202,6 +226,9 @@ LAYERS: Dict[Any, Callable[..., Any]] = {
     aten.conv1d.default: partial(_infer_convolution, 1),
     aten.conv2d.default: partial(_infer_convolution, 2),
     aten.conv3d.default: partial(_infer_convolution, 3),
+    aten.conv_transpose1d.default: partial(_infer_transposed_convolution, 1),
+    aten.conv_transpose2d.input: partial(_infer_transposed_convolution, 2),
+    aten.conv_transpose3d.input: partial(_infer_transposed_convolution, 3),
     aten.embedding.default: _infer_embedding,
     aten.group_norm.default: _infer_group_norm,
     aten.layer_norm.default: _infer_layer_norm,

@@ -8,10 +8,11 @@ import logging
 import random
 import sys
 import warnings
-from collections import deque
+from collections import OrderedDict, deque
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from types import FunctionType
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Set, Tuple
 
 import torch
 from torch import nn
@@ -26,6 +27,8 @@ Changes = Dict[str, Tuple[Any, Any]]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (list, dict, set, deque)
+# of what a module holds, nearly all
+_OF_PYTHON = frozenset([*_PLAIN, *_CONTAINERS, tuple, OrderedDict, FunctionType, type])
 _DEPTH = 3
 _MOST_ITEMS = 100_000  # what is larger is data, which nobody fills in `forward`
 
@@ -64,6 +67,8 @@ def without_trace(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[Changes]
 
 def _find_restorer(value: Any) -> Any:
     """Return what gives a generator its present state back; None for anything else."""
+    if type(value) in _OF_PYTHON:
+        return None
     if isinstance(value, random.Random):
         return partial(value.setstate, value.getstate())
     if isinstance(value, torch.Generator):
@@ -138,11 +143,15 @@ class _Namespace:
 def _list_namespaces(modules: Sequence[Tuple[str, nn.Module]]) -> List[_Namespace]:
     """List the namespaces that a `forward` of `modules` is likely to change."""
     owners: Dict[int, Tuple[str, Any]] = {}
+    kinds: Set[type] = set()
     for prefix, module in modules:
         owners.setdefault(id(vars(module)), (prefix, vars(module)))
         for name, value in vars(module).items():
             if _is_users_object(value):
                 owners.setdefault(id(vars(value)), (f"{prefix}{name}.", vars(value)))
+        if type(module) in kinds:
+            continue
+        kinds.add(type(module))
         for kind in type(module).__mro__:
             file = _find_users_file(kind)
             if file is not None:
@@ -153,6 +162,8 @@ def _list_namespaces(modules: Sequence[Tuple[str, nn.Module]]) -> List[_Namespac
 
 def _is_users_object(value: Any) -> bool:
     """Tell whether `value` holds attributes that a `forward` may change; tensors and modules are looked after."""
+    if type(value) in _OF_PYTHON:
+        return False
     if isinstance(value, (torch.Tensor, nn.Module, type)) or callable(value) or not hasattr(value, "__dict__"):
         return False
     return _find_users_file(type(value)) is not None

@@ -2,6 +2,7 @@
 
 Torch's own rules cost about a millisecond for each operator, and load its compiler. Ours, arithmetic on Python numbers,
 cover contiguous tensors of one floating-point type, and raise `UnknownShape` for all else and for all that is wrong.
+What is small enough is tried before torch's rules are asked: its kernels need neither.
 """
 
 # ruff: noqa: N803 - names of tensors end in their shapes
@@ -32,11 +33,13 @@ from .plain_shapes import (
     choose_strides,
     expect,
     fits,
+    has_any_layout,
     is_contiguous,
     is_in_order,
     is_turned,
     new_tensor,
 )
+from .tried_shapes import try_operator
 
 __all__ = ["UNKNOWN", "ShapeMode", "in_order_of", "rule_for"]
 
@@ -104,8 +107,13 @@ class ShapeMode(FakeTensorMode):
         Views share the memory of what they show, and an operator that hands back an argument hands back that object.
         """
         rule = rule_for(operator)
-        if rule is None:
-            return UNKNOWN
+        return UNKNOWN if rule is None else self._apply_rule(rule, args, kwargs)
+
+    def try_result_of(self, operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+        """Return what `operator` makes of small tensors of zeros like these, or `UNKNOWN` where those do not tell."""
+        return self._apply_rule(lambda *args, **kwargs: try_operator(operator, args, kwargs), args, kwargs)
+
+    def _apply_rule(self, rule: Callable[..., Any], args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
         faces: Dict[int, torch.Tensor] = {}
         try:
             plain_args = [self._find_plain(value, faces) for value in args]
@@ -288,7 +296,10 @@ def _infer_sum_over(tensor: Tensor, dims: Any, keepdim: bool = False) -> Tensor:
 
 def _infer_cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     first = tensors[0]
-    expect(are_plain(*tensors) and -first.dim() <= dim < first.dim())
+    # images and volumes may keep their channels innermost; all else is joined in the usual order
+    layout = is_contiguous if first.dim() in (4, 5) else has_any_layout
+    expect(are_plain(*tensors, layout=layout) and -first.dim() <= dim < first.dim())
+    expect(not any(0 in tensor.shape for tensor in tensors))
     axis = dim % first.dim()
     rests = {(*tensor.shape[:axis], *tensor.shape[axis + 1 :]) for tensor in tensors}
     expect(len(rests) == 1 and all(tensor.dim() == first.dim() for tensor in tensors))

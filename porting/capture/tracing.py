@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import inspect
 import sys
-import threading
-from contextlib import ExitStack, contextmanager, nullcontext
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    ContextManager,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, Callable, Collection, ContextManager, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
-from torch._dispatch.python import enable_python_dispatcher
-from torch.jit._fuser import optimized_execution
-from torch.nn.modules import module as module_hooks
 
 from ..diagnostics import (
     CaptureError,
@@ -39,24 +24,18 @@ from ..diagnostics import (
 from ..host_tensors import HostTensor, find_gradient_hooks, host_tensors, refuse_shared_memory
 from ..module_attributes import materialise_lazy_modules
 from ..structure import find_opaque_holder, flatten_tensors, rebuild
-from .autocast import enter_autocast
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .errors import Refusal, add_context
+from .following import FirstRun
+from .forward_run import ONE_AT_A_TIME, ForwardRun
 from .losses import find_losses, single_final_loss, value_when_computed
-from .module_state import is_variable, replace_state, report_lost_writes, write_copies_of_constants
+from .module_state import is_variable, report_lost_writes, write_copies_of_constants
 from .recording.recorder import Recorder
 from .recording.reports import Reports
 from .step_graph import StepGraph, TensorInfo
-from .torch_functions import DeviceFunctions
-from .torch_patches import patch_torch
 
 __all__ = ["capture_step"]
-
-Loss = Callable[[Any, Any], torch.Tensor]
-
-# A capture exchanges parts of torch for the whole process.
-_ONE_AT_A_TIME = threading.RLock()
 
 
 def capture_step(
@@ -73,6 +52,7 @@ def capture_step(
     node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
     listener: Optional[Callable[[Finding], None]] = None,
     autocast: Optional[torch.dtype] = None,
+    first_run: Optional[FirstRun] = None,
     failures: Optional[List[Exception]] = None,
     starts_false: bool = False,
 ) -> StepGraph:
@@ -92,7 +72,7 @@ def capture_step(
     run of `forward`; what `node_facts` returns when an operator is recorded is added to the `meta` of its node.
     `listener` gets each finding that is no error as soon as it arises, also where the capture fails in the end. With
     `autocast` (bfloat16) `forward` runs as under `torch.autocast` of that type and the casts are in the graph; regions
-    of `forward` that switch it off are respected.
+    of `forward` that switch it off are respected. `first_run` keeps what a second run can be held against.
 
     Where refusals are collected (`porting.diagnostics.collected_refusals`) the capture goes on after a fault: with an
     example in the place of a value, the other way round at first if it `starts_false`, and the shape for an example
@@ -126,29 +106,22 @@ def capture_step(
         return error
 
     # whatever the caller switched off: what the graph holds depends on `mode` alone
-    with _ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):
+    with ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):
         try:
             with amended_refusals(amend):
-                return _capture_forward(
-                    recorder, model, (list(args), dict(kwargs or {})), loss=loss, around=around_forward, ends=failures
-                )
+                forward = ForwardRun(model, (list(args), dict(kwargs or {})), loss, around_forward or nullcontext)
+                return _capture_forward(recorder, forward, first_run=first_run, ends=failures)
         except CaptureError as error:
             add_context(error, module=recorder.module, traceback=error.__traceback__)
             raise
 
 
 def _capture_forward(
-    recorder: Recorder,
-    model: nn.Module,
-    arguments: Tuple[List[Any], Dict[str, Any]],
-    *,
-    loss: Optional[Loss],
-    around: Optional[Callable[[], ContextManager[Any]]],
-    ends: Optional[List[Exception]],
+    recorder: Recorder, forward: ForwardRun, *, first_run: Optional[FirstRun], ends: Optional[List[Exception]]
 ) -> StepGraph:
-    args, kwargs = arguments
+    model, (args, kwargs) = forward.model, forward.arguments
     _refuse_hidden_tensors((args, kwargs), where="an argument", place=caller_place())
-    materialise_lazy_modules(model, args[:-1] if loss is not None else args, kwargs)
+    materialise_lazy_modules(model, args[:-1] if forward.loss is not None else args, kwargs)
     # after the lazy layers have made theirs: what enters the graph is fixed from here on
     state = host_tensors(model)
     # weights that an executor owns are of a class whose properties are calls of Python
@@ -166,15 +139,8 @@ def _capture_forward(
         inputs.append(recorder.add_placeholder(name, tensor, kind="input"))
     # operators such as `unsqueeze_` let the handle that `forward` has stand for another node
     as_placed = [recorder.shallow_copy(device) for device in inputs]
-    device_args, device_kwargs = rebuild((args, kwargs), inputs)
-    with ExitStack() as contexts:
-        contexts.enter_context(replace_state(model, recorder.device_of, recorder.reports.add))
-        contexts.enter_context(_record_operators(recorder, model))
-        if recorder.casts.autocast is not None:
-            contexts.enter_context(enter_autocast(recorder.casts.autocast))
-        # innermost, so that the caller's context sees the model and torch as `forward` does
-        contexts.enter_context(around() if around is not None else nullcontext())
-        output, loss_tensor = _run_forward(recorder, model, device_args, device_kwargs, loss=loss, ends=ends)
+    on_device = replace(forward, arguments=rebuild((args, kwargs), inputs))
+    output, loss_tensor = _run_forward(recorder, on_device, inputs, first_run=first_run, ends=ends)
     recorder.bodies.refuse_open()
     with torch._C.DisableTorchFunctionSubclass():
         # two names for one memory are one tensor on the host and two on the device: only a write tells them apart
@@ -188,30 +154,28 @@ def _capture_forward(
 
 def _run_forward(
     recorder: Recorder,
-    model: nn.Module,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    forward: ForwardRun,
+    inputs: Sequence[DeviceTensor],
     *,
-    loss: Optional[Loss],
+    first_run: Optional[FirstRun],
     ends: Optional[List[Exception]],
-) -> Tuple[Any, Any]:
+) -> Tuple[Any, Optional[DeviceTensor]]:
     """Run the model and its loss; return what the step returns, and the loss."""
-    loss_tensor: Any = None
-    try:
-        output = model(*(args if loss is None else args[:-1]), **kwargs)
-        if loss is not None:
-            loss_tensor = loss(output, args[-1])
-            if not isinstance(loss_tensor, DeviceTensor):
-                raise Refusal.LOSS_WITHOUT_TENSOR.error(kind=type(loss_tensor).__name__)
-            output = (output, loss_tensor)
-        _refuse_hidden_tensors(output, where="the output")
-    except Exception as error:
-        if ends is None:
-            raise
-        # what was recorded so far is looked at
-        ends.append(error)
-        recorder.bodies.abandon(0)
-        return (), None
+    with forward.begin(recorder, recorder.reports.add, notes_paths=True):
+        recorder.calls = None if first_run is None else first_run.log
+        try:
+            output, loss_tensor = forward.call(inputs)
+            recorder.calls = None
+            _refuse_hidden_tensors(output, where="the output")
+        except Exception as error:
+            if ends is None:
+                raise
+            # what was recorded so far is looked at
+            ends.append(error)
+            recorder.bodies.abandon(0)
+            return (), None
+    if first_run is not None:
+        first_run.keep(forward, recorder, inputs, output)
     return output, loss_tensor
 
 
@@ -238,37 +202,6 @@ def _name_inputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any
         count = len(flatten_tensors(value))
         names += [name] if count == 1 else [f"{name}_{index}" for index in range(count)]
     return names
-
-
-@contextmanager
-def _record_operators(recorder: Recorder, model: nn.Module) -> Iterator[None]:
-    """Record operators, module paths and the Python surface of torch while the context lasts."""
-    paths = {id(module): name for name, module in model.named_modules()}
-
-    def enter(module: nn.Module, _args: Any) -> None:
-        recorder.module_stack.append((paths.get(id(module), type(module).__name__), module))
-
-    def leave(module: nn.Module, _args: Any, output: Any) -> None:
-        path = paths.get(id(module))
-        for tensor in flatten_tensors(output) if path else ():
-            if isinstance(tensor, DeviceTensor):
-                # who looks at the memory of a step asks which values a module ends with
-                tensor.node.meta["ends"] = (*tensor.node.meta.get("ends", ()), path)
-        # modules that were left by an exception which `forward` caught are still on top
-        while recorder.module_stack and recorder.module_stack.pop()[1] is not module:
-            pass
-
-    handles = [module_hooks.register_module_forward_pre_hook(enter), module_hooks.register_module_forward_hook(leave)]
-    try:
-        # scripted modules call their operators one by one without optimizations, so that each is seen
-        with patch_torch(recorder), optimized_execution(False), enable_python_dispatcher():
-            with recorder, DeviceFunctions(recorder):
-                yield
-    finally:
-        # device tensors that `forward` has stored somewhere say from now on that they are of no use
-        recorder.is_active = False
-        for handle in handles:
-            handle.remove()
 
 
 def _make_step_graph(

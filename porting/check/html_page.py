@@ -9,13 +9,14 @@ from itertools import groupby
 from typing import Iterator, List, Tuple
 
 from porting.check.report import Report, count_severities
-from porting.diagnostics import CODES, Finding, Place, Severity
+from porting.diagnostics import CODES, Finding, Place, Severity, list_names
 from porting.diagnostics.codes import read_page
 from porting.support.html_pages import write_page
 
 __all__ = ["write_report_page"]
 
 _CONTEXT_LINES = 2
+_MOST_PLACES = 12
 
 _STYLE = """
 .error { border-left: 4px solid #b3261e; } .warning { border-left: 4px solid #b26a00; }
@@ -60,9 +61,9 @@ def _write_body(report: Report) -> Iterator[str]:
 
 def _write_needs(report: Report) -> Iterator[str]:
     yield "<h2>What a port needs, in this order</h2>"
-    yield '<table class="needs"><tr><th></th><th>what to do</th><th>code</th><th>where</th><th>shown by</th></tr>'
+    yield '<table class="needs"><tr><th></th><th>what</th><th>code</th><th>where</th><th>shown by</th></tr>'
     for number, need in enumerate(report.needs, 1):
-        places = ", ".join(escape(str(place)) for place in need.places)
+        places = escape(list_names(need.places, most=_MOST_PLACES, quote=""))
         recipe = f"<code>{escape(need.recipe)}</code>" if need.recipe else ""
         link = f'<a href="#{need.code}">{need.code}</a>'
         cells = (f"{number}.", _mark_up(need.action), link, places, recipe)

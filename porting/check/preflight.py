@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import traceback
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
@@ -11,10 +12,10 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 from porting.check.allowances import Allowance, divide_findings, list_allowances
 from porting.check.baseline import divide_known, write_baseline
 from porting.check.cells import point_at_file
-from porting.check.divided_programs import divide_programs
+from porting.check.divided_programs import ProgramGroup, divide_programs
 from porting.check.report import Report
 from porting.check.selection import Selection
-from porting.diagnostics import ExecutableError, Finding, say_number
+from porting.diagnostics import ExecutableError, Finding, Place, say_number
 from porting.source.checks import check_source
 from porting.source.project import Project, Unit, read_programs
 from porting.source.rules.wordings import WORDINGS
@@ -43,9 +44,7 @@ def look_at_sources(paths: Sequence[str]) -> SourceLook:
     findings = list(project.findings)
     needs: List[Finding] = []
     for group in groups:
-        # the faults of its files are known
-        found = check_source(project if len(groups) == 1 else read_programs(group.files))
-        (findings if group.is_ported else needs).extend(found)
+        (findings if group.is_ported else needs).extend(_check_group(group, project if len(groups) == 1 else None))
     _let_cells_be_shown(project)
     files = {*project.modules, *(_name_file(finding) for finding in project.findings if finding.place)}
     return SourceLook(
@@ -105,6 +104,32 @@ def read_allowances(project: Project) -> Dict[str, List[Allowance]]:
 def _name_file(finding: Finding) -> str:
     place = point_at_file(finding).place
     return "" if place is None else place.file
+
+
+def _check_group(group: ProgramGroup, project: Optional[Project]) -> List[Finding]:
+    """Apply the rules to the files of a group; where they fail on one, the other groups are judged all the same."""
+    try:
+        return check_source(read_programs(group.files) if project is None else project)
+    except Exception as error:
+        place = Place(group.files[0], 1)
+        return [
+            Finding(
+                "X008",
+                place=place,
+                notes=(
+                    f"{type(error).__name__}: {error}",
+                    f"raised at {_find_innermost_line(error)}",
+                    *([f"with {say_number(len(group.files) - 1, 'other file')}"] if len(group.files) > 1 else []),
+                ),
+                help="this is a fault of porting: report it with the file; all others are judged",
+            )
+        ]
+
+
+def _find_innermost_line(error: BaseException) -> str:
+    """Name the line that raised an error, by the last parts of its file's name."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{'/'.join(Path(frame.filename).parts[-3:])}:{frame.lineno}"
 
 
 def _list_units(project: Project) -> List[Unit]:

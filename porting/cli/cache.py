@@ -22,6 +22,7 @@ __all__ = ["add_arguments", "run"]
 
 _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SHORT = 8
+_GAINS = ("speed_up", "clock_speed_up")
 
 _EPILOG = """\
 a session:
@@ -49,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     why.add_argument("keys", nargs="*", metavar="KEY", help="an executable; two to compare them (default: the last)")
     why.add_argument("--last", action="store_true", help="the executable that was made last")
 
+    tunings = add_action(actions, "tunings", "show what was expected of the candidates of `auto`, beside measurements")
+
     clear = add_action(actions, "clear", "remove executables")
     clear.add_argument("keys", nargs="*", metavar="KEY")
     clear.add_argument("--failed", action="store_true", help="forget what could not be compiled, to try it again")
@@ -64,8 +67,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     importing = add_action(actions, "import", "keep the executables of a file; they are code: trust who made it")
     importing.add_argument("file", metavar="FILE")
     importing.add_argument("--force", action="store_true", help="even those of another machine or version")
-    acts = (_list_executables, _explain_executable, _clear_executables, _export_executables, _import_executables)
-    for action, act in zip((listing, why, clear, export, importing), acts):
+    acts = {
+        listing: _list_executables,
+        why: _explain_executable,
+        tunings: _list_tunings,
+        clear: _clear_executables,
+        export: _export_executables,
+        importing: _import_executables,
+    }
+    for action, act in acts.items():
         action.set_defaults(act=act)
         action.add_argument("--dir", metavar="DIR", help="the cache folder, as given to `PortOptions(cache_dir=...)`")
 
@@ -261,6 +271,39 @@ def _make_unknown_error(store: ExecutableStore, key: Optional[str], found: Seque
         notes=f"looked in `{store.folder}`" if not found else ", ".join(digest[:16] for digest in found[:8]),
         help="`porting cache list` shows all; `--dir` names another folder",
     )
+
+
+# -- tunings ---------------------------------------------------------------------------------------------------------
+
+
+def _list_tunings(store: ExecutableStore, _arguments: argparse.Namespace) -> int:
+    rows: List[Tuple[str, ...]] = [("KEY", "MODEL", "CANDIDATE", "EXPECTED", "BOUNDS", "MEASURED", "")]
+    num_measured = num_within = 0
+    for entry in store.list_entries():
+        if entry.manifest is None:
+            continue
+        report, model = entry.manifest.content.get("tuning"), entry.manifest.model.get("name") or "?"
+        for candidate in (report or {}).get("candidates", ()):
+            expected, gains = candidate.get("expected"), [candidate.get(name) for name in _GAINS]
+            if expected is None:
+                continue
+            row = [entry.digest[:_SHORT], _make_plain(model), candidate["label"]]
+            row += [f"{expected['median']:.2f}x", f"{expected['low']:.2f} - {expected['high']:.2f}"]
+            if all(gains):
+                # predictions are about the time between the processor's and the clock's
+                measured = (gains[0]["median"] * gains[1]["median"]) ** 0.5
+                is_within = expected["low"] <= measured <= expected["high"]
+                num_measured, num_within = num_measured + 1, num_within + is_within
+                row += [f"{measured:.2f}x", "" if is_within else "outside"]
+            else:
+                row += ["-", "out" if candidate.get("problem") else "not compiled"]
+            rows.append(tuple(row))
+    if len(rows) == 1:
+        print(f"no predictions in {store.folder}")
+    else:
+        print(*align_columns(rows, right=(3, 5)), sep="\n")
+        print(f"{num_within} of {say_number(num_measured, 'measured candidate')} within the bounds; gains over replay")
+    return EXIT_DONE
 
 
 # -- clear -----------------------------------------------------------------------------------------------------------

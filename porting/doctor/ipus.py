@@ -28,11 +28,6 @@ class Hardware:
     num_devices: int = 0
     sdk_version: str = ""
 
-    @property
-    def is_expected(self) -> bool:
-        """Whether anything here says that this machine is meant to have IPUs."""
-        return self.num_devices > 0 or any(probe.finding is not None for probe in self.probes)
-
 
 def probe_hardware(*, poptorch_version: str = "") -> Hardware:
     """Look for the SDK and ask the tools `gc-info` and `gc-monitor` where they are."""

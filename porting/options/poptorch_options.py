@@ -103,6 +103,8 @@ def _set_engine(vendor: Any, options: PortOptions, backend: Any) -> None:
             message=f"`engine` is {options.engine!r}, but `{_name_module(backend)}` has only its own",
             help="leave `engine` out, or run on the simulator with `device='sim'`",
         )
+    if hasattr(vendor, "shareMemory"):
+        vendor.shareMemory()
     if hasattr(vendor, "useComputationOrder"):
         vendor.useComputationOrder(options.computation_order)
     elif options.computation_order not in ("none", "dummy"):

@@ -1,4 +1,4 @@
-"""What calls of PyTorch's libraries return: one table of qualified names, as data."""
+"""Results of calls of PyTorch's libraries: one table of qualified names, as data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Dict, FrozenSet, Mapping, Optional, Tuple
 from porting.source.facts import Kind
 
 __all__ = [
-    "CALLED_BY_LIBRARY",
     "NO_GRADIENT_CONTEXTS",
     "PASSING",
     "RETURNING_SELF",
@@ -20,6 +19,8 @@ __all__ = [
     "find_class_kind",
     "find_method_kind",
     "find_result_kinds",
+    "is_known_library",
+    "is_of_python",
 ]
 
 TENSOR_KINDS: FrozenSet[Kind] = frozenset({Kind.LOSS, Kind.OUTPUT, Kind.BATCH, Kind.TENSOR})
@@ -47,6 +48,7 @@ _RESULTS: Tuple[Tuple[str, Tuple[Kind, ...]], ...] = (
     (r"(timm|monai|kornia)\.(\w+\.)*losses?\.[A-Z]\w+", (Kind.CRITERION,)),
     (r"torch(vision)?\.(\w+\.)*(\w+_loss|cross_entropy|binary_cross_entropy\w*|kl_div)", (Kind.LOSS,)),
     (r"(torchvision|monai|kornia|ignite)\.(\w+\.)*\w+_loss\w*", (Kind.LOSS,)),
+    (r"ignite\.engine\.create_\w+", (Kind.OTHER,)),
     # optimizers and what goes with them
     (r"torch\.optim\.(\w+\.)*swa_utils\.AveragedModel", (Kind.MODULE,)),
     (r"torch\.optim\.(\w+\.)*(swa_utils\.SWALR|lr_scheduler\.[A-Z]\w+)", (Kind.SCHEDULER,)),
@@ -162,12 +164,6 @@ def find_class_kind(name: str) -> Optional[Kind]:
     return next((kind for pattern, kind in _COMPILED_CLASSES if pattern.fullmatch(name)), None)
 
 
-CALLED_BY_LIBRARY: Mapping[Kind, Tuple[str, ...]] = {
-    Kind.MODULE: ("training_step", "validation_step", "test_step", "configure_optimizers", "train_dataloader"),
-    Kind.DATASET: ("__getitem__", "__len__", "__iter__"),
-}
-"""Methods that a library calls: they are walked though the program does not call them."""
-
 _MODULE_METHODS = {
     "parameters": Kind.PARAMETERS,
     "named_parameters": Kind.PARAMETERS,
@@ -188,6 +184,7 @@ _METHODS: Mapping[Kind, Mapping[str, Kind]] = {
     Kind.PORT: {
         **_MODULE_METHODS,
         "inference": Kind.PORT,
+        "scheduler": Kind.SCHEDULER,
         "dataloader": Kind.PORT_LOADER,
         "DataLoader": Kind.PORT_LOADER,
     },
@@ -267,3 +264,31 @@ PASSING: Dict[str, int] = {
     "copy.copy": 0,
     "torch.nn.utils.clip_grad_norm_": -1,
 }
+
+_OF_TORCH = frozenset(
+    {"torch", "torchvision", "porting", "poptorch", "accelerate", "lightning", "pytorch_lightning", "transformers"}
+    | {"ignite", "timm", "popdist", "torchmetrics", "deepspeed", "tokenizers", "datasets", "evaluate", "torchaudio"}
+)
+_OF_PYTHON = frozenset(
+    {"builtins", "numpy", "math", "os", "random", "time", "json", "pandas", "re", "argparse", "pathlib", "sklearn"}
+    | {"datetime", "collections", "itertools", "sys", "csv", "pickle", "yaml", "matplotlib", "scipy", "cv2", "PIL"}
+    | {"tqdm", "rich", "gym", "gymnasium", "logging", "subprocess", "threading", "queue", "typing", "functools"}
+)
+
+
+def is_of_python(name: str) -> bool:
+    """Tell a name of Python's own libraries, or of those that know nothing of torch.
+
+    >>> is_of_python("numpy.random.rand"), is_of_python("torch.nn")
+    (True, False)
+    """
+    return name.partition(".")[0] in _OF_PYTHON
+
+
+def is_known_library(name: str) -> bool:
+    """Tell a name of a library of which is known what its classes are.
+
+    >>> is_known_library("torch.nn.Linear"), is_known_library("src.networks.UNet")
+    (True, False)
+    """
+    return name.partition(".")[0] in _OF_TORCH or is_of_python(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 import warnings
@@ -14,6 +15,7 @@ from torch import nn
 from porting import PortOptions, fit, to_ipu
 from porting.capture import second_run
 from porting.diagnostics import PortingWarning
+from porting.simulator._compile import program
 
 CALLS = 0
 
@@ -118,6 +120,42 @@ def test_a_branch_that_python_takes_is_a_finding(monkeypatch):
     (finding,) = findings_of(with_branch)
 
     assert "computes something else when it runs again" in finding.message
+
+
+ALTERNATING = {
+    "number": lambda turn, h: h * (turn + 1),
+    "operator": lambda turn, h: h.tanh() if turn else h.relu(),
+    "one more": lambda turn, h: h.tanh().relu() if turn else h.tanh(),
+    "tensor": lambda turn, h: (h.tanh(), h.relu())[turn] * 2,
+    "constant": lambda turn, h: h * torch.tensor(float(turn)),
+    "returned": lambda turn, h: (h.tanh(), h.relu())[turn],
+}
+
+
+@pytest.mark.parametrize("change", ALTERNATING.values(), ids=ALTERNATING)
+def test_what_only_every_other_run_does_is_a_finding(change):
+    # an iterator moves on for good: a third run does what the first did
+    turns = itertools.cycle([0, 1])
+
+    assert len(findings_of(lambda _model, h: change(next(turns), h))) == 1
+
+
+def test_a_branch_that_is_left_at_random_is_a_finding():
+    seen = set()
+    for seed in range(20):
+        random.seed(seed)
+        found = findings_of(lambda _model, h: h.tanh() if random.random() < 0.5 else h.relu())
+        seen.add(len(found))
+
+    assert seen == {0, 1}
+
+
+def test_a_forward_that_does_the_same_is_captured_once(monkeypatch):
+    captures, capture = [], program.capture_step
+    monkeypatch.setattr(program, "capture_step", lambda *args, **kw: captures.append(args) or capture(*args, **kw))
+
+    assert findings_of(lambda _model, h: nn.functional.dropout(h).relu() * torch.rand(3, device=h.device)) == []
+    assert len(captures) == 1
 
 
 @pytest.mark.parametrize(

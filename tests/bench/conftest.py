@@ -25,7 +25,7 @@ def make_workload(options=None, *, rows: int = 8, optimizer=None) -> Workload:
     return Workload(model, nn.CrossEntropyLoss(), batch, made, options or PortOptions(engine="replay"), "tiny")
 
 
-QUICK = BenchSettings(rounds=2, calls_per_turn=2, memory=False, data=False, limits=False)
+QUICK = BenchSettings(rounds=2, calls_per_turn=2, memory=False, data=False, limits=False, layouts=False)
 
 
 def make_record(*, name: str = "tiny", report=None, **changes) -> dict:

@@ -28,15 +28,23 @@ def test_what_was_there_before_is_not_counted():
 
 
 def test_tensors_that_are_freed_in_between_do_not_add_up():
-    def work() -> None:
+    def work(_prepared: None) -> None:
         for _time in range(3):
             torch.zeros(2, MIB).sum()
 
-    assert 8 * MIB <= find_tensor_peak(work).tensor_bytes <= 9 * MIB
+    assert 8 * MIB <= find_tensor_peak(work, prepare=lambda: None).tensor_bytes <= 9 * MIB
 
 
 def test_work_without_tensors_has_no_figure():
-    assert find_tensor_peak(lambda: None).tensor_bytes is None
+    assert find_tensor_peak(lambda _prepared: None, prepare=lambda: None).tensor_bytes is None
+
+
+def test_what_the_work_gives_back_makes_room():
+    def work(prepared: list) -> None:
+        prepared.clear()
+        torch.zeros(2, MIB)
+
+    assert find_tensor_peak(work, prepare=lambda: [torch.zeros(1, MIB)]).tensor_bytes == 4 * MIB
 
 
 @pytest.mark.slow

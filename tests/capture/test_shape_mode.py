@@ -99,7 +99,8 @@ class Model(nn.Module):
         return x.cumsum(0)
 
 sys.meta_path.insert(0, Watch())
-graph = capture_step(Model(), [torch.ones(3)], mode="inference")
+# too large to be tried
+graph = capture_step(Model(), [torch.ones(1 << 19)], mode="inference")
 print(seen, [operator.operator for operator in graph.operators], (torch.tensor, torch.cond) == plain)
 """
 
@@ -255,6 +256,11 @@ KNOWN = [
     (aten.gather.default, (T(2, 3), 1, integers(2, 1)), {}),
     (aten.index.Tensor, (T(5, 3), [integers(2, 4)]), {}),
     (aten.cat.default, ([T(2, 3), T(4, 3)],), {}),
+    (aten.cat.default, ([T(2, 1, 4, strides=(0, 4, 1)), T(2, 3, 4, strides=(12, 1, 3))], 1), {}),
+    (aten.conv_transpose1d.default, (T(2, 4, 5), T(4, 3, 2), T(3), [2], [1], [1], 1, [2]), {}),
+    (aten.conv_transpose2d.input, (T(2, 4, 5, 6), T(4, 3, 2, 2), T(3), [2, 2]), {}),
+    (aten.conv_transpose2d.input, (T(2, 4, 5, 6), T(4, 3, 3, 2), None, [2, 1], [1, 0], [1, 0], 2), {}),
+    (aten.conv_transpose3d.input, (T(2, 4, 3, 4, 5), T(4, 3, 2, 2, 2), T(3), [2, 2, 2]), {}),
     (aten.stack.default, ([T(2, 3), T(2, 3)], -1), {}),
     (aten.cross_entropy_loss.default, (T(2, 3), integers(2)), {}),
     (aten.cross_entropy_loss.default, (T(2, 3, 4), integers(2, 4), None, 0, -100, 0.1), {}),
@@ -333,6 +339,9 @@ UNUSUAL = [
     (aten.cross_entropy_loss.default, (T(2, 3), integers(3)), {}),
     (aten.matmul.default, (T(2, 3), T(2, 3)), {}),
     (aten.cat.default, ([T(2, 3), T(2, 4)],), {}),
+    (aten.cat.default, ([T(2, 3, 4, 4, strides=(48, 1, 12, 3))] * 2, 1), {}),
+    (aten.conv_transpose2d.input, (T(2, 4, 5, 6), T(4, 3, 2, 2), None, [2, 2], [0, 0], [2, 2]), {}),
+    (aten.conv_transpose2d.input, (T(2, 4, 5, 6), T(3, 3, 2, 2)), {}),
     (aten.softmax.int, (T(2, 3), 2), {}),
     (aten.sum.dim_IntList, (T(0, 3), [0]), {}),
 ]

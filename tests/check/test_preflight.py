@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from porting.check import preflight
 from porting.check.preflight import SourceLook, assemble_report, look_at_sources
 from porting.check.report import Report
 from porting.check.selection import Selection
@@ -41,6 +42,22 @@ def test_a_circle_of_links_ends(program):
     os.symlink("..", "sub/up")
 
     assert look_at_sources(["."]).num_files == 1
+
+
+def test_a_fault_of_the_analysis_hides_nothing_of_other_programs(program, monkeypatch):
+    Path("hostile.py").write_text("x = 1\n")
+
+    def check(project):
+        if "hostile.py" in project.modules:
+            raise KeyError("lost")
+        return [Finding("L001", place=Place(program, 6))]
+
+    monkeypatch.setattr(preflight, "check_source", check)
+
+    findings = look_at_sources(["."]).findings
+
+    assert {(finding.code, finding.place.file) for finding in findings} == {("L001", program), ("X008", "hostile.py")}
+    assert any("KeyError: 'lost'" in note for finding in findings for note in finding.notes)
 
 
 def make_look(*findings, **keywords):

@@ -57,6 +57,32 @@ def test_the_list_is_a_table(store, capsys):
     assert total.endswith(f"of 2.0 GiB in {store.folder}")
 
 
+def test_predictions_stand_beside_measurements(store, tmp_path, capsys):
+    interval = {"median": 2.0, "low": 1.5, "high": 2.5}
+    measured = {name: {"median": 2.25, "low": 2.0, "high": 2.5} for name in ("speed_up", "clock_speed_up")}
+    candidates = [
+        {"label": "replay", "expected": None, **measured},
+        {"label": "aot", "expected": interval, **measured},
+        {"label": "aot, channels-last", "expected": {**interval, "high": 2.1}, **measured},
+        {"label": "aot, fused update", "expected": interval, "speed_up": None, "clock_speed_up": None, "problem": ""},
+    ]
+    store.keep(key_with(threads=4), tmp_path / "files", {"tuning": {"candidates": candidates}}, sources={})
+
+    header, *rows, total = printed(capsys, "tunings").splitlines()
+
+    assert "EXPECTED" in header
+    assert [" ".join(row.split()[2:]) for row in rows] == [
+        "aot 2.00x 1.50 - 2.50 2.25x",
+        "aot, channels-last 2.00x 1.50 - 2.10 2.25x outside",
+        "aot, fused update 2.00x 1.50 - 2.50 - not compiled",
+    ]
+    assert total.startswith("1 of 2 measured candidates within the bounds")
+
+
+def test_without_predictions_there_is_no_table(store, capsys):
+    assert printed(capsys, "tunings") == f"no predictions in {store.folder}\n"
+
+
 def test_an_empty_list_says_where_it_looked(tmp_path, capsys):
     assert printed(capsys, "list", "--dir", str(tmp_path)) == f"no executables in {tmp_path}\n"
 

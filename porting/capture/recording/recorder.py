@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -32,7 +33,9 @@ from ..operator_schema import (
     written_arguments,
 )
 from ..shape_mode import ShapeMode
+from .admission import admit_leaf, is_own
 from .bodies import Bodies
+from .call_log import ADDED_CONSTANT, COPIED_HANDLE, Calls
 from .float_casts import FloatCasts
 from .guesses import Guesses
 from .reports import Reports
@@ -47,8 +50,6 @@ aten = torch.ops.aten
 _HOST_READS = frozenset(["item", "_local_scalar_dense", "is_nonzero", "equal", "allclose", "__contains__"])
 # what arguments of operators are besides tensors, if they are no matter of types and devices
 _ADMITTED = frozenset([bool, int, float, str, type(None)])
-_TRANSFERS = frozenset(["copy_", "_to_copy", "to"])
-_INDEXING = frozenset(["index", "index_put", "index_put_", "_index_put_impl_"])
 
 
 class Recorder(OperatorMode):
@@ -82,7 +83,17 @@ class Recorder(OperatorMode):
         self.first_operator: Optional[torch.fx.Node] = None
         self.bodies = Bodies(self)
         self.casts = FloatCasts(self, autocast)
+        self.calls: Optional[Calls] = None
         self.guesses = Guesses(self, starts_false=starts_false)
+
+    @property
+    def placed(self) -> List[Tuple[torch.Tensor, DeviceTensor]]:
+        """The parameters and buffers of the host, each with the device tensor that stands for it."""
+        return list(self._placed.values())
+
+    def place(self, host: torch.Tensor, tensor: DeviceTensor) -> None:
+        """Let `tensor` stand for `host` wherever an operator gets that one."""
+        self._placed[id(host)] = host, tensor
 
     # -- placeholders ------------------------------------------------------------------------------------------
 
@@ -105,7 +116,7 @@ class Recorder(OperatorMode):
         node.meta.update(kind=kind, state_name=name)
         # lists of weights, such as those of recurrent layers, hold the host's tensors still
         if kind in ("parameter", "buffer"):
-            self._placed[id(like)] = like, tensor
+            self.place(like, tensor)
         if kind == "parameter":
             # `isinstance(tensor, nn.Parameter)` goes by this attribute
             tensor._is_param = True
@@ -125,6 +136,9 @@ class Recorder(OperatorMode):
             refuse(errors.unsupported_type_error("a constant of the graph", value))
         if value.requires_grad:
             refuse(Refusal.DIFFERENTIABLE_CONSTANT.error())
+        return self._take_call(ADDED_CONSTANT, (value,), {}, lambda: self._add_constant(value))
+
+    def _add_constant(self, value: torch.Tensor) -> Any:
         # a copy: what `forward` does to its tensor later must not reach the program
         host = value.detach().clone().to(device_dtype(value.dtype))
         with self.bodies.at_root():
@@ -166,7 +180,7 @@ class Recorder(OperatorMode):
 
     def shallow_copy(self, tensor: DeviceTensor) -> DeviceTensor:
         """Return another handle on the same node."""
-        return self._wrap_fake(tensor.fake, tensor.node)
+        return self._take_call(COPIED_HANDLE, (tensor,), {}, lambda: self._wrap_fake(tensor.fake, tensor.node))
 
     @property
     def module(self) -> str:
@@ -193,20 +207,32 @@ class Recorder(OperatorMode):
         special = device_operator(func)
         placed_args, placed_kwargs, asked = self._place_leaves(args, kwargs)
         if special is not None and special.record is not None:
+            self._note_other()  # it may do more than record, and its meaning lies in what comes before it
             return special.record(self, *placed_args, **placed_kwargs)
         if not any(
             isinstance(leaf, DeviceTensor) or (isinstance(leaf, torch.device) and is_device(leaf)) for leaf in asked
         ):
             # what `forward` does with tensors of the host alone is done now, once, by torch itself
             return func(*args, **kwargs)
-        name = operator_name(func)
+        record = partial(self._record_placed, func, placed_args, placed_kwargs, asked)
+        return self._take_call(func, placed_args, placed_kwargs, record)
+
+    def _take_call(self, func: Any, args: Any, kwargs: Dict[str, Any], record: Callable[[], Any]) -> Any:
+        return record() if self.calls is None else self.calls.take(self, func, args, kwargs, record)
+
+    def _note_other(self) -> None:
+        if self.calls is not None:
+            self.calls.note_other()
+
+    def _record_placed(self, func: Any, placed_args: Any, placed_kwargs: Dict[str, Any], asked: List[Any]) -> Any:
+        special, name = device_operator(func), operator_name(func)
         # whatever Python would get to see here has no value yet
         if name in _HOST_READS:
             tensor = next(leaf for leaf in asked if isinstance(leaf, DeviceTensor))
             return self.guesses.read(tensor, name, errors.host_read_error(f"`aten::{name}`"))
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             with self.casts.in_place_of_autocast():
-                return self._record_operator(func, args, kwargs)
+                return self._record_placed(func, placed_args, placed_kwargs, asked)
         args, kwargs = self._admit_leaves(name, placed_args, placed_kwargs, asked)
         # shape rules run on the CPU, and the graph is for one device: a place has no meaning in it
         for keyword in ("device", "pin_memory"):
@@ -238,38 +264,10 @@ class Recorder(OperatorMode):
 
     def _admit_leaves(self, name: str, args: Any, kwargs: Dict[str, Any], leaves: Sequence[Any]) -> Tuple[Any, Any]:
         """Let arguments into the graph; usual ones are what they should be."""
-        if all(type(leaf) in _ADMITTED or self._is_own(leaf) for leaf in leaves):
+        if all(type(leaf) in _ADMITTED or is_own(self, leaf) for leaf in leaves):
             return args, kwargs
-        admitted: Tuple[Any, Any] = map_leaves(lambda leaf: self._admit_leaf(name, leaf), (args, kwargs))
+        admitted: Tuple[Any, Any] = map_leaves(lambda leaf: admit_leaf(self, name, leaf), (args, kwargs))
         return admitted
-
-    def _is_own(self, leaf: Any) -> bool:
-        return isinstance(leaf, DeviceTensor) and leaf.recorder is self
-
-    def _admit_leaf(self, name: str, leaf: Any) -> Any:
-        """Let a leaf argument into the graph: narrow types, turn harmless host tensors into constants."""
-        if isinstance(leaf, DeviceTensor):
-            if not self._is_own(leaf):
-                refuse(Refusal.FINISHED_CAPTURE.error(operator=f"aten::{name}"))
-                return self.add_constant(torch.zeros(leaf.shape, dtype=leaf.dtype, device="cpu"))
-            return leaf
-        # numbers and index lists are part of the program; a larger tensor was probably forgotten on the host
-        if isinstance(leaf, torch.Tensor):
-            if leaf.dim() > 0 and name not in _TRANSFERS and name not in _INDEXING:
-                refuse(errors.host_tensor_error(leaf))
-            return self.add_constant(leaf)
-        if isinstance(leaf, torch.dtype):
-            if not is_device_dtype(leaf):
-                refuse(errors.unsupported_result_error(name, str(leaf)))
-            return self.casts.dtype_of(leaf)
-        if isinstance(leaf, torch.device):
-            if not is_device(leaf):
-                refuse(Refusal.MOVE.error(device=leaf))
-            return torch.device("cpu")
-        if isinstance(leaf, torch.Generator):
-            refuse(Refusal.GENERATOR.error(name=name))
-            return None
-        return leaf
 
     def _cast_masks(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -334,6 +332,7 @@ class Recorder(OperatorMode):
         return self.bodies.local_node(leaf) if isinstance(leaf, DeviceTensor) else leaf
 
     def _add_node(self, target: Any, args: Tuple[Any, ...], kwargs: Optional[Dict[str, Any]] = None) -> torch.fx.Node:
+        self._note_other()
         node = self.graph.call_function(target, args, kwargs)
         self.first_operator = self.first_operator or node
         node.meta["module_path"] = self.module_stack[-1][0] if self.module_stack else ""

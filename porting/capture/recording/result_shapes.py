@@ -33,6 +33,8 @@ def result_shape(fake_mode: ShapeMode, func: Any, args: Tuple[Any, ...], kwargs:
             lambda leaf: leaf.fake if isinstance(leaf, DeviceTensor) else leaf, (args, kwargs)
         )
         result = fake_mode.result_of(func, fake_args, fake_kwargs)
+        if result is UNKNOWN and special is None:
+            result = fake_mode.try_result_of(func, fake_args, fake_kwargs)
         if result is not UNKNOWN:
             return result
         # torch's own rules know every operator, and take about a millisecond

@@ -5,7 +5,9 @@ was measured and is used here (mushroom MLP, one thread, seconds of the C++ comp
 set that Inductor compiles cost 7, answered from the compiler's flags 0.1; precompiled headers cost 5 where nobody
 else uses them; debug information costs 1 and makes the library four times as large; checks of the arguments, which
 `LoadedProgram` does, cost 0.5 and grow with the number of parameters; the standard library's regular expressions, of
-which the name of a device is read, 2.5. The wrapper at -O0 would save 1 and loses a tenth of the speed of small steps.
+which the name of a device is read, 2.5; torch's runtime of a program, in a second source with headers of its own, 2.5
+(`single_source`). What calls the kernels at another level than theirs would save up to 1 and loses a tenth of the speed
+of small steps.
 One process for several programs would save the loading for all but the first, and there is seldom a second. Stack
 allocation, memory planning and fused multiply-add change nothing measurable.
 """
@@ -22,7 +24,7 @@ from typing import Any, Callable, List
 
 import torch
 import torch._inductor
-from torch._inductor import cpu_vec_isa, decomposition, lowering
+from torch._inductor import cpu_vec_isa
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.cpp_builder import get_cpp_compiler
 
@@ -35,7 +37,9 @@ from .index_guards import install_index_guards
 from .library import LIBRARY, OPERATORS, RUNNER, load_program
 from .light_headers import install_light_headers
 from .matmul_kernels import use_faster_products
+from .max_pools import use_torch_for_max_pools
 from .short_sums import install_short_sums
+from .single_source import install_single_source
 
 __all__ = ["compile_here", "make_example_arguments", "try_out"]
 
@@ -60,8 +64,11 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
         use_faster_products(program.module, make_example_arguments(program), num_threads=settings.num_threads)
     build = Path("build").resolve()
     install_light_headers(Path("headers").resolve())
+    is_large = program.num_operators >= _MANY_OPERATORS
+    if not is_large:
+        install_single_source()
     options = {
-        "aot_inductor.compile_wrapper_opt_level": "O0" if program.num_operators >= _MANY_OPERATORS else "O1",
+        "aot_inductor.compile_wrapper_opt_level": "O0" if is_large else "O1",
         "aot_inductor.output_path": str(build / LIBRARY),
         "aot_inductor.enable_frame_pointer": False,
         "aot_inductor.enable_line_tables": False,
@@ -95,12 +102,7 @@ def _prepare_inductor(settings: CompileSettings) -> None:
     """Change Inductor, in this process: faster to compile, exact in its sums, and its code does not end the process."""
     install_index_guards()
     install_short_sums()
-    # Torch's kernel takes the gradient of a maximum pool; Inductor's loop over all windows uses no vectors. Both tables
-    # have to forget it: the decomposition is asked first, and the lowering by packet and by overload.
-    pool = torch.ops.aten.max_pool2d_with_indices_backward
-    decomposition.decompositions.pop(pool.default, None)
-    kernel = lowering.fallback_max_pool2d_with_indices_backward
-    lowering.lowerings[pool] = lowering.lowerings[pool.default] = kernel
+    use_torch_for_max_pools()
     torch.use_deterministic_algorithms(settings.is_deterministic)
     torch.set_num_threads(1)
     # These are Inductor's internals. A torch that has renamed one is refused instead of compiled slowly or wrongly.

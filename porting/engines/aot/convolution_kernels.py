@@ -2,7 +2,8 @@
 
 oneDNN computes dense convolutions of single precision near the peak of a core, so that only fewer multiplications are
 faster: Winograd's algorithm has 4 instead of 9 for windows of 3 x 3, and no weights to put into an order of oneDNN's.
-Convolutions with a filter for each channel are far from any peak there, the gradient of the filters most of all.
+Convolutions with a filter for each channel are far from any peak there, the gradient of the filters most of all. Those
+of single pixels are products of matrices.
 
 The sums are rounded in another order, no more: results are as near to double precision as oneDNN's, and gradients of
 filters by Winograd's algorithm some three times as far.
@@ -10,6 +11,7 @@ filters by Winograd's algorithm some three times as far.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import statistics
@@ -21,10 +23,12 @@ import torch
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from . import convolution_operators as operators
+from . import pointwise_products as products
 
 __all__ = [
     "Convolution",
     "choose_convolution_kernels",
+    "find_algorithm",
     "find_convolutions",
     "is_faster_than_onednn",
     "use_faster_convolutions",
@@ -35,28 +39,31 @@ _logger = logging.getLogger("porting")
 
 # Vectors of the kernels have at most so many channels.
 _LANES = 16
-# What is smaller takes microseconds.
-_MIN_MULTIPLICATIONS = 1 << 20
+# What is smaller takes microseconds. A product is called in less time than a convolution, and for the gradient of
+# depthwise filters oneDNN may take five times as long, however small the images are.
+_MIN_MULTIPLICATIONS = {"winograd": 1 << 20, "depthwise": 1 << 12, "product": 1 << 12}
 # A part of a large batch says as much as all of it, in some hundredths of a second.
 _MOST_MULTIPLICATIONS = 1 << 31
 _MIN_GAIN = 1.04
 _NUM_ROUNDS = 7
 
+_PRODUCT = "product"
 _FORWARD = "forward"
 _GRADIENTS = ("image gradient", "filter gradient")
 
 
 class Convolution(NamedTuple):
-    """What is computed ("forward", "image gradient" or "filter gradient") of a convolution with stride 1, and how.
+    """What is computed ("forward", "image gradient" or "filter gradient") of a convolution, and how.
 
     `images` is the shape of its images, [count, channels, rows, columns], `filters` that of its weights, and
-    `algorithm` one of `convolution_operators.ALGORITHMS`.
+    `algorithm` one of `convolution_operators.ALGORITHMS`, or "product".
     """
 
     kind: str
     algorithm: str
     images: Tuple[int, ...]
     filters: Tuple[int, ...]
+    stride: Tuple[int, ...]
     padding: Tuple[int, ...]
     dilation: Tuple[int, ...]
     has_bias: bool = False
@@ -65,8 +72,10 @@ class Convolution(NamedTuple):
     def num_multiplications(self) -> int:
         """How many multiplications it takes without any algorithm, padding included."""
         result = (
-            size + 2 * padding - dilation * (window - 1)
-            for size, padding, dilation, window in zip(self.images[2:], self.padding, self.dilation, self.filters[2:])
+            (size + 2 * padding - dilation * (window - 1) - 1) // stride + 1
+            for size, stride, padding, dilation, window in zip(
+                self.images[2:], self.stride, self.padding, self.dilation, self.filters[2:]
+            )
         )
         return self.images[0] * math.prod(self.filters) * math.prod(result)
 
@@ -92,7 +101,7 @@ def use_faster_convolutions(
 
 
 def find_convolutions(graph: torch.fx.Graph) -> Dict[Convolution, List[torch.fx.Node]]:
-    """Return the nodes of each computation that Winograd's algorithm could do and that is large enough for a choice.
+    """Return the nodes of each computation that an algorithm could do and that is large enough for a choice.
 
     The backward pass of a convolution is one node and up to two computations.
     """
@@ -117,23 +126,35 @@ def _read_convolutions(node: torch.fx.Node) -> List[Convolution]:
         return []
     values = [_get_value(tensor) for tensor in tensors]
     stride, padding, dilation, is_transposed, _output_padding, groups = rest
-    if set(stride) != {1} or is_transposed or len(padding) != 2 or not all(map(_has_order, values)):
+    if is_transposed or len(padding) != 2 or not all(map(_has_order, values)):
         return []
     shape, of_filters = (tuple(value.shape) for value in values[1:])
-    algorithm = _find_algorithm(shape, of_filters, padding=padding, dilation=dilation, groups=groups)
-    of_node = (algorithm, shape, of_filters, tuple(padding), tuple(dilation), bias is not None)
+    algorithm = find_algorithm(shape, of_filters, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    of_node = (algorithm, shape, of_filters, tuple(stride), tuple(padding), tuple(dilation), bias is not None)
+    # oneDNN is twice as fast as gathering each pixel's gradient from the results that a stride lets it reach
+    kinds = kinds if set(stride) == {1} else [kind for kind in kinds if kind != _GRADIENTS[0]]
     found = [Convolution(kind, *of_node) for kind in kinds] if algorithm else []
-    return [one for one in found if one.num_multiplications >= _MIN_MULTIPLICATIONS]
+    return [one for one in found if one.num_multiplications >= _MIN_MULTIPLICATIONS[algorithm]]
 
 
-def _find_algorithm(
-    images: Sequence[int], filters: Sequence[int], *, padding: Sequence[int], dilation: Sequence[int], groups: int
+def find_algorithm(
+    images: Sequence[int],
+    filters: Sequence[int],
+    *,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
 ) -> str:
-    """Return the algorithm for a convolution with stride 1; "" if there is none."""
+    """Return the algorithm for a convolution of images with filters of these shapes; "" if there is none."""
     if groups == images[1] == filters[0] > 1:
-        return "" if groups % _LANES else "depthwise"
+        return "" if groups < _LANES else "depthwise"
+    if set(stride) != {1}:
+        return ""
+    if groups == 1 and set(filters[2:]) == {1} and not any(padding):
+        return _PRODUCT
     is_small = tuple(filters[2:]) == (3, 3) and max(padding) <= 2 and set(dilation) == {1}
-    return "" if groups > 1 or not is_small or any(size % (2 * _LANES) for size in filters[:2]) else "winograd"
+    return "" if groups > 1 or not is_small or any(size % _LANES for size in filters[:2]) else "winograd"
 
 
 def _has_order(value: Any) -> bool:
@@ -149,7 +170,7 @@ def _get_value(argument: Any) -> Any:
 def choose_convolution_kernels(
     graph: torch.fx.Graph, *, is_faster: Optional[Callable[[Convolution], bool]] = None
 ) -> Dict[Convolution, bool]:
-    """Let Winograd's algorithm convolve, in place, where it is faster; return for each computation whether it is.
+    """Let an algorithm convolve, in place, where it is faster; return for each computation whether it is.
 
     The nodes of `graph` need values (`meta["val"]`). Torch must have as many threads as the program will.
     """
@@ -173,10 +194,14 @@ def choose_convolution_kernels(
 
 
 def _replace_forward(graph: torch.fx.Graph, node: torch.fx.Node, algorithm: str) -> None:
-    images, filters, bias, _stride, padding, dilation = node.args[:6]
+    inputs: Sequence[Any] = node.args[:6]
+    images, filters, bias, stride, padding, dilation = inputs
     with graph.inserting_before(node):
-        arguments = (images, filters, bias, padding, dilation, algorithm)
-        replaced = graph.call_function(operators.convolve, arguments)
+        if algorithm == _PRODUCT:
+            replaced = products.write_forward(graph, images, filters, bias)
+        else:
+            arguments = (images, filters, bias, stride, padding, dilation, algorithm)
+            replaced = graph.call_function(operators.convolve, arguments)
     replaced.meta.update(node.meta)
     node.replace_all_uses_with(replaced)
     graph.erase_node(node)
@@ -184,26 +209,36 @@ def _replace_forward(graph: torch.fx.Graph, node: torch.fx.Node, algorithm: str)
 
 def _replace_gradients(graph: torch.fx.Graph, node: torch.fx.Node, chosen: Sequence[Convolution]) -> None:
     """Take the gradients of `chosen` out of the backward pass of a convolution, which computes the others as before."""
-    gradients, images, filters, _bias_sizes, _stride, padding, dilation = node.args[:7]
-    how = (padding, dilation, chosen[0].algorithm)
+    inputs: Sequence[Any] = node.args[:7]
+    gradients, images, filters, _bias_sizes, stride, padding, dilation = inputs
+    is_product = chosen[0].algorithm == _PRODUCT
+    how = (stride, padding, dilation, chosen[0].algorithm)
     kinds = [convolution.kind for convolution in chosen]
-    calls: Dict[int, Any] = {}
+    writers: Dict[int, Callable[[], torch.fx.Node]] = {}
     left: Any = list(node.args[-1])  # type: ignore[arg-type]
+
+    def call(target: Any, *arguments: Any) -> Callable[[], torch.fx.Node]:
+        return functools.partial(graph.call_function, target, arguments)
+
     if _GRADIENTS[0] in kinds:
         size = list(chosen[0].images[2:])
-        calls[0], left[0] = (operators.find_image_gradient, (gradients, filters, size, *how)), False
+        by_product = functools.partial(products.write_image_gradient, graph, gradients, filters)
+        by_kernel = call(operators.find_image_gradient, gradients, filters, size, *how)
+        writers[0], left[0] = by_product if is_product else by_kernel, False
     if _GRADIENTS[1] in kinds:
         window = list(chosen[0].filters[2:])
-        calls[1], left[1] = (operators.find_filter_gradient, (gradients, images, window, *how)), False
+        by_product = functools.partial(products.write_filter_gradient, graph, gradients, images)
+        by_kernel = call(operators.find_filter_gradient, gradients, images, window, *how)
+        writers[1], left[1] = by_product if is_product else by_kernel, False
     # torch would find the gradient of the filters beside that of the bias, whether it is wanted or not
     if left[2] and not left[1]:
-        calls[2], left[2] = (aten.sum.dim_IntList, (gradients, [0, 2, 3])), False
+        writers[2], left[2] = call(aten.sum.dim_IntList, gradients, [0, 2, 3]), False
     values = node.meta["val"]
     for user in list(node.users):
         index: Any = user.args[1]
-        if index in calls:
+        if index in writers:
             with graph.inserting_before(node):
-                replaced = graph.call_function(*calls[index])
+                replaced = writers[index]()
             replaced.meta["val"] = values[index]
             user.replace_all_uses_with(replaced)
             graph.erase_node(user)
@@ -219,18 +254,23 @@ def is_faster_than_onednn(convolution: Convolution) -> bool:
 
     On a busy machine either one alone may be luck; a tie stays with oneDNN.
     """
-    both = _make_contestants(convolution)
+    contestants = _make_contestants(convolution)
     # The processor's time is steadier, but counts threads that wait for each other.
     timer = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     # The first round of each pays for caches and for oneDNN's choice of a kernel.
-    rounds = [[timeit.timeit(run, number=1, timer=timer) for run in both] for _round in range(_NUM_ROUNDS + 1)][1:]
-    shortest = min(one for one, _ in rounds) / min(other for _, other in rounds)
-    return min(shortest, statistics.median(one / other for one, other in rounds)) >= _MIN_GAIN
+    rounds = [[timeit.timeit(run, number=1, timer=timer) for run in contestants] for _ in range(_NUM_ROUNDS + 1)][1:]
+    first, *others = zip(*rounds)
+    gains = (
+        min(min(first) / min(other), statistics.median(one / another for one, another in zip(first, other)))
+        for other in others
+    )
+    return max(gains) >= _MIN_GAIN
 
 
-def _make_contestants(convolution: Convolution) -> Tuple[Callable[[], Any], Callable[[], Any]]:
-    """Return what computes `convolution` by oneDNN, and what does by its algorithm."""
-    kind, (padding, dilation) = convolution.kind, map(list, (convolution.padding, convolution.dilation))
+def _make_contestants(convolution: Convolution) -> Sequence[Callable[[], Any]]:
+    """Return what computes `convolution` by torch's operator, and what does by its algorithm, in one way or two."""
+    kind = convolution.kind
+    stride, padding, dilation = map(list, (convolution.stride, convolution.padding, convolution.dilation))
     count, *of_image = convolution.images
     count = max(1, min(count, count * _MOST_MULTIPLICATIONS // convolution.num_multiplications))
     images, filters = (
@@ -239,12 +279,12 @@ def _make_contestants(convolution: Convolution) -> Tuple[Callable[[], Any], Call
     )
     bias = torch.randn(len(filters)) if convolution.has_bias else None
     groups = images.shape[1] // filters.shape[1]
-    rest = ([1, 1], padding, dilation, False, [0, 0], groups)
+    rest = (stride, padding, dilation, False, [0, 0], groups)
     gradients = torch.randn_like(aten.convolution(images, filters, bias, *rest))
     wanted = [kind == one for one in (*_GRADIENTS, "")]
-    how = (padding, dilation, convolution.algorithm)
+    how = (stride, padding, dilation, convolution.algorithm)
 
-    def compute_by_onednn() -> Any:
+    def compute_by_torch() -> Any:
         if kind == _FORWARD:
             return aten.convolution(images, filters, bias, *rest)
         return aten.convolution_backward(gradients, images, filters, None, *rest, wanted)
@@ -256,4 +296,6 @@ def _make_contestants(convolution: Convolution) -> Tuple[Callable[[], Any], Call
             return operators.find_image_gradient(gradients, filters, images.shape[2:], *how)
         return operators.find_filter_gradient(gradients, images, filters.shape[2:], *how)
 
-    return compute_by_onednn, compute_by_algorithm
+    if convolution.algorithm == _PRODUCT:
+        return (compute_by_torch, *products.make_products(kind, images, filters, bias, gradients))
+    return compute_by_torch, compute_by_algorithm

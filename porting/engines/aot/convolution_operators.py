@@ -1,8 +1,8 @@
 """Operators that convolve by kernels of this package, and how Inductor compiles them.
 
-The kernels are C++ beside this file: `winograd.h` is for windows of 3 x 3, `depthwise.h` for a filter for each channel;
-both for stride 1. The operators are for a process that compiles: a program with them is written to no file. All tensors
-are float32 with their channels innermost: images [count, ins, rows, columns], filters [outs, ins / groups, *window].
+The kernels are C++ beside this file: `winograd.h` is for windows of 3 x 3 and stride 1, `depthwise.h` for a filter for
+each channel. The operators are for a process that compiles: a program with them is written to no file. All tensors are
+float32 with their channels innermost: images [count, ins, rows, columns], filters [outs, ins / groups, *window].
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ALGORITHMS = ("winograd", "depthwise")
 
 _NAMESPACE = "porting_convolution"
 _LIBRARY = torch.library.Library(_NAMESPACE, "DEF")
-_HOW = "int[] padding, int[] dilation, str algorithm"
+_HOW = "int[] stride, int[] padding, int[] dilation, str algorithm"
 _LIBRARY.define(f"convolve(Tensor images, Tensor filters, Tensor? bias, {_HOW}) -> Tensor")
 _LIBRARY.define(f"find_image_gradient(Tensor gradients, Tensor filters, int[] size, {_HOW}) -> Tensor")
 _LIBRARY.define(f"find_filter_gradient(Tensor gradients, Tensor images, int[] window, {_HOW}) -> Tensor")
@@ -37,11 +37,14 @@ find_image_gradient = _operators.find_image_gradient.default
 find_filter_gradient = _operators.find_filter_gradient.default
 """Return the gradient of the filters, which have this `window`, by that of the result."""
 
-_SHAPE = ", ".join(f"sizes[{index}]" for index in range(11))
+# the numbers of `Images` in C++
+_NUM_SIZES = 13
+_SHAPE = ", ".join(f"sizes[{index}]" for index in range(_NUM_SIZES))
 _ENTRY = """
 extern "C" void {algorithm}_{name}(
     const float* a, const float* b, const float* c, float* result, const long* sizes, int threads) {{
-  porting_{algorithm}::{name}({pointers}, result, porting_images::Images{{{shape}}}, sizes[11], sizes[12], threads);
+  porting_{algorithm}::{name}(
+      {pointers}, result, porting_images::Images{{{shape}}}, sizes[{ins}], sizes[{outs}], threads);
 }}
 """
 _POINTERS = {"convolve": "a, b, c", "find_image_gradient": "a, b", "find_filter_gradient": "a, b"}
@@ -50,7 +53,7 @@ _POINTERS = {"convolve": "a, b, c", "find_image_gradient": "a, b", "find_filter_
 def _find_result(name: str, arguments: Sequence[Any]) -> Tuple[Tuple[int, ...], List[int]]:
     """Return the shape of an operator's result; and the numbers of `Images` in C++, then those of the channels."""
     one, other = (tuple(map(int, value.shape)) for value in arguments[:2])
-    padding, dilation, algorithm = arguments[3:]
+    stride, padding, dilation, algorithm = arguments[3:]
     if name == "convolve":
         images, outs, window = one, other[0], other[2:]
     elif name == "find_filter_gradient":
@@ -59,13 +62,13 @@ def _find_result(name: str, arguments: Sequence[Any]) -> Tuple[Tuple[int, ...], 
         ins = one[1] if algorithm == "depthwise" else other[1]
         images, outs, window = (one[0], ins, *arguments[2]), one[1], other[2:]
     count, ins, *size = images
-    result = [size[i] + 2 * padding[i] - dilation[i] * (window[i] - 1) for i in range(2)]
+    result = [(size[i] + 2 * padding[i] - dilation[i] * (window[i] - 1) - 1) // stride[i] + 1 for i in range(2)]
     shape = {
         "convolve": (count, outs, *result),
         "find_image_gradient": tuple(images),
         "find_filter_gradient": (outs, 1 if algorithm == "depthwise" else ins, *window),
     }[name]
-    return shape, [count, *size, *result, *padding, *window, *dilation, ins, outs]
+    return shape, [count, *size, *result, *padding, *window, *dilation, *stride, ins, outs]
 
 
 # -- running them in this process --------------------------------------------------------------------------------------
@@ -84,7 +87,9 @@ def _load_kernels(algorithm: str) -> Any:
     from torch._inductor.codecache import CppCodeCache
 
     entries = [
-        _ENTRY.format(algorithm=algorithm, name=name, pointers=pointers, shape=_SHAPE)
+        _ENTRY.format(
+            algorithm=algorithm, name=name, pointers=pointers, shape=_SHAPE, ins=_NUM_SIZES, outs=_NUM_SIZES + 1
+        )
         for name, pointers in _POINTERS.items()
     ]
     source = "\n".join(["#include <torch/csrc/inductor/cpp_prefix.h>", _read_kernels(algorithm), *entries])
@@ -138,9 +143,9 @@ def install_lowerings(num_threads: int) -> None:
             inputs: Dict[str, Any] = {names[node.get_name()]: node for node in self.input_nodes}
             definition = kernel.def_kernel(inputs=inputs, outputs={"result": output})
             algorithm, name = self._function
-            shape = ", ".join(map(str, self._sizes[:11]))
+            shape = ", ".join(map(str, self._sizes[:_NUM_SIZES]))
             arguments = ["nullptr" if node is None else names[node.get_name()] for node in self._buffers]
-            arguments += ["result", f"porting_images::Images{{{shape}}}", *map(str, self._sizes[11:])]
+            arguments += ["result", f"porting_images::Images{{{shape}}}", *map(str, self._sizes[_NUM_SIZES:])]
             call = f"porting_{algorithm}::{name}({', '.join(arguments)}, {num_threads});"
             kernels = _read_kernels(algorithm)
             return f'{self.header().getvalue()}\n{kernels}\nextern "C" {definition}\n{{\n  {call}\n}}\n'

@@ -7,10 +7,7 @@ In the folder: `call.json` (how a call uses the programs) and, for each role, `<
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
-import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Callable, Optional
@@ -23,6 +20,7 @@ from ..calls.executable import BuildRequest
 from ..compiled.call_layout import CallLayout, describe_layout
 from ..compiled.compile_settings import CompileLimits, CompileSettings
 from ..compiled.executable import CompiledExecutable
+from ..compiled.folder_engine import FolderEngine
 from ..compiled.program_file import write_program
 from ..compiled.step_program import build_programs
 from ..compiled.why_replay import NotCompilable, why_not_aot
@@ -35,23 +33,10 @@ __all__ = ["AOT", "AotEngine"]
 _LAYOUT = "call.json"
 
 
-class AotEngine:
+class AotEngine(FolderEngine[CompiledExecutable]):
     """Whole optimizer steps as programs of torch's compiler, each a shared library."""
 
     name = "aot"
-
-    def __call__(self, graph: StepGraph, request: BuildRequest) -> CompiledExecutable:
-        """Compile into a folder that goes with the executable."""
-        folder = Path(tempfile.mkdtemp(prefix="porting-"))
-        try:
-            self.compile(graph, request, folder, limits=CompileLimits())
-            executable = self.load(graph, request, folder)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        # The library stays mapped; the files may go with the last call, not before.
-        weakref.finalize(executable, shutil.rmtree, folder, True)
-        return executable
 
     def compile(
         self,

@@ -15,13 +15,13 @@ namespace porting_images {
 using Vec = at::vec::Vectorized<float>;
 constexpr long kLanes = Vec::size();
 
-// A convolution with stride 1: filters of a window go over images with zeros around.
+// A convolution: filters of a window go over images with zeros around.
 struct Images {
   long count, in_rows, in_columns, out_rows, out_columns, row_padding, column_padding;
-  long window_rows, window_columns, row_dilation, column_dilation;
+  long window_rows, window_columns, row_dilation, column_dilation, row_stride, column_stride;
 };
 
-// The convolution, with the filters turned by 180 degrees, that makes the images' gradient of the results'.
+// The convolution, with the filters turned by 180 degrees, that makes the images' gradient of the results' (stride 1).
 inline Images turn(const Images& shape) {
   Images turned = shape;
   std::swap(turned.in_rows, turned.out_rows);

@@ -15,6 +15,7 @@ from typing import Any, Callable, List, Sequence, Tuple
 
 import torch
 
+from ..compiled import ctc_losses  # noqa: F401 - declares an operator that a library may call
 from ..compiled.call_layout import TensorSpec
 
 __all__ = ["LIBRARY", "OPERATORS", "RUNNER", "LoadedProgram", "ProgramLoadError", "load_program"]

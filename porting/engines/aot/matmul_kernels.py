@@ -19,7 +19,7 @@ __all__ = ["Product", "choose_matmul_kernels", "find_products", "is_faster_by_on
 aten = torch.ops.aten
 
 # Products of fewer multiplications take microseconds, of which the call is a good part.
-_MIN_MULTIPLICATIONS = 1 << 22
+_MIN_MULTIPLICATIONS = 1 << 20
 _MIN_GAIN = 1.04
 _NUM_ROUNDS = 9
 

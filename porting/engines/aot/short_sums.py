@@ -35,8 +35,8 @@ def install_short_sums() -> None:
     for name in ("need_use_acc_helper", "_acc_helper_init"):
         if name not in vars(CppKernel):
             raise RuntimeError(f"the Inductor of torch {torch.__version__} has no CppKernel.{name}")
-    CppKernel.need_use_acc_helper = _ask_for_helper(CppKernel.need_use_acc_helper)
-    CppKernel._acc_helper_init = _shorten_chunks(CppKernel._acc_helper_init)
+    CppKernel.need_use_acc_helper = _ask_for_helper(CppKernel.need_use_acc_helper)  # type: ignore[method-assign]
+    CppKernel._acc_helper_init = _shorten_chunks(CppKernel._acc_helper_init)  # type: ignore[method-assign]
 
 
 def _ask_for_helper(original: Callable[..., bool]) -> Callable[..., bool]:

@@ -7,7 +7,7 @@
 //
 // where . multiplies elements. Summed over channels, or over tiles, that is 16 products of matrices, which need 4
 // multiplications for an output and a channel instead of 9. All tensors have their channels innermost; the numbers of
-// channels are multiples of two vectors. A block of tiles is transformed, multiplied and transformed back while it is
+// channels are multiples of a vector. A block of tiles is transformed, multiplied and transformed back while it is
 // in the cache of the core.
 
 #ifndef PORTING_WINOGRAD
@@ -37,34 +37,47 @@ inline long choose_block(long tiles, long of_tile, long threads) {
   return std::max(kRows, std::min(block, (of_thread + kRows - 1) / kRows * kRows));
 }
 
-// out[rows x kPanel] (+)= left[rows x depth] right[depth x kPanel]
-template <long rows, bool adds>
-inline void multiply(
+// Columns of the panel that begins at `column`: the last one may be half of a panel.
+inline long find_width(long column, long columns) { return std::min(kPanel, columns - column); }
+
+// out[rows x columns] (+)= left[rows x depth] right[depth x columns], of so many vectors of columns
+template <long rows, bool adds, long vectors>
+inline void multiply_vectors(
     const float* left, long left_row, long left_column, const float* right, long right_row, float* out, long out_row,
     long depth) {
-  Vec sums[rows][2];
+  Vec sums[rows][vectors];
 #pragma GCC unroll 12
   for (long row = 0; row < rows; ++row) {
-    if (adds) {
-      sums[row][0] = Vec::loadu(out + row * out_row);
-      sums[row][1] = Vec::loadu(out + row * out_row + kLanes);
-    } else {
-      sums[row][0] = sums[row][1] = Vec(0.0f);
-    }
+#pragma GCC unroll 2
+    for (long part = 0; part < vectors; ++part)
+      sums[row][part] = adds ? Vec::loadu(out + row * out_row + part * kLanes) : Vec(0.0f);
   }
   for (long inner = 0; inner < depth; ++inner) {
-    const Vec one = Vec::loadu(right + inner * right_row), other = Vec::loadu(right + inner * right_row + kLanes);
+    Vec factors[vectors];
+#pragma GCC unroll 2
+    for (long part = 0; part < vectors; ++part) factors[part] = Vec::loadu(right + inner * right_row + part * kLanes);
 #pragma GCC unroll 12
     for (long row = 0; row < rows; ++row) {
       const Vec factor(left[row * left_row + inner * left_column]);
-      sums[row][0] = at::vec::fmadd(factor, one, sums[row][0]);
-      sums[row][1] = at::vec::fmadd(factor, other, sums[row][1]);
+#pragma GCC unroll 2
+      for (long part = 0; part < vectors; ++part) sums[row][part] = at::vec::fmadd(factor, factors[part], sums[row][part]);
     }
   }
 #pragma GCC unroll 12
   for (long row = 0; row < rows; ++row) {
-    sums[row][0].store(out + row * out_row);
-    sums[row][1].store(out + row * out_row + kLanes);
+#pragma GCC unroll 2
+    for (long part = 0; part < vectors; ++part) sums[row][part].store(out + row * out_row + part * kLanes);
+  }
+}
+
+template <long rows, bool adds>
+inline void multiply(
+    const float* left, long left_row, long left_column, const float* right, long right_row, float* out, long out_row,
+    long depth, long width) {
+  if (width == kPanel) {
+    multiply_vectors<rows, adds, 2>(left, left_row, left_column, right, right_row, out, out_row, depth);
+  } else {
+    multiply_vectors<rows, adds, 1>(left, left_row, left_column, right, right_row, out, out_row, depth);
   }
 }
 
@@ -182,8 +195,8 @@ inline void transform_gradients(
   }
 }
 
-// G g G' of filters [out][3][3][in]: for the forward pass as panels of out, [16][out / panel][in][panel]; else, for the
-// gradient of the input, of the filters turned by 180 degrees as panels of in, [16][in / panel][out][panel]
+// G g G' of filters [out][3][3][in]: for the forward pass as panels of out, 16 times [in][panel] of each panel; else, for
+// the gradient of the input, of the filters turned by 180 degrees as panels of in, 16 times [out][panel] of each
 template <bool is_forward>
 inline void transform_filters(const float* filters, long outs, long ins, float* result) {
   const Vec half(0.5f);
@@ -214,18 +227,18 @@ inline void transform_filters(const float* filters, long outs, long ins, float* 
             if (is_forward) {
               four[j].store(&block[position][out][0]);
             } else {
-              const long panel = in_block / kPanel, rest = in_block % kPanel;
-              const long panels = position * (ins / kPanel) + panel;
-              four[j].store(result + (panels * outs + out_block + out) * kPanel + rest);
+              const long begin = in_block / kPanel * kPanel, width = find_width(begin, ins);
+              float* panel = result + (position * ins + begin) * outs;
+              four[j].store(panel + (out_block + out) * width + in_block - begin);
             }
           }
         }
       }
       if (!is_forward) continue;
-      const long panel = out_block / kPanel, rest = out_block % kPanel;
+      const long begin = out_block / kPanel * kPanel, width = find_width(begin, outs);
       for (long position = 0; position < kPositions; ++position) {
-        float* target = result + ((position * (outs / kPanel) + panel) * ins + in_block) * kPanel + rest;
-        at::vec::transpose_mxn<float, kLanes, kLanes>(&block[position][0][0], kLanes, target, kPanel);
+        float* target = result + (position * outs + begin) * ins + in_block * width + out_block - begin;
+        at::vec::transpose_mxn<float, kLanes, kLanes>(&block[position][0][0], kLanes, target, width);
       }
     }
 }
@@ -251,12 +264,12 @@ inline void filter_images(
       const long first = index * block, number = std::min(block, count_tiles(shape) - first);
       transform_inputs(images, shape, ins, first, number, block, zeros, inputs);
       for (long position = 0; position < kPositions; ++position)
-        for (long panel = 0; panel < outs / kPanel; ++panel)
+        for (long begin = 0; begin < outs; begin += kPanel)
           for (long row = 0; row < number; row += kRows)
             multiply<kRows, false>(
-                inputs + (position * block + row) * in_row, in_row, 1,
-                transformed + (position * (outs / kPanel) + panel) * ins * kPanel, kPanel,
-                products + (position * block + row) * out_row + panel * kPanel, out_row, ins);
+                inputs + (position * block + row) * in_row, in_row, 1, transformed + (position * outs + begin) * ins,
+                find_width(begin, outs), products + (position * block + row) * out_row + begin, out_row, ins,
+                find_width(begin, outs));
       transform_products(products, shape, outs, first, number, block, bias, result);
     }
   }
@@ -333,15 +346,16 @@ __attribute__((noinline)) static void find_filter_gradient(
       transform_inputs(images, shape, ins, first, number, block, zeros, inputs);
       transform_gradients(gradients, shape, outs, first, number, block, zeros, outputs);
       for (long position = 0; position < kPositions; ++position)
-        for (long panel = 0; panel < ins / kPanel; ++panel) {
-          const float* right = inputs + position * block * in_row + panel * kPanel;
+        for (long begin = 0; begin < ins; begin += kPanel) {
+          const float* right = inputs + position * block * in_row + begin;
           const float* left = outputs + position * block * out_row;
-          float* out = own + position * outs * ins + panel * kPanel;
+          float* out = own + position * outs * ins + begin;
+          const long width = find_width(begin, ins);
           long row = 0;
           for (; row + kRows <= outs; row += kRows)
-            multiply<kRows, true>(left + row, 1, out_row, right, in_row, out + row * ins, ins, number);
+            multiply<kRows, true>(left + row, 1, out_row, right, in_row, out + row * ins, ins, number, width);
           for (; row < outs; row += 2)
-            multiply<2, true>(left + row, 1, out_row, right, in_row, out + row * ins, ins, number);
+            multiply<2, true>(left + row, 1, out_row, right, in_row, out + row * ins, ins, number, width);
         }
     }
   }

@@ -16,6 +16,7 @@ from ...capture.subgraphs import Body, bodies_of, run_cond
 from ..calls.guards import shut_out_host_modes
 from ..replay.batched_micro_batches import only_mapped_operators
 from ..replay.graph_function import GraphFunction
+from .ctc_losses import WRITTEN_OUT_CTC
 from .findings import failure_reason
 from .random_order import declare_random_order
 from .why_replay import CHANGES_SHAPE, MAKES_VALUES_ON_HOST, NotCompilable
@@ -92,7 +93,9 @@ def trace(function: Callable[..., Any], arguments: Sequence[torch.Tensor]) -> to
     Raises NotCompilable for whatever cannot be traced.
     """
     try:
-        traced = make_fx(function, decomposition_table=dict(WRITTEN_OUT), tracing_mode="real")(*arguments)
+        traced = make_fx(function, decomposition_table={**WRITTEN_OUT, **WRITTEN_OUT_CTC}, tracing_mode="real")(
+            *arguments
+        )
     except NotCompilable:
         raise
     except Exception as error:

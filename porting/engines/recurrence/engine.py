@@ -9,10 +9,7 @@ Results are those of torch but for rounding.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
-import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
@@ -26,6 +23,7 @@ from ..aot.compile_process import compile_in_child
 from ..aot.matmul_kernels import Product
 from ..calls.executable import BuildRequest
 from ..compiled.compile_settings import CompileLimits, CompileSettings
+from ..compiled.folder_engine import FolderEngine
 from ..compiled.why_replay import NotCompilable, why_not_tuned, why_plan_is_replayed
 from ..replay.direct_calls import Call
 from ..replay.replay import ReplayExecutable
@@ -42,23 +40,10 @@ _JOB = "layers.json"
 _MIN_MULTIPLICATIONS = 1 << 20
 
 
-class RecurrenceEngine:
+class RecurrenceEngine(FolderEngine[ReplayExecutable]):
     """Replay with compiled loops for recurrent layers."""
 
     name = "recurrence"
-
-    def __call__(self, graph: StepGraph, request: BuildRequest) -> ReplayExecutable:
-        """Compile into a folder that goes with the executable."""
-        folder = Path(tempfile.mkdtemp(prefix="porting-"))
-        try:
-            self.compile(graph, request, folder, limits=CompileLimits())
-            executable = self.load(graph, request, folder)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        # The library stays mapped; the files may go with the last call, not before.
-        weakref.finalize(executable, shutil.rmtree, folder, True)
-        return executable
 
     def compile(
         self,

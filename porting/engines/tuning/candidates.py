@@ -22,7 +22,7 @@ from ..update.updates import has_fused_arithmetic, list_slots
 from .memory_format import LayoutError, put_channels_last
 from .predictions import LEAST_GAIN
 
-__all__ = ["PLAIN", "beats", "choose", "compare_times", "list_candidates", "list_tuned_engines"]
+__all__ = ["PLAIN", "beats", "choose", "compare_times", "is_settled", "list_candidates", "list_tuned_engines"]
 
 PLAIN = Variant()
 """What everything is compared with: the step replayed as eager PyTorch would run it."""
@@ -35,6 +35,8 @@ _MAX_OPERATORS = 2000
 _MAX_OPERATORS_OF_STEP = 3000
 # The compiler spends more on the update of so many tensors than it can save there.
 _MANY_TRAINED = 60
+# What is faster in each of so many rounds is faster, and in fewer if it is by this much.
+_ENOUGH_ROUNDS, _CLEAR_GAIN = 5, 1.15
 # With so many steps a program saves nine tenths of what the most would save, and is compiled sooner.
 _ENOUGH_STEPS = 10
 
@@ -140,6 +142,22 @@ def beats(one: Timing, other: Timing) -> bool:
         return by_clock.high >= 1.0
     is_no_loss = by_processor.high >= 1.0 or by_processor.median >= 1.0 / LEAST_GAIN
     return is_no_loss and _is_gain(by_clock)
+
+
+def is_settled(timings: Mapping[Variant, Timing]) -> bool:
+    """Tell whether more rounds would change the choice only by a miracle: the chosen one has won all of them.
+
+    A few rounds are enough if it has won by far. `timings` are as for `choose`.
+    """
+    chosen = choose(timings)
+    return all(_has_lost_each_round(other, timings[chosen]) for name, other in timings.items() if name != chosen)
+
+
+def _has_lost_each_round(loser: Timing, winner: Timing) -> bool:
+    pairs = list(zip(loser.cpu_seconds, winner.cpu_seconds))
+    least = min(seconds / best for seconds, best in pairs)
+    is_clear = least >= LEAST_GAIN if len(pairs) >= _ENOUGH_ROUNDS else least >= _CLEAR_GAIN
+    return is_clear and compare_times(loser, winner, by_processor=False).median >= 1.0
 
 
 def compare_times(one: Timing, other: Timing, *, by_processor: bool) -> Interval:

@@ -10,12 +10,11 @@ that is nothing but rounding is not compared.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from torch._decomp import decomposition_table
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...capture import StepGraph
 from ...capture.plain_values import dtype_name
@@ -25,8 +24,9 @@ from ..calls.call_plan import CallPlan
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable
 from ..replay.replay import ReplayExecutable
+from .random_rounding import RandomRounding
 
-__all__ = ["Parity", "RandomRounding", "Trial", "compare_with_replay", "find_working_type", "make_empty_state"]
+__all__ = ["Parity", "ReplayedCalls", "Trial", "compare_with_replay", "find_working_type", "make_empty_state"]
 
 
 class _Tolerances(NamedTuple):
@@ -52,6 +52,11 @@ _FURTHEST = 3.0
 # What counts as zero beside the other tensors of its kind.
 _NOTHING = 1e-7
 _FEW_FLIPS = 1e-3
+# Differences of shorter numbers are rounded too much.
+_SINGLE_BYTES = 4
+# What one call of replay leaves is kept for other candidates if it is no larger; there are up to six of them.
+_MOST_KEPT_BYTES = 64 << 20
+_WEIGHT, _SLOT = "weight", "slot "
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,8 @@ class Trial:
 class Parity:
     """Whether a candidate agrees with replay; `difference` names the first tensor that does not, in a sentence.
 
-    `worst` is the largest relative difference of all tensors that were compared.
+    `worst` is the largest relative difference of all tensors that were compared, but for those that were found to be
+    nothing but rounding.
     """
 
     difference: str = ""
@@ -111,39 +117,40 @@ def find_working_type(graph: StepGraph) -> torch.dtype:
 
 
 def compare_with_replay(
-    executable: Executable, laid_out_graph: StepGraph, *, graph: StepGraph, request: BuildRequest, trial: Trial
+    executable: Executable,
+    laid_out_graph: StepGraph,
+    *,
+    graph: StepGraph,
+    request: BuildRequest,
+    trial: Trial,
+    replays: Optional[ReplayedCalls] = None,
 ) -> Parity:
     """Compare `executable`, whose state is that of `laid_out_graph`, with plain replay of `graph`.
 
     Both run a few calls of `trial`; all that they return and leave is compared. Whatever the candidate raises comes
-    through.
+    through. `replays` are the calls of replay, if several candidates are compared with them.
     """
-    replay = ReplayExecutable(graph)
-    candidate, reference, other = (
-        trial.prepare(make_empty_state(one, request)) for one in (laid_out_graph, graph, graph)
-    )
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for weight in other.parameters.values():
-            change_last_bits(weight, generator)
-    rounding, worst, tolerances = RandomRounding(), 0.0, _TOLERANCES[find_working_type(graph)]
+    replays = ReplayedCalls(graph, request, trial) if replays is None else replays
+    candidate = trial.prepare(make_empty_state(laid_out_graph, request))
+    worst, tolerances = 0.0, _TOLERANCES[find_working_type(graph)]
     num_calls = 3 if request.plan.iterations == 1 else 2
     for call in range(1, num_calls + 1):
         found = _collect_all(trial.run(executable, candidate), candidate)
-        expected = _collect_all(trial.run(replay, reference), reference)
-        with rounding:
-            rounded = _collect_all(trial.run(replay, other), other)
+        expected = replays.find(call)
         if list(found) != list(expected):
             return Parity(f"it has other results than replay after call {call}", worst, call)
         scales = _measure_scales(expected)
         for key, wanted in expected.items():
-            value = found[key]
-            if key.name and value.shape == wanted.shape and value.dtype == wanted.dtype:
-                value = _take_noise_out(value, wanted, _find_noise(key.name, reference, other), trial.weights[key.name])
             allowed = tolerances.results if key.kind.startswith("result") else tolerances.state
-            relative, note = _compare_tensors(
-                key, value, wanted, rounded[key], allowed=allowed, nothing=_NOTHING * scales[key.kind]
-            )
+            nothing = _NOTHING * scales[key.kind]
+            relative, note = _compare_tensors(key, found[key], wanted, None, allowed=allowed, nothing=nothing)
+            if note:
+                # Only now is it worth finding out what rounding may do: that takes many times as long as replay.
+                rounded, value = replays.find(call, is_rounded=True), found[key]
+                if key.kind == _WEIGHT and value.shape == wanted.shape and value.dtype == wanted.dtype:
+                    noise = _find_noise(key.name, expected, rounded)
+                    value = _take_noise_out(value, wanted, noise, trial.weights[key.name])
+                relative, note = _compare_tensors(key, value, wanted, rounded[key], allowed=allowed, nothing=nothing)
             worst = max(worst, relative)
             if note:
                 return Parity(f"{key.text} differs after call {call}: {note}", worst, call)
@@ -153,8 +160,68 @@ def compare_with_replay(
     return Parity("", worst, num_calls)
 
 
+class ReplayedCalls:
+    """What replay returns and leaves after each call of a trial, as it is and rounded at random; run when asked for.
+
+    What fits into some memory is kept for the next candidate; otherwise it is run again.
+    """
+
+    def __init__(self, graph: StepGraph, request: BuildRequest, trial: Trial) -> None:
+        """Run nothing yet."""
+        self._series = {is_rounded: _Series(graph, request, trial, is_rounded) for is_rounded in (False, True)}
+
+    def find(self, call: int, *, is_rounded: bool = False) -> Dict[_Key, torch.Tensor]:
+        """Return all that there is after a call, of which the first is 1; only valid until the next `find`."""
+        return self._series[is_rounded].find(call)
+
+
+class _Series:
+    """The calls of one training by replay."""
+
+    def __init__(self, graph: StepGraph, request: BuildRequest, trial: Trial, is_rounded: bool) -> None:
+        self._graph, self._request, self._trial, self._is_rounded = graph, request, trial, is_rounded
+        self._kept: Dict[int, Dict[_Key, torch.Tensor]] = {}
+        self._start()
+
+    def _start(self) -> None:
+        self._num_calls = 0
+        self._state: Optional[DeviceState] = None
+        self._rounding = RandomRounding()
+
+    def find(self, call: int) -> Dict[_Key, torch.Tensor]:
+        if call in self._kept:
+            return self._kept[call]
+        if call <= self._num_calls:
+            self._start()
+        if self._state is None:
+            self._state = self._make_state()
+        replay = ReplayExecutable(self._graph)
+        while self._num_calls < call:
+            with self._rounding if self._is_rounded else nullcontext():
+                results = self._trial.run(replay, self._state)
+            self._num_calls += 1
+        values = _collect_all(results, self._state)
+        if sum(value.numel() * value.element_size() for value in values.values()) > _MOST_KEPT_BYTES:
+            return values
+        # the state goes on
+        self._kept[call] = {key: value.clone() for key, value in values.items()}
+        return self._kept[call]
+
+    def _make_state(self) -> DeviceState:
+        state = self._trial.prepare(make_empty_state(self._graph, self._request))
+        if self._is_rounded:
+            generator = torch.Generator().manual_seed(1)
+            with torch.no_grad():
+                for weight in state.parameters.values():
+                    change_last_bits(weight, generator)
+        return state
+
+
 class _Key(NamedTuple):
-    """A tensor that is compared: those of a `kind` have about one scale, `text` is for people, `name` a weight's."""
+    """A tensor that is compared: those of a `kind` have about one scale, `text` is for people.
+
+    `name` is that of the weight, also for the states that an optimizer keeps for it.
+    """
 
     kind: str
     text: str
@@ -164,13 +231,13 @@ class _Key(NamedTuple):
 def _collect_all(results: Sequence[torch.Tensor], state: DeviceState) -> Dict[_Key, torch.Tensor]:
     """Return all that a call returned and left, with names for people."""
     named = {_Key(f"result {index}", f"result {index}"): result for index, result in enumerate(results)}
-    named.update({_Key("weight", f"weight `{name}`", name): weight for name, weight in state.parameters.items()})
+    named.update({_Key(_WEIGHT, f"weight `{name}`", name): weight for name, weight in state.parameters.items()})
     for replica, buffers in enumerate(state.buffers):
         where = f" of replica {replica}" if replica else ""
         named.update({_Key(f"buffer {name}", f"buffer `{name}`{where}"): value for name, value in buffers.items()})
     for name, slots in sorted(state.slots.items()):
         for slot, value in sorted(slots.items()):
-            named[_Key(f"slot {slot}", f"optimizer state `{slot}` of `{name}`")] = value
+            named[_Key(f"{_SLOT}{slot}", f"optimizer state `{slot}` of `{name}`", name)] = value
     if state.loss_scale_factor is not None:
         named[_Key("factor", "the loss scaling's factor")] = state.loss_scale_factor
     if state.rng_state is not None:
@@ -188,27 +255,38 @@ def _measure_scales(values: Mapping[_Key, torch.Tensor]) -> Dict[str, float]:
 
 
 def _compare_tensors(
-    key: _Key, value: torch.Tensor, wanted: torch.Tensor, rounded: torch.Tensor, *, allowed: float, nothing: float
+    key: _Key,
+    value: torch.Tensor,
+    wanted: torch.Tensor,
+    rounded: Optional[torch.Tensor],
+    *,
+    allowed: float,
+    nothing: float,
 ) -> Tuple[float, str]:
-    """Return the relative difference, 0 if it is nothing but rounding; and what to say of one that is too large."""
+    """Return the relative difference, 0 if it is nothing but rounding; and what to say of one that is too large.
+
+    `rounded` is what rounding makes of `wanted`; without it, the tolerances alone count.
+    """
     if value.shape != wanted.shape or value.dtype != wanted.dtype:
         kinds = (f"{dtype_name(tensor.dtype)}{list(tensor.shape)}" for tensor in (value, wanted))
         return math.inf, " instead of ".join(kinds)
     if key.kind == "stream":
         return (0.0, "") if torch.equal(value, wanted) else (math.inf, "other random numbers were drawn")
     if not wanted.is_floating_point():
-        share = float((value != wanted).double().mean()) if wanted.numel() else 0.0
-        noise = float((rounded != wanted).double().mean()) if wanted.numel() else 0.0
+        share = _find_share(value, wanted)
+        noise = 0.0 if rounded is None else _find_share(rounded, wanted)
         is_explained = share <= _FEW_FLIPS or is_rounding(share, noise=noise, margin=_NOISE_MARGIN)
         return (0.0, "") if is_explained else (share, f"{share:.1%} of its elements")
-    finite = wanted.isfinite()
-    if not have_same_specials(value, wanted):
-        # rounding alone may make a number overflow, or not
-        is_explained = not have_same_specials(rounded, wanted)
-        return (0.0, "") if is_explained else (math.inf, "NaN or infinity in other places")
-    scale, error = float(wanted[finite].double().norm()), distance_of(value[finite], wanted[finite])
-    noise = distance_of(rounded[finite], wanted[finite])
-    is_nothing = error <= nothing * math.sqrt(int(finite.sum()))
+    scale, error, count = _find_norm(wanted), _find_norm(value - wanted), wanted.numel()
+    if not math.isfinite(error) or not math.isfinite(scale) or wanted.element_size() < _SINGLE_BYTES:
+        if not have_same_specials(value, wanted):
+            # rounding alone may make a number overflow, or not
+            is_explained = rounded is not None and not have_same_specials(rounded, wanted)
+            return (0.0, "") if is_explained else (math.inf, "NaN or infinity in other places")
+        finite = wanted.isfinite()
+        scale, error, count = _find_norm(wanted[finite].double()), distance_of(value, wanted), int(finite.sum())
+    noise = 0.0 if rounded is None else distance_of(rounded, wanted)
+    is_nothing = error <= nothing * math.sqrt(count)
     if is_nothing or is_rounding(error, noise=noise, margin=_NOISE_MARGIN):
         return 0.0, ""
     relative = error / scale if scale else math.inf
@@ -216,14 +294,26 @@ def _compare_tensors(
     return relative, "" if is_allowed else f"by {relative:.1e} relative, where {allowed:.0e} is allowed"
 
 
-def _find_noise(name: str, reference: DeviceState, rounded: DeviceState) -> torch.Tensor:
+def _find_norm(tensor: torch.Tensor) -> float:
+    """Return the length of a tensor as a vector, added up in double precision; of half types it is only a guess."""
+    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))
+
+
+def _find_share(value: torch.Tensor, wanted: torch.Tensor) -> float:
+    """Return the share of elements that are different."""
+    return float((value != wanted).double().mean()) if wanted.numel() else 0.0
+
+
+def _find_noise(name: str, expected: Mapping[_Key, torch.Tensor], rounded: Mapping[_Key, torch.Tensor]) -> torch.Tensor:
     """Find the elements of a weight whose optimizer state rounding alone changes much."""
     # Adam and its kin divide a gradient by its own size: one that is nothing but rounding moves its weight as far as
     # any other does, to one side or the other.
-    found = torch.zeros(reference.parameters[name].shape, dtype=torch.bool)
-    for slot, value in reference.slots.get(name, {}).items():
-        if value.shape == reference.parameters[name].shape and value.is_floating_point():
-            found |= (rounded.slots[name][slot] - value).abs() > _UNDECIDED * value.abs()
+    weight = next(value for key, value in expected.items() if (key.kind, key.name) == (_WEIGHT, name))
+    found = torch.zeros(weight.shape, dtype=torch.bool)
+    for key, value in expected.items():
+        is_slot = key.kind.startswith(_SLOT) and key.name == name
+        if is_slot and value.shape == weight.shape and value.is_floating_point():
+            found |= (rounded[key] - value).abs() > _UNDECIDED * value.abs()
     return found
 
 
@@ -243,51 +333,3 @@ def make_empty_state(graph: StepGraph, request: BuildRequest) -> DeviceState:
     if request.plan.adapts_loss_scaling:
         state.loss_scale_factor = torch.ones(())
     return state
-
-
-# -- replay that is rounded at random ----------------------------------------------------------------------------------
-
-
-# An error of a mean or a variance is one for all elements that share it, and no later sum takes it away. And the
-# logarithm of a probability near 1 is the small difference of two numbers of an ordinary size.
-_MADE_OF_SUMS = {
-    torch.ops.aten._log_softmax,
-    *(
-        getattr(torch.ops.aten, f"native_{kind}_norm{direction}")
-        for kind in ("batch", "group", "layer")
-        for direction in ("", "_backward")
-    ),
-}
-
-
-class RandomRounding(TorchDispatchMode):
-    """Within it every operator's new floating-point results are changed by some units in the last place.
-
-    Whole numbers are kept: masks, counts and one-hot codes are exact however they are computed. Results that are views,
-    or that an operator writes in place, are kept as well. The global random stream is not touched.
-
-    This is random rounding as in stochastic arithmetic (Vignes, "A stochastic arithmetic for reliable scientific
-    computation", Math. Comput. Simul. 35, 1993): how far such a run spreads estimates what the order of sums, fused
-    operators and other kernels may change, however deep the step and however it magnifies.
-    """
-
-    def __init__(self, seed: int = 1) -> None:
-        """Start a random stream for the signs of the changes."""
-        super().__init__()
-        self._generator = torch.Generator().manual_seed(seed)
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Mapping[str, Any]] = None
-    ) -> Any:
-        """Run `func`, or the operators that it is made of, then round its results otherwise."""
-        parts = decomposition_table.get(func) if func.overloadpacket in _MADE_OF_SUMS else None
-        if parts is not None:
-            # Taken apart, because an error of the sums is shared by many elements; the parts are rounded in here again.
-            with self:
-                return parts(*args, **(kwargs or {}))
-        result = func(*args, **(kwargs or {}))
-        results = result if isinstance(result, (tuple, list)) else [result]
-        for returned, value in zip(func._schema.returns, results):
-            if returned.alias_info is None and isinstance(value, torch.Tensor):
-                change_last_bits(value, self._generator)
-        return result

@@ -1,9 +1,9 @@
 """The gain of compiling, predicted from what replay takes: a candidate that cannot win is not compiled.
 
-A step's time is that of matrix products, of other operators whose kernels a compiled program calls as well, of the
-update, and of the rest, which the compiler fuses. Only products, by another library, the update and the rest can become
-faster. What one compiled candidate takes, and how replay fares with the same choices, predicts the others.
-Seconds are those of one call; scores are relative to plain replay's.
+A step's time is that of matrix products, of convolutions, of other operators whose kernels a compiled program calls as
+well, of the update, and of the rest, which the compiler fuses. Only products and convolutions, by other kernels, the
+update and the rest can become faster. What one compiled candidate takes, and how replay fares with the same choices,
+predicts the others. Seconds are those of one call; scores are relative to plain replay's.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ LEAST_GAIN = 1.03
 
 # Another library multiplies small matrices at most so much faster, and none faster than the best that was seen.
 _LEAST_SHARE_OF_PRODUCTS = 0.4
+# Winograd's algorithm needs 4 of 9 multiplications; what other kernels gain with each convolution is found out by
+# measuring where programs are compiled.
+_LEAST_SHARE_OF_CONVOLUTIONS, _USUAL_SHARE_OF_CONVOLUTIONS = 0.45, 0.7
 # Fused loops without the way from operator to operator; what remains at least, and usually.
 _LEAST_SHARE_OF_REST, _USUAL_SHARE_OF_REST = 0.15, 0.5
 _LEAST_SHARE_OF_UPDATE = 0.5
@@ -37,8 +40,9 @@ class StepCost:
     """The seconds of a replayed call by kinds of operators, and the operations of its products.
 
     `products` and `library` are the seconds of matrix products and of other operators that a compiled program leaves to
-    the same kernels; `rest` includes the way between operators. `peak_flops` are the most operations per second that a
-    product has on this machine, 0 where that is not known. `num_iterations` are the device iterations of the call.
+    the same kernels, `convolutions` those of convolutions for which it may choose others; `rest` includes the way
+    between operators. `peak_flops` are the most operations per second that a product has on this machine, 0 where that
+    is not known. `num_iterations` are the device iterations of the call.
 
     >>> cost = StepCost(products=0.0, library=0.9, update=0.0, rest=0.1)
     >>> round(cost.least_seconds, 3)
@@ -52,17 +56,19 @@ class StepCost:
     product_flops: int = 0
     peak_flops: float = 0.0
     num_iterations: int = 1
+    convolutions: float = 0.0
 
     @property
     def seconds(self) -> float:
         """The call as a whole."""
-        return self.products + self.library + self.update + self.rest
+        return self.products + self.convolutions + self.library + self.update + self.rest
 
     @property
     def least_seconds(self) -> float:
         """What no compiled program gets below."""
         return (
             self.library
+            + self.convolutions * _LEAST_SHARE_OF_CONVOLUTIONS
             + self._least_of_products
             + self.update * _LEAST_SHARE_OF_UPDATE
             + self.rest * _LEAST_SHARE_OF_REST
@@ -72,7 +78,8 @@ class StepCost:
     def usual_seconds(self) -> float:
         """What a compiled program takes, about."""
         products = (self.products + self._least_of_products) / 2
-        return self.library + products + self.update * 0.75 + self.rest * _USUAL_SHARE_OF_REST
+        convolutions = self.convolutions * _USUAL_SHARE_OF_CONVOLUTIONS
+        return self.library + convolutions + products + self.update * 0.75 + self.rest * _USUAL_SHARE_OF_REST
 
     @property
     def _least_of_products(self) -> float:

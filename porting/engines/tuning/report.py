@@ -31,9 +31,10 @@ class Candidate:
     """One variant that was tried; seconds are medians of one device call, None where it was not measured.
 
     `speed_up` is plain replay's processor time over this one's, of the same rounds, with a 95 % interval;
-    `clock_speed_up` the same by the clock. `worst` is the largest relative difference from replay beyond what rounding
-    explains. `problem` says why it is out, and is empty for one that could have been chosen. `left_out` says why it was
-    not compiled: it could not win. `expected` is the speed-up that was predicted, with bounds, where there was one.
+    `clock_speed_up` the same by the clock. `worst` is the largest relative difference from replay, but for what was
+    found to be rounding. `problem` says why it is out, and is empty for one that could have been chosen. `left_out`
+    says why it was not compiled: it could not win. `expected` is the speed-up that was predicted, with bounds, where
+    there was one.
     """
 
     variant: Variant

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import torch
 
 from ...capture import StepGraph
-from ...capture.operator_schema import operator_name
+from ...capture.operator_schema import name_arguments, operator_name
+from ..aot.convolution_kernels import find_algorithm
 from ..calls.executable import BuildRequest
 from ..calls.rehearsal import Rehearsal
 from ..recompute.flop_counts import count_node_flops
@@ -23,7 +24,6 @@ _NUM_RUNS = 3
 _MOST_SECONDS = 2.0
 _PRODUCTS = frozenset("linear matmul mm addmm bmm baddbmm addbmm einsum mv addmv".split())
 _LIBRARY = (
-    "conv",
     "scaled_dot_product",
     "lstm",
     "gru",
@@ -56,6 +56,8 @@ def measure_step_cost(graph: StepGraph, request: BuildRequest, trial: Trial) -> 
             break
     flops = _count_product_flops(graph)
     seconds = _add_up_kinds(runs, most_seconds=min(processor_seconds), large_products=flops >= _LEAST_FLOPS)
+    with_choice = seconds["convolutions"] * _find_share_with_choice(graph)
+    seconds.update(convolutions=with_choice, library=seconds["library"] + seconds["convolutions"] - with_choice)
     num_micro_batches = trial.plan.num_micro_batches
     return StepCost(
         **seconds,
@@ -72,7 +74,7 @@ def _add_up_kinds(
 
     A pass as a whole is long enough to be interrupted in each run of a busy machine.
     """
-    found = dict.fromkeys(("products", "library", "update"), 0.0)
+    found = dict.fromkeys(("products", "convolutions", "library", "update"), 0.0)
     whole = 0.0
     # Two replays do the same operators in the same order.
     for spans in zip(*runs):
@@ -93,22 +95,47 @@ def _find_kind(name: str, *, large_products: bool) -> str:
     operator = operator.partition(".")[0]
     if operator in _PRODUCTS:
         return "products" if large_products else ""
+    if operator.startswith("conv"):
+        return "convolutions"
     return "library" if operator.startswith(_LIBRARY) else ""
 
 
 def _count_product_flops(graph: StepGraph) -> int:
     """Count the operations of the products of one forward pass."""
+    return sum(_count_flops(graph, lambda node: operator_name(node.target) in _PRODUCTS).values())
+
+
+def _find_share_with_choice(graph: StepGraph) -> float:
+    """Return which share of the operations of all convolutions has a choice of kernels in a compiled program."""
+    flops = _count_flops(graph, lambda node: operator_name(node.target).startswith("conv"))
+    with_choice = sum(number for node, number in flops.items() if _has_choice(node))
+    return with_choice / max(1, sum(flops.values()))
+
+
+def _has_choice(node: torch.fx.Node) -> bool:
+    named = name_arguments(node.target, node.args, node.kwargs)
+    images, filters = (named[name].meta["val"] for name in ("input", "weight"))
+    how: Dict[str, Any] = {name: named.get(name) for name in ("stride", "padding", "dilation")}
+    is_image = images.dim() == filters.dim() == 4 and images.dtype == torch.float32 and not named.get("transposed")
+    if not is_image or isinstance(how["padding"], str):
+        return False
+    return bool(find_algorithm(images.shape, filters.shape, groups=named["groups"], **how))
+
+
+def _count_flops(graph: StepGraph, is_counted: Callable[[torch.fx.Node], bool]) -> Dict[torch.fx.Node, int]:
+    """Count the operations of some operators in one forward pass."""
     # Counting runs the operator on tensors without values, 15 ms; most layers are like another one.
     known: Dict[Tuple[Any, ...], int] = {}
-    total = 0
+    found: Dict[torch.fx.Node, int] = {}
     for node in graph.graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload) and operator_name(node.target) in _PRODUCTS:
+        if isinstance(node.target, torch._ops.OpOverload) and is_counted(node):
             shapes = tuple(tuple(used.meta["val"].shape) for used in node.all_input_nodes)
-            kind = (node.target, *shapes)
+            # of a convolution the stride counts as well
+            kind = (node.target, *shapes, tuple(node.meta["val"].shape))
             if kind not in known:
                 known[kind] = count_node_flops(node)
-            total += known[kind]
-    return total
+            found[node] = known[kind]
+    return found
 
 
 def measure_peak_flops() -> float:

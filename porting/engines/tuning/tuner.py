@@ -10,30 +10,28 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Set
 
 from tqdm import tqdm
 
 from ...capture import StepGraph
 from ...diagnostics import Finding
-from ...support.interleaved import Timing, time_interleaved
 from .. import load_engine
-from ..calls.device_state import DeviceState
-from ..calls.executable import BuildRequest, Executable, Variant
+from ..calls.executable import BuildRequest, Executable
 from ..compiled.compile_settings import CompileLimits
 from ..compiled.findings import failure_finding, failure_reason, is_lasting, parity_finding
 from ..replay.replay import build_replay
 from .candidates import PLAIN, choose, list_candidates, list_tuned_engines
 from .contestants import Contestant, choose_wave, describe_candidate
+from .measuring import measure_contestants
 from .memory_format import lay_out
-from .parity import Trial, compare_with_replay, make_empty_state
+from .parity import ReplayedCalls, Trial, compare_with_replay, make_empty_state
 from .predictions import StepCost
 from .report import TuningLimits, TuningReport
 from .step_costs import measure_step_cost
@@ -44,13 +42,8 @@ _logger = logging.getLogger("porting")
 
 # Measuring gets a quarter of the time; the rest is for compiling.
 _MEASURING_SHARE = 0.25
-# One call of a small step is too short to be timed, so that a turn repeats it.
-_TURN_SECONDS = 0.005
-_FIRST_ROUNDS, _MOST_ROUNDS = 5, 25
-# enough to see what is worth compiling; what is compiled is measured beside the fastest ones again
-_ROUNDS_OF_REPLAY = 9
-# so much slower in the first rounds that more of them cannot change the order
-_HOPELESS = 1.5
+# Enough to see what is worth compiling; what is compiled is measured beside the fastest ones again.
+_ROUNDS_OF_REPLAY, _SECONDS_OF_REPLAY = 9, 2.0
 
 
 @dataclass(frozen=True)
@@ -80,6 +73,11 @@ class _Session:
     note_failure: Callable[[str, str], None]
     began: float = field(default_factory=lambda: time.perf_counter())
     cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @functools.cached_property
+    def replays(self) -> ReplayedCalls:
+        """The calls that all candidates are compared with."""
+        return ReplayedCalls(self.graph, self.request, self.trial)
 
     def stop_if_cancelled(self, _seconds: float) -> None:
         """Raise what ends a compilation that nobody waits for any more."""
@@ -186,7 +184,8 @@ def _measure_replays(session: _Session, contestants: Sequence[Contestant]) -> Li
             _load_and_compare(session, contestant)
     if all(contestant.folder is None or contestant.problem for contestant in contestants):
         return [contestant for contestant in replays if contestant.is_in]
-    _measure_all(session, [contestant for contestant in replays if contestant.is_in], most_rounds=_ROUNDS_OF_REPLAY)
+    are_in = [contestant for contestant in replays if contestant.is_in]
+    _measure_all(session, are_in, most_rounds=_ROUNDS_OF_REPLAY, most_seconds=_SECONDS_OF_REPLAY)
     timings = {contestant.variant: contestant.timing for contestant in replays if contestant.timing is not None}
     chosen = choose(timings)
     return [contestant for contestant in replays if contestant.variant in (PLAIN, chosen)]
@@ -279,7 +278,12 @@ def _load_and_compare(session: _Session, contestant: Contestant) -> None:
             request = replace(session.request, variant=contestant.variant)
             contestant.executable = engine.load(contestant.graph, request, contestant.folder)
         parity = compare_with_replay(
-            contestant.executable, contestant.graph, graph=session.graph, request=session.request, trial=session.trial
+            contestant.executable,
+            contestant.graph,
+            graph=session.graph,
+            request=session.request,
+            trial=session.trial,
+            replays=session.replays,
         )
     except Exception as error:
         _give_up(session, contestant, error)
@@ -294,55 +298,9 @@ def _load_and_compare(session: _Session, contestant: Contestant) -> None:
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
-def _measure_all(session: _Session, contestants: Sequence[Contestant], *, most_rounds: int = _MOST_ROUNDS) -> None:
-    """Time those that are still in, by turns; those that are far behind after a few rounds run no further."""
+def _measure_all(session: _Session, contestants: Sequence[Contestant], **limits: Any) -> None:
+    """Measure those that are in; `limits` are those of `measure_contestants`."""
     seconds_left = session.limits.seconds - (time.perf_counter() - session.began)
     seconds = min(session.limits.measuring_seconds, max(seconds_left, session.limits.seconds * _MEASURING_SHARE / 2))
-    states: Dict[bool, DeviceState] = {}
-    calls: Dict[Variant, Callable[[], None]] = {}
-    for contestant in contestants:
-        layout = contestant.variant.channels_last
-        if layout not in states:
-            # One state for all candidates of a layout: they train it further, and a step takes as long with any
-            # weights.
-            states[layout] = session.trial.prepare(make_empty_state(contestant.graph, session.request))
-        calls[contestant.variant] = functools.partial(_run_call, session.trial, contestant, states[layout])
-    began = time.perf_counter()
-    # Twice each: the first call binds tensors, chooses kernels and fills caches, the second is like those to come.
-    slowest = 0.0
-    for call in calls.values():
-        call()
-        start = time.perf_counter()
-        call()
-        slowest = max(slowest, time.perf_counter() - start)
-    repeats = max(1, math.ceil(_TURN_SECONDS / slowest)) if slowest else 1
-    timings = time_interleaved(calls, rounds=_FIRST_ROUNDS, repeats=repeats, at_most_seconds=seconds / 2)
-    best = min(timings[contestant.variant].cpu.median for contestant in contestants if contestant.is_in)
-    remaining = {
-        contestant.variant: calls[contestant.variant]
-        for contestant in contestants
-        if contestant.variant == PLAIN or timings[contestant.variant].cpu.low <= _HOPELESS * best
-    }
-    if set(remaining) != {PLAIN}:
-        left = seconds - (time.perf_counter() - began)
-        num_rounds = most_rounds - _FIRST_ROUNDS
-        more = time_interleaved(remaining, rounds=num_rounds, repeats=repeats, at_most_seconds=left)
-        for variant, later in more.items():
-            first = timings[variant]
-            wall, cpu = first.wall_seconds + later.wall_seconds, first.cpu_seconds + later.cpu_seconds
-            timings[variant] = Timing(wall, cpu)
-    for contestant in contestants:
-        contestant.timing = timings[contestant.variant] if contestant.is_in else None
-        contestant.reference = timings[PLAIN]
-
-
-def _run_call(trial: Trial, contestant: Contestant, state: DeviceState) -> None:
-    """Run one call of a contestant; one that fails is its problem, and then nothing runs any more."""
-    if contestant.executable is not None:
-        try:
-            trial.run(contestant.executable, state)
-        except Exception as error:
-            if contestant.variant == PLAIN:
-                raise
-            # The others go on. A candidate that failed here has timings that say nothing.
-            contestant.executable, contestant.problem = None, failure_reason(error)
+    most_seconds = min(seconds, limits.pop("most_seconds", seconds))
+    measure_contestants(contestants, session.request, session.trial, most_seconds=most_seconds, **limits)

@@ -259,12 +259,15 @@ def _apply_sgd(s: GroupSettings, weights: Tensors, gradients: Tensors, state: St
 
 
 def _update_moments(s: GroupSettings, gradients: Tensors, state: State, *, is_corrected: bool = True) -> Tensors:
-    """Update both moments; return what the first one is to be divided by."""
+    """Update both moments; return what the first one is to be divided by, in the memory of the gradients."""
     # `lerp`, as torch writes it: m + (g - m)(1 - beta) rounds otherwise than beta m + (1 - beta) g.
     torch._foreach_lerp_(state["Accl1"], gradients, 1.0 - s.beta1)
     torch._foreach_mul_(state["Accl2"], s.beta2)
     torch._foreach_addcmul_(state["Accl2"], gradients, gradients, 1.0 - s.beta2)
-    denominators: Tensors = list(torch._foreach_sqrt(state["Accl2"]))
+    # a tensor more for each would make the step's peak higher
+    denominators = gradients
+    torch._foreach_copy_(denominators, state["Accl2"])
+    torch._foreach_sqrt_(denominators)
     # The corrections are Python numbers in double precision, as torch computes them.
     corrections = _compute_bias_corrections(state, s.beta2, is_corrected)
     torch._foreach_div_(denominators, [*map(math.sqrt, corrections)])

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from ...capture import StepGraph, capture_step
+from ...capture.following import FirstRun
 from ...diagnostics import CaptureError, Finding
 from ...engines.calls.call_plan import CallPlan, ReplicaGroups
 from ...engines.calls.device_state import DeviceState
@@ -59,6 +60,7 @@ class CompiledModel:
     """What a compilation leaves: the graph, the executable, the device's tensors and the plan of a call.
 
     `capture_again` captures the same step once more, which takes about `capture_seconds`; it holds no batch.
+    `first_run` is the run of `forward` that was captured, until somebody has followed it.
     """
 
     graph: StepGraph
@@ -69,6 +71,7 @@ class CompiledModel:
     anchors: Optional[Anchors] = None
     capture_again: Optional[Callable[[], StepGraph]] = None
     capture_seconds: float = 0.0
+    first_run: Optional[FirstRun] = None
 
 
 def announce_compilation(bound: BoundArguments, options: Options) -> None:
@@ -130,9 +133,11 @@ def _trace_and_build(
         )
         capture = partial(_capture_step, model, options, training=host.is_training, groups=groups)
         scopes = GraphScopes(source_excludes=options._source_location_excludes)
+        # who compiles without a port asks for no second run
+        first_run = None if getattr(model, "_porting_allowed", None) is None else FirstRun()
         started = perf_counter()
         try:
-            graph = capture(micro, scopes, listener=extras.report)
+            graph = capture(micro, scopes, listener=extras.report, first_run=first_run)
         except CaptureError as error:
             raise make_vendor_error(
                 name_other_faults(error, partial(capture, micro, GraphScopes(), keeps_facts=False), model)
@@ -166,10 +171,7 @@ def _trace_and_build(
             cpp_log("debug", f"Found {graph.num_losses} losses and removed {graph.num_losses - 1}")
         if extras.listener is None:
             # a listener hears of these as findings
-            is_trained = any(info.requires_grad for info in graph.parameters)
-            if graph.has_loss and is_trained and not graph.loss_has_gradient:
-                logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")
-            log_coercions(graph, model, bound.list_tensors())
+            _log_what_differs(graph, model, bound)
         # without its memory: a later capture needs only shapes, and the batch may be large
         outline = micro.replace_tensors([without_memory(tensor) for tensor in micro.list_tensors()])
         return CompiledModel(
@@ -182,7 +184,16 @@ def _trace_and_build(
             # who captures again compares operators and values: where they were placed is known
             capture_again=lambda: capture(outline, GraphScopes(), keeps_facts=False),
             capture_seconds=capture_seconds,
+            first_run=first_run,
         )
+
+
+def _log_what_differs(graph: StepGraph, model: nn.Module, bound: BoundArguments) -> None:
+    """Log a step that trains nothing, and what has other types on the device."""
+    is_trained = any(info.requires_grad for info in graph.parameters)
+    if graph.has_loss and is_trained and not graph.loss_has_gradient:
+        logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")
+    log_coercions(graph, model, bound.list_tensors())
 
 
 def _check_settings(model: Any, options: Options) -> None:
@@ -235,6 +246,7 @@ def _capture_step(
     groups: Mapping[str, ReplicaGroups],
     listener: Optional[Callable[[Finding], None]] = None,
     keeps_facts: bool = True,
+    first_run: Optional[FirstRun] = None,
     failures: Optional[List[Exception]] = None,
 ) -> StepGraph:
     # the mark of models that `to_ipu` wraps: they get what plain PopTorch leaves out without a word
@@ -254,6 +266,7 @@ def _capture_step(
             node_facts=scopes.read_node_facts if keeps_facts else None,
             listener=listener,
             autocast=read_extras(options).autocast,
+            first_run=first_run,
             failures=failures,
         )
 

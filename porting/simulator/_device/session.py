@@ -10,12 +10,10 @@ import torch
 from torch import nn
 
 from ...capture import StepGraph
-from ...capture.device_tensor import DeviceTensor
 from ...capture.dtypes import NARROWED
 from ...engines.calls.device_state import DeviceState
 from ...engines.calls.guards import make_recordable, shut_out_host_modes
 from ...host_tensors import host_tensors
-from ...structure import rebuild
 from .. import trouble
 from .._args_parser import ArgsParser, BoundArguments, CompiledSignature
 from .._compile.program import CompiledModel, announce_compilation, compile_model
@@ -26,6 +24,8 @@ from .._weights.host_weights import (
     download_weights,
     fetch_other_owners,
     find_owner,
+    move_shared_weights,
+    share_weights,
     unwrap_model,
     upload_weights,
     wrap_model,
@@ -35,6 +35,7 @@ from .._weights.weight_owners import Owner, fetch
 from ..enums import ConnectionType
 from ..errors import createPoptorchError, native_error
 from ..options import Options
+from .call_results import hand_back
 from .device_target import Claim, claim_device, is_offline
 from .engine_change import EngineChange
 from .host_side import describe_host
@@ -73,6 +74,7 @@ class DeviceSession:
         self._engine_change: Optional[EngineChange] = None
         self._claim: Optional[Claim] = None
         self._logs_cycles = bool(options._Popart.options.get("instrumentWithHardwareCycleCounter"))
+        self._shares_memory = self.is_training and read_extras(options).shares_memory
         self._warned_not_contiguous = False
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -122,7 +124,7 @@ class DeviceSession:
         if self.is_training and compiled.obtained.background is not None:
             report = read_extras(options).report
             background = compiled.obtained.background
-            self._engine_change = EngineChange(compiled, background, adopt=self.optimizer.move_to, report=report)
+            self._engine_change = EngineChange(compiled, background, adopt=self._move_to, report=report)
         self.random.is_behind = False
         if not is_offline(options):
             self._take_device()
@@ -137,6 +139,8 @@ class DeviceSession:
         if self.compiled is None:
             return
         if self.owner is not None:
+            # the device's memory goes with the executable
+            self.owner.memory.end_sharing(keeps_memory=True)
             fetch((self.owner,))
             self.optimizer.destroy()
             if find_owner(self.user_model) is self.owner:
@@ -195,6 +199,12 @@ class DeviceSession:
         if self.optimizer.synced is not None:
             self.optimizer.synced.host_state_is_dirty = False
 
+    def _move_to(self, state: DeviceState) -> None:
+        """Go on with a state that has the values of the one before in other tensors."""
+        self.optimizer.move_to(state)
+        if self.owner is not None:
+            move_shared_weights(self.owner, state)
+
     def _release_device(self) -> None:
         """Give the IPUs back; nothing is fetched."""
         self.is_attached = False
@@ -222,7 +232,7 @@ class DeviceSession:
             self.anchor_memory = anchors.take(results, self.optimizer.read_hyper_parameters(), compiled.plan)
         if trouble.injections:
             trouble.strike(trouble.Moment.RESULT, training=self.is_training, subject=self, results=results)
-        outputs = _hand_back(compiled.graph, hosts, results)
+        outputs = hand_back(compiled.graph, hosts, results)
         self.call_times = (entered, started, ended, perf_counter())
         if self._logs_cycles:
             cpp_log("info", f"Total number of IPU cycles: {count_cycles(self.call_times, self.options)}")
@@ -243,6 +253,12 @@ class DeviceSession:
     def _run_program(self, compiled: CompiledModel, inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
         """Run the program, and note what is newer on the device then."""
         optimizer, owner = self.optimizer, self.owner
+        if owner is not None and self._shares_memory:
+            # a device that is lost leaves the host with the weights of before, which it has to have
+            if not trouble.injections and not owner.memory.is_shared:
+                share_weights(self.user_model, owner, compiled.state)
+            elif trouble.injections and owner.memory.is_shared:
+                self.copy_weights_to_host()
         try:
             with shut_out_host_modes():
                 return compiled.obtained.executable.run(
@@ -290,6 +306,8 @@ class DeviceSession:
         state = self._require_device()
         # First, because looking at a wrapped tensor fetches what is out of date.
         self._note_that_host_is_current()
+        if self.owner is not None:
+            self.owner.memory.end_sharing()
         if not self.is_training:
             # Or the next look would replace what is fetched now by what was trained before.
             fetch_other_owners(self.user_model, self.owner)
@@ -299,8 +317,10 @@ class DeviceSession:
             self.host_weights_version = self.owner.version
 
     def copy_weights_to_device(self) -> None:
-        """Send all parameters and buffers; what was trained and not fetched is lost."""
+        """Send all parameters and buffers; what was trained and not fetched is lost, unless the host had no others."""
         self._require_device()
+        if self.owner is not None and self.owner.memory.is_shared:
+            self.copy_weights_to_host()
         self._note_that_host_is_current()
         self.optimizer.read_state()
         self.send_weights()
@@ -368,25 +388,3 @@ class DeviceSession:
         self.random.keep(words)
         if self.is_attached:
             self.random.send(state)
-
-
-def _hand_back(graph: StepGraph, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
-    """Update the caller's `inputs`, and return the outputs nested as `forward` returned them."""
-    # the outputs, then the inputs that the graph wrote into; what is no tensor of the device stays as it was traced
-    outputs, written = results[: len(graph.outputs)], results[len(graph.outputs) :]
-    for index, value in zip(sorted(graph.mutated_inputs), written):
-        # PopTorch updates what it gave the device, which is a copy if the input was not contiguous.
-        if inputs[index].is_contiguous():
-            with torch.no_grad():
-                inputs[index].copy_(value)
-    for tensor in outputs:
-        tensor.backward = _refuse_backward  # type: ignore[method-assign]
-    return rebuild(graph.output_structure, outputs, replaces=lambda leaf: isinstance(leaf, DeviceTensor))
-
-
-def _refuse_backward(*_args: Any, **_kwargs: Any) -> None:
-    raise createPoptorchError(
-        "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a trainingModel, the "
-        "backwards pass is performed automatically when invoking the model. If you're using an inferenceModel, you "
-        "should use a trainingModel instead."
-    )

@@ -93,9 +93,12 @@ def _apply_with_momentum(settings: GroupSettings, loaded: Mapping[str, float]) -
     return settings
 
 
-def read_entries(device: DeviceState) -> Dict[str, torch.Tensor]:
-    """Return copies of the state tensors of `device`."""
-    return {key: _join_parts(device, key, parts) for key, parts in _list_entries(device).items()}
+def read_entries(device: DeviceState, *, keeps_memory: bool = False) -> Dict[str, torch.Tensor]:
+    """Return copies of the state tensors of `device`; with `keeps_memory` their own memory, where it is ordered."""
+    joined = {key: _join_parts(device, key, parts) for key, parts in _list_entries(device).items()}
+    if keeps_memory:
+        return {key: value.contiguous() for key, value in joined.items()}
+    return {key: value.clone(memory_format=torch.contiguous_format) for key, value in joined.items()}
 
 
 def write_entries(device: DeviceState, values: Mapping[str, torch.Tensor]) -> None:
@@ -133,5 +136,4 @@ def _join_parts(device: DeviceState, key: str, parts: List[torch.Tensor]) -> tor
     if name in device.groups:
         # a row for each group of replicas, also where there is only one group
         return torch.stack(parts)
-    # in the ordinary order, whatever the device prefers
-    return parts[0].detach().clone(memory_format=torch.contiguous_format)
+    return parts[0].detach()

@@ -188,29 +188,33 @@ class DeviceOptimizer:
                 hyper_parameters.extend(f"{stem}___specific___{name}" for stem in stems)
         return OptimizerNames(slots, [*hyper_parameters, "lossScaling_FLOAT"])
 
-    def read_state(self) -> None:
-        """Fetch the device's state into the host's PopTorch optimizer, if it is out of date."""
+    def read_state(self, *, keeps_memory: bool = False) -> None:
+        """Fetch the device's state into the host's PopTorch optimizer, if it is out of date.
+
+        With `keeps_memory` the tensors of a device that will not be used any more become the host's.
+        """
         host = self.synced
         if self._device is None or host is None or not host.host_state_is_dirty:
             return
         cpp_log("debug", "Writing optimiser state tensors from IPU to host.")
         parameters = self.read_hyper_parameters()
-        host._state_dict = {"ipu_state": read_entries(self._device), "ipu_param": parameters}
+        entries = read_entries(self._device, keeps_memory=keeps_memory or self._is_left)
+        host._state_dict = {"ipu_state": entries, "ipu_param": parameters}
         host.host_state_is_dirty = False
         if not self._holds_loaded:
             _parameters_read[host] = parameters
         if self._is_left:
             self._let_go()
 
-    def detach(self) -> None:
-        """Fetch the device's state; it goes back with the next `attach`."""
-        self.read_state()
+    def detach(self, *, keeps_memory: bool = False) -> None:
+        """Fetch the device's state, as `read_state` does; it goes back with the next `attach`."""
+        self.read_state(keeps_memory=keeps_memory)
         if self.synced is not None:
             self.synced.ipu_state_is_dirty = self.synced.has_state()
 
     def destroy(self) -> None:
-        """Fetch the device's state and let go of device and optimizer; the optimizer keeps the state."""
-        self.detach()
+        """Take the device's state and let go of device and optimizer; the optimizer keeps the state."""
+        self.detach(keeps_memory=True)
         self._let_go()
 
     def leave_device(self) -> None:

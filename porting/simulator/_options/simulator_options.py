@@ -83,6 +83,7 @@ class Extras:
     engine: str
     tuning_seconds: float = 180.0
     waits: bool = True
+    shares_memory: bool = False
     autocast: Optional[torch.dtype] = None
     computation_order: str = "none"
     listener: Optional[Callable[[Finding], None]] = None
@@ -117,6 +118,15 @@ class SimulatorOptions(OptionsDict):
             require(is_number and tuning_seconds > 0, "tuning_seconds must be a number above 0")
             self._extras = replace(self._extras, tuning_seconds=float(tuning_seconds))
         self._extras = replace(self._extras, engine=name, waits=waits)
+        return self
+
+    def shareMemory(self: _Self) -> _Self:
+        """Let the host's weights share the device's memory while nobody looks at them.
+
+        They have no values of their own then: `copyWeightsToDevice` without a look discards nothing, as it would
+        otherwise do with what was trained.
+        """
+        self._extras = replace(self._extras, shares_memory=True)
         return self
 
     def useAutocast(self: _Self, dtype: Optional[torch.dtype] = torch.bfloat16) -> _Self:

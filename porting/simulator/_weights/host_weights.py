@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import copyreg
 from collections import OrderedDict
+from functools import partial
 from typing import Any, Dict, Iterable, Optional
 
 import torch
@@ -17,7 +18,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ...engines.calls.device_state import DeviceState
-from ...host_tensors import host_tensors
+from ...host_tensors import HostTensor, host_tensors
 from .._logging import cpp_log
 from ..errors import createPoptorchError
 from .weight_owners import ORIGINAL, OWNER, Owner, fetch, find_owners, find_plain_class, make_owned_class, make_plain
@@ -26,8 +27,10 @@ __all__ = [
     "download_weights",
     "fetch_other_owners",
     "find_owner",
+    "move_shared_weights",
     "read_plain_views",
     "refuse_wrapped",
+    "share_weights",
     "unwrap_model",
     "upload_weights",
     "wrap_model",
@@ -128,6 +131,24 @@ def download_weights(model: nn.Module, device: DeviceState) -> None:
     shared = {host.name for host in host_tensors(model) if len(find_owners(host.tensor)) > 1}
     # Another executor may have trained what is constant here.
     device.restore({name: view for name, view in views.items() if name not in shared})
+
+
+def share_weights(model: nn.Module, owner: Owner, device: DeviceState) -> None:
+    """Let the tensors of `model` that `owner` alone owns, and that its `device` trains, share the device's memory."""
+    with torch._C.DisableTorchFunctionSubclass():
+        hosts = [host for host in host_tensors(model) if find_owners(host.tensor) == (owner,)]
+    owner.memory.share(hosts, partial(_find_trained, device))
+
+
+def move_shared_weights(owner: Owner, device: DeviceState) -> None:
+    """Let the tensors that share memory with the device of before share that of `device`, which has its values."""
+    owner.memory.follow(partial(_find_trained, device))
+
+
+def _find_trained(device: DeviceState, host: HostTensor) -> Optional[torch.Tensor]:
+    # parts of a parameter have no memory in common
+    is_trained = host.name in device.written and host.name not in device.groups
+    return device.read_value(host.name) if is_trained else None
 
 
 def fetch_other_owners(model: nn.Module, owner: Optional[Owner]) -> None:

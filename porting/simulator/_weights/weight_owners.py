@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from ...engines.calls.device_state import DeviceState
+from .host_memory import HostMemory
 
 __all__ = ["ORIGINAL", "OWNER", "Owner", "fetch", "find_owners", "find_plain_class", "make_owned_class", "make_plain"]
 
@@ -27,8 +28,9 @@ class Owner(weakref.ref):
     """A weak reference to a training executor, and what it trained if nobody had fetched it before it went.
 
     `classes` are those of the tensors that it owns, by their own class and all owners; `version` counts how often the
-    host got weights from it; `is_ahead` says that it has trained since. `left_behind` are the state of the device of an
-    executor that is gone and the host's tensors for it; they are copied when somebody looks.
+    host got weights from it; `is_ahead` says that it has trained since. `memory` knows which of the tensors share the
+    device's memory as long as that holds. `left_behind` are the state of the device of an executor that is gone and the
+    host's tensors for it; they are copied when somebody looks.
     """
 
     def __init__(self, executor: Any) -> None:
@@ -37,6 +39,7 @@ class Owner(weakref.ref):
         self.classes: Dict[Any, Any] = {}
         self.version = 0
         self.is_ahead = False
+        self.memory = HostMemory()
         self.left_behind: Optional[Tuple[DeviceState, Dict[str, torch.Tensor]]] = None
 
     def take_left_weights(self) -> bool:
@@ -45,6 +48,7 @@ class Owner(weakref.ref):
             return False
         # taken away first: copying looks at the tensors, which would come here again
         (device, tensors), self.left_behind = self.left_behind, None
+        self.memory.end_sharing(keeps_memory=True)
         with torch._C.DisableTorchFunctionSubclass():
             views = {name: torch.Tensor.detach(tensor) for name, tensor in tensors.items()}
         device.download(views)

@@ -7,7 +7,7 @@ import re
 from typing import Iterator, List, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
-from porting.source.facts import Call, Kind, Loop, LoopKind, Statement, Where
+from porting.source.facts import Call, Kind, LoopKind, Statement, Where
 from porting.source.rules.guards import list_words, mentions
 from porting.source.rules.reading import Reading, name_last, write_dotted
 
@@ -119,10 +119,15 @@ def _is_rare(guard: ast.expr) -> bool:
 
 
 def _is_for_one_round(guard: ast.expr) -> bool:
-    """Tell whether a condition picks one round by its number: `i == 0`."""
-    is_equality = isinstance(guard, ast.Compare) and isinstance(guard.ops[0], ast.Eq)
-    return is_equality and any(
-        isinstance(part, ast.Constant) and isinstance(part.value, int) for part in ast.walk(guard)
+    """Tell whether a condition picks one round, by its number or as the first: `i == 0`, `total is None`."""
+    if not isinstance(guard, ast.Compare):
+        return False
+    is_first = isinstance(guard.ops[0], ast.Is) and isinstance(guard.comparators[0], ast.Constant)
+    is_equality = isinstance(guard.ops[0], ast.Eq)
+    return (
+        is_first
+        or is_equality
+        and any(isinstance(part, ast.Constant) and isinstance(part.value, int) for part in ast.walk(guard))
     )
 
 
@@ -139,7 +144,7 @@ def find_carried_states(reading: Reading) -> Iterator[Finding]:
         if loop is None or statement.where.in_forward or not isinstance(statement.node, ast.Assign):
             continue
         names = {name for target in statement.node.targets for name in _list_names(target)}
-        if _detaches(reading, statement, names, detaching) and _goes_into_model(reading, loop, names, statement):
+        if _detaches(reading, statement, names, detaching) and _is_returned_again(loop.node, names):
             yield reading.report("B019", statement.place)
     yield from _find_undetached(reading)
 
@@ -156,21 +161,18 @@ def _detaches(reading: Reading, statement: Statement, names: Set[str], detaching
     calls = [part for part in ast.walk(value) if isinstance(part, ast.Call)]
     if any(isinstance(call.func, ast.Attribute) and call.func.attr in ("detach", "detach_") for call in calls):
         return True
-    own = {call.name for call in reading.facts.calls if call.node in calls}
+    own = {reading.calls_by_node[call].name for call in calls if call in reading.calls_by_node}
     return bool(own & detaching)
 
 
-def _goes_into_model(reading: Reading, loop: Loop, names: Set[str], statement: Statement) -> bool:
-    for call in reading.facts.calls:
-        # a model that nothing is known of is a function like any other
-        may_be_model = (
-            call.is_on(Kind.MODULE) or not call.receiver and not call.name.startswith(("builtins.", "torch."))
-        )
-        if not may_be_model or call.name.startswith(".") or not reading.contains(loop.node, call.node):
-            continue
-        arguments = [*call.node.args, *(word.value for word in call.node.keywords)]
-        if any(names & _list_names(argument) for argument in arguments):
-            if not reading.contains(statement.node, call.node):
+def _is_returned_again(loop: ast.AST, names: Set[str]) -> bool:
+    """Tell whether a call takes a variable and returns its next value: `output, hidden = model(x, hidden)`."""
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            targets = {name for target in node.targets for name in _list_names(target)}
+            given = [*node.value.args, *(word.value for word in node.value.keywords)]
+            taken = {argument.id for argument in given if isinstance(argument, ast.Name)}
+            if len(given) > 1 and names & targets & taken:
                 return True
     return False
 
@@ -182,8 +184,8 @@ def _find_undetached(reading: Reading) -> Iterator[Finding]:
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or statement.where.in_forward:
             continue
         loop = reading.find_batch_loop(statement.where)
-        calls = [call for call in reading.facts.calls if call.node is node.value and call.is_on(Kind.MODULE)]
-        if loop is None or not calls or calls[0].name.startswith("."):
+        call = reading.calls_by_node.get(node.value)
+        if loop is None or call is None or not call.is_on(Kind.MODULE) or call.name.startswith("."):
             continue
         targets = {name for target in node.targets for name in _list_names(target)}
         carried = targets & {argument.id for argument in node.value.args if isinstance(argument, ast.Name)}

@@ -8,7 +8,7 @@ from typing import Iterator, Sequence, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
-from porting.source.rules.guards import excludes_ports, mentions
+from porting.source.rules.guards import excludes_ports, mentions, normalise_guard
 from porting.source.rules.reading import Reading, name_last
 
 __all__ = ["find_cuda_only", "find_gpu_processes", "find_gpu_wrappers", "find_moved_ports"]
@@ -22,12 +22,11 @@ _WRAPPER = re.compile(
 
 def find_moved_ports(reading: Reading) -> Iterator[Finding]:
     """D003: a port is moved, cast or wrapped."""
-    for call in reading.facts.calls:
-        if excludes_ports(call.where.guards) or reading.is_excluded(call.where):
-            continue
+    for call in reading.facts.calls if reading.ports else ():
         things = [thing for argument in call.arguments for thing in argument]
-        wraps = any(_WRAPPER.fullmatch(name) for name in (call.name, *call.other_names))
-        if call.is_method(*_MOVES) and _is_port(call.receiver) or wraps and _is_port(things):
+        wraps = _is_port(things) and any(_WRAPPER.fullmatch(name) for name in (call.name, *call.other_names))
+        moves = call.is_method(*_MOVES) and _is_port(call.receiver)
+        if (moves or wraps) and not excludes_ports(call.where.guards) and not reading.is_excluded(call.where):
             yield reading.report("D003", call.place)
 
 
@@ -49,7 +48,7 @@ def find_gpu_wrappers(reading: Reading) -> Iterator[Finding]:
 
 
 _JOINS = re.compile(
-    r"torch\.distributed\.(\w+\.)*init_process_group|torch\.multiprocessing\.(\w+\.)*(spawn|start_processes)"
+    r"torch\.distributed\.(\w+\.)*init_process_group|torch\.multiprocessing\.(\w+\.)*(spawn|start_processes|Process)"
     r"|deepspeed\.(initialize|init_distributed)|horovod\.torch\.init"
 )
 
@@ -68,6 +67,7 @@ _CUDA_CALL = re.compile(
     r"|get_device_(name|properties|capability)|current_device|mem_get_info|\w+Tensor)"
 )
 _GUARD = r"cuda|gpu|device|distributed|ddp|nccl|apex|amp|parallel|rank"
+_CONTRARY = r"no_?cuda|cpu"
 _DEVICE_LINE = re.compile(
     r"""^\s*(?:self\.|args\.|cfg\.)?\w*(?:device|DEVICE)\w*\s*=\s*['"]cuda(:\d+)?['"]\s*(#.*)?$"""
 )
@@ -77,7 +77,11 @@ def find_cuda_only(reading: Reading) -> Iterator[Finding]:
     """D013: code that fails on a machine without CUDA."""
     seen: Set[Place] = set()
     for call in reading.facts.calls:
-        if _needs_cuda(call) and not mentions(call.where.guards, _GUARD) and not reading.is_excluded(call.where):
+        if (
+            _needs_cuda(call)
+            and not any(map(_asks_for_cuda, call.where.guards))
+            and not reading.is_excluded(call.where)
+        ):
             if reading.is_ported and call.is_on(Kind.PORT):
                 continue
             seen.add(call.place)
@@ -85,6 +89,13 @@ def find_cuda_only(reading: Reading) -> Iterator[Finding]:
     if not reading.is_ported:
         for file in reading.files:
             yield from _find_device_lines(reading, file)
+
+
+def _asks_for_cuda(guard: ast.expr) -> bool:
+    """Tell whether a condition holds only where there is CUDA, or may be there."""
+    if not normalise_guard(guard)[1]:
+        return mentions((guard,), _CONTRARY)
+    return mentions((guard,), _GUARD)
 
 
 def _needs_cuda(call: Call) -> bool:

@@ -30,17 +30,20 @@ def find_validation(reading: Reading) -> Iterator[Finding]:
     if reading.is_ported:
         yield from _find_validation_of_ports(reading)
         return
+    if not reading.backward_calls and not reading.facts.list_things(Kind.OPTIMIZER):
+        # a program that only infers
+        return
     trained = _list_trained(reading)
     evaluated: Set[Thing] = set()
     for call in reading.facts.calls:
         modules = _list_modules(call)
-        if _turns_training_off(call) and _are_trained(modules, trained) and _is_validated(reading, call):
+        if _turns_training_off(call) and _are_trained(reading, modules, trained) and _is_validated(reading, call):
             evaluated.update(modules)
             yield reading.report("D014", call.place)
     for call in reading.facts.calls:
         modules = _list_modules(call)
         is_call = not call.name.startswith(".") and not call.where.in_forward and call.where.without_gradients
-        if is_call and modules and not set(modules) & evaluated and _are_trained(modules, trained):
+        if is_call and modules and not set(modules) & evaluated and _are_trained(reading, modules, trained):
             yield reading.report("D014", call.place)
 
 
@@ -60,8 +63,10 @@ def _list_trained(reading: Reading) -> Set[Thing]:
     return {part for optimizer in optimizers for part in reading.go_through(optimizer) if part.kind is Kind.MODULE}
 
 
-def _are_trained(modules: List[Thing], trained: Set[Thing]) -> bool:
-    return bool(modules) and (not trained or bool(set(modules) & trained) or not _are_known(modules, trained))
+def _are_trained(reading: Reading, modules: List[Thing], trained: Set[Thing]) -> bool:
+    if not modules:
+        return False
+    return not trained or reading.is_made_of(modules, trained) or not _are_known(modules, trained)
 
 
 def _are_known(modules: List[Thing], trained: Set[Thing]) -> bool:

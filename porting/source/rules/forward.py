@@ -48,7 +48,7 @@ def find_values_read(reading: Reading) -> Iterator[Finding]:
                 yield reading.report("C001", call.place)
     for statement in _list_statements(reading):
         test = getattr(statement.node, "test", None)
-        if isinstance(test, ast.expr) and _has_tensor(statement.things) and _reads_values(test):
+        if isinstance(test, ast.expr) and _has_tensor(statement.things) and _reads_values(reading, test):
             yield reading.report("C001", statement.place)
 
 
@@ -57,17 +57,27 @@ def _is_of_shape(node: ast.expr) -> bool:
     return bool(names & {"shape", "size", "ndim", "dim", "numel"})
 
 
-def _reads_values(test: ast.expr) -> bool:
+def _reads_values(reading: Reading, test: ast.expr) -> bool:
     """Tell whether a condition depends on values, and not on what is there, its type or its shape."""
     if isinstance(test, ast.BoolOp):
-        return any(_reads_values(part) for part in test.values)
+        return any(_reads_values(reading, part) for part in test.values)
     if isinstance(test, ast.UnaryOp):
-        return _reads_values(test.operand)
+        return _reads_values(reading, test.operand)
     if isinstance(test, ast.Compare):
-        if any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in test.ops):
-            return False
-        return not _is_of_shape(test)
-    return isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and not _is_of_shape(test)
+        return not any(isinstance(operator, _IDENTITY) for operator in test.ops) and _compares_values(test)
+    call = reading.calls_by_node.get(test)
+    return call is not None and _has_tensor((*call.receiver, *call.result)) and not _is_of_shape(test)
+
+
+_IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
+
+
+def _compares_values(test: ast.Compare) -> bool:
+    parts = list(ast.walk(test))
+    if any(isinstance(part, ast.Constant) and isinstance(part.value, (str, bool)) for part in parts):
+        return False
+    draws = any(isinstance(part, ast.Call) and "random" in write_dotted(part.func) for part in parts)
+    return not draws and not _is_of_shape(test)
 
 
 # -------------------------------------------------------------------------------- shapes
@@ -144,11 +154,15 @@ def find_moves_to_host(reading: Reading) -> Iterator[Finding]:
 
 def find_homeless_tensors(reading: Reading) -> Iterator[Finding]:
     """C011: `forward` makes a tensor without naming its device."""
+    if reading.is_of_poptorch:
+        # PopTorch makes it on the device, and says so
+        return
     calls = _list_calls(reading)
     moved = {
-        call.node.func.value
+        part
         for call in calls
         if isinstance(call.node.func, ast.Attribute) and call.is_method("to", "cuda", "type_as")
+        for part in ast.walk(call.node.func.value)
     }
     for call in calls:
         module, _, last = call.name.rpartition(".")
@@ -191,6 +205,8 @@ def find_frozen_values(reading: Reading) -> Iterator[Finding]:
 
 def find_changed_inputs(reading: Reading) -> Iterator[Finding]:
     """C026: `forward` writes into what it was given."""
+    if reading.is_of_poptorch:
+        return
     for call in _list_calls(reading):
         is_in_place = call.name.startswith(".") and call.name.endswith("_") and not call.name.endswith("__")
         if is_in_place and call.name != ".requires_grad_" and _is_input(call.receiver):
@@ -204,11 +220,14 @@ def find_changed_inputs(reading: Reading) -> Iterator[Finding]:
 def _is_input(things: object) -> bool:
     """Tell whether all that a value may be is a part of the batch as it came."""
     known = list(things)  # type: ignore[call-overload]
-    return bool(known) and all(thing.kind is Kind.BATCH and not _is_made_in_forward(thing) for thing in known)
+    return bool(known) and all(_is_given(thing) for thing in known)
 
 
-def _is_made_in_forward(thing: Thing) -> bool:
-    return thing.call is not None and thing.call.where.in_forward
+def _is_given(thing: Thing) -> bool:
+    # a parameter that nothing is known of is a tensor of its own name
+    is_parameter = thing.kind is Kind.TENSOR and thing.call is None and not thing.parts and thing.name.isidentifier()
+    is_of_batch = thing.kind is Kind.BATCH and (thing.call is None or not thing.call.where.in_forward)
+    return is_parameter or is_of_batch
 
 
 def find_reassigned_buffers(reading: Reading) -> Iterator[Finding]:

@@ -58,11 +58,19 @@ def _find_fed_ports(reading: Reading) -> Iterator[Finding]:
     for call in _list_port_calls(reading):
         loop = reading.find_batch_loop(call.where)
         for thing in loop.things if loop is not None else ():
-            if thing.kind is Kind.LOADER and thing.place is not None and thing.place not in seen:
+            is_new = thing.kind is Kind.LOADER and thing.place is not None and thing.place not in seen
+            if is_new and thing.place is not None and not _makes_combined_batches(thing):
                 seen.add(thing.place)
                 yield reading.report("B014", thing.place)
     if not seen and not reading.facts.list_things(Kind.PORT_LOADER):
         yield from _find_fetches(reading)
+
+
+def _makes_combined_batches(loader: Thing) -> bool:
+    """Tell whether a loader was given the rows of a whole call: a product, and no short last batch."""
+    words = {word.arg: word.value for word in loader.call.node.keywords} if loader.call is not None else {}
+    is_product = isinstance(words.get("batch_size"), ast.BinOp)
+    return is_product and getattr(words.get("drop_last"), "value", None) is True
 
 
 def _list_port_calls(reading: Reading) -> List[Call]:

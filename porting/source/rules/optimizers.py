@@ -67,6 +67,9 @@ def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
     if reading.has_host_loop:
         return
     given = {part for port in reading.ports for part in reading.go_through(port) if part.kind is Kind.OPTIMIZER}
+    for call in reading.facts.calls:
+        if call.is_method("setOptimizer"):
+            given.update(thing for argument in call.arguments for thing in argument)
     places = {thing.place for thing in given if thing.place is not None}
     seen: Set[Place] = set()
     for port in reading.training_ports:
@@ -102,9 +105,8 @@ def find_several_optimizers(reading: Reading) -> Iterator[Finding]:
     for optimizer in _find_of_layers(reading):
         seen.add(optimizer.place)
     steps = [_list_stepped(call) for call in reading.facts.calls if call.is_method("step")]
-    steps = [stepped for stepped in steps if stepped]
     firsts: List[Thing] = []
-    for optimizer in reading.facts.list_things(Kind.OPTIMIZER):
+    for optimizer in _list_optimizers(reading):
         if any(_are_both_stepped(first, optimizer, steps) for first in firsts):
             seen.add(optimizer.place)
         firsts.append(optimizer)
@@ -113,29 +115,35 @@ def find_several_optimizers(reading: Reading) -> Iterator[Finding]:
             yield reading.report("O014", place)
 
 
-def _list_stepped(call: Call) -> Set[Thing]:
+def _list_stepped(call: Call) -> Set[Optional[Place]]:
+    """List the places where the optimizers are made that a call may step."""
     things = (*call.receiver, *(thing for argument in call.arguments for thing in argument))
-    return {thing for thing in things if thing.kind is Kind.OPTIMIZER}
+    return {thing.place for thing in things if thing.kind is Kind.OPTIMIZER}
 
 
-def _are_both_stepped(one: Thing, other: Thing, steps: List[Set[Thing]]) -> bool:
-    if one.place == other.place:
-        return False
+def _are_both_stepped(one: Thing, other: Thing, steps: List[Set[Optional[Place]]]) -> bool:
     if one.call is not None and other.call is not None:
         if are_exclusive(one.call.where.guards, other.call.where.guards):
             return False
-    only_one = any(one in stepped and other not in stepped for stepped in steps)
-    return only_one and any(other in stepped and one not in stepped for stepped in steps)
+    only_one = any(one.place in stepped and other.place not in stepped for stepped in steps)
+    return only_one and any(other.place in stepped and one.place not in stepped for stepped in steps)
 
 
 def _find_of_layers(reading: Reading) -> Iterator[Thing]:
     """Find optimizers that modules make for themselves, one for each layer."""
     names = {thing.name for thing in reading.facts.list_things(Kind.MODULE)}
-    for optimizer in reading.facts.list_things(Kind.OPTIMIZER):
-        function = optimizer.call.where.function if optimizer.call is not None else ""
+    made: Dict[str, List[Thing]] = {}
+    for optimizer in _list_optimizers(reading):
+        made.setdefault(optimizer.call.where.function if optimizer.call is not None else "", []).append(optimizer)
+    for function, optimizers in made.items():
         owner, _, method = function.rpartition(".")
-        if method == "__init__" and owner in names:
-            yield optimizer
+        if method == "__init__" and owner in names and len(optimizers) == 1 and _has_own_weights(optimizers[0]):
+            yield optimizers[0]
+
+
+def _has_own_weights(optimizer: Thing) -> bool:
+    arguments = optimizer.call.node.args[:1] if optimizer.call is not None else []
+    return any(write_dotted(argument) == "self.parameters" for argument in arguments)
 
 
 # -------------------------------------------------------------------------------- accumulation
@@ -153,6 +161,9 @@ def find_accumulation(reading: Reading) -> Iterator[Finding]:
             continue
         for place in _locate_accumulation(reading, step, passes):
             places.setdefault(place)
+    for call in reading.facts.calls:
+        if call.is_method("accumulate") and any(thing.name.startswith("accelerate.") for thing in call.receiver):
+            places.setdefault(call.place)
     for place in places:
         yield reading.report("O011", place)
 

@@ -65,6 +65,16 @@ class Reading:
         """The modules that are in a port that trains."""
         return {part for port in self.training_ports for part in self.go_through(port) if part.kind is Kind.MODULE}
 
+    @cached_property
+    def calls_by_node(self) -> Dict[ast.AST, Call]:
+        """The calls by the nodes of the source that make them."""
+        return {call.node: call for call in self.facts.calls}
+
+    @cached_property
+    def is_of_poptorch(self) -> bool:
+        """Whether it uses PopTorch by itself, whose tracing helps itself where ours asks for more."""
+        return any(port.name.startswith("poptorch.") for port in self.ports)
+
     # ---------------------------------------------------------------- things
 
     def go_through(self, thing: Thing) -> Tuple[Thing, ...]:
@@ -85,6 +95,11 @@ class Reading:
         if node not in self._nodes:
             self._nodes[node] = frozenset(map(id, ast.walk(node)))
         return id(inner) in self._nodes[node]
+
+    def contains_line(self, node: ast.AST, line: int) -> bool:
+        """Tell whether a function or class goes over a line."""
+        last = max((getattr(part, "lineno", 0) for part in ast.walk(node)), default=0)
+        return int(getattr(node, "lineno", 0)) <= line <= last
 
     def is_excluded(self, where: Where) -> bool:
         """Tell whether it runs only where no port does."""

@@ -107,10 +107,9 @@ def find_autocast(reading: Reading) -> Iterator[Finding]:
     if reading.has_host_loop:
         return
     for call in reading.facts.calls:
-        if reading.is_excluded(call.where):
-            continue
-        names = (call.name, *call.other_names)
-        if any(_AUTOCAST.fullmatch(name) for name in names) or _asks_trainer(call):
+        names = [name for name in (call.name, *call.other_names) if name.endswith("autocast")]
+        asks = any(_AUTOCAST.fullmatch(name) for name in names) or _asks_trainer(call)
+        if asks and not reading.is_excluded(call.where):
             yield reading.report("P013", call.place)
 
 
@@ -144,6 +143,8 @@ def find_updates_by_hand(reading: Reading) -> Iterator[Finding]:
                 yield reading.report("O015", call.place)
     if not reading.is_ported:
         for file in reading.files:
+            if not any(".grad" in line for line in reading.read_lines(file)):
+                continue
             for node in _list_updates(reading.parse(file)):
                 yield reading.report("O015", Place(file, node.lineno, node.col_offset + 1))
 
@@ -202,7 +203,7 @@ def _locate_loss(reading: Reading, backward: Call) -> Iterator[Place]:
     if found:
         yield from found
         return
-    if any(thing.kind is Kind.LOSS for thing in things):
+    if any(thing.kind is Kind.LOSS for thing in things) or not things:
         place = _find_assignment(reading, backward)
         if place is not None:
             yield place
@@ -244,7 +245,23 @@ def _find_assignment(reading: Reading, backward: Call) -> Optional[Place]:
             comes_before = statement.place.line < backward.place.line and not _is_elsewhere(reading, statement)
             if comes_before and _assigns(statement, name) and _computes(statement):
                 best = statement if best is None or statement.place.line > best.place.line else best
-    return best.place if best is not None else None
+    if best is not None or reading.is_ported:
+        return best.place if best is not None else None
+    return _find_unknown_loss(reading, backward, name)
+
+
+def _find_unknown_loss(reading: Reading, backward: Call, name: str) -> Optional[Place]:
+    """Find the assignment of a loss whose function nothing is known of but its name."""
+    tree = reading.parse(backward.place.file)
+    lines = []
+    for function in ast.walk(tree) if tree is not None else ():
+        is_around = isinstance(function, ast.FunctionDef) and reading.contains_line(function, backward.place.line)
+        for node in ast.walk(function) if is_around else ():
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and node.lineno < backward.place.line:
+                is_loss = _LOSS_NAME.search(name_last(write_dotted(node.value.func)))
+                if is_loss and any(write_dotted(target) == name for target in node.targets):
+                    lines.append((node.lineno, node.col_offset + 1))
+    return Place(backward.place.file, *max(lines)) if lines else None
 
 
 def _name_differentiated(backward: Call) -> str:

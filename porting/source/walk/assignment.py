@@ -6,9 +6,10 @@ import ast
 from typing import Optional
 
 from porting.source.facts import Kind, Things
+from porting.source.library import is_known_library, is_of_python
 from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name, name_expression
 from porting.source.walk.iteration import unpack_value
-from porting.source.walk.values import ANY, UNKNOWN, External, Object, Scope, Value, list_constants, list_things
+from porting.source.walk.values import ANY, UNKNOWN, Class, External, Object, Scope, Value, list_constants, list_things
 from porting.source.walk.walk import Walk
 
 __all__ = ["assign", "delete"]
@@ -47,9 +48,9 @@ def assign(walk: Walk, target: ast.expr, value: Value, source: Optional[ast.AST]
 
 def _assign_name(walk: Walk, target: ast.Name, value: Value, source: Optional[ast.AST]) -> Things:
     scope = _find_scope(walk, target.id)
-    _learn(walk, target.id, value)
+    _learn_kind(walk, target.id, value)
     before = list_things(scope.get(target.id, UNKNOWN))
-    walk.store.write(scope, target.id, value or _guess(walk, target, target.id, source))
+    walk.store.write(scope, target.id, value or _guess_value(walk, target, target.id, source))
     return before
 
 
@@ -57,11 +58,11 @@ def _find_scope(walk: Walk, name: str) -> Scope:
     return walk.frame.outer_names.get(name, walk.frame.cells)
 
 
-def _learn(walk: Walk, name: str, value: Value) -> None:
+def _learn_kind(walk: Walk, name: str, value: Value) -> None:
     """Learn what an instance of a class is that cannot be read, by what is done with it and what it is called."""
     for item in value:
         if isinstance(item, Object) and item.thing is not None and item.thing.kind is Kind.OTHER:
-            if item.thing.name.partition(".")[0] in _LIBRARIES or item.thing.name.partition(".")[0] in _OTHER_LIBRARIES:
+            if is_known_library(item.thing.name):
                 continue
             kind = guess_kind(_find_uses(walk, name), name)
             by_name = guess_kind_by_name(name.rpartition(".")[2])
@@ -81,7 +82,7 @@ def _find_uses(walk: Walk, name: str) -> Uses:
     return walk.uses[scope]
 
 
-def _guess(walk: Walk, target: ast.expr, name: str, source: Optional[ast.AST]) -> Value:
+def _guess_value(walk: Walk, target: ast.expr, name: str, source: Optional[ast.AST]) -> Value:
     """Guess what a call of something unknown returned, by what is done with it and what it is called."""
     if not isinstance(source, (ast.Call, ast.Subscript)) or _is_of_python(walk, source):
         return UNKNOWN
@@ -100,34 +101,20 @@ def _is_of_python(walk: Walk, source: ast.AST) -> bool:
     while isinstance(root, (ast.Call, ast.Attribute, ast.Subscript)):
         root = root.func if isinstance(root, ast.Call) else root.value
     value = walk.evaluate(root) if isinstance(root, ast.Name) else UNKNOWN
-    names = [item.name.partition(".")[0] for item in value if isinstance(item, External)]
-    return isinstance(root, ast.Constant) or any(name in _OTHER_LIBRARIES for name in names)
-
-
-_LIBRARIES = frozenset(
-    {"torch", "torchvision", "porting", "poptorch", "accelerate", "lightning", "pytorch_lightning", "transformers"}
-    | {"ignite", "timm", "popdist", "argparse", "torchmetrics", "tqdm", "rich", "gym", "gymnasium", "deepspeed"}
-)
-_OTHER_LIBRARIES = frozenset(
-    {"builtins", "numpy", "math", "os", "random", "time", "json", "pandas", "re", "argparse", "pathlib", "sklearn"}
-    | {"datetime", "collections", "itertools", "sys", "csv", "pickle", "yaml", "matplotlib", "scipy", "cv2", "PIL"}
-)
+    names = [item.name for item in value if isinstance(item, External)]
+    return isinstance(root, ast.Constant) or any(map(is_of_python, names))
 
 
 def _assign_attribute(walk: Walk, target: ast.Attribute, value: Value, source: Optional[ast.AST]) -> Things:
     owner = walk.evaluate(target.value)
     if not value:
-        value = _guess(walk, target, name_expression(target), source)
-    _learn(walk, name_expression(target), value)
-    objects = [item for item in owner if isinstance(item, Object)]
-    for item in objects:
-        if len(owner) == 1:
-            walk.store.write(item.cells, target.attr, value)
-        else:
-            walk.store.add(item.cells, target.attr, value)
+        value = _guess_value(walk, target, name_expression(target), source)
+    _learn_kind(walk, name_expression(target), value)
     for item in owner:
-        if hasattr(item, "bases"):
+        if isinstance(item, Class) or (isinstance(item, Object) and len(owner) == 1):
             walk.store.write(item.cells, target.attr, value)
+        elif isinstance(item, Object):
+            walk.store.add(item.cells, target.attr, value)
     return list_things(owner)
 
 

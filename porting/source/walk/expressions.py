@@ -19,9 +19,9 @@ from porting.source.walk.values import (
     Constant,
     External,
     Function,
-    Iteration,
     Object,
     Scope,
+    Stream,
     Value,
     join,
     list_things,
@@ -60,8 +60,10 @@ def _call_properties(walk: Walk, value: Value, node: ast.Attribute) -> Value:
         return value
     results: List[Value] = []
     for item in value:
-        is_property = isinstance(item, Function) and item.form == "property"
-        results.append(call_function(walk, item, Arguments(), node) if is_property else (item,))
+        if isinstance(item, Function) and item.form == "property":
+            results.append(call_function(walk, item, Arguments(), node))
+        else:
+            results.append((item,))
     return join(*results)
 
 
@@ -179,7 +181,7 @@ def _evaluate_comprehension(walk: Walk, node: Union[ast.ListComp, ast.SetComp, a
     _enter_generators(walk, node.generators)
     element = walk.evaluate(node.elt)
     if isinstance(node, ast.GeneratorExp):
-        return (Iteration(element, list_things(element)),)
+        return (Stream(element, list_things(element)),)
     container = walk.make_container(node)
     assert container.elements is not None
     walk.store.write(container.elements, ANY, element)
@@ -208,7 +210,7 @@ def _evaluate_lambda(walk: Walk, node: ast.Lambda) -> Value:
     key = (node, frame.key, "lambda")
     if key not in walk.lambdas:
         scopes = (frame.cells, *frame.scopes)
-        name = f"{frame.name}.<lambda>"
+        name = f"{frame.name or frame.module.name}.<lambda>"
         walk.lambdas[key] = Function(node, name=name, unit=frame.unit, module=frame.module, scopes=scopes)
     return (walk.lambdas[key],)
 

@@ -11,7 +11,7 @@ from porting.source.walk.assignment import assign
 from porting.source.walk.branches import run_part
 from porting.source.walk.iteration import find_element
 from porting.source.walk.store import Writes
-from porting.source.walk.values import Iteration, Value, list_things
+from porting.source.walk.values import Stream, Value, list_things
 from porting.source.walk.walk import Flow, Walk
 
 __all__ = ["execute_for", "execute_while", "leave_loop"]
@@ -53,17 +53,17 @@ def leave_loop(walk: Walk, node: ast.stmt) -> None:
 
 
 def _list_sources(value: Value) -> Things:
-    things = [thing for item in value if isinstance(item, Iteration) for thing in item.things]
-    return tuple(dict.fromkeys((*things, *list_things(tuple(i for i in value if not isinstance(i, Iteration))))))
+    things = [thing for item in value if isinstance(item, Stream) for thing in item.things]
+    return tuple(dict.fromkeys((*things, *list_things(tuple(i for i in value if not isinstance(i, Stream))))))
 
 
 def _make_loop(walk: Walk, node: ast.stmt, things: Things, kind: LoopKind) -> Loop:
-    known = walk.loop_facts.get(node)
-    if known is not None and set(things) <= set(known.things) and kind in (known.kind, LoopKind.OTHER):
-        return known
-    united = tuple(dict.fromkeys((*(known.things if known else ()), *things)))
-    walk.loop_facts[node] = Loop(node, kind, united)
-    return walk.loop_facts[node]
+    loop = walk.loop_facts.get(node)
+    if loop is None:
+        loop = walk.loop_facts[node] = Loop(node, kind, things)
+    else:
+        walk.recorder.extend_loop(loop, kind, things)
+    return loop
 
 
 def _run_rounds(walk: Walk, loop: Loop, run_round: Callable[[], None], *, may_be_skipped: bool) -> None:

@@ -13,8 +13,8 @@ from porting.source.walk.values import (
     ANY,
     UNKNOWN,
     Function,
-    Iteration,
     Object,
+    Stream,
     Value,
     join,
     list_constants,
@@ -32,6 +32,7 @@ _PASSING = frozenset(
 )
 # of Lightning's modules, which are called with tensors and return none
 _RETURNING_NONE = frozenset({"log", "log_dict", "print", "register_buffer", "register_parameter", "load_state_dict"})
+_OF_MODULES_ALONE = frozenset({"parameters", "named_parameters", "eval", "named_modules"})
 _MODULES = (Kind.MODULE, Kind.PORT, Kind.CRITERION)
 
 
@@ -63,7 +64,7 @@ def _call_of_tensor(walk: Walk, item: Object, name: str, arguments: Arguments, n
     if name == "backward":
         walk.recorder.mark_loss(thing)
     if name in ("items", "values"):
-        return (Iteration(find_element(walk, (item,), node), (thing,)),)
+        return (Stream(find_element(walk, (item,), node), (thing,)),)
     if name in TENSOR_HOST_METHODS:
         return UNKNOWN
     return (walk.derive(node, (thing, *_list_tensors(arguments)), name=f".{name}", call=call),)
@@ -95,8 +96,8 @@ def _call_of_module(walk: Walk, item: Object, name: str, arguments: Arguments, n
 
 
 def _list_parts(kind: Kind, arguments: Arguments) -> Things:
-    """List what a port's loader is made of."""
-    if kind is not Kind.PORT_LOADER:
+    """List what a port's loader, or its schedule, is made of."""
+    if kind not in (Kind.PORT_LOADER, Kind.SCHEDULER):
         return ()
     values = [*arguments.values, *arguments.keywords.values()]
     return tuple(thing for value in values for thing in list_things(value))
@@ -105,7 +106,8 @@ def _list_parts(kind: Kind, arguments: Arguments) -> Things:
 def _call_of_other(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
     thing = item.thing
     assert thing is not None
-    if name in ("parameters", "named_parameters") and not arguments.values:
+    if name in _OF_MODULES_ALONE:
+        # of a class that cannot be read, or a whole module that was loaded
         walk.recorder.become(thing, Kind.MODULE)
     if thing.kind is Kind.MODULE:
         return _call_of_module(walk, item, name, arguments, node, call)
@@ -170,7 +172,7 @@ def _call_of_container(walk: Walk, item: Object, name: str, arguments: Arguments
     if name in ("append", "extend", "insert", "add", "appendleft"):
         return _add_elements(walk, item, name, arguments, node)
     if name == "update":
-        return _update(walk, item, arguments)
+        return _update_elements(walk, item, arguments)
     element = find_element(walk, (item,), node)
     if name in ("get", "pop", "setdefault", "popleft", "popitem"):
         keys = list_constants(arguments.values[0]) if arguments.values else []
@@ -178,11 +180,11 @@ def _call_of_container(walk: Walk, item: Object, name: str, arguments: Arguments
         default = join(*arguments.values[1:2])
         return join(exact, default) if keys else join(element, default)
     if name in ("values", "items"):
-        return (Iteration(element, list_things(element)),)
+        return (Stream(element, list_things(element)),)
     return (item,) if name in ("copy", "__iter__", "to") else UNKNOWN
 
 
-def _update(walk: Walk, item: Object, arguments: Arguments) -> Value:
+def _update_elements(walk: Walk, item: Object, arguments: Arguments) -> Value:
     assert item.elements is not None
     for value in arguments.values:
         for part in value:

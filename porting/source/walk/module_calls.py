@@ -28,7 +28,7 @@ def call_module(walk: Walk, item: Object, arguments: Arguments, node: ast.Call, 
         return (loss,)
     if thing.kind is Kind.PORT:
         return _read_port(walk, thing, returned, node, call)
-    return _lift(walk, thing, returned, node, call) if returned else _make_output(walk, thing, node, call)
+    return _lift_values(walk, thing, returned, node, call) if returned else _make_output(walk, thing, node, call)
 
 
 def _run_forward(walk: Walk, item: Object, arguments: Arguments, node: ast.Call, seen: set) -> Value:
@@ -62,7 +62,7 @@ def _make_output(walk: Walk, thing: Thing, node: ast.AST, call: Call) -> Value:
     return (walk.make(node, Kind.OUTPUT, name=thing.name, parts=(thing,), call=call),)
 
 
-def _lift(walk: Walk, thing: Thing, returned: Value, node: ast.AST, call: Call) -> Value:
+def _lift_values(walk: Walk, thing: Thing, returned: Value, node: ast.AST, call: Call) -> Value:
     """Make of what a `forward` returns the outputs and losses of this call, in the same containers."""
     parts: List[Value] = []
     for item in returned:
@@ -90,11 +90,19 @@ def _lift_things(walk: Walk, thing: Thing, things: tuple, node: ast.AST, call: C
     return (walk.make(node, kind, name=thing.name, parts=(thing, *losses), call=call, label=label),)
 
 
+def _is_given_loss(thing: Thing) -> bool:
+    node = thing.call.node if thing.call is not None else None
+    if node is None:
+        return False
+    given = [*node.args[1:2], *(keyword.value for keyword in node.keywords if keyword.arg == "loss")]
+    return any(not isinstance(value, ast.Constant) for value in given)
+
+
 def _read_port(walk: Walk, thing: Thing, returned: Value, node: ast.Call, call: Call) -> Value:
     """Say what a port returns: what the module does, and behind it the loss that `to_ipu` was given."""
-    lifted = _lift(walk, thing, returned, node, call) if returned else _make_output(walk, thing, node, call)
+    lifted = _lift_values(walk, thing, returned, node, call) if returned else _make_output(walk, thing, node, call)
     criteria = tuple(part for part in thing.parts if part.kind is Kind.CRITERION)
-    if not criteria or not thing.name.endswith("to_ipu"):
+    if not thing.name.endswith("to_ipu") or not (criteria or _is_given_loss(thing)):
         return lifted
     pair = walk.make_container(node, ("port", thing))
     assert pair.elements is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from typing import Callable, List, Mapping, Optional, Type, Union
 
 from porting.source.facts import Things
@@ -236,10 +237,7 @@ def _execute_try(walk: Walk, node: ast.Try) -> None:
 
 def _execute_match(walk: Walk, node: ast.AST) -> None:
     walk.evaluate(getattr(node, "subject", None))
-    branches: List[Callable[[], object]] = [
-        lambda body=case.body: walk.run(body)
-        for case in getattr(node, "cases", [])  # type: ignore[misc]
-    ]
+    branches = [functools.partial(walk.run, case.body) for case in getattr(node, "cases", [])]
     run_branches(walk, [*branches, lambda: None])
 
 

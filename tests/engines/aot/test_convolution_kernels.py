@@ -22,12 +22,14 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there i
 last = torch.channels_last
 
 
-def _tensors(images: Any, filters: Any, *, padding: int = 1, dilation: int = 1, bias: bool = True) -> Any:
+def _tensors(
+    images: Any, filters: Any, *, stride: Any = (1, 1), padding: int = 1, dilation: int = 1, bias: bool = True
+) -> Any:
     """Return images, filters, bias and the gradient of the result, and what else the operator is told."""
     generator = torch.Generator().manual_seed(0)
     x, w = (torch.randn(shape, generator=generator).contiguous(memory_format=last) for shape in (images, filters))
     b = torch.randn(filters[0], generator=generator) if bias else None
-    rest = ([1, 1], [padding, padding], [dilation, dilation], False, [0, 0], images[1] // filters[1])
+    rest = (list(stride), [padding, padding], [dilation, dilation], False, [0, 0], images[1] // filters[1])
     result = aten.convolution(x, w, b, *rest)
     return x, w, b, torch.randn(result.shape, generator=generator).contiguous(memory_format=last), rest
 
@@ -62,10 +64,15 @@ _SHAPES = [
     ((3, 64, 16, 15), (32, 64, 3, 3), dict(padding=0, bias=False)),
     ((1, 32, 24, 33), (32, 32, 3, 3), dict(padding=2)),
     ((9, 96, 7, 5), (32, 96, 3, 3), dict()),
+    ((3, 48, 12, 13), (80, 48, 3, 3), dict()),
+    ((8, 64, 9, 9), (16, 64, 3, 3), dict(padding=0)),
     ((2, 32, 40, 41), (32, 1, 5, 5), dict(padding=2)),
     ((3, 16, 70, 31), (16, 1, 3, 7), dict(padding=0, bias=False)),
     ((3, 48, 33, 30), (48, 1, 3, 3), dict(padding=2, dilation=2)),
     ((2, 48, 60, 9), (48, 1, 7, 7), dict(padding=6)),
+    ((5, 58, 7, 9), (58, 1, 3, 3), dict()),
+    ((3, 20, 9, 7), (24, 20, 1, 1), dict(padding=0)),
+    ((5, 18, 1, 1), (64, 18, 1, 1), dict(padding=0, bias=False)),
 ]
 
 
@@ -93,6 +100,25 @@ def test_the_other_kernels_give_what_torch_gives_in_double_precision(images, fil
 
 @needs_compiler
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("images", "filters", "how"),
+    [
+        ((5, 58, 7, 9), (58, 1, 3, 3), dict(stride=(2, 2))),
+        ((2, 16, 40, 33), (16, 1, 5, 3), dict(stride=(3, 2), padding=2)),
+        ((2, 17, 20, 21), (17, 1, 3, 5), dict(stride=(1, 2), padding=4, dilation=2, bias=False)),
+    ],
+)
+def test_a_stride_leaves_the_gradient_of_the_images_to_torch(images, filters, how):
+    tensors = _tensors(images, filters, **how)
+    module = _trace(tensors)
+    expected = module(*(None if value is None else value.double() for value in tensors[:4]))
+
+    assert sorted(convolution.kind for convolution in _exchange(module)) == ["filter gradient", "forward"]
+    _assert_same(module(*tensors[:4]), expected)
+
+
+@needs_compiler
+@pytest.mark.slow
 def test_gradients_that_stay_are_still_torchs():
     tensors = _tensors((2, 32, 16, 16), (32, 32, 3, 3))
     module = _trace(tensors)
@@ -115,14 +141,23 @@ def test_a_convolution_that_is_not_faster_stays():
 @pytest.mark.parametrize(
     ("images", "filters", "how"),
     [
-        ((2, 3, 32, 32), (64, 3, 3, 3), dict()),
+        ((2, 24, 32, 32), (64, 24, 3, 3), dict()),
         ((2, 32, 64, 64), (32, 32, 5, 5), dict(padding=2)),
         ((2, 32, 64, 64), (32, 32, 3, 3), dict(dilation=2, padding=2)),
         ((2, 32, 64, 64), (32, 16, 3, 3), dict()),
-        ((2, 24, 64, 64), (24, 1, 3, 3), dict()),
+        ((2, 32, 64, 64), (32, 32, 3, 3), dict(stride=(2, 1))),
+        ((2, 12, 64, 64), (12, 1, 3, 3), dict()),
         ((2, 32, 4, 4), (32, 32, 3, 3), dict()),
     ],
-    ids=["few channels", "a large window", "dilated", "two groups", "no whole vector", "small"],
+    ids=[
+        "no whole vectors",
+        "a large window",
+        "dilated",
+        "two groups",
+        "with a stride",
+        "fewer channels than a vector",
+        "small",
+    ],
 )
 def test_what_the_kernels_cannot_do_or_what_is_small_is_left_alone(images, filters, how):
     assert find_convolutions(_trace(_tensors(images, filters, **how)).graph) == {}
@@ -140,7 +175,7 @@ def test_equal_convolutions_are_measured_once():
 
     choose_convolution_kernels(graph, is_faster=lambda convolution: bool(measured.append(convolution)))
 
-    shape = ("winograd", (2, 32, 16, 16), (32, 32, 3, 3), (1, 1), (1, 1))
+    shape = ("winograd", (2, 32, 16, 16), (32, 32, 3, 3), (1, 1), (1, 1), (1, 1))
     assert measured == [
         Convolution("image gradient", *shape),
         Convolution("filter gradient", *shape),
@@ -185,3 +220,25 @@ def test_a_compiled_program_convolves_as_torch_does(tmp_path):
     found = load_program(tmp_path / "step")(arguments)
 
     _assert_same(found, step(*(value.double() for value in arguments)))
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_compiled_convolutions_of_single_pixels_multiply_results_of_fused_operators(tmp_path):
+    x, w, b, g, rest = _tensors((4, 96, 12, 12), (48, 96, 1, 1), padding=0)
+
+    def step(x: Any, w: Any, b: Any, g: Any) -> Any:
+        hidden = aten.relu(x) * 2
+        result = aten.convolution(hidden, w, b, *rest)
+        found = aten.convolution_backward(aten.tanh(g), hidden, w, [48], *rest, [True, True, True])
+        return (result, *found)
+
+    module = make_fx(step, tracing_mode="fake")(x, w, b, g)
+    names = ("images", "filters", "bias", "gradient")
+    specs = tuple(TensorSpec.of(value, name=name) for name, value in zip(names, (x, w, b, g)))
+    write_program(Program("step", module, specs, num_results=4), tmp_path / "step.program")
+    compile_in_child(tmp_path / "step.program", tmp_path / "step", settings=CompileSettings(num_threads=1))
+
+    found = load_program(tmp_path / "step")([x, w, b, g])
+
+    _assert_same(found, step(*(value.double() for value in (x, w, b, g))))

@@ -12,7 +12,7 @@ from porting.engines.aot import convolution_operators as operators
 
 
 def test_results_have_their_channels_innermost_and_torchs_shapes():
-    how = ([1, 0], [1, 1], "winograd")
+    how = ([1, 1], [1, 0], [1, 1], "winograd")
     with FakeTensorMode():
         images, filters, gradients = (torch.empty(shape) for shape in ((2, 32, 9, 7), (64, 32, 3, 3), (2, 64, 9, 5)))
 
@@ -27,7 +27,7 @@ def test_results_have_their_channels_innermost_and_torchs_shapes():
 
 
 def test_a_filter_for_each_channel_has_one_input():
-    how = ([2, 2], [2, 2], "depthwise")
+    how = ([1, 1], [2, 2], [2, 2], "depthwise")
     with FakeTensorMode():
         images, filters = torch.empty(2, 32, 9, 7), torch.empty(32, 1, 3, 3)
 
@@ -42,6 +42,6 @@ def test_a_filter_for_each_channel_has_one_input():
 def test_images_in_the_usual_order_are_put_in_order_first():
     images, filters = torch.randn(2, 32, 9, 7), torch.randn(32, 32, 3, 3)
 
-    found = operators.convolve(images, filters, None, [1, 1], [1, 1], "winograd")
+    found = operators.convolve(images, filters, None, [1, 1], [1, 1], [1, 1], "winograd")
 
     torch.testing.assert_close(found, torch.conv2d(images, filters, padding=1), rtol=1e-4, atol=1e-4)

@@ -13,7 +13,7 @@ from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest, Variant
 from porting.engines.tuning import candidates
-from porting.engines.tuning.candidates import PLAIN, beats, choose, list_candidates
+from porting.engines.tuning.candidates import PLAIN, beats, choose, is_settled, list_candidates
 from porting.support.interleaved import Timing
 
 WHOLE, FUSED = Variant("aot"), Variant("aot", fused_update=True)
@@ -149,3 +149,25 @@ def test_a_tie_is_enough_for_the_fused_update_of_replay(seconds, is_chosen):
     chosen = choose({PLAIN: Timing((1.0,) * 9, (1.0,) * 9), fused: Timing((seconds,) * 9, (seconds,) * 9)})
 
     assert (chosen == fused) is is_chosen
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ((2.0,) * 3, (1.0,) * 3, True),
+        ((1.1,) * 3, (1.0,) * 3, False),
+        ((1.1,) * 5, (1.0,) * 5, True),
+        ((1.1, 1.1, 1.0, 1.1, 1.1), (1.0,) * 5, False),
+        ((1.0,) * 5, (1.0,) * 5, False),
+        ((1.0,) * 5, (1.1,) * 5, True),
+    ],
+    ids=["by far", "too few rounds", "in each of enough rounds", "not in each", "a tie", "replay wins"],
+)
+def test_a_choice_is_settled_when_one_has_won_all_rounds(first, second, expected):
+    assert is_settled({PLAIN: Timing(first, first), Variant("aot"): Timing(second, second)}) is expected
+
+
+def test_processor_time_alone_settles_nothing():
+    longer = Timing((3.0,) * 5, (1.0,) * 5)
+
+    assert not is_settled({PLAIN: Timing((2.0,) * 5, (2.0,) * 5), Variant("aot"): longer})

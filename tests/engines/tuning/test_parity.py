@@ -12,8 +12,9 @@ from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest, Variant
 from porting.engines.replay.replay import ReplayExecutable
+from porting.engines.tuning import parity as parity_module
 from porting.engines.tuning.memory_format import put_channels_last
-from porting.engines.tuning.parity import RandomRounding, Trial, compare_with_replay, find_working_type
+from porting.engines.tuning.parity import ReplayedCalls, Trial, compare_with_replay, find_working_type
 from porting.host_tensors import host_tensors
 
 
@@ -54,7 +55,7 @@ LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
 def compare(settings):
     """Give a function that compares an executable, made of a graph, with replay."""
 
-    def compare(make, *, change_graph=lambda graph: graph, model=None, kind="SGD2", **values):
+    def compare(make, *, change_graph=lambda graph: graph, model=None, kind="SGD2", shared=None, **values):
         torch.manual_seed(0)
         model = model or Normed()
         graph = capture_step(model, [IMAGES, LABELS], loss=nn.functional.cross_entropy, mode="training")
@@ -63,7 +64,8 @@ def compare(settings):
         weights = {host.name: host.tensor.detach() for host in host_tensors(model)}
         trial = Trial(weights, [IMAGES, LABELS.int()], request.plan, request.groups, request.group_names)
         changed = change_graph(graph)
-        return compare_with_replay(make(changed), changed, graph=graph, request=request, trial=trial)
+        replays = None if shared is None else shared.setdefault("calls", ReplayedCalls(graph, request, trial))
+        return compare_with_replay(make(changed), changed, graph=graph, request=request, trial=trial, replays=replays)
 
     return compare
 
@@ -130,6 +132,24 @@ def test_the_first_difference_is_named(compare, change, difference):
     assert parity.difference.startswith(difference)
 
 
+def test_rounding_is_looked_at_only_where_something_differs(compare, monkeypatch):
+    # what would be made for it cannot be called
+    monkeypatch.setattr(parity_module, "change_last_bits", None)
+
+    assert compare(ReplayExecutable).holds
+
+
+@pytest.mark.parametrize("most_kept", [0, 1 << 30])
+def test_several_candidates_are_compared_with_the_same_calls(compare, monkeypatch, most_kept):
+    monkeypatch.setattr(parity_module, "_MOST_KEPT_BYTES", most_kept)
+    given = {"shared": {}, "momentum": 0.9}
+
+    assert compare(ReplayExecutable, **given).holds
+    changed = compare(lambda graph: Changed(graph, wrong_weight), **given)
+    assert changed.difference.startswith("weight `last.weight` differs after call 2")
+    assert compare(ReplayExecutable, change_graph=put_channels_last, **given).holds
+
+
 def test_an_update_that_is_a_little_different_is_found_out(compare):
     def change(state, results, call):
         if call == 1:
@@ -183,52 +203,3 @@ def test_a_step_of_adam_to_the_wrong_side_is_found_out(compare):
         state.parameters["last.weight"].add_(-2e-3 * state.slots["last.weight"]["Accl1"].sign())
 
     assert not compare(lambda graph: Changed(graph, turn_round), kind="ADAM", learning_rate=1e-3).holds
-
-
-# -- random rounding
-
-
-THIRDS = torch.arange(1.0, 65.0) / 3
-
-
-def test_whole_numbers_integers_and_views_are_kept():
-    with RandomRounding():
-        exact = torch.ones(4) + torch.eye(4)
-        counted = torch.arange(4) * 3
-        viewed = THIRDS.view(8, 8)
-
-    assert torch.equal(exact, torch.ones(4) + torch.eye(4))
-    assert counted.tolist() == [0, 3, 6, 9]
-    assert torch.equal(viewed.flatten(), THIRDS)
-
-
-def test_gradients_are_rounded_as_well():
-    weight = THIRDS.clone().requires_grad_()
-
-    with RandomRounding():
-        torch.sin(weight).sum().backward()
-
-    torch.testing.assert_close(weight.grad, torch.cos(THIRDS), rtol=1e-4, atol=1e-4)
-    assert not torch.equal(weight.grad, torch.cos(THIRDS))
-
-
-def test_the_random_stream_stays_where_it_is():
-    before = torch.get_rng_state()
-
-    with RandomRounding():
-        torch.sin(THIRDS)
-
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_the_loss_of_a_model_that_has_learnt_its_batch_is_the_small_difference_of_large_numbers():
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(16, 10, generator=generator) + 17.0 * torch.eye(10)[torch.arange(16) % 10]
-    loss = nn.functional.cross_entropy(logits, torch.arange(16) % 10)
-
-    with RandomRounding():
-        rounded = nn.functional.cross_entropy(logits, torch.arange(16) % 10)
-
-    exact = nn.functional.cross_entropy(logits.double(), torch.arange(16) % 10)
-    assert (loss - exact).abs() > 1e-2 * exact
-    assert (rounded - loss).abs() > 0.1 * (loss - exact).abs()

@@ -18,8 +18,14 @@ def cost(products=0.0, library=0.0, update=0.0, rest=0.0, **facts):
     return StepCost(products, library, update, rest, **facts)
 
 
-def test_a_step_of_convolutions_alone_gains_nothing():
+def test_a_step_of_library_kernels_alone_gains_nothing():
     assert cost(library=1.0).most_gain == 1.0
+
+
+def test_convolutions_may_gain_by_other_kernels():
+    found = cost(convolutions=1.0)
+
+    assert 1.0 < found.usual_gain < found.most_gain < 9 / 4
 
 
 def test_what_is_fused_gains_most():

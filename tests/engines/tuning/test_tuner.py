@@ -181,7 +181,7 @@ def test_a_candidate_that_fails_while_it_is_measured_is_out(clock, engines, tune
     class Tiring(Pretender):
         def run(self, *args, **kwargs):
             self._factor -= 1.0
-            if self._factor < -8.0:
+            if self._factor < -4.0:
                 raise RuntimeError("tired")
             self._seconds = 0.5
             results = ReplayExecutable.run(self, *args, **kwargs)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import sysconfig
+import time
 from pathlib import Path
+from typing import List
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from porting.source import Facts, Kind, collect_facts, read_programs
 from porting.source.facts import LoopKind
@@ -58,14 +66,14 @@ if __name__ == "__main__":
 """
 
 
-def facts_of(folder: Path, text: str) -> Facts:
+def collect(folder: Path, text: str) -> Facts:
     path = folder / "train.py"
     path.write_text(text)
     return collect_facts(read_programs([path]))
 
 
 def test_the_things_of_an_ordinary_training_are_found(tmp_path):
-    facts = facts_of(tmp_path, MNIST)
+    facts = collect(tmp_path, MNIST)
 
     (model,) = [thing for thing in facts.list_things(Kind.MODULE) if thing.name == "train.Net"]
     (optimizer,) = facts.list_things(Kind.OPTIMIZER)
@@ -75,7 +83,7 @@ def test_the_things_of_an_ordinary_training_are_found(tmp_path):
 
 
 def test_a_step_in_a_function_stands_in_the_loops_that_lead_there(tmp_path):
-    facts = facts_of(tmp_path, MNIST)
+    facts = collect(tmp_path, MNIST)
 
     (backward,) = [call for call in facts.calls if call.is_method("backward")]
     assert backward.is_on(Kind.LOSS)
@@ -85,7 +93,7 @@ def test_a_step_in_a_function_stands_in_the_loops_that_lead_there(tmp_path):
 
 
 def test_a_validation_stands_under_no_grad_and_eval(tmp_path):
-    facts = facts_of(tmp_path, MNIST)
+    facts = collect(tmp_path, MNIST)
 
     (guess,) = [call for call in facts.calls if call.is_method("argmax")]
     assert guess.is_on(Kind.OUTPUT)
@@ -94,9 +102,150 @@ def test_a_validation_stands_under_no_grad_and_eval(tmp_path):
 
 
 def test_facts_come_in_the_order_of_the_program(tmp_path):
-    facts = facts_of(tmp_path, MNIST)
+    facts = collect(tmp_path, MNIST)
 
     orders = [call.where.order for call in facts.calls]
     assert orders == sorted(orders)
     names = [call.name for call in facts.calls]
     assert names.index("train.train") < names.index(".backward") < names.index("train.test")
+
+
+def test_functions_that_nothing_calls_come_last(tmp_path):
+    facts = collect(tmp_path, "def unused(model):\n    model.half()\nfirst()\n")
+
+    assert [call.name for call in facts.calls] == ["first", ".half"]
+
+
+def test_those_that_nothing_mentions_come_before_those_that_they_call_unseen(tmp_path):
+    facts = collect(tmp_path, "def inner(model):\n    a(model)\ndef outer(model):\n    b()\n    call(inner)(model)\n")
+
+    assert [call.name for call in facts.calls][:1] == ["b"]
+
+
+def test_a_step_in_a_while_loop_of_many_functions_takes_no_time(tmp_path):
+    text = "def f0(x):\n    return x\n"
+    for number in range(1, 60):
+        text += f"def f{number}(x):\n    return f{number - 1}(x) + f{number - 1}(x)\n"
+    start = time.process_time()
+    collect(tmp_path, text + "f59(1)\n")
+
+    assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + " + ".join(["model(x)"] * 5000) + "\n",
+        "x = " + "[" * 90 + "]" * 90 + "\n",
+        "x = a" + ".b()" * 4000 + "\n",
+        "".join("    " * depth + "if x:\n" for depth in range(90)) + "    " * 90 + "pass\n",
+    ],
+    ids=["sum", "lists", "chain", "ifs"],
+)
+def test_deeply_nested_programs_do_not_hide_the_rest(tmp_path, text):
+    (tmp_path / "other.py").write_text(text)
+    facts = collect(tmp_path, "import other\nmark()\ndef f(model):\n    import other\n    model.half()\n")
+
+    assert [call.name for call in facts.calls if call.name in ("mark", ".half")] == ["mark", ".half"]
+
+
+def make_long_program(num_lines: int) -> str:
+    parts = [MNIST.partition("if __name__")[0]]
+    while sum(part.count("\n") for part in parts) < num_lines:
+        number = len(parts)
+        parts.append(
+            MNIST.partition("if __name__")[0].replace("def ", f"def x{number}_").replace("Net", f"Net{number}")
+        )
+    return "".join(parts) + "main()\n"
+
+
+def test_a_thousand_lines_take_half_a_second(tmp_path):
+    text = make_long_program(1000)
+    times: List[float] = []
+    for _ in range(3):
+        start = time.process_time()
+        collect(tmp_path, text)
+        times.append(time.process_time() - start)
+
+    assert text.count("\n") >= 1000
+    assert min(times) < 0.5
+
+
+@pytest.mark.slow
+def test_two_thousand_files_take_less_than_a_minute(tmp_path):
+    for number in range(2000):
+        text = (
+            MNIST
+            if number % 2
+            else MNIST.replace("class Net", f"from train_{number + 1} import Net as Other\nclass Net")
+        )
+        (tmp_path / f"train_{number}.py").write_text(text)
+    start = time.process_time()
+    facts = collect_facts(read_programs([tmp_path]))
+
+    assert time.process_time() - start < 60
+    assert len(facts.list_things(Kind.OPTIMIZER)) == 2000
+
+
+LIBRARIES = ("torch", "transformers", "lightning", "ignite", "accelerate", "numpy")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_strangers_files_are_walked_without_an_exception(library):
+    folder = Path(sysconfig.get_paths()["purelib"]) / library
+    files = sorted(folder.rglob("*.py"))
+    if not files:
+        pytest.skip(f"{library} is not installed")
+    for file in random.Random(library).sample(files, min(5, len(files))):
+        facts = collect_facts(read_programs([file]))
+
+        assert all(call.place.line > 0 for call in facts.calls)
+
+
+SNIPPETS = [line for line in MNIST.splitlines() if line.strip()]
+
+
+@settings(max_examples=150)
+@given(
+    lines=st.lists(st.sampled_from(SNIPPETS), max_size=12), indent=st.lists(st.integers(0, 2), min_size=12, max_size=12)
+)
+def test_lines_in_any_order_are_walked_without_an_exception(tmp_path_factory, lines, indent):
+    text = "\n".join("    " * depth + line.strip() for line, depth in zip(lines, indent))
+
+    assert collect(tmp_path_factory.mktemp("fuzz"), text).calls is not None
+
+
+NAMES = st.sampled_from(["model", "loss", "x", "self", "torch", "f", "A", "nn", "super", "print", "None", "loader"])
+ATTRIBUTES = st.sampled_from(
+    ["backward", "nn", "Module", "step", "x", "append", "Linear", "forward", "eval", "data", "optim"]
+)
+EXPRESSIONS = st.recursive(
+    NAMES,
+    lambda inner: st.one_of(
+        st.builds("{0}.{1}".format, inner, ATTRIBUTES),
+        st.builds("{0}({1}, *{2})".format, inner, inner, inner),
+        st.builds("{0}[{1}]".format, inner, inner),
+        st.builds("({0} + {1})".format, inner, inner),
+        st.builds("[{0} for x in {1}]".format, inner, inner),
+        st.builds("(lambda x: {0})".format, inner),
+        st.builds("{{'a': {0}, **{1}}}".format, inner, inner),
+    ),
+    max_leaves=8,
+)
+STATEMENTS = st.one_of(
+    st.builds("{0} = {1}".format, NAMES.filter(lambda name: name != "None"), EXPRESSIONS),
+    st.builds("for a, b in {0}:\n    {1}".format, EXPRESSIONS, EXPRESSIONS),
+    st.builds("def f(x, *y, m={0}):\n    return {1}".format, EXPRESSIONS, EXPRESSIONS),
+    st.builds("class A({0}):\n    def forward(self, x):\n        return {1}".format, NAMES, EXPRESSIONS),
+    st.builds("if {0}:\n    x = {1}\nelse:\n    del x".format, EXPRESSIONS, EXPRESSIONS),
+    EXPRESSIONS,
+)
+
+
+@settings(max_examples=300)
+@given(statements=st.lists(STATEMENTS, min_size=1, max_size=8))
+def test_programs_of_any_kind_are_walked_without_an_exception(tmp_path_factory, statements):
+    text = "import torch\nfrom torch import nn\nmodel = nn.Linear(3, 2)\n" + "\n".join(statements)
+
+    assert collect(tmp_path_factory.mktemp("fuzz"), text).imports

@@ -1,0 +1,80 @@
+"""Shapes of results found by running an operator on small tensors of zeros, which needs no rules and no compiler."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, FrozenSet, List, Sequence, Tuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..support.compiler_loading import load_compiler_late
+from .operator_schema import declared_written_arguments, list_leaves, map_leaves
+from .plain_shapes import UnknownShape, expect
+
+__all__ = ["try_operator"]
+
+# A run on more numbers may take as long as loading the rules that it is to spare.
+_MOST_NUMBERS = 1 << 18
+
+_NEEDS_VALUES: FrozenSet[Any] = frozenset(
+    [torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded]
+)
+
+
+class _NoValues(TorchDispatchMode):
+    """Raises `UnknownShape` at an operator that looks at values, or draws random numbers."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operator unless zeros would mislead."""
+        expect(_NEEDS_VALUES.isdisjoint(func.tags))
+        return func(*args, **(kwargs or {}))
+
+
+load_compiler_late(_NoValues.__dict__["__torch_dispatch__"])
+
+
+def try_operator(operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+    """Return what `operator` makes of tensors laid out as the meta tensors among its arguments, as meta tensors.
+
+    Views share the memory of what they show, and what hands an argument back hands back that object. Raises
+    UnknownShape where zeros do not tell: for writes, large tensors, and operators that look at values. Errors of the
+    operator come through, also those about values, such as a division by zero.
+    """
+    plain = [leaf for leaf in list_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    expect(operator.namespace == "aten" and not declared_written_arguments(operator, tuple(args), kwargs))
+    # views of nothing share no memory that could be found again
+    expect(bool(plain) and all(tensor.layout == torch.strided and tensor.numel() > 0 for tensor in plain))
+    expect(sum(map(_count_numbers, plain)) <= _MOST_NUMBERS)
+    made: Dict[int, torch.Tensor] = {id(tensor): _make_zeros(tensor) for tensor in plain}
+    given_args, given_kwargs = map_leaves(lambda leaf: made.get(id(leaf), leaf), (list(args), kwargs))
+    with _NoValues():
+        result = operator(*given_args, **given_kwargs)
+    return _describe_results(result, [(made[id(tensor)], tensor) for tensor in plain])
+
+
+def _count_numbers(tensor: torch.Tensor) -> int:
+    """Count the numbers in memory from the first of `tensor` to its last."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+
+
+def _make_zeros(tensor: torch.Tensor) -> torch.Tensor:
+    # expanded tensors cannot be filled, what lies behind them can
+    return torch.zeros(_count_numbers(tensor), dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride())
+
+
+def _describe_results(result: Any, given: List[Tuple[torch.Tensor, torch.Tensor]]) -> Any:
+    if isinstance(result, (tuple, list)):
+        items = [_describe_results(item, given) for item in result]
+        return items if isinstance(result, list) else tuple(items)
+    if not isinstance(result, torch.Tensor) or result.layout != torch.strided or result.numel() == 0:
+        raise UnknownShape
+    # such a view shows other numbers than lie in memory
+    expect(not result.is_conj() and not result.is_neg())
+    for zeros, plain in given:
+        if result is zeros:
+            return plain
+        if result.untyped_storage().data_ptr() == zeros.untyped_storage().data_ptr():
+            expect(result.dtype == zeros.dtype)
+            offset = int(plain.storage_offset()) + int(result.storage_offset())
+            return plain.as_strided(result.shape, result.stride(), offset)
+    return torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device="meta")

@@ -1,0 +1,224 @@
+"""The shapes that an epoch of batches has: how many executables they need, what padding costs, the best buckets.
+
+A static graph takes one shape, so that every other one is another executable to compile. Sizes that vary together, as
+the lengths of a sentence and of its mask, are one *length*; padding it to a few buckets trades executables for work on
+padding. The rows of a batch are no such length: a short last batch is padded or dropped as a whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from porting.data.buckets import Buckets, choose_buckets
+from porting.diagnostics import align_columns
+from porting.structure import flatten_tensors
+
+__all__ = ["BucketChoice", "ShapeAudit", "ShapeCounter", "VaryingLength"]
+
+Shapes = Tuple[Tuple[int, ...], ...]
+
+# The search for buckets goes through all pairs of lengths that occur.
+_MOST_LENGTHS = 256
+# with more lengths that vary on their own, padding to buckets needs a model of the data
+_MOST_VARYING = 3
+
+
+@dataclass(frozen=True)
+class VaryingLength:
+    """A size that differs between batches: the tensors and dimensions that have it, and each batch's value.
+
+    `dimensions` are (tensor, dimension), counted from 0 among the tensors of a batch.
+    """
+
+    dimensions: Tuple[Tuple[int, int], ...]
+    values: Tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """Its range and where it stands, for people."""
+        where = ", ".join(f"dimension {dimension} of tensor {tensor}" for tensor, dimension in self.dimensions)
+        return f"{min(self.values)} to {max(self.values)} ({where})"
+
+
+@dataclass(frozen=True)
+class BucketChoice:
+    """Buckets for each varying length, what they cost, and when the next executable would have paid for itself.
+
+    `padding_share` is the part of all computed elements that is padding, from 0 to 1. `break_even_epochs` is how many
+    epochs it takes until the time that the executables beyond the first save is the time to compile them: None where
+    no time was given, infinite where they save nothing.
+    """
+
+    buckets: Tuple[Buckets, ...]
+    num_executables: int
+    padding_share: float
+    break_even_epochs: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class ShapeAudit:
+    """The shapes of an epoch: how many batches have each, the lengths that vary, and buckets for them."""
+
+    counts: Mapping[Shapes, int]
+    lengths: Tuple[VaryingLength, ...]
+    choices: Tuple[BucketChoice, ...] = ()
+
+    @property
+    def num_executables(self) -> int:
+        """How many executables the epoch needs as it is."""
+        return len(self.counts)
+
+    def __str__(self) -> str:
+        """Say what buckets there are and what each number of them costs, as a table."""
+        rows = [("executables", "padding", "pays after", "buckets")]
+        for choice in self.choices:
+            lengths = "; ".join(" ".join(map(str, buckets.lengths)) for buckets in choice.buckets)
+            rows.append((str(choice.num_executables), f"{choice.padding_share:.1%}", _say_epochs(choice), lengths))
+        return "\n".join(align_columns(rows, right=range(3)))
+
+
+def _say_epochs(choice: BucketChoice) -> str:
+    epochs = choice.break_even_epochs
+    if epochs is None:
+        return "-"
+    return "never" if math.isinf(epochs) else f"{epochs:.3g} epochs"
+
+
+class ShapeCounter:
+    """Counts the shapes of batches as they come; keeps no tensor."""
+
+    def __init__(self) -> None:
+        self._batches: List[Shapes] = []
+
+    def add(self, batch: Any) -> int:
+        """Count a batch; return its rows, those of its first tensor that has any, 0 without one."""
+        shapes = tuple(tuple(tensor.shape) for tensor in flatten_tensors(batch))
+        self._batches.append(shapes)
+        return _count_rows(shapes)
+
+    def summarise(
+        self,
+        *,
+        max_executables: int = 8,
+        compile_seconds: Optional[float] = None,
+        step_seconds: Optional[float] = None,
+    ) -> ShapeAudit:
+        """Return the shapes that occurred, and the best buckets for 1, 2, 4, ... up to `max_executables` executables.
+
+        `compile_seconds` is what one executable takes to compile and `step_seconds` what a batch padded to the longest
+        takes; with both, each choice says after how many epochs it has paid for itself. Work is taken to grow with the
+        number of elements of all tensors with a varying length.
+        """
+        # of batches of another number of tensors nothing can be put side by side
+        usual = Counter(len(shapes) for shapes in self._batches).most_common(1)
+        batches = [shapes for shapes in self._batches if len(shapes) == usual[0][0]] if usual else []
+        lengths = _find_lengths(batches)
+        choices: List[BucketChoice] = []
+        if 0 < len(lengths) <= _MOST_VARYING:
+            budgets = [2**power for power in range(max_executables.bit_length()) if 2**power <= max_executables]
+            for budget in sorted({*budgets, max_executables}):
+                choices.append(_choose(lengths, batches, budget))
+            choices = _drop_useless(choices)
+            if compile_seconds is not None and step_seconds is not None:
+                choices = _add_break_even(choices, len(batches), compile_seconds, step_seconds)
+        return ShapeAudit(Counter(self._leave_out_rest()), lengths, tuple(choices))
+
+    def _leave_out_rest(self) -> List[Shapes]:
+        """Return all batches but a short last one, which is padded or dropped and never compiled for."""
+        rows = [_count_rows(shapes) for shapes in self._batches]
+        return self._batches[:-1] if len(rows) > 1 and rows[-1] < max(rows) else self._batches
+
+
+def _count_rows(shapes: Shapes) -> int:
+    return next((shape[0] for shape in shapes if shape), 0)
+
+
+def _find_lengths(batches: Sequence[Shapes]) -> Tuple[VaryingLength, ...]:
+    """Find the dimensions that vary between batches, those that vary together as one; rows are left out."""
+    if len(batches) < 2:
+        return ()
+    together: Dict[Tuple[int, ...], List[Tuple[int, int]]] = {}
+    rows = tuple(map(_count_rows, batches))
+    for tensor, shapes in enumerate(zip(*batches)):
+        if len({len(shape) for shape in shapes}) > 1:
+            continue
+        for dimension, values in enumerate(zip(*shapes)):
+            if len(set(values)) > 1 and values != rows:
+                together.setdefault(values, []).append((tensor, dimension))
+    return tuple(VaryingLength(tuple(places), values) for values, places in together.items())
+
+
+def _choose(lengths: Sequence[VaryingLength], batches: Sequence[Shapes], budget: int) -> BucketChoice:
+    """Choose buckets for all lengths, of which no more than `budget` combinations occur, with the least padding."""
+    best: Optional[BucketChoice] = None
+    rounded = [_round_up(length.values) for length in lengths]
+    for numbers in itertools.product(*(_list_numbers(budget) for _ in lengths)):
+        buckets = tuple(choose_buckets(values, number) for values, number in zip(rounded, numbers))
+        padded = list(zip(*([one.bucket_of(v) for v in values] for one, values in zip(buckets, rounded))))
+        if len(set(padded)) > budget:
+            continue
+        choice = BucketChoice(buckets, len(set(padded)), _find_padding(lengths, batches, padded))
+        if best is None or choice.padding_share < best.padding_share:
+            best = choice
+    assert best is not None  # one bucket for each length is one combination
+    return best
+
+
+def _list_numbers(budget: int) -> List[int]:
+    """List numbers of buckets to try: all small ones, and the budget itself."""
+    return sorted({*range(1, min(budget, 8) + 1), budget})
+
+
+def _round_up(values: Sequence[int]) -> List[int]:
+    """Round lengths up to multiples, so that not too many different ones are left."""
+    step = 1
+    while len({-(-value // step) for value in values}) > _MOST_LENGTHS:
+        step *= 2
+    return [max(1, -(-value // step) * step) for value in values]
+
+
+def _find_padding(
+    lengths: Sequence[VaryingLength], batches: Sequence[Shapes], padded: Sequence[Tuple[int, ...]]
+) -> float:
+    """Return the share of padding among all elements of the tensors that have a varying length."""
+    number_of = {place: number for number, length in enumerate(lengths) for place in length.dimensions}
+    tensors = sorted({tensor for tensor, _dimension in number_of})
+    used = computed = 0
+    for shapes, sizes in zip(batches, padded):
+        for tensor in tensors:
+            shape = shapes[tensor]
+            used += math.prod(shape)
+            computed += math.prod(
+                sizes[number_of[tensor, dimension]] if (tensor, dimension) in number_of else size
+                for dimension, size in enumerate(shape)
+            )
+    return 1 - used / computed if computed else 0.0
+
+
+def _drop_useless(choices: Sequence[BucketChoice]) -> List[BucketChoice]:
+    """Leave out choices that need more executables and save nothing."""
+    kept: List[BucketChoice] = []
+    for choice in choices:
+        if not kept or choice.padding_share < kept[-1].padding_share:
+            kept.append(choice)
+    return kept
+
+
+def _add_break_even(
+    choices: Sequence[BucketChoice], num_batches: int, compile_seconds: float, step_seconds: float
+) -> List[BucketChoice]:
+    """Say of each choice after how many epochs it has paid for its executables, compared with the first choice."""
+    first = choices[0]
+    found = []
+    for choice in choices:
+        # elements that are computed are those that are used, divided by their share
+        work = (1 - first.padding_share) / (1 - choice.padding_share)
+        saved = num_batches * step_seconds * (1 - work)
+        spent = (choice.num_executables - first.num_executables) * compile_seconds
+        epochs = 0.0 if not spent else spent / saved if saved > 0 else math.inf
+        found.append(BucketChoice(choice.buckets, choice.num_executables, choice.padding_share, epochs))
+    return found

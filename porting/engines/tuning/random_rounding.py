@@ -1,0 +1,57 @@
+"""Replay that is rounded at random: how far it spreads is what rounding alone may change."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional, Tuple
+
+import torch
+from torch._decomp import decomposition_table
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ...comparison.tensors import change_last_bits
+
+__all__ = ["RandomRounding"]
+
+# An error of a mean or a variance is one for all elements that share it, and no later sum takes it away. And the
+# logarithm of a probability near 1 is the small difference of two numbers of an ordinary size.
+_MADE_OF_SUMS = {
+    torch.ops.aten._log_softmax,
+    *(
+        getattr(torch.ops.aten, f"native_{kind}_norm{direction}")
+        for kind in ("batch", "group", "layer")
+        for direction in ("", "_backward")
+    ),
+}
+
+
+class RandomRounding(TorchDispatchMode):
+    """Within it every operator's new floating-point results are changed by some units in the last place.
+
+    Whole numbers are kept: masks, counts and one-hot codes are exact however they are computed. Results that are views,
+    or that an operator writes in place, are kept as well. The global random stream is not touched.
+
+    This is random rounding as in stochastic arithmetic (Vignes, "A stochastic arithmetic for reliable scientific
+    computation", Math. Comput. Simul. 35, 1993): how far such a run spreads estimates what the order of sums, fused
+    operators and other kernels may change, however deep the step and however it magnifies.
+    """
+
+    def __init__(self, seed: int = 1) -> None:
+        """Start a random stream for the signs of the changes."""
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Mapping[str, Any]] = None
+    ) -> Any:
+        """Run `func`, or the operators that it is made of, then round its results otherwise."""
+        parts = decomposition_table.get(func) if func.overloadpacket in _MADE_OF_SUMS else None
+        if parts is not None:
+            # Taken apart, because an error of the sums is shared by many elements; the parts are rounded in here again.
+            with self:
+                return parts(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        results = result if isinstance(result, (tuple, list)) else [result]
+        for returned, value in zip(func._schema.returns, results):
+            if returned.alias_info is None and isinstance(value, torch.Tensor):
+                change_last_bits(value, self._generator)
+        return result

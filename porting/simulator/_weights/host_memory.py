@@ -1,0 +1,97 @@
+"""`HostMemory`: the host's weights share the device's memory while the device trains, and get their own for a look.
+
+From a training call to the next look at a weight the host's values are out of date: whoever looks first fetches what
+was trained. Values that nobody can see need no memory. So a training takes that of its weights once, as plain torch
+does, and not once for the host and once for the device.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from ...engines.calls.freed_memory import return_freed_memory
+from ...host_tensors import HostTensor
+
+__all__ = ["HostMemory"]
+
+FindDeviceTensor = Callable[[HostTensor], Optional[torch.Tensor]]
+"""Finds the tensor of a device that belongs to one of the host, if their memory may be the same."""
+
+
+class _Shared(NamedTuple):
+    """A tensor of the host, and the strides of its own memory."""
+
+    host: HostTensor
+    strides: Tuple[int, ...]
+
+
+class HostMemory:
+    """Remembers which tensors of the host share the memory of a device's."""
+
+    def __init__(self) -> None:
+        """Start with tensors that have their own memory."""
+        self._shared: List[_Shared] = []
+        self._has_shared = False
+        self.is_shared = False
+
+    def share(self, hosts: Sequence[HostTensor], find_device_tensor: FindDeviceTensor) -> None:
+        """Let `hosts` share the memory of the device's tensors; their own values are gone then.
+
+        Tensors with an alias, such as a value of an earlier `state_dict`, keep their memory: what the alias shows must
+        not change before the next fetch. So do those that the device has in another type.
+        """
+        with torch._C.DisableTorchFunctionSubclass():
+            for host in hosts:
+                of_device = find_device_tensor(host)
+                if of_device is None or of_device.dtype != host.tensor.dtype or not _is_alone_with_memory(host.tensor):
+                    continue
+                self._shared.append(_Shared(host, host.tensor.stride()))
+                host.tensor.data = of_device.detach()
+        if not self._has_shared:
+            # The C library keeps what is freed, and such a hole is too small for the next tensor of its size.
+            return_freed_memory()
+        self.is_shared = self._has_shared = True
+
+    def follow(self, find_device_tensor: FindDeviceTensor) -> None:
+        """Share the memory of another device's tensors, which has the values of the one before."""
+        with torch._C.DisableTorchFunctionSubclass():
+            for shared in self._shared:
+                of_device = find_device_tensor(shared.host)
+                assert of_device is not None
+                shared.host.tensor.data = of_device.detach()
+
+    def end_sharing(self, *, keeps_memory: bool = False) -> None:
+        """Give the host's tensors memory of their own, whose values are yet to be fetched.
+
+        With `keeps_memory`, for a device that will not be used any more, they keep its memory where they were laid out
+        like that.
+        """
+        ended, self._shared, self.is_shared = self._shared, [], False
+        with torch._C.DisableTorchFunctionSubclass():
+            for host, strides in ended:
+                tensor = host.tensor
+                if not keeps_memory or tensor.stride() != strides:
+                    tensor.data = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype)
+
+
+def _is_alone_with_memory(tensor: torch.Tensor) -> bool:
+    """Tell whether nothing else refers to the memory of `tensor`, all of which is its own."""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_inference():
+        return False
+    # before there is another owner of the storage's Python object, here
+    if _count_references(tensor) != _count_references(torch.empty(1)):
+        return False
+    storage = tensor.untyped_storage()
+    # memory that is not torch's own, such as that of an array, cannot be resized
+    if not storage.resizable() or storage.is_shared():
+        return False
+    return storage.nbytes() == tensor.numel() * tensor.element_size()
+
+
+def _count_references(tensor: torch.Tensor) -> Tuple[int, int]:
+    """Count who refers to the memory of `tensor`: tensors, and owners of the Python object that stands for it."""
+    storage = tensor.untyped_storage()
+    return torch._C._storage_Use_Count(storage._cdata), sys.getrefcount(storage)

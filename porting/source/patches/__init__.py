@@ -1,0 +1,1 @@
+"""Changes of users' programs that put a finding right, where the change is mechanical; formatting is kept (LibCST)."""

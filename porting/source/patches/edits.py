@@ -1,0 +1,204 @@
+"""One change for each code that has a mechanical one: which node of LibCST's tree it is for, and what becomes of it.
+
+A change either puts another node in the place of the one that a finding points at, or removes it, or refuses: then the
+finding stays, and nobody's program is guessed at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Callable, Mapping, Optional, Tuple, Type, Union
+
+import libcst as cst
+from libcst import matchers as m
+
+__all__ = ["EDITS", "Edit", "Replacement", "Surroundings"]
+
+Replacement = Union[cst.CSTNode, "cst.RemovalSentinel", "cst.FlattenSentinel[Any]", None]
+"""What takes a node's place; None where the change does not suit the node."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What stands around a node: the function that it is in, if any."""
+
+    function: Optional[cst.FunctionDef] = None
+
+
+@dataclass(frozen=True)
+class Edit:
+    """How findings of one code are put right.
+
+    `kinds` are the nodes that it may be for, the innermost one around the finding's place; `change` gives what takes
+    the place of one. A change that is right only where the program has a port already is `of_ports`.
+    """
+
+    summary: str
+    kinds: Tuple[Type[cst.CSTNode], ...]
+    change: Callable[[Any, Surroundings], Replacement]
+    of_ports: bool = True
+
+
+# -- statements that the device makes unnecessary ----------------------------------------------------------------------
+
+
+def _remove_call(statement: cst.Expr, _around: Surroundings) -> Replacement:
+    """Remove a statement that only calls something; one whose result is used stays."""
+    return cst.RemoveFromParent() if isinstance(statement.value, cst.Call) else None
+
+
+def _unwrap_block(block: cst.With, _around: Surroundings) -> Replacement:
+    """Put the statements of a `with` in its place, unless it does anything else."""
+    if len(block.items) != 1 or block.items[0].asname is not None or not isinstance(block.body, cst.IndentedBlock):
+        return None
+    first, *others = block.body.body
+    return cst.FlattenSentinel(
+        [first.with_changes(leading_lines=[*block.leading_lines, *first.leading_lines]), *others]
+    )
+
+
+# -- calls that are left out of an expression --------------------------------------------------------------------------
+
+_MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "ipu", "xpu")
+
+
+def _remove_move(call: cst.Call, _around: Surroundings) -> Replacement:
+    """Turn `x.to(device)` into `x`."""
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value in _MOVES:
+        return _keep_brackets(call.func.value, call)
+    return None
+
+
+def _remove_wrapper(call: cst.Call, _around: Surroundings) -> Replacement:
+    """Turn `DataParallel(x, ...)` into `x`."""
+    if not call.args or call.args[0].star or call.args[0].keyword is not None:
+        return None
+    return _keep_brackets(call.args[0].value, call)
+
+
+def _keep_brackets(value: cst.BaseExpression, around: cst.BaseExpression) -> cst.BaseExpression:
+    return value.with_changes(lpar=[*around.lpar, *value.lpar], rpar=[*value.rpar, *around.rpar])
+
+
+# -- expressions that say what was meant -------------------------------------------------------------------------------
+
+
+def _assign_instead(statement: cst.Expr, _around: Surroundings) -> Replacement:
+    """Turn the statement `x == y` into `x = y`."""
+    value = statement.value
+    if not m.matches(value, m.Comparison(comparisons=[m.ComparisonTarget(operator=m.Equal())])):
+        return None
+    assert isinstance(value, cst.Comparison)
+    if value.lpar or not isinstance(value.left, (cst.Name, cst.Attribute, cst.Subscript)):
+        return None
+    target = cst.AssignTarget(value.left)
+    return cst.Assign([target], value.comparisons[0].comparator, semicolon=statement.semicolon)
+
+
+_OPERATORS: Mapping[Type[cst.BaseAugOp], Type[cst.BaseBinaryOp]] = MappingProxyType(
+    {
+        cst.AddAssign: cst.Add,
+        cst.SubtractAssign: cst.Subtract,
+        cst.MultiplyAssign: cst.Multiply,
+        cst.DivideAssign: cst.Divide,
+        cst.FloorDivideAssign: cst.FloorDivide,
+        cst.ModuloAssign: cst.Modulo,
+        cst.PowerAssign: cst.Power,
+        cst.MatrixMultiplyAssign: cst.MatrixMultiply,
+    }
+)
+
+
+def _compute_instead(statement: Union[cst.AugAssign, cst.Expr], _around: Surroundings) -> Replacement:
+    """Turn `x += y` into `x = x + y`, and `x.add_(y)` into `x = x.add(y)`."""
+    if isinstance(statement, cst.AugAssign):
+        operator = _OPERATORS.get(type(statement.operator))
+        if operator is None or not isinstance(statement.target, cst.Name):
+            return None
+        value = cst.BinaryOperation(statement.target, operator(), _bracket(statement.value))
+        return cst.Assign([cst.AssignTarget(statement.target)], value, semicolon=statement.semicolon)
+    call = statement.value
+    if not m.matches(call, m.Call(func=m.Attribute(value=m.Name()))):
+        return None
+    assert isinstance(call, cst.Call)
+    assert isinstance(call.func, cst.Attribute)
+    assert isinstance(call.func.value, cst.Name)
+    name = call.func.attr.value
+    if not name.endswith("_") or name.startswith("_") or name in ("copy_", "zero_", "fill_", "normal_", "uniform_"):
+        return None
+    computed = call.with_changes(func=call.func.with_changes(attr=cst.Name(name[:-1])))
+    return cst.Assign([cst.AssignTarget(call.func.value)], computed, semicolon=statement.semicolon)
+
+
+def _bracket(value: cst.BaseExpression) -> cst.BaseExpression:
+    """Put brackets around what is more than a name, a number, a call or the like."""
+    simple = (cst.Name, cst.Attribute, cst.Subscript, cst.Call, cst.BaseNumber, cst.List, cst.Dict)
+    if isinstance(value, simple) or value.lpar:
+        return value
+    return value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
+def _name_device(call: cst.Call, around: Surroundings) -> Replacement:
+    """Add `device=` of `forward`'s first input to the call of a factory."""
+    function = around.function
+    if function is None or function.name.value != "forward" or len(function.params.params) < 2:
+        return None
+    if any(arg.keyword is not None and arg.keyword.value == "device" for arg in call.args):
+        return None
+    device = cst.Attribute(cst.Name(function.params.params[1].name.value), cst.Name("device"))
+    equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    args = list(call.args)
+    if args and isinstance(args[-1].comma, cst.MaybeSentinel):
+        args[-1] = args[-1].with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
+    return call.with_changes(args=[*args, cst.Arg(device, cst.Name("device"), equal)])
+
+
+def _save_state(call: cst.Call, _around: Surroundings) -> Replacement:
+    """Turn `torch.save(port, file)` into `torch.save(port.state_dict(), file)`."""
+    if not call.args or not isinstance(call.args[0].value, (cst.Name, cst.Attribute)):
+        return None
+    first = call.args[0]
+    state = cst.Call(cst.Attribute(first.value, cst.Name("state_dict")))
+    return call.with_changes(args=[first.with_changes(value=state), *call.args[1:]])
+
+
+def _guard_import(line: cst.SimpleStatementLine, _around: Surroundings) -> Replacement:
+    """Import the simulator where PopTorch is not installed."""
+    if len(line.body) != 1 or not m.matches(line.body[0], m.Import(names=[m.ImportAlias(name=m.Name("poptorch"))])):
+        return None
+    imported = line.body[0]
+    assert isinstance(imported, cst.Import)
+    alias = imported.names[0].asname or cst.AsName(cst.Name("poptorch"))
+    simulator = cst.Attribute(cst.Name("porting"), cst.Name("simulator"))
+    other = cst.Import([cst.ImportAlias(simulator, alias)])
+    handler = cst.ExceptHandler(
+        cst.IndentedBlock([cst.SimpleStatementLine([other])]),
+        cst.Name("ImportError"),
+        whitespace_after_except=cst.SimpleWhitespace(" "),
+    )
+    body = cst.IndentedBlock([line.with_changes(leading_lines=[])])
+    return cst.Try(body, [handler], leading_lines=line.leading_lines)
+
+
+EDITS: Mapping[str, Edit] = MappingProxyType(
+    {
+        "B022": Edit("`==` becomes `=`", (cst.Expr,), _assign_instead, of_ports=False),
+        "C004": Edit("the move to the host is left out", (cst.Call,), _remove_move, of_ports=False),
+        "C010": Edit("the print is left out", (cst.Expr,), _remove_call, of_ports=False),
+        "C011": Edit("the tensor is made on its input's device", (cst.Call,), _name_device, of_ports=False),
+        "C026": Edit("a new tensor is computed", (cst.AugAssign, cst.Expr), _compute_instead, of_ports=False),
+        "D003": Edit("the move is left out", (cst.Call,), _remove_move),
+        "D010": Edit(
+            "the simulator is imported in its place", (cst.SimpleStatementLine,), _guard_import, of_ports=False
+        ),
+        "D012": Edit("the wrapper is left out", (cst.Call,), _remove_wrapper),
+        "K006": Edit("the weights are saved, not the port", (cst.Call,), _save_state),
+        "L010": Edit("the backward pass is left to the device", (cst.Expr,), _remove_call),
+        "O007": Edit("the step is left to the device", (cst.Expr,), _remove_call),
+        "O008": Edit("gradients are zeroed by the device", (cst.Expr,), _remove_call),
+        "O010": Edit("the loss is scaled by the device", (cst.Expr,), _remove_call),
+        "O016": Edit("gradients are synchronised by the device", (cst.With,), _unwrap_block),
+    }
+)
+"""The codes that `porting check --fix` puts right, and how."""

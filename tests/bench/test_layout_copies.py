@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from porting.bench.children import measure_layout_copies
+from porting.bench.choices import BenchSettings
+from porting.bench.layout_copies import count_layout_copies, read_reorders
+from porting.bench.layout_pages import tell_layout_copies, write_layout_copies
+from porting.bench.workloads import Source
+
+LINE = "onednn_verbose,v1,primitive,exec,cpu,reorder,jit:blk,undef,src:{} dst:{},attr-scratchpad:user,,4x64x32x32,0.5"
+
+
+def test_an_operator_that_only_transposes_counts():
+    wide = torch.ones(8, 16)
+
+    copies = count_layout_copies(lambda: wide.t().contiguous())
+
+    assert copies.operators.number == 1
+    assert copies.operators.bytes == 2 * 8 * 16 * 4
+    assert 0 < copies.operators.seconds
+
+
+def test_what_copies_parts_types_or_repeated_values_does_not_count():
+    wide = torch.ones(8, 16)
+
+    copies = count_layout_copies(
+        lambda: (wide[:, :4].contiguous(), wide.double(), wide.clone(), torch.ones(8, 1).expand(8, 16).contiguous())
+    )
+
+    assert copies.number == 0
+
+
+def test_copies_are_those_of_one_step():
+    wide = torch.ones(8, 16)
+
+    copies = count_layout_copies(lambda: [wide.t().contiguous() for _step in range(4)], steps=4)
+
+    assert copies.operators.number == 1
+
+
+def test_a_reorder_between_types_or_of_the_same_layout_does_not_count():
+    lines = [
+        LINE.format("f32::blocked:abcd::f0", "f32::blocked:aBcd16b::f0"),
+        LINE.format("f32::blocked:abcd::f0", "bf16::blocked:aBcd16b::f0"),
+        LINE.format("f32::blocked:abcd::f0", "f32::blocked:abcd::f0"),
+        "onednn_verbose,v1,primitive,exec,cpu,convolution,jit:avx512_core,forward_training,src:f32:a:blocked:abcd::f0",
+        "a line of the program's own",
+    ]
+
+    ((shape, copies),) = read_reorders(lines)
+
+    assert shape == (4, 64, 32, 32)
+    assert copies.seconds == 0.0005
+
+
+def test_reorders_of_oednn_count_where_it_runs_convolutions(capfd):
+    torch.manual_seed(0)
+    model, images = nn.Conv2d(32, 64, 3), torch.randn(4, 32, 16, 16)
+
+    copies = count_layout_copies(lambda: model(images), weight_shapes={tuple(model.weight.shape)})
+
+    if torch.backends.mkldnn.is_available():
+        assert copies.weights.number + copies.others.number > 0
+    assert "onednn" not in capfd.readouterr().out
+
+
+def test_both_sides_are_counted_in_processes_of_their_own():
+    source = Source("porting.bench.suite:load", {"name": "mushrooms", "choices": {"engine": "replay"}})
+
+    copies = measure_layout_copies(source, BenchSettings(threads=1, device="sim"))
+
+    assert copies.reason == ""
+    assert copies.eager["number"] == copies.ported["number"] == 0
+
+
+def test_the_reason_is_kept_where_a_process_fails():
+    source = Source("porting.bench.suite:load", {"name": "there is none", "choices": {}})
+
+    assert "KeyError" in measure_layout_copies(source, BenchSettings()).reason
+
+
+def test_a_report_says_how_many_copies_there_are_and_of_what():
+    kinds = {"operators": (1, 100), "weights": (5, 2**20), "others": (8, 2**21)}
+    side = {kind: {"number": number, "bytes": size, "seconds": 0.1} for kind, (number, size) in kinds.items()}
+    result = {"layout_copies": {"eager": None, "ported": {**side, "number": 14, "share": 0.021}}}
+
+    assert list(tell_layout_copies(result)) == [
+        (
+            "",
+            "ported 14 (1 by operators, 5 of weights by oneDNN, 8 of other tensors by oneDNN), 3.0 MiB, "
+            "2.1 % of a step",
+        )
+    ]
+    assert write_layout_copies(result["layout_copies"]["ported"]) == "14 (2 %)"
+
+
+def test_results_of_earlier_versions_say_nothing():
+    assert list(tell_layout_copies({})) == []

@@ -1,0 +1,46 @@
+"""Maximum pools of compiled programs give what torch gives, by its kernels where channels lie innermost."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from porting.engines.aot.compile_process import compile_in_child
+from porting.engines.aot.library import load_program
+from porting.engines.compiled.call_layout import TensorSpec
+from porting.engines.compiled.compile_settings import CompileSettings
+from porting.engines.compiled.program_file import write_program
+from porting.engines.compiled.programs import Program
+
+aten = torch.ops.aten
+
+
+def pool_and_differentiate(images):
+    window = [3, 3], [2, 2], [1, 1]
+    hidden = torch.relu(images)
+    pooled, indices = aten.max_pool2d_with_indices(hidden, *window)
+    gradient = aten.max_pool2d_with_indices_backward(pooled * 2, hidden, *window, [1, 1], False, indices)
+    return pooled, gradient, indices
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_compiled_pool_is_torchs(tmp_path, is_last):
+    images = torch.randn(2, 16, 9, 11, generator=torch.Generator().manual_seed(0))
+    if is_last:
+        images = images.contiguous(memory_format=torch.channels_last)
+    module = make_fx(pool_and_differentiate, tracing_mode="fake")(images)
+    program = Program("step", module, (TensorSpec.of(images, name="images"),), num_results=3)
+    write_program(program, tmp_path / "step.program")
+    compile_in_child(tmp_path / "step.program", tmp_path / "step", settings=CompileSettings(num_threads=1))
+
+    found = load_program(tmp_path / "step")([images])
+
+    for value, wanted in zip(found, pool_and_differentiate(images)):
+        assert torch.equal(value, wanted)
+    is_called = b"aoti_torch_cpu_max_pool2d_with_indices\0" in (tmp_path / "step" / "program.so").read_bytes()
+    assert is_called is is_last

@@ -1,0 +1,175 @@
+"""Each mechanical fix changes what a finding points at and nothing else, and what it writes can be read."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from porting.diagnostics import Finding, Place, PortingError
+
+pytest.importorskip("libcst", reason="needs the extra `fix`")
+
+from porting.source.patches.edits import EDITS
+from porting.source.patches.fixes import propose_fixes, write_fixes
+
+CASES = {
+    # code: (program, the text that is found, the program afterwards)
+    "B022": (
+        "x = 1\nbatch['a'] == batch['a'].t()  # order\n",
+        "batch['a'] ==",
+        "x = 1\nbatch['a'] = batch['a'].t()  # order\n",
+    ),
+    "C004": (
+        "def forward(self, x):\n    return self.a(x.cpu())\n",
+        "x.cpu()",
+        "def forward(self, x):\n    return self.a(x)\n",
+    ),
+    "C010": ("def forward(self, x):\n    print(x)\n", "print(x)", "def forward(self, x):\n    pass\n"),
+    "C011": (
+        "def forward(self, x):\n    return x + torch.zeros(3, )\n",
+        "torch.zeros",
+        "def forward(self, x):\n    return x + torch.zeros(3, device=x.device)\n",
+    ),
+    "C026": ("def forward(self, x):\n    x *= 2 + y\n", "x *=", "def forward(self, x):\n    x = x * (2 + y)\n"),
+    "D003": (
+        "model = to_ipu(m)\nmodel = model.to(device)\nrun(model.to(d))\n",
+        "model.to(device)",
+        "model = to_ipu(m)\nrun(model.to(d))\n",
+    ),
+    "D010": (
+        "import torch\n\n# the vendor's\nimport poptorch as pt  # noqa\n",
+        "import poptorch",
+        "import torch\n\n# the vendor's\ntry:\n    import poptorch as pt  # noqa\n"
+        "except ImportError:\n    import porting.simulator as pt\n",
+    ),
+    "D012": (
+        "model = nn.DataParallel(model)\nx = nn.DataParallel(port, [0])(y)\n",
+        "nn.DataParallel(port",
+        "model = nn.DataParallel(model)\nx = port(y)\n",
+    ),
+    "K006": ("torch.save(port, path)\n", "torch.save", "torch.save(port.state_dict(), path)\n"),
+    "L010": (
+        "for x in xs:\n    loss = f(x); loss.backward(); n += 1\n",
+        "loss.backward()",
+        "for x in xs:\n    loss = f(x); n += 1\n",
+    ),
+    "O007": ("if ready: optimizer.step()\nelse:\n    y()\n", "optimizer.step()", "if ready: pass\nelse:\n    y()\n"),
+    "O008": ("for x in xs:\n\toptimizer.zero_grad()\n\tf(x)\n", "optimizer.zero_grad()", "for x in xs:\n\tf(x)\n"),
+    "O010": ("scaler.scale(loss).backward()\r\nprint(1)\r\n", "scaler.scale(loss).backward()", "print(1)\r\n"),
+    "O016": (
+        "with model.no_sync():\n    # first\n    a()\n    b()\nc()\n",
+        "with model.no_sync()",
+        "# first\na()\nb()\nc()\n",
+    ),
+}
+
+
+def _find(path, code, text):
+    before, separator, _ = path.read_bytes().decode().partition(text)
+    assert separator
+    line = before.count("\n") + 1
+    column = len(before) - (before.rfind("\n") + 1) + 1
+    return Finding(code, place=Place(str(path), line, column, line, column + len(text)))
+
+
+def test_every_fix_has_a_case():
+    assert set(CASES) == set(EDITS)
+
+
+@pytest.mark.parametrize("code", sorted(CASES))
+def test_a_fix_changes_what_is_found_and_nothing_else(tmp_path, code):
+    program, found, expected = CASES[code]
+    path = tmp_path / "train.py"
+    path.write_bytes(program.encode())
+
+    (fix,) = propose_fixes([_find(path, code, found)], is_ported=True)
+
+    assert fix.after.decode() == expected
+    assert [finding.code for finding in fix.fixed] == [code]
+    assert path.read_bytes() == program.encode()
+
+
+def test_a_plain_program_keeps_what_only_a_port_does_without(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("loss.backward()\n")
+
+    assert propose_fixes([_find(path, "L010", "loss.backward()")], is_ported=False) == []
+
+
+def test_a_result_that_is_used_stays(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("found = scaler.step(optimizer)\n")
+
+    assert propose_fixes([_find(path, "O010", "scaler.step(optimizer)")], is_ported=True) == []
+
+
+def test_several_fixes_of_a_file_are_one_change(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("for x in xs:\n    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n")
+    codes = {"O008": "optimizer.zero_grad()", "L010": "loss.backward()", "O007": "optimizer.step()"}
+
+    (fix,) = propose_fixes([_find(path, *item) for item in codes.items()], is_ported=True)
+
+    assert fix.after == b"for x in xs:\n    pass\n"
+    assert len(fix.fixed) == 3
+
+
+def test_the_diff_is_one_that_patch_takes(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("x = 1\nloss.backward()")
+
+    (fix,) = propose_fixes([_find(path, "L010", "loss.backward()")], is_ported=True)
+
+    assert fix.diff == textwrap.dedent(f"""\
+        --- {path}
+        +++ {path}
+        @@ -1,2 +1 @@
+        -x = 1
+        -loss.backward()
+        \\ No newline at end of file
+        +x = 1
+        \\ No newline at end of file
+        """)
+
+
+def test_an_encoding_is_kept(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_bytes("# -*- coding: latin-1 -*-\nname = 'Zoë'\nloss.backward()\n".encode("latin-1"))
+    finding = Finding("L010", place=Place(str(path), 3, 1, 3, 16))
+
+    (fix,) = propose_fixes([finding], is_ported=True)
+
+    assert fix.after == "# -*- coding: latin-1 -*-\nname = 'Zoë'\n".encode("latin-1")
+
+
+def test_a_file_that_has_changed_since_is_not_written(tmp_path):
+    paths = [tmp_path / name for name in ("a.py", "b.py")]
+    for path in paths:
+        path.write_text("loss.backward()\nx = 1\n")
+    fixes = propose_fixes([_find(path, "L010", "loss.backward()") for path in paths], is_ported=True)
+    paths[1].write_text("loss.backward()\ny = 2\n")
+
+    with pytest.raises(PortingError, match="has changed while it was checked"):
+        write_fixes(fixes)
+
+    assert paths[0].read_text() == "loss.backward()\nx = 1\n"
+
+
+def test_fixes_are_written_through_links(tmp_path):
+    path, link = tmp_path / "train.py", tmp_path / "link.py"
+    path.write_text("loss.backward()\nx = 1\n")
+    link.symlink_to(path)
+
+    write_fixes(propose_fixes([_find(link, "L010", "loss.backward()")], is_ported=True))
+
+    assert link.is_symlink()
+    assert path.read_text() == "x = 1\n"
+
+
+@pytest.mark.parametrize("content", [b"def broken(:\n", b"\xff\xfe\x00", b"print 'two'\n"])
+def test_what_cannot_be_read_is_passed_over(tmp_path, content):
+    path = tmp_path / "train.py"
+    path.write_bytes(content)
+
+    assert propose_fixes([Finding("L010", place=Place(str(path), 1))], is_ported=True) == []

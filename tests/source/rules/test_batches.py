@@ -1,0 +1,101 @@
+"""What loops over batches do beside the step."""
+
+from __future__ import annotations
+
+HEAD = """
+        import torch
+        from data import loader
+        model = torch.nn.Linear(4, 3)
+"""
+
+
+def test_what_is_read_now_and_then_is_no_finding(find):
+    program = (
+        HEAD
+        + """
+        for i, (x, y) in enumerate(loader):
+            loss = (model(x) - y).mean()
+            loss.backward()
+            if i % 100 == 0:
+                print(loss.item())
+            if i == 0:
+                first = loss.item()
+        print(loss.item())
+    """
+    )
+
+    assert find(program) == ["L001:6", "L010:7"]
+
+
+def test_a_line_that_reads_twice_is_one_finding(find):
+    program = (
+        HEAD
+        + """
+        for x, y in loader:
+            output = model(x)
+            print(output.sum().item(), output.mean().item())
+    """
+    )
+
+    assert find(program) == ["D020:7"]
+
+
+def test_results_of_a_port_may_be_read(find):
+    program = """
+        import torch
+        from torch import nn
+        from data import dataset
+        from porting import to_ipu
+        ported = to_ipu(nn.Linear(4, 3), nn.CrossEntropyLoss())
+        for x, y in ported.dataloader(dataset):
+            output, loss = ported(x, y)
+            print(loss.item(), (output.argmax(1) == y).float().mean().item())
+    """
+
+    assert find(program) == []
+
+
+def test_a_break_at_the_end_of_the_training_is_no_early_one(find):
+    program = (
+        HEAD
+        + """
+        step = 0
+        for epoch in range(100):
+            for x, y in loader:
+                (model(x) - y).mean().backward()
+                step += 1
+                if step >= 1000:
+                    break
+    """
+    )
+
+    assert [finding for finding in find(program) if finding.startswith("B021")] == []
+
+
+def test_a_comparison_that_is_used_is_no_slip(find):
+    program = """
+        import torch
+        x = {"a": 1}
+        y = x["a"] == 2
+        x["a"] == 2
+        print(x["a"] == 2)
+        x["a"] > 2
+    """
+
+    assert find(program) == ["B022:4"]
+
+
+def test_a_loss_that_is_cut_off_for_a_mean_is_no_state(find):
+    program = (
+        HEAD
+        + """
+        total = 0
+        for x, y in loader:
+            loss = (model(x) - y).mean()
+            loss.backward()
+            loss = loss.detach()
+            total = total + loss
+    """
+    )
+
+    assert find(program) == ["L001:7", "L010:8"]

@@ -1,0 +1,110 @@
+"""Validation, the bare model, warm-up, arguments."""
+
+from __future__ import annotations
+
+HEAD = """
+        import time
+        import poptorch
+        import torch
+        from torch import nn
+        from data import dataset
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = nn.Linear(4, 3)
+            def forward(self, x, y=None):
+                output = self.net(x)
+                if y is None:
+                    return output
+                return output, nn.functional.cross_entropy(output, y)
+        options = poptorch.Options()
+        loader = poptorch.DataLoader(options, dataset, batch_size=8)
+        model = Model()
+        port = poptorch.trainingModel(model, options)
+"""
+
+
+def test_a_model_that_is_only_used_needs_no_second_executor(find):
+    program = """
+        import torch
+        from torch import nn
+        from data import loader
+        teacher, student = nn.Linear(4, 3), nn.Linear(4, 3)
+        teacher.eval()
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+        for x, y in loader:
+            with torch.no_grad():
+                wanted = teacher(x)
+            student(x)
+    """
+
+    assert find(program) == []
+
+
+def test_eval_before_saving_is_no_validation(find):
+    program = """
+        import torch
+        from data import loader
+        model = torch.nn.Linear(4, 3)
+        for x, y in loader:
+            model(x)
+        model.eval()
+        torch.save(model.state_dict(), "weights.pt")
+    """
+
+    assert find(program) == []
+
+
+def test_a_ported_model_may_be_called_bare_after_the_training(find):
+    program = (
+        HEAD
+        + """
+        for x, y in loader:
+            output, loss = port(x, y)
+        model.eval()
+        with torch.no_grad():
+            print(model(torch.rand(8, 4)))
+    """
+    )
+
+    assert find(program) == []
+
+
+def test_a_call_before_the_loop_warms_up_as_well(find):
+    program = (
+        HEAD
+        + """
+        port(*next(iter(loader)))
+        start = time.time()
+        for x, y in loader:
+            output, loss = port(x, y)
+        print(time.time() - start)
+    """
+    )
+
+    assert find(program) == []
+
+
+def test_a_loop_that_nobody_times_needs_no_warm_up(find):
+    program = (
+        HEAD
+        + """
+        for x, y in loader:
+            output, loss = port(x, y)
+    """
+    )
+
+    assert find(program) == []
+
+
+def test_arguments_by_name_have_to_be_the_forwards(find):
+    program = (
+        HEAD
+        + """
+        for x, y in loader:
+            output, loss = port(x, y=y)
+            output, loss = port(x, labels=y)
+    """
+    )
+
+    assert find(program) == ["L014:22"]

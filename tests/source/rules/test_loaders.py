@@ -1,0 +1,91 @@
+"""Loaders: the last batch, workers, padding."""
+
+from __future__ import annotations
+
+HEAD = """
+        import torch
+        from torch.utils.data import DataLoader
+        from torchvision import datasets, transforms
+        from data import dataset
+"""
+
+
+def test_what_becomes_of_the_last_batch_is_decided_by_any_of_these(find):
+    program = (
+        HEAD
+        + """
+        DataLoader(dataset, batch_size=8)
+        DataLoader(dataset, batch_size=8, drop_last=True)
+        DataLoader(dataset, batch_size=8, drop_last=False)
+        DataLoader(dataset, batch_sampler=torch.utils.data.BatchSampler(range(8), 4, True))
+        DataLoader(dataset, batch_size=1)
+        DataLoader(dataset)
+    """
+    )
+
+    assert find(program) == ["B010:6", "B014:7", "B014:8", "B014:9", "B014:10", "B014:11"]
+
+
+def test_settings_of_a_loader_may_come_from_a_dictionary(find):
+    program = (
+        HEAD
+        + """
+        settings = {"batch_size": 8, "drop_last": True, "num_workers": 4}
+        augment = transforms.Compose([transforms.RandomHorizontalFlip(), transforms.ToTensor()])
+        DataLoader(datasets.MNIST("d", transform=augment), **settings)
+    """
+    )
+
+    assert find(program) == ["B014:8"]
+
+
+def test_augmentation_that_is_not_random_needs_no_workers(find):
+    program = (
+        HEAD
+        + """
+        steps = transforms.Compose([transforms.CenterCrop(24), transforms.ToTensor()])
+        DataLoader(datasets.MNIST("d", transform=steps), batch_size=8, drop_last=True)
+    """
+    )
+
+    assert find(program) == ["B014:7"]
+
+
+def test_padding_to_one_length_is_no_finding(find):
+    program = """
+        from transformers import AutoTokenizer
+        tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")
+        tokenizer(["a", "b c"], padding="max_length", max_length=64, truncation=True)
+        tokenizer(["a", "b c"], padding=True)
+    """
+
+    assert find(program) == ["B018:4"]
+
+
+def test_a_batch_that_a_ports_loop_makes_itself_is_no_loader(find):
+    program = """
+        import poptorch
+        import torch
+        model = torch.nn.Linear(4, 3)
+        port = poptorch.trainingModel(model)
+        for step in range(100):
+            output = port(torch.rand(8, 4))
+    """
+
+    assert find(program) == []
+
+
+def test_a_loader_of_whole_calls_feeds_a_port_as_well(find):
+    program = """
+        import poptorch
+        from torch.utils.data import DataLoader
+        from model import ModelWithLoss, dataset
+        options = poptorch.Options().deviceIterations(10)
+        port = poptorch.trainingModel(ModelWithLoss(), options)
+        for x, y in DataLoader(dataset, batch_size=8 * 10, drop_last=True):
+            port(x, y)
+        for x, y in DataLoader(dataset, batch_size=8 * 10):
+            port(x, y)
+    """
+
+    assert find(program) == ["B014:8"]

@@ -1,0 +1,139 @@
+"""Optimizers, accumulation and schedules."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize("name", ["Adagrad", "Adadelta", "NAdam", "RAdam", "LBFGS", "Adamax", "ASGD", "Rprop"])
+def test_an_optimizer_that_the_device_lacks(find, name):
+    program = f"""
+        import torch
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.{name}(model.parameters(), lr=0.1)
+    """
+
+    assert find(program) == ["O001:3"]
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
+def test_an_optimizer_that_the_device_has(find, name):
+    program = f"""
+        import torch
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.{name}(model.parameters(), lr=0.1)
+    """
+
+    assert find(program) == []
+
+
+def test_a_setting_that_is_off_is_none(find):
+    program = """
+        import torch
+        model = torch.nn.Linear(4, 3)
+        first = torch.optim.Adam(model.parameters(), amsgrad=False)
+        second = torch.optim.Adam(model.parameters(), amsgrad=True)
+    """
+
+    assert find(program) == ["O002:4"]
+
+
+def test_one_of_two_optimizers_chosen_by_a_flag_is_one_optimizer(find):
+    program = """
+        import sys
+        import torch
+        from data import loader
+        model = torch.nn.Linear(4, 3)
+        if len(sys.argv) > 1:
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        else:
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        for x, y in loader:
+            optimizer.step()
+    """
+
+    assert find(program) == ["O007:10"]
+
+
+def test_an_optimizer_step_once_an_epoch_is_no_accumulation(find):
+    program = """
+        import torch
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, y = torch.rand(8, 4), torch.rand(8, 3)
+        for epoch in range(10):
+            loss = (model(x) - y).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            if epoch % 5 == 0:
+                print(loss.item())
+    """
+
+    assert find(program) == ["L001:6", "L010:7", "O007:8"]
+
+
+def test_a_learning_rate_written_by_hand_is_a_schedule(find):
+    program = """
+        import torch
+        def adjust_learning_rate(optimizer, epoch):
+            for group in optimizer.param_groups:
+                group["lr"] = 0.1 * 0.5 ** epoch
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for epoch in range(10):
+            adjust_learning_rate(optimizer, epoch)
+    """
+
+    assert find(program) == ["O013:4"]
+
+
+def test_a_length_reaches_a_schedule_through_variables(find):
+    program = """
+        import torch
+        from torch.utils.data import DataLoader
+        from data import dataset
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(dataset, batch_size=8, drop_last=True)
+        steps_per_epoch = len(loader)
+        total = 10 * steps_per_epoch
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=total)
+        print("batches", len(loader))
+    """
+
+    assert find(program) == ["B014:6", "B016:7"]
+
+
+def test_the_optimizer_that_a_port_was_given_is_not_withheld(find):
+    program = """
+        import torch
+        from torch import nn
+        from data import dataset
+        from porting import to_ipu
+        class Trainer:
+            def __init__(self):
+                self.model = nn.Linear(4, 3)
+                self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
+                self.ported = to_ipu(self.model, nn.CrossEntropyLoss(), optimizer=self.optimizer)
+            def train(self):
+                for x, y in self.ported.dataloader(dataset):
+                    output, loss = self.ported(x, y)
+        Trainer().train()
+    """
+
+    assert find(program) == []
+
+
+def test_an_optimizer_that_replaces_the_first_one_is_handed_over(find):
+    program = """
+        import poptorch
+        from model import ModelWithLoss, dataset
+        options = poptorch.Options()
+        model = ModelWithLoss()
+        port = poptorch.trainingModel(model, options, poptorch.optim.SGD(model.parameters(), lr=0.1))
+        for x, y in poptorch.DataLoader(options, dataset, batch_size=8):
+            port(x, y)
+            port.setOptimizer(poptorch.optim.SGD(model.parameters(), lr=0.01))
+    """
+
+    assert find(program) == []

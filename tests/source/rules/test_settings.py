@@ -1,0 +1,82 @@
+"""Imports, instances, precision and settings."""
+
+from __future__ import annotations
+
+
+def test_an_import_that_the_whole_program_needs_needs_no_guard(find):
+    program = """
+        import poptorch
+        from model import model, dataset
+        options = poptorch.Options()
+        port = poptorch.inferenceModel(model, options)
+    """
+
+    assert find(program) == []
+
+
+def test_a_handler_that_ends_the_program_swallows_nothing(find):
+    program = """
+        import sys
+        try:
+            import poptorch
+        except ImportError:
+            sys.exit("no PopTorch")
+        from model import model
+        port = poptorch.inferenceModel(model, poptorch.Options())
+    """
+
+    assert find(program) == []
+
+
+def test_options_of_popdist_know_the_other_instances(find):
+    program = """
+        import popdist
+        import popdist.poptorch
+        import poptorch
+        from model import model
+        if popdist.isPopdistEnvSet():
+            options = popdist.poptorch.Options()
+        else:
+            options = poptorch.Options()
+        port = poptorch.trainingModel(model, options)
+    """
+
+    assert find(program) == []
+
+
+def test_a_setting_may_be_a_field_of_a_class_in_another_file(find):
+    program = """
+        import poptorch
+        from settings import config
+        from model import model
+        options = poptorch.Options()
+        options.replicationFactor(config.replicas)
+        options.deviceIterations(config.iterations)
+        port = poptorch.trainingModel(model, options)
+    """
+    settings = """
+        from dataclasses import dataclass
+        @dataclass
+        class Config:
+            replicas: int = 1
+        config = Config()
+    """
+
+    assert find(program, settings=settings) == ["P014:6"]
+
+
+def test_a_precision_given_to_the_options_is_applied(find):
+    program = """
+        import argparse
+        from torch import nn
+        from porting import PortOptions, to_ipu
+        from data import dataset
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--precision", default="float32")
+        args = parser.parse_args()
+        ported = to_ipu(nn.Linear(4, 3), nn.MSELoss(), options=PortOptions(precision=args.precision))
+        for x, y in ported.dataloader(dataset):
+            output, loss = ported(x, y)
+    """
+
+    assert find(program) == []

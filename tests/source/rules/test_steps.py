@@ -1,0 +1,170 @@
+"""The step of a training loop, in programs that say it in unusual ways."""
+
+from __future__ import annotations
+
+PARTS = """
+    import torch
+    from torch import nn
+    from data import loader, dataset
+    from porting import to_ipu
+    model, criterion = nn.Linear(4, 3), nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+def test_a_loss_made_in_a_function_of_another_file_is_found_where_the_loop_calls_it(find):
+    program = """
+        import torch
+        from losses import total_loss
+        from data import loader
+        model = torch.nn.Linear(4, 3)
+        for x, y in loader:
+            loss = total_loss(model(x), y)
+            loss.backward()
+    """
+    losses = """
+        import torch.nn.functional as F
+        def total_loss(output, y):
+            return F.cross_entropy(output, y) + 0.1 * output.pow(2).mean()
+    """
+
+    assert find(program, losses=losses) == ["L001:6", "L010:7"]
+
+
+def test_a_loss_that_the_model_returns_is_inside_already(find):
+    program = """
+        import torch
+        from torch import nn
+        from data import loader
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = nn.Linear(4, 3)
+            def forward(self, x, y):
+                return nn.functional.cross_entropy(self.net(x), y)
+        model = Model()
+        for x, y in loader:
+            loss = model(x, y) / 2
+            loss.backward()
+    """
+
+    assert find(program) == ["L010:13"]
+
+
+def test_a_loss_of_arithmetic_alone_is_found_at_its_statement(find):
+    program = """
+        import torch
+        from data import loader
+        model = torch.nn.Linear(4, 3)
+        for x, y in loader:
+            error = (model(x) - y).abs().mean()
+            error.backward()
+    """
+
+    assert find(program) == ["L001:5", "L010:6"]
+
+
+def test_a_plain_loop_beside_a_port_is_none_of_the_ports_business(find):
+    program = (
+        PARTS
+        + """
+    import sys
+    if "--ipu" in sys.argv:
+        use_ipu = True
+    else:
+        use_ipu = False
+    if use_ipu:
+        ported = to_ipu(model, criterion, optimizer=optimizer)
+        for x, y in ported.dataloader(dataset):
+            output, loss = ported(x, y)
+    else:
+        for x, y in loader:
+            loss = criterion(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+    )
+
+    assert find(program) == []
+
+
+def test_a_loop_that_stays_on_the_host_by_intention_has_no_faults(find):
+    program = (
+        PARTS
+        + """
+    ported = to_ipu(model, loop="host")
+    for x, y in loader:
+        loss = criterion(ported(x), y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    )
+
+    assert find(program) == []
+
+
+def test_an_optimizer_of_the_programs_own_updates_its_weights_itself(find):
+    program = """
+        import torch
+        class Lion(torch.optim.Optimizer):
+            def step(self):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        p.data -= 0.1 * p.grad.sign()
+    """
+
+    assert find(program) == []
+
+
+def test_weights_updated_in_each_of_the_usual_ways(find):
+    program = """
+        import torch
+        model = torch.nn.Linear(4, 3)
+        for p in model.parameters():
+            p.data -= 0.1 * p.grad
+        for p in model.parameters():
+            p.data = p.data - 0.1 * p.grad
+        with torch.no_grad():
+            for p in model.parameters():
+                p.sub_(0.1 * p.grad)
+    """
+
+    assert find(program) == ["O015:4", "O015:6", "O015:9"]
+
+
+def test_a_scaler_is_found_line_by_line(find):
+    program = (
+        PARTS.replace("from porting import to_ipu", "")
+        + """
+    scaler = torch.cuda.amp.GradScaler()
+    for x, y in loader:
+        loss = criterion(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    """
+    )
+
+    assert find(program) == ["O010:8", "L001:10", "L010:11", "O010:12", "O007:13", "O010:14"]
+
+
+def test_gradients_asked_for_in_forward_are_another_code(find):
+    program = """
+        import torch
+        from data import loader
+        class Energy(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = torch.nn.Linear(3, 1)
+            def forward(self, x):
+                return torch.autograd.grad(self.net(x).sum(), x, create_graph=True)[0]
+        model = Energy()
+        for x, y in loader:
+            forces = model(x)
+    """
+
+    assert find(program) == ["C007:8"]
