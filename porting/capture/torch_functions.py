@@ -100,7 +100,7 @@ class DeviceFunctions(TorchFunctionMode):
         if isinstance(subject, DeviceTensor):
             if func in _HOST_READS:
                 error = errors.host_read_error(_HOST_READS[func])
-                return self.recorder.stand_ins.read(subject, func.__name__, error)
+                return self.recorder.guesses.read(subject, func.__name__, error)
             if func in self._handlers:
                 return self._handlers[func](*args, **kwargs)
         elif func in _MOVES and isinstance(subject, torch.Tensor):
@@ -175,7 +175,7 @@ class DeviceFunctions(TorchFunctionMode):
             device, dtype, _non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
         if isinstance(tensor, DeviceTensor):
             if device is not None and not is_device(device):
-                tensor = self.recorder.stand_ins.move(tensor, errors.Refusal.MOVE.error(device=device))
+                tensor = self.recorder.guesses.move(tensor, errors.Refusal.MOVE.error(device=device))
         elif _names_accelerator(device):
             refuse(errors.Refusal.MOVE.error(device=device))
             tensor = self.recorder.add_constant(tensor)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Dict, Iterator, List, Set, Tuple
 
 from porting.source.project import Module, Project, Unit
+from porting.source.rules.reading import is_for_ports
 
 __all__ = ["ProgramGroup", "divide_programs"]
 
@@ -107,4 +108,4 @@ def _imports_port(unit: Unit) -> bool:
         return False
     names = [alias.name for node in ast.walk(unit.tree) if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in ast.walk(unit.tree) if isinstance(node, ast.ImportFrom) and not node.level]
-    return any(name.partition(".")[0] in _PORT_MODULES for name in names)
+    return any(map(is_for_ports, names))

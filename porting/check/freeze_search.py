@@ -31,13 +31,13 @@ def find_frozen(
     """
     told: Dict[Any, Finding] = {}
     # from the inside out: a trace is taken back when all later runs are over
-    for finding in _compare(first, list(again), modules, tuple(allowed), ends):
+    for finding in _compare_captures(first, list(again), modules, tuple(allowed), ends):
         key = finding.message if finding.place is None else (finding.place.file, finding.place.line)
         told.setdefault(key, finding)
     yield from told.values()
 
 
-def _compare(
+def _compare_captures(
     first: Optional[StepGraph], again: List[Capture], modules: Modules, allowed: Sequence[str], ends: float
 ) -> List[Finding]:
     if not again or first is None:
@@ -50,5 +50,5 @@ def _compare(
             different = find_frozen_values(first, graph)
         # after another branch nothing can be compared
         if time.monotonic() < ends and not any(value.changes_operators for value in different):
-            later = _compare(first, again[1:], modules, allowed, ends)
+            later = _compare_captures(first, again[1:], modules, allowed, ends)
     return [*list_frozen_findings(different, dict(changes), allowed), *later]

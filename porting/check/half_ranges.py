@@ -69,7 +69,7 @@ def measure_step(model: nn.Module, loss: Any, arguments: Arguments) -> Optional[
         for name, parameter in own[0].named_parameters():
             if parameter.grad is not None:
                 found[name.rpartition(".")[0] or type(model).__name__].take_gradient(parameter.grad)
-    return [_summarise(name, magnitudes) for name, magnitudes in found.items()]
+    return [_summarise_magnitudes(name, magnitudes) for name, magnitudes in found.items()]
 
 
 class _Nothing:
@@ -109,7 +109,7 @@ def _find_largest(tensor: torch.Tensor) -> float:
     return math.inf if math.isnan(largest) else largest
 
 
-def _summarise(name: str, magnitudes: _Magnitudes) -> MeasuredModule:
+def _summarise_magnitudes(name: str, magnitudes: _Magnitudes) -> MeasuredModule:
     return MeasuredModule(
         name,
         largest_value=magnitudes.value,

@@ -37,7 +37,7 @@ class LightTensors(TorchFunctionMode):
         """Let factories of large tensors, and moves of tensors without memory, do without memory."""
         kwargs = dict(kwargs or {})
         if func in _MOVES and isinstance(args[0], torch.Tensor) and args[0].is_meta:
-            return _cast(*args, **kwargs) if func is torch.Tensor.to else args[0]
+            return _cast_tensor(*args, **kwargs) if func is torch.Tensor.to else args[0]
         is_factory = func is torch.empty or func in _BY_SIZE
         if is_factory and kwargs.get("out") is None and _count_elements(args, kwargs) >= _find_limit(func):
             kwargs["device"] = "meta"
@@ -77,7 +77,7 @@ def _count_elements(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> int:
     return count
 
 
-def _cast(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+def _cast_tensor(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Do what is left of `tensor.to(...)` where the tensor stays where it is."""
     other = kwargs.get("other", args[0] if args else None)
     dtype = other.dtype if isinstance(other, torch.Tensor) else kwargs.get("dtype")

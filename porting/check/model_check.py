@@ -123,7 +123,7 @@ class _Search:
         """Capture the step, look at its graph, and search for what it would freeze."""
         with without_trace(self._modules):
             materialise_lazy_modules(self._forward, *arguments)
-            step = self._capture(arguments)
+            step = self._capture_step(arguments)
             # what the options allow is none
             faults = [fault for fault in step.faults if fault.slug not in self._options.allow]
             found = [*faults, *self._forward.take_findings()]
@@ -156,7 +156,7 @@ class _Search:
         self.facts += _tell_ranges(measured)
         return list(find_range_faults(measured))
 
-    def _capture(self, arguments: Arguments, *, mode: str = "training") -> CheckedStep:
+    def _capture_step(self, arguments: Arguments, *, mode: str = "training") -> CheckedStep:
         forward = self._forward if mode == "training" else self._forward.for_inference()
         return capture_with_faults(self._model, forward, arguments, mode=mode)
 
@@ -169,7 +169,7 @@ class _Search:
         others = [] if look is None else [cut_micro_batch(batch, self._options)[0] for batch in look.kept]
         # the same shapes, so that the same operators are asked for
         batches += [batch for batch in others if _describe_shapes(batch) == _describe_shapes(arguments)]
-        again = [lambda batch=batch: self._capture(batch).graph for batch in batches]
+        again = [lambda batch=batch: self._capture_step(batch).graph for batch in batches]
         yield from find_frozen(graph, again, self._modules, allowed=self._allowed, ends=ends)
         if time.monotonic() > ends:
             self.facts.append(f"the search for frozen values was ended after {_MOST_SECONDS:g} s")
@@ -177,10 +177,10 @@ class _Search:
         unlabelled: Arguments = (arguments[0][:-1], arguments[1]) if self._loss is not None else arguments
         if not unlabelled[0] and not unlabelled[1]:
             return
-        first = self._capture(unlabelled, mode="inference").graph
+        first = self._capture_step(unlabelled, mode="inference").graph
         yield from find_frozen(
             first,
-            [lambda: self._capture(unlabelled, mode="inference").graph],
+            [lambda: self._capture_step(unlabelled, mode="inference").graph],
             self._modules,
             allowed=self._allowed,
             ends=ends,

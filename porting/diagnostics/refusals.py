@@ -1,4 +1,4 @@
-"""Refusals: a fault is raised, unless somebody collects the faults of a run, which then goes on with a stand-in.
+"""Refusals: a fault is raised, unless somebody collects the faults of a run, which then goes on with a guess.
 
 Code that refuses something calls `refuse(error)` in the place of `raise error`, and then says what takes the place of
 what cannot be: an example value, a plausible shape. Nobody collects in a usual run, so that nothing comes of it there.
@@ -21,7 +21,7 @@ _collector: ContextVar[Optional[_Collector]] = ContextVar("porting_refusals", de
 
 
 def refuse(error: PortingError) -> None:
-    """Raise `error`; where refusals are collected, keep it and return, so that the caller goes on with a stand-in."""
+    """Raise `error`; where refusals are collected, keep it and return, so that the caller goes on with a guess."""
     collector = _collector.get()
     if collector is None:
         raise error

@@ -1,4 +1,4 @@
-"""What happens in a program, as facts that rules read: things, calls, statements, and where each of them stands.
+"""Facts about what happens in a program, which rules read: things, calls, statements, and where each of them stands.
 
 A *thing* is what a value may be: the model, its optimizer, a batch. The walk through a program makes a thing where it
 is constructed and carries it through assignments, attributes of `self`, arguments and results of the program's

@@ -118,20 +118,20 @@ def read_source(path: str) -> SourceFile:
             raise OSError(f"it is larger than {MOST_BYTES:,} bytes")
         data = Path(path).read_bytes()
     except OSError as error:
-        return SourceFile(path, findings=(_refuse(path, error.strerror or str(error)),))
+        return SourceFile(path, findings=(_refuse_file(path, error.strerror or str(error)),))
     if path.endswith(".ipynb"):
         return _read_notebook(path, data)
     try:
-        text = _decode(data)
+        text = _decode_text(data)
     except (SyntaxError, UnicodeError, LookupError) as error:
-        return SourceFile(path, findings=(_refuse(path, _say_encoding_fault(error)),))
+        return SourceFile(path, findings=(_refuse_file(path, _say_encoding_fault(error)),))
     if "\0" in text:
-        return SourceFile(path, findings=(_refuse(path, "it holds binary data"),))
+        return SourceFile(path, findings=(_refuse_file(path, "it holds binary data"),))
     unit = _parse_unit(path, text)
     return SourceFile(path, units=(unit,)) if isinstance(unit, Unit) else SourceFile(path, findings=(unit,))
 
 
-def _refuse(path: str, reason: str) -> Finding:
+def _refuse_file(path: str, reason: str) -> Finding:
     return Finding("X004", place=Place(path, 1), notes=reason)
 
 
@@ -141,7 +141,7 @@ def _say_encoding_fault(error: Exception) -> str:
     return str(error)
 
 
-def _decode(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     """Decode a program as Python does, by its mark or its cookie; all line ends become newlines."""
     lines = iter(data.splitlines(keepends=True))
     encoding, _read = tokenize.detect_encoding(lambda: next(lines, b""))
@@ -151,7 +151,7 @@ def _decode(data: bytes) -> str:
 
 def _parse_unit(file: str, text: str) -> Union[Unit, Finding]:
     try:
-        tree = _parse(text, file)
+        tree = _parse_text(text, file)
     except SyntaxError as error:
         return _describe_syntax_error(file, text, error)
     except (ValueError, RecursionError, MemoryError) as error:
@@ -159,7 +159,7 @@ def _parse_unit(file: str, text: str) -> Union[Unit, Finding]:
     return Unit(file, tree, tuple(text.split("\n")))
 
 
-def _parse(text: str, file: str) -> ast.Module:
+def _parse_text(text: str, file: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes that Python will not know for ever
         flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -194,7 +194,7 @@ def _read_notebook(path: str, data: bytes) -> SourceFile:
     try:
         cells = read_cells(data)
     except NotebookError as error:
-        return SourceFile(path, findings=(_refuse(path, str(error)),))
+        return SourceFile(path, findings=(_refuse_file(path, str(error)),))
     units: List[Unit] = []
     findings: List[Finding] = []
     for cell in cells:

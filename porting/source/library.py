@@ -1,4 +1,4 @@
-"""What calls of PyTorch's libraries return: one table of qualified names, as data."""
+"""Results of calls of PyTorch's libraries: one table of qualified names, as data."""
 
 from __future__ import annotations
 

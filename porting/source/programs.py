@@ -28,16 +28,16 @@ def split_facts(project: Project, facts: Facts) -> List[Facts]:
 def _group_files(project: Project) -> Iterator[Set[str]]:
     imported = {path for paths in project.imported.values() for path in paths}
     roots = [path for path in project.modules if path not in imported]
-    closures = [_close(project, root) for root in roots]
+    closures = [_follow_imports(project, root) for root in roots]
     rest = set(project.modules).difference(*closures)
     while rest:
         # files that import each other and that nothing else does
-        closures.append(_close(project, min(rest)))
+        closures.append(_follow_imports(project, min(rest)))
         rest -= closures[-1]
     return iter(closures if len(closures) <= _MOST_PROGRAMS else _join_overlapping(closures))
 
 
-def _close(project: Project, root: str) -> Set[str]:
+def _follow_imports(project: Project, root: str) -> Set[str]:
     found: Set[str] = set()
     waiting = [root]
     while waiting:

@@ -84,16 +84,16 @@ class Project:
         key = (name, folder)
         if key not in self._folders:
             self._folders[key] = self._find_near(name, folder) or self._find_by_suffix(name, importer)
-        return self._remember(importer, self._folders[key])
+        return self._remember_import(importer, self._folders[key])
 
     def find_relative(self, name: str, *, level: int, importer: Module) -> Optional[Module]:
         """Find the file that `from ..name import` means; `name` may be empty."""
         folder = os.path.dirname(importer.path)
         for _ in range(level - 1):
             folder = os.path.dirname(folder) or os.pardir
-        return self._remember(importer, self._find_in(folder, name))
+        return self._remember_import(importer, self._find_in(folder, name))
 
-    def _remember(self, importer: Module, found: Optional[Module]) -> Optional[Module]:
+    def _remember_import(self, importer: Module, found: Optional[Module]) -> Optional[Module]:
         if found is not None and found is not importer:
             self.imported.setdefault(importer.path, set()).add(found.path)
         return found

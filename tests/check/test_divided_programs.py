@@ -96,6 +96,8 @@ def test_a_program_that_imports_a_port_has_one(tmp_path, monkeypatch, line):
     assert divide(tmp_path, monkeypatch, train=f"def late():\n    {line}\n") == ([("train.py",)], [])
 
 
-@pytest.mark.parametrize("line", ["# porting is next", "import reporting", "from .porting import x", "porting = 1"])
+@pytest.mark.parametrize(
+    "line", ["# porting is next", "import reporting", "from .porting import x", "import porting.models"]
+)
 def test_the_word_alone_makes_no_port(tmp_path, monkeypatch, line):
     assert divide(tmp_path, monkeypatch, train=f"{line}\n") == ([], [("train.py",)])

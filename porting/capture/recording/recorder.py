@@ -37,9 +37,9 @@ from .admission import admit_leaf, is_own
 from .bodies import Bodies
 from .call_log import ADDED_CONSTANT, COPIED_HANDLE, Calls
 from .float_casts import FloatCasts
+from .guesses import Guesses
 from .reports import Reports
 from .result_shapes import result_shape
-from .stand_ins import StandIns
 from .tensor_facts import TensorFacts
 from .written_results import record_write
 
@@ -84,7 +84,7 @@ class Recorder(OperatorMode):
         self.bodies = Bodies(self)
         self.casts = FloatCasts(self, autocast)
         self.calls: Optional[Calls] = None
-        self.stand_ins = StandIns(self, starts_false=starts_false)
+        self.guesses = Guesses(self, starts_false=starts_false)
 
     @property
     def placed(self) -> List[Tuple[torch.Tensor, DeviceTensor]]:
@@ -229,7 +229,7 @@ class Recorder(OperatorMode):
         # whatever Python would get to see here has no value yet
         if name in _HOST_READS:
             tensor = next(leaf for leaf in asked if isinstance(leaf, DeviceTensor))
-            return self.stand_ins.read(tensor, name, errors.host_read_error(f"`aten::{name}`"))
+            return self.guesses.read(tensor, name, errors.host_read_error(f"`aten::{name}`"))
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             with self.casts.in_place_of_autocast():
                 return self._record_placed(func, placed_args, placed_kwargs, asked)
@@ -299,7 +299,7 @@ class Recorder(OperatorMode):
             if promoted is not None:
                 return self._emit_node(func, *promoted)
             refusal = Refusal.NO_SHAPE_RULE.error(operator=func, error=error)
-        return self._emit_node(func, args, kwargs, example=self.stand_ins.make_result(func, args, kwargs, refusal))
+        return self._emit_node(func, args, kwargs, example=self.guesses.make_result(func, args, kwargs, refusal))
 
     def _emit_node(
         self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, narrow: bool = True, example: Any = None

@@ -262,6 +262,8 @@ def _list_counters(loop: ast.For) -> Set[str]:
 
 
 def _is_early(test: ast.expr, counters: Set[str]) -> bool:
+    if isinstance(test, ast.BoolOp):
+        return any(_is_early(part, counters) for part in test.values)
     is_limit = isinstance(test, ast.Compare) and not isinstance(test.ops[0], (ast.Is, ast.IsNot, ast.In, ast.NotIn))
     words = set(list_words(test))
     return is_limit and bool(words & counters or any(re.search(r"(^|_)loss(es)?($|_)", word) for word in words))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, Sequence, Set
+from typing import Iterator, List, Sequence, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
@@ -104,10 +104,15 @@ def _needs_cuda(call: Call) -> bool:
         return True
     if call.is_method("cuda"):
         return call.is_on(Kind.MODULE, Kind.CRITERION, Kind.BATCH, Kind.TENSOR, Kind.OUTPUT) or not call.receiver
-    if call.name == "torch.device" or call.is_method("to"):
-        values = [*call.node.args, *(word.value for word in call.node.keywords if word.arg == "device")]
+    if call.name.startswith("torch.") or call.is_method("to"):
+        names_device = call.name == "torch.device" or call.is_method("to")
+        values = [*(call.node.args[:1] if names_device else ()), *_list_devices(call)]
         return any(isinstance(value, ast.Constant) and str(value.value).startswith("cuda") for value in values)
     return name_last(call.name) == "Trainer" and "lightning" in call.name and _asks_for_gpus(call)
+
+
+def _list_devices(call: Call) -> List[ast.expr]:
+    return [word.value for word in call.node.keywords if word.arg == "device"]
 
 
 def _asks_for_gpus(call: Call) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, List, Optional, Set
+from typing import Iterator, List, Optional, Set, Tuple
 
 from porting.diagnostics import Finding
 from porting.source.facts import Call, Kind, Statement, Thing
@@ -40,16 +40,33 @@ def _has_tensor(things: object) -> bool:
 
 def find_values_read(reading: Reading) -> Iterator[Finding]:
     """C001: `forward` needs a tensor's value in Python."""
+    buffers = _list_buffers(reading)
     for call in _list_calls(reading):
         if call.is_method("item", "tolist", "numpy") and (_has_tensor(call.receiver) or call.is_method("item")):
             yield reading.report("C001", call.place)
         elif call.name in ("builtins.float", "builtins.int", "builtins.bool") and call.arguments:
-            if _has_tensor(call.arguments[0]) and not _is_of_shape(call.node.args[0]):
+            is_tensor = _has_tensor(call.arguments[0]) or _is_buffer(call, buffers)
+            if is_tensor and not _is_of_shape(call.node.args[0]):
                 yield reading.report("C001", call.place)
     for statement in _list_statements(reading):
         test = getattr(statement.node, "test", None)
         if isinstance(test, ast.expr) and _has_tensor(statement.things) and _reads_values(reading, test):
             yield reading.report("C001", statement.place)
+
+
+def _list_buffers(reading: Reading) -> Set[Tuple[str, object]]:
+    """List the registered buffers, each with its class."""
+    return {
+        (call.where.function.rpartition(".")[0], call.node.args[0].value)
+        for call in reading.facts.calls
+        if call.is_method("register_buffer") and call.node.args and isinstance(call.node.args[0], ast.Constant)
+    }
+
+
+def _is_buffer(call: Call, buffers: Set[Tuple[str, object]]) -> bool:
+    node = call.node.args[0] if call.node.args else None
+    is_own = isinstance(node, ast.Attribute) and write_dotted(node.value) == "self"
+    return is_own and (call.where.function.rpartition(".")[0], getattr(node, "attr", "")) in buffers
 
 
 def _is_of_shape(node: ast.expr) -> bool:
@@ -232,11 +249,7 @@ def _is_given(thing: Thing) -> bool:
 
 def find_reassigned_buffers(reading: Reading) -> Iterator[Finding]:
     """C006: `forward` assigns a new tensor to a registered buffer."""
-    buffers = {
-        (call.where.function.rpartition(".")[0], call.node.args[0].value)
-        for call in reading.facts.calls
-        if call.is_method("register_buffer") and call.node.args and isinstance(call.node.args[0], ast.Constant)
-    }
+    buffers = _list_buffers(reading)
     for statement in _list_statements(reading):
         name = _find_own_attribute(statement.node)
         if name and (statement.where.function.rpartition(".")[0], name) in buffers:

@@ -82,6 +82,16 @@ def requires_port(guards: Sequence[ast.expr]) -> bool:
     )
 
 
-def is_of_one_rank(guards: Sequence[ast.AST]) -> bool:
-    """Tell whether only one of several processes comes here."""
-    return any(_RANK.search(word) for guard in guards for word in list_words(guard))
+def is_of_one_rank(guards: Sequence[ast.expr]) -> bool:
+    """Tell whether only one of several processes comes here.
+
+    `not MPI_AVAILABLE or rank == 0` does not: without MPI every instance that `poprun` has started comes here.
+    """
+    return any(_chooses_rank(guard) for guard in guards)
+
+
+def _chooses_rank(guard: ast.expr) -> bool:
+    if isinstance(guard, ast.BoolOp) and isinstance(guard.op, ast.Or):
+        others = [part for part in guard.values if not _chooses_rank(part)]
+        return len(others) < len(guard.values) and not mentions(others, r"mpi|hvd|horovod")
+    return any(_RANK.search(word) for word in list_words(guard))

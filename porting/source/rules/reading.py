@@ -12,11 +12,13 @@ from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Thing, Thing
 from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.wordings import WORDINGS
 
-__all__ = ["TENSORS", "Reading", "go_through_parts", "name_last", "write_dotted"]
+__all__ = ["TENSORS", "Reading", "go_through_parts", "is_for_ports", "name_last", "write_dotted"]
 
 TENSORS = (Kind.LOSS, Kind.OUTPUT, Kind.TENSOR, Kind.BATCH)
 
 _VENDORS = ("poptorch", "popdist", "porting")
+# models and data for plain programs as well as for ports
+_FOR_PLAIN_PROGRAMS = ("porting.data", "porting.models", "porting.recipe_chain", "porting.recipes")
 
 
 class Reading:
@@ -33,7 +35,7 @@ class Reading:
     @cached_property
     def is_ported(self) -> bool:
         """Whether it has a port, or is a part of a program that has one."""
-        return self.facts.is_ported or any(one.name.partition(".")[0] in _VENDORS for one in self.facts.imports)
+        return self.facts.is_ported or any(is_for_ports(one.name) for one in self.facts.imports)
 
     @cached_property
     def has_host_loop(self) -> bool:
@@ -176,8 +178,10 @@ class Reading:
     @cached_property
     def files(self) -> List[str]:
         """The files of the program."""
-        facts = (*self.facts.calls, *self.facts.statements, *self.facts.imports)
-        return list(dict.fromkeys(fact.where.file for fact in facts))
+        places = [fact.where for fact in self.facts.calls]
+        places += [fact.where for fact in self.facts.statements]
+        places += [fact.where for fact in self.facts.imports]
+        return list(dict.fromkeys(where.file for where in places))
 
     def read_lines(self, file: str) -> List[str]:
         """Read the lines of a file; none of a notebook, whose cells are no lines of it."""
@@ -198,8 +202,8 @@ class Reading:
     def find_method(self, thing: Thing, name: str) -> Optional[Tuple[str, ast.FunctionDef]]:
         """Find a method of a thing whose class the program defines, with its file."""
         wanted = f"{thing.name}.{name}"
-        facts = (*self.facts.calls, *self.facts.statements)
-        file = next((fact.where.file for fact in facts if fact.where.function == wanted), None)
+        places = (*(call.where for call in self.facts.calls), *(one.where for one in self.facts.statements))
+        file = next((where.file for where in places if where.function == wanted), None)
         tree = self.parse(file) if file else None
         class_name = thing.name.rpartition(".")[2]
         for node in ast.walk(tree) if tree else ():
@@ -223,6 +227,16 @@ class Reading:
         notes = (note,) if note else ()
         severity = usual if self.is_ported else plain
         return Finding(code, message=message, place=place, label=label, notes=notes, help=helps, severity=severity)
+
+
+def is_for_ports(module: str) -> bool:
+    """Tell whether only programs with a port import a module.
+
+    >>> is_for_ports("popdist.poptorch"), is_for_ports("porting.models.cnn"), is_for_ports("porting")
+    (True, False, True)
+    """
+    is_plain = any(f"{module}.".startswith(f"{name}.") for name in _FOR_PLAIN_PROGRAMS)
+    return module.partition(".")[0] in _VENDORS and not is_plain
 
 
 def go_through_parts(things: Things) -> Iterator[Thing]:

@@ -138,20 +138,21 @@ def _applies_precision(reading: Reading) -> bool:
 
 # -------------------------------------------------------------------------------- settings
 
-_OPTION_METHODS = ("replicationFactor", "deviceIterations", "gradientAccumulation", "setAvailableMemoryProportion")
+_OF_PORTS = re.compile(r"replica|(^|_)ipus?($|_)|instance|device_iter|accum|pipeline|popdist", re.IGNORECASE)
 
 
 def find_unknown_settings(reading: Reading) -> Iterator[Finding]:
-    """P014: an option is read from a setting that nothing in the program defines."""
+    """P014: what only a port needs is read from a setting that nothing in the program defines."""
     if not reading.ports or _has_settings_elsewhere(reading):
         return
     text = [line for file in reading.files for line in reading.read_lines(file)]
-    for call in reading.facts.calls:
-        if call.is_method(*_OPTION_METHODS) or any(thing.kind is Kind.OPTIONS for thing in call.result):
-            values = [*call.node.args, *(word.value for word in call.node.keywords)]
-            for name in (name for value in values for name in _list_settings(value)):
-                if not any(_defines(line, name) for line in text):
-                    yield reading.report("P014", call.place, note=f"nothing in the program defines `{name}`")
+    files = dict.fromkeys(one.where.file for one in _list_vendor_imports(reading))
+    for file in files:
+        tree = reading.parse(file)
+        for node in _list_settings(tree) if tree is not None else ():
+            if not any(_defines(line, node.attr) for line in text):
+                place = Place(file, node.lineno, node.col_offset + 1)
+                yield reading.report("P014", place, note=f"nothing in the program defines `{node.attr}`")
 
 
 def _has_settings_elsewhere(reading: Reading) -> bool:
@@ -160,13 +161,16 @@ def _has_settings_elsewhere(reading: Reading) -> bool:
     return has_files and "dataclasses" not in names
 
 
-_SETTINGS = re.compile(r"(^|\.)_?(args?|opts?|config|cfg|conf|flags|settings|hparams|params)($|\.)", re.IGNORECASE)
+_SETTINGS = re.compile(r"(^|\.)_?(args?|opt|config|cfg|conf|flags|settings|hparams|params)($|\.)", re.IGNORECASE)
 
 
-def _list_settings(node: ast.AST) -> Iterator[str]:
-    for part in ast.walk(node):
-        if isinstance(part, ast.Attribute) and _SETTINGS.search(write_dotted(part.value)):
-            yield part.attr
+def _list_settings(tree: ast.AST) -> Iterator[ast.Attribute]:
+    called = {part.func for part in ast.walk(tree) if isinstance(part, ast.Call)}
+    for part in ast.walk(tree):
+        is_read = isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load) and part not in called
+        if is_read and isinstance(part, ast.Attribute) and _OF_PORTS.search(part.attr):
+            if _SETTINGS.search(write_dotted(part.value)):
+                yield part
 
 
 def _defines(line: str, name: str) -> bool:

@@ -48,9 +48,9 @@ def assign(walk: Walk, target: ast.expr, value: Value, source: Optional[ast.AST]
 
 def _assign_name(walk: Walk, target: ast.Name, value: Value, source: Optional[ast.AST]) -> Things:
     scope = _find_scope(walk, target.id)
-    _learn(walk, target.id, value)
+    _learn_kind(walk, target.id, value)
     before = list_things(scope.get(target.id, UNKNOWN))
-    walk.store.write(scope, target.id, value or _guess(walk, target, target.id, source))
+    walk.store.write(scope, target.id, value or _guess_value(walk, target, target.id, source))
     return before
 
 
@@ -58,7 +58,7 @@ def _find_scope(walk: Walk, name: str) -> Scope:
     return walk.frame.outer_names.get(name, walk.frame.cells)
 
 
-def _learn(walk: Walk, name: str, value: Value) -> None:
+def _learn_kind(walk: Walk, name: str, value: Value) -> None:
     """Learn what an instance of a class is that cannot be read, by what is done with it and what it is called."""
     for item in value:
         if isinstance(item, Object) and item.thing is not None and item.thing.kind is Kind.OTHER:
@@ -82,7 +82,7 @@ def _find_uses(walk: Walk, name: str) -> Uses:
     return walk.uses[scope]
 
 
-def _guess(walk: Walk, target: ast.expr, name: str, source: Optional[ast.AST]) -> Value:
+def _guess_value(walk: Walk, target: ast.expr, name: str, source: Optional[ast.AST]) -> Value:
     """Guess what a call of something unknown returned, by what is done with it and what it is called."""
     if not isinstance(source, (ast.Call, ast.Subscript)) or _is_of_python(walk, source):
         return UNKNOWN
@@ -108,8 +108,8 @@ def _is_of_python(walk: Walk, source: ast.AST) -> bool:
 def _assign_attribute(walk: Walk, target: ast.Attribute, value: Value, source: Optional[ast.AST]) -> Things:
     owner = walk.evaluate(target.value)
     if not value:
-        value = _guess(walk, target, name_expression(target), source)
-    _learn(walk, name_expression(target), value)
+        value = _guess_value(walk, target, name_expression(target), source)
+    _learn_kind(walk, name_expression(target), value)
     for item in owner:
         if isinstance(item, Class) or (isinstance(item, Object) and len(owner) == 1):
             walk.store.write(item.cells, target.attr, value)

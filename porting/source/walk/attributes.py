@@ -1,4 +1,4 @@
-"""What an attribute of a value is: of instances and classes of the program's, of modules, and of things."""
+"""Attributes of values: of instances and classes of the program's, of modules, and of things."""
 
 from __future__ import annotations
 

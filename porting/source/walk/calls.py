@@ -112,7 +112,7 @@ def _evaluate_arguments(walk: Walk, node: ast.Call) -> Arguments:
     arguments = Arguments()
     for argument in node.args:
         if isinstance(argument, ast.Starred):
-            _spread(walk, walk.evaluate(argument.value), arguments, argument)
+            _spread_elements(walk, walk.evaluate(argument.value), arguments, argument)
         else:
             arguments.values.append(walk.evaluate(argument))
     for keyword in node.keywords:
@@ -124,7 +124,7 @@ def _evaluate_arguments(walk: Walk, node: ast.Call) -> Arguments:
     return arguments
 
 
-def _spread(walk: Walk, value: Value, arguments: Arguments, node: ast.AST) -> None:
+def _spread_elements(walk: Walk, value: Value, arguments: Arguments, node: ast.AST) -> None:
     """Give the elements of a sequence one by one where they are known, else for any parameter."""
     if len(value) == 1 and isinstance(value[0], Object) and value[0].elements is not None:
         elements = value[0].elements
@@ -155,8 +155,9 @@ def call_value(walk: Walk, callee: Value, arguments: Arguments, node: ast.Call, 
         node,
         name=names[0],
         receiver=callables or things,
-        arguments=tuple(_describe(walk, value, node) for value in arguments.values) + _describe_rest(arguments),
-        keywords={name: _describe(walk, value, node) for name, value in arguments.keywords.items()},
+        arguments=tuple(_describe_argument(walk, value, node) for value in arguments.values)
+        + _describe_rest(arguments),
+        keywords={name: _describe_argument(walk, value, node) for name, value in arguments.keywords.items()},
     )
     result = join(*[_call_item(walk, item, arguments, node, call) for item in callee])
     walk.recorder.add_results(call, list_things(result))
@@ -196,12 +197,12 @@ def _list_receivers(item: Item) -> Things:
     return ()
 
 
-def _describe(walk: Walk, value: Value, node: ast.Call) -> Things:
+def _describe_argument(walk: Walk, value: Value, node: ast.Call) -> Things:
     """List the things of an argument; a function that returns a loss is a criterion."""
     things = list_things(value)
     for item in value:
         if isinstance(item, Partial):
-            things += _describe(walk, item.function, node)
+            things += _describe_argument(walk, item.function, node)
         elif isinstance(item, External) and find_result_kinds(item.name)[:1] == (Kind.LOSS,):
             things += (_make_criterion(walk, item.name, node),)
         elif isinstance(item, Function) and is_loss_name(getattr(item.node, "name", "")):

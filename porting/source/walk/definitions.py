@@ -26,7 +26,7 @@ def define_function(walk: Walk, node: _FunctionNode) -> None:
         walk.functions.append(function)
     value: Value = (function,)
     for decorator in reversed(node.decorator_list):
-        value = _decorate(walk, decorator, value)
+        value = _apply_decorator(walk, decorator, value)
     walk.store.write(frame.outer_names.get(node.name, frame.cells), node.name, value)
 
 
@@ -78,7 +78,7 @@ def _turns_gradients_off(walk: Walk, node: ast.expr) -> bool:
     return any(isinstance(item, External) and item.name in NO_GRADIENT_CONTEXTS for item in value)
 
 
-def _decorate(walk: Walk, decorator: ast.expr, value: Value) -> Value:
+def _apply_decorator(walk: Walk, decorator: ast.expr, value: Value) -> Value:
     """Say what a decorator makes of a function: one of the program's is called, those of libraries leave it."""
     found = walk.evaluate(decorator)
     for item in found:
@@ -120,5 +120,5 @@ def define_class(walk: Walk, node: ast.ClassDef) -> None:
         walk.frames.pop()
     value: Value = (definition,)
     for decorator in reversed(node.decorator_list):
-        value = _decorate(walk, decorator, value)
+        value = _apply_decorator(walk, decorator, value)
     walk.store.write(frame.outer_names.get(node.name, frame.cells), node.name, value)

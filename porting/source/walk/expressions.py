@@ -19,9 +19,9 @@ from porting.source.walk.values import (
     Constant,
     External,
     Function,
-    Iteration,
     Object,
     Scope,
+    Stream,
     Value,
     join,
     list_things,
@@ -181,7 +181,7 @@ def _evaluate_comprehension(walk: Walk, node: Union[ast.ListComp, ast.SetComp, a
     _enter_generators(walk, node.generators)
     element = walk.evaluate(node.elt)
     if isinstance(node, ast.GeneratorExp):
-        return (Iteration(element, list_things(element)),)
+        return (Stream(element, list_things(element)),)
     container = walk.make_container(node)
     assert container.elements is not None
     walk.store.write(container.elements, ANY, element)

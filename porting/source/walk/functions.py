@@ -15,8 +15,8 @@ from porting.source.walk.values import (
     Class,
     Constant,
     Function,
-    Iteration,
     Object,
+    Stream,
     Value,
     join,
     list_things,
@@ -99,7 +99,7 @@ def _run_body(walk: Walk, body: Union[ast.FunctionDef, ast.AsyncFunctionDef, ast
                 walk.store.add(scope, name, value)
     if frame.yielded:
         element = join(*frame.yielded)
-        return (Iteration(element, list_things(element)),)
+        return (Stream(element, list_things(element)),)
     return join(*frame.returned)
 
 

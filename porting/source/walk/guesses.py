@@ -1,4 +1,4 @@
-"""What a name stands for that nothing tells: by what is done with it, and as the last resort by what it is called."""
+"""Guesses of what a name stands for: by its uses, and as the last resort by what it is called."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from typing import Optional
 
 from porting.source.project import Module
@@ -15,7 +16,7 @@ __all__ = ["execute_import", "execute_import_from", "walk_module"]
 def execute_import(walk: Walk, node: ast.Import) -> None:
     """Walk `import a.b as c`."""
     for alias in node.names:
-        _record(walk, node, alias.name)
+        _record_import(walk, node, alias.name)
         module = walk.project.find_module(alias.name, walk.frame.module)
         root = alias.name.partition(".")[0]
         if module is None:
@@ -55,7 +56,7 @@ def execute_import_from(walk: Walk, node: ast.ImportFrom) -> None:
         module = walk.project.find_relative(name, level=node.level, importer=importer)
     else:
         module = walk.project.find_module(name, importer)
-    _record(walk, node, "." * node.level + name)
+    _record_import(walk, node, "." * node.level + name)
     if module is not None:
         _give_module(walk, module)
     for alias in node.names:
@@ -102,7 +103,7 @@ def _get_scope(walk: Walk, name: str) -> dict:
     return walk.frame.outer_names.get(name, walk.frame.cells)
 
 
-def _record(walk: Walk, node: ast.stmt, name: str) -> None:
+def _record_import(walk: Walk, node: ast.stmt, name: str) -> None:
     is_guarded = walk.in_try or bool(walk.guards)
     walk.recorder.record_import(node, place=walk.place_of(node), name=name, is_guarded=is_guarded, where=walk.where)
 
@@ -121,7 +122,7 @@ def walk_module(walk: Walk, module: Module, *, is_main: bool) -> None:
     for unit in module.units:
         walk.frames.append(Frame(unit=unit, module=module, cells=cells))
         try:
-            with walk.standing(**context), walk.store.without_branches():
-                walk.run(unit.tree.body)
+            with walk.standing(**context):
+                walk.attempt(functools.partial(walk.run, unit.tree.body))
         finally:
             walk.frames.pop()

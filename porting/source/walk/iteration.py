@@ -1,4 +1,4 @@
-"""What comes out of a value that is gone through, indexed or unpacked."""
+"""The elements of values: those that come out when a value is gone through, indexed or unpacked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, List, Optional, Sequence
 from porting.source.facts import Kind
 from porting.source.library import TENSOR_KINDS
 from porting.source.walk.guesses import is_loss_name, name_expression
-from porting.source.walk.values import ANY, UNKNOWN, Item, Iteration, Object, Value, join, list_constants
+from porting.source.walk.values import ANY, UNKNOWN, Item, Object, Stream, Value, join, list_constants
 from porting.source.walk.walk import Walk
 
 __all__ = ["find_element", "index_value", "unpack_value"]
@@ -23,7 +23,7 @@ def find_element(walk: Walk, value: Value, node: ast.AST) -> Value:
 
 
 def _find_element_of(walk: Walk, item: Item, node: ast.AST) -> Value:
-    if isinstance(item, Iteration):
+    if isinstance(item, Stream):
         return item.element
     if not isinstance(item, Object):
         return UNKNOWN
@@ -46,7 +46,7 @@ def index_value(walk: Walk, value: Value, index: Value, node: ast.Subscript) -> 
 
 
 def _index_item(walk: Walk, item: Item, keys: List[Any], is_slice: bool, node: ast.Subscript) -> Value:
-    if isinstance(item, Iteration):
+    if isinstance(item, Stream):
         return item.element
     if not isinstance(item, Object):
         return UNKNOWN

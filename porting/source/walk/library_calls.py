@@ -22,9 +22,9 @@ from porting.source.walk.values import (
     UNKNOWN,
     External,
     Function,
-    Iteration,
     Object,
     Partial,
+    Stream,
     Value,
     join,
     list_constants,
@@ -43,7 +43,7 @@ def call_library(walk: Walk, name: str, arguments: Arguments, node: ast.Call, ca
         return special(walk, arguments, node)
     if name in PASSING:
         number = PASSING[name]
-        return arguments.values[number] if -1 < number < len(arguments.values) else _get(arguments, "iterable")
+        return arguments.values[number] if -1 < number < len(arguments.values) else _get_keyword(arguments, "iterable")
     if name in SEQUENCES:
         return _make_sequence(walk, name, arguments, node, call)
     kinds = find_result_kinds(name)
@@ -54,7 +54,7 @@ def call_library(walk: Walk, name: str, arguments: Arguments, node: ast.Call, ca
     return _call_unlisted(walk, name, arguments, node, call)
 
 
-def _get(arguments: Arguments, name: str) -> Value:
+def _get_keyword(arguments: Arguments, name: str) -> Value:
     return arguments.keywords.get(name, UNKNOWN)
 
 
@@ -163,7 +163,7 @@ def _call_back(walk: Walk, name: str, arguments: Arguments, node: ast.Call) -> N
     """Walk the functions that a library is given, with arguments that nobody knows, save those of `spawn`."""
     given = Arguments()
     if name.endswith((".spawn", ".Process", ".Thread", ".start_processes", ".launch", ".notebook_launcher")):
-        for holder in _get(arguments, "args") or join(*arguments.values[1:2]):
+        for holder in _get_keyword(arguments, "args") or join(*arguments.values[1:2]):
             if isinstance(holder, Object) and holder.elements is not None:
                 given.values = [holder.elements[key] for key in sorted(holder.elements, key=str)]
         if name.endswith((".spawn", ".start_processes")):
@@ -174,37 +174,37 @@ def _call_back(walk: Walk, name: str, arguments: Arguments, node: ast.Call) -> N
                 call_function(walk, item, given, node)
 
 
-def _enumerate(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+def _call_enumerate(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     value = join(*arguments.values[:1])
     pair = walk.make_container(node)
     assert pair.elements is not None
     walk.store.write(pair.elements, 0, UNKNOWN)
     walk.store.write(pair.elements, 1, find_element(walk, value, node))
-    return (Iteration((pair,), _list_sources(value)),)
+    return (Stream((pair,), _list_sources(value)),)
 
 
-def _zip(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+def _call_zip(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     row = walk.make_container(node)
     assert row.elements is not None
     for number, value in enumerate(arguments.values):
         label = node.args[number] if number < len(node.args) else node
         walk.store.write(row.elements, number, find_element(walk, value, label))
     things = tuple(thing for value in arguments.values for thing in _list_sources(value))
-    return (Iteration((row,), things),)
+    return (Stream((row,), things),)
 
 
 def _list_sources(value: Value) -> Things:
     """List the loaders and the like that something that is gone through comes of."""
     things = list(list_things(tuple(item for item in value if isinstance(item, Object))))
-    things.extend(thing for item in value if isinstance(item, Iteration) for thing in item.things)
+    things.extend(thing for item in value if isinstance(item, Stream) for thing in item.things)
     return tuple(dict.fromkeys(things))
 
 
-def _next(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+def _call_next(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     return find_element(walk, join(*arguments.values[:1]), node)
 
 
-def _getattr(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+def _call_getattr(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     if len(arguments.values) < 2:
         return UNKNOWN
     names = [name for name in list_constants(arguments.values[1]) if isinstance(name, str)]
@@ -232,7 +232,7 @@ _CHOSEN = {
 }
 
 
-def _setattr(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+def _call_setattr(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     if len(arguments.values) == 3:
         for name in list_constants(arguments.values[1]):
             for item in arguments.values[0]:
@@ -241,32 +241,32 @@ def _setattr(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     return UNKNOWN
 
 
-def _partial(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+def _call_partial(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     if not arguments.values:
         return UNKNOWN
     return (Partial(arguments.values[0], tuple(arguments.values[1:]), dict(arguments.keywords)),)
 
 
-def _map(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+def _call_map(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     if len(arguments.values) < 2:
         return UNKNOWN
     elements = [find_element(walk, value, node) for value in arguments.values[1:]]
     functions = [item for item in arguments.values[0] if isinstance(item, Function)]
     element = join(*[call_function(walk, function, Arguments(elements), node) for function in functions])
-    return (Iteration(element, list_things(element)),)
+    return (Stream(element, list_things(element)),)
 
 
-def _sum(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+def _call_sum(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     element = find_element(walk, join(*arguments.values[:1]), node)
     tensors = tuple(thing for thing in list_things(element) if thing.kind in TENSOR_KINDS)
     return (walk.derive(node, tensors, name="+"),) if tensors else UNKNOWN
 
 
-def _largest(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+def _call_max(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     return UNKNOWN
 
 
-def _dict(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+def _call_dict(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     container = walk.make_container(node)
     assert container.elements is not None
     for value in arguments.values:
@@ -281,16 +281,16 @@ def _dict(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
 
 _Special = Callable[[Walk, Arguments, ast.Call], Value]
 _SPECIAL: Mapping[str, _Special] = {
-    "builtins.enumerate": _enumerate,
-    "builtins.zip": _zip,
-    "builtins.next": _next,
-    "builtins.getattr": _getattr,
-    "builtins.setattr": _setattr,
-    "builtins.map": _map,
-    "builtins.sum": _sum,
-    "builtins.max": _largest,
-    "builtins.min": _largest,
-    "builtins.dict": _dict,
-    "collections.OrderedDict": _dict,
-    "functools.partial": _partial,
+    "builtins.enumerate": _call_enumerate,
+    "builtins.zip": _call_zip,
+    "builtins.next": _call_next,
+    "builtins.getattr": _call_getattr,
+    "builtins.setattr": _call_setattr,
+    "builtins.map": _call_map,
+    "builtins.sum": _call_sum,
+    "builtins.max": _call_max,
+    "builtins.min": _call_max,
+    "builtins.dict": _call_dict,
+    "collections.OrderedDict": _call_dict,
+    "functools.partial": _call_partial,
 }

@@ -11,7 +11,7 @@ from porting.source.walk.assignment import assign
 from porting.source.walk.branches import run_part
 from porting.source.walk.iteration import find_element
 from porting.source.walk.store import Writes
-from porting.source.walk.values import Iteration, Value, list_things
+from porting.source.walk.values import Stream, Value, list_things
 from porting.source.walk.walk import Flow, Walk
 
 __all__ = ["execute_for", "execute_while", "leave_loop"]
@@ -53,8 +53,8 @@ def leave_loop(walk: Walk, node: ast.stmt) -> None:
 
 
 def _list_sources(value: Value) -> Things:
-    things = [thing for item in value if isinstance(item, Iteration) for thing in item.things]
-    return tuple(dict.fromkeys((*things, *list_things(tuple(i for i in value if not isinstance(i, Iteration))))))
+    things = [thing for item in value if isinstance(item, Stream) for thing in item.things]
+    return tuple(dict.fromkeys((*things, *list_things(tuple(i for i in value if not isinstance(i, Stream))))))
 
 
 def _make_loop(walk: Walk, node: ast.stmt, things: Things, kind: LoopKind) -> Loop:

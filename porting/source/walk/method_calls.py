@@ -13,8 +13,8 @@ from porting.source.walk.values import (
     ANY,
     UNKNOWN,
     Function,
-    Iteration,
     Object,
+    Stream,
     Value,
     join,
     list_constants,
@@ -64,7 +64,7 @@ def _call_of_tensor(walk: Walk, item: Object, name: str, arguments: Arguments, n
     if name == "backward":
         walk.recorder.mark_loss(thing)
     if name in ("items", "values"):
-        return (Iteration(find_element(walk, (item,), node), (thing,)),)
+        return (Stream(find_element(walk, (item,), node), (thing,)),)
     if name in TENSOR_HOST_METHODS:
         return UNKNOWN
     return (walk.derive(node, (thing, *_list_tensors(arguments)), name=f".{name}", call=call),)
@@ -172,7 +172,7 @@ def _call_of_container(walk: Walk, item: Object, name: str, arguments: Arguments
     if name in ("append", "extend", "insert", "add", "appendleft"):
         return _add_elements(walk, item, name, arguments, node)
     if name == "update":
-        return _update(walk, item, arguments)
+        return _update_elements(walk, item, arguments)
     element = find_element(walk, (item,), node)
     if name in ("get", "pop", "setdefault", "popleft", "popitem"):
         keys = list_constants(arguments.values[0]) if arguments.values else []
@@ -180,11 +180,11 @@ def _call_of_container(walk: Walk, item: Object, name: str, arguments: Arguments
         default = join(*arguments.values[1:2])
         return join(exact, default) if keys else join(element, default)
     if name in ("values", "items"):
-        return (Iteration(element, list_things(element)),)
+        return (Stream(element, list_things(element)),)
     return (item,) if name in ("copy", "__iter__", "to") else UNKNOWN
 
 
-def _update(walk: Walk, item: Object, arguments: Arguments) -> Value:
+def _update_elements(walk: Walk, item: Object, arguments: Arguments) -> Value:
     assert item.elements is not None
     for value in arguments.values:
         for part in value:

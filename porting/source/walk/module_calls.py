@@ -28,7 +28,7 @@ def call_module(walk: Walk, item: Object, arguments: Arguments, node: ast.Call, 
         return (loss,)
     if thing.kind is Kind.PORT:
         return _read_port(walk, thing, returned, node, call)
-    return _lift(walk, thing, returned, node, call) if returned else _make_output(walk, thing, node, call)
+    return _lift_values(walk, thing, returned, node, call) if returned else _make_output(walk, thing, node, call)
 
 
 def _run_forward(walk: Walk, item: Object, arguments: Arguments, node: ast.Call, seen: set) -> Value:
@@ -62,7 +62,7 @@ def _make_output(walk: Walk, thing: Thing, node: ast.AST, call: Call) -> Value:
     return (walk.make(node, Kind.OUTPUT, name=thing.name, parts=(thing,), call=call),)
 
 
-def _lift(walk: Walk, thing: Thing, returned: Value, node: ast.AST, call: Call) -> Value:
+def _lift_values(walk: Walk, thing: Thing, returned: Value, node: ast.AST, call: Call) -> Value:
     """Make of what a `forward` returns the outputs and losses of this call, in the same containers."""
     parts: List[Value] = []
     for item in returned:
@@ -100,7 +100,7 @@ def _is_given_loss(thing: Thing) -> bool:
 
 def _read_port(walk: Walk, thing: Thing, returned: Value, node: ast.Call, call: Call) -> Value:
     """Say what a port returns: what the module does, and behind it the loss that `to_ipu` was given."""
-    lifted = _lift(walk, thing, returned, node, call) if returned else _make_output(walk, thing, node, call)
+    lifted = _lift_values(walk, thing, returned, node, call) if returned else _make_output(walk, thing, node, call)
     criteria = tuple(part for part in thing.parts if part.kind is Kind.CRITERION)
     if not thing.name.endswith("to_ipu") or not (criteria or _is_given_loss(thing)):
         return lifted

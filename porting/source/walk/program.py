@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import re
 import sys
 from typing import Callable, Set
@@ -15,7 +16,7 @@ from porting.source.walk.functions import Arguments, call_function, find_instanc
 from porting.source.walk.imports import walk_module
 from porting.source.walk.statements import EXECUTORS
 from porting.source.walk.values import Function
-from porting.source.walk.walk import Flow, Frame, Walk
+from porting.source.walk.walk import Frame, Walk
 
 __all__ = ["collect_facts"]
 
@@ -54,7 +55,7 @@ def collect_facts(project: Project) -> Facts:
 
 
 # a frame of the program's takes some ten of Python's for each level of its syntax
-_DEEPEST_STACK = 20_000
+_DEEPEST_STACK = 8_000
 
 
 def _walk_entries(walk: Walk) -> None:
@@ -74,8 +75,7 @@ def _walk_deferred(walk: Walk) -> None:
         module, unit, body = walk.deferred.pop(0)
         frame = Frame(unit=unit, module=module, cells=walk.globals[module])
         walk.frames.append(frame)
-        walk.run(body)
-        walk.flow = Flow.ON
+        walk.attempt(functools.partial(walk.run, body))
         walk.frames.pop()
 
 
@@ -121,18 +121,17 @@ def _is_root(function: Function, mentioned: Set[str]) -> bool:
 
 def _walk_alone(walk: Walk, function: Function) -> None:
     walk.frames.append(Frame(unit=function.unit, module=function.module, cells=walk.globals[function.module]))
-    walk.flow = Flow.ON
-    try:
-        if function.owner is None:
-            call_function(walk, function, Arguments(), function.node)
-            return
-        receivers = walk.instances.get(function.owner, [])[:3] or [find_instance(walk, function.owner)]
-        is_module = find_kind_of_class(function.owner) in (Kind.MODULE, Kind.CRITERION)
-        for bound in bind_function(function, tuple(receivers)):
-            if isinstance(bound, Function) and walk.walks.get(bound.node, 0) == 0:
-                in_forward = is_module and getattr(function.node, "name", "") == "forward"
-                with walk.standing(in_forward=in_forward):
-                    call_function(walk, bound, Arguments(), function.node)
-    finally:
-        walk.frames.pop()
-        walk.flow = Flow.ON
+    walk.attempt(functools.partial(_call_alone, walk, function))
+    walk.frames.pop()
+
+
+def _call_alone(walk: Walk, function: Function) -> None:
+    if function.owner is None:
+        call_function(walk, function, Arguments(), function.node)
+        return
+    receivers = walk.instances.get(function.owner, [])[:3] or [find_instance(walk, function.owner)]
+    is_module = find_kind_of_class(function.owner) in (Kind.MODULE, Kind.CRITERION)
+    for bound in bind_function(function, tuple(receivers)):
+        if isinstance(bound, Function) and walk.walks.get(bound.node, 0) == 0:
+            with walk.standing(in_forward=is_module and getattr(function.node, "name", "") == "forward"):
+                call_function(walk, bound, Arguments(), function.node)

@@ -42,7 +42,7 @@ class Recorder:
             if thing in self._derived:
                 kind = _find_most_telling(parts)
                 if _MOST_TELLING.index(kind) < _MOST_TELLING.index(thing.kind):
-                    _amend(thing, kind=kind)
+                    _amend_fact(thing, kind=kind)
         return thing
 
     def derive_thing(
@@ -57,13 +57,13 @@ class Recorder:
         """Say that a thing is also made of these, unless they are made of it."""
         new = tuple(part for part in parts if part not in thing.parts and not _is_made_of(part, thing))
         if new and len(thing.parts) < _MOST_PARTS:
-            _amend(thing, parts=(*thing.parts, *new))
+            _amend_fact(thing, parts=(*thing.parts, *new))
 
     def mark_loss(self, thing: Thing) -> None:
         """Make a loss of what turns out to be one, and of the sums that it was scaled from."""
         if thing.kind not in TENSOR_KINDS or thing.kind is Kind.LOSS:
             return
-        _amend(thing, kind=Kind.LOSS)
+        _amend_fact(thing, kind=Kind.LOSS)
         if thing.name in _SCALINGS:
             parts = [part for part in thing.parts if part in self._derived]
             reductions = [part for part in parts if len(thing.parts) == 1 or part.name in _REDUCTIONS]
@@ -73,14 +73,14 @@ class Recorder:
     def extend_loop(self, loop: Loop, kind: LoopKind, things: Things) -> None:
         """Add to a loop what it goes through on another way to it."""
         if not set(things) <= set(loop.things):
-            _amend(loop, things=_unite(loop.things, things))
+            _amend_fact(loop, things=_unite_things(loop.things, things))
         if loop.kind is LoopKind.OTHER and kind is not loop.kind:
-            _amend(loop, kind=kind)
+            _amend_fact(loop, kind=kind)
 
     def become(self, thing: Thing, kind: Kind) -> None:
         """Say what a thing is of which nothing was known but its name, or that it was loaded."""
         if thing.kind in (Kind.OTHER, Kind.STATE):
-            _amend(thing, kind=kind)
+            _amend_fact(thing, kind=kind)
 
     def is_derived(self, thing: Thing) -> bool:
         """Tell whether a thing was computed of other tensors by an operator or a function of torch's."""
@@ -98,21 +98,21 @@ class Recorder:
     def merge_call(self, call: Call, other: Call) -> None:
         """Add to a call what it is on another way to it."""
         if call.receiver != other.receiver:
-            _amend(call, receiver=_unite(call.receiver, other.receiver))
+            _amend_fact(call, receiver=_unite_things(call.receiver, other.receiver))
         if call.arguments != other.arguments:
-            _amend(call, arguments=_unite_all(call.arguments, other.arguments))
+            _amend_fact(call, arguments=_unite_all(call.arguments, other.arguments))
         if call.keywords != other.keywords:
-            merged = {key: _unite(call.keywords.get(key, ()), things) for key, things in other.keywords.items()}
-            _amend(call, keywords={**call.keywords, **merged})
+            merged = {key: _unite_things(call.keywords.get(key, ()), things) for key, things in other.keywords.items()}
+            _amend_fact(call, keywords={**call.keywords, **merged})
         if call.where is not other.where:
-            _amend(call, where=_merge_where(call.where, other.where))
+            _amend_fact(call, where=_merge_where(call.where, other.where))
         if other.name not in (call.name, *call.other_names):
-            _amend(call, other_names=(*call.other_names, other.name))
+            _amend_fact(call, other_names=(*call.other_names, other.name))
 
     def add_results(self, call: Call, things: Things) -> None:
         """Say what comes out of a call."""
         if things and things != call.result:
-            _amend(call, result=_unite(call.result, things))
+            _amend_fact(call, result=_unite_things(call.result, things))
 
     def find_statement(self, node: ast.AST) -> Optional[Statement]:
         """Find the statement that was recorded of a node."""
@@ -126,11 +126,11 @@ class Recorder:
     def merge_statement(self, statement: Statement, where: Where, things: Things, targets: Things) -> None:
         """Add to a statement what it is on another way to it."""
         if statement.things != things:
-            _amend(statement, things=_unite(statement.things, things))
+            _amend_fact(statement, things=_unite_things(statement.things, things))
         if statement.targets != targets:
-            _amend(statement, targets=_unite(statement.targets, targets))
+            _amend_fact(statement, targets=_unite_things(statement.targets, targets))
         if statement.where is not where:
-            _amend(statement, where=_merge_where(statement.where, where))
+            _amend_fact(statement, where=_merge_where(statement.where, where))
 
     def record_import(self, node: ast.AST, *, place: Place, name: str, is_guarded: bool, where: Where) -> None:
         """Record the import of a module."""
@@ -142,9 +142,10 @@ class Recorder:
         """Hand out all facts; what was computed of a loss before it was known to be one becomes one, too."""
         for thing in self._derived:
             if thing.kind is not Kind.LOSS and any(part.kind is Kind.LOSS for part in thing.parts):
-                _amend(thing, kind=Kind.LOSS)
+                _amend_fact(thing, kind=Kind.LOSS)
         for call in self._calls.values():
             _learn_of_loop(call)
+            _learn_of_outer_loops(call.where.loops)
         facts = Facts(
             calls=sorted(self._calls.values(), key=_get_order),
             statements=sorted(self._statements.values(), key=_get_order),
@@ -167,10 +168,19 @@ def _learn_of_loop(call: Call) -> None:
     if not loops or not is_of_training or call.name.startswith("."):
         return
     if loops[-1].kind is LoopKind.OTHER and not any(loop.kind is LoopKind.BATCHES for loop in loops):
-        _amend(loops[-1], kind=LoopKind.BATCHES)
+        _amend_fact(loops[-1], kind=LoopKind.BATCHES)
+
+
+def _learn_of_outer_loops(loops: Tuple[Loop, ...]) -> None:
+    """Take a loop that was taken for one over batches, but holds one over a loader, for one over epochs."""
+    over_loader = [number for number, loop in enumerate(loops) if any(part.kind in _LOADERS for part in loop.things)]
+    for loop in loops[: over_loader[-1]] if over_loader else ():
+        if loop.kind is LoopKind.BATCHES and not loop.things:
+            _amend_fact(loop, kind=LoopKind.EPOCHS)
 
 
 _TRAINED = (Kind.MODULE, Kind.PORT)
+_LOADERS = (Kind.LOADER, Kind.PORT_LOADER)
 
 
 def _find_most_telling(parts: Things) -> Kind:
@@ -182,7 +192,7 @@ def _get_order(fact: Any) -> int:
     return order
 
 
-def _amend(fact: Any, **changes: Any) -> None:
+def _amend_fact(fact: Any, **changes: Any) -> None:
     """Change a fact while facts are collected: things and calls point to each other, so neither can be made last."""
     for name, value in changes.items():
         object.__setattr__(fact, name, value)
@@ -201,14 +211,14 @@ def _is_made_of(thing: Thing, other: Thing) -> bool:
     return False
 
 
-def _unite(known: Things, more: Things) -> Things:
+def _unite_things(known: Things, more: Things) -> Things:
     return known if known == more else tuple(dict.fromkeys((*known, *more)))
 
 
 def _unite_all(known: Tuple[Things, ...], more: Sequence[Things]) -> Tuple[Things, ...]:
     length = max(len(known), len(more))
     padded = [(*values, *((),) * (length - len(values))) for values in (tuple(known), tuple(more))]
-    return tuple(_unite(one, other) for one, other in zip(*padded))
+    return tuple(_unite_things(one, other) for one, other in zip(*padded))
 
 
 def _merge_where(one: Where, other: Where) -> Where:

@@ -1,4 +1,4 @@
-"""What a value may be while a program is walked: objects, functions, classes, names of libraries, constants."""
+"""Values of a walk: all that a variable may be: objects, functions, classes, names of libraries, constants."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = [
     "External",
     "Function",
     "Item",
-    "Iteration",
     "Object",
     "Partial",
     "Scope",
+    "Stream",
     "Value",
     "join",
     "list_constants",
@@ -117,7 +117,7 @@ class Partial:
 
 
 @dataclass(frozen=True, eq=False)
-class Iteration:
+class Stream:
     """What is gone through: a generator's values, or pairs of counts and batches."""
 
     element: Value
@@ -125,7 +125,7 @@ class Iteration:
     """The loaders and the like that its elements come of."""
 
 
-Item = Union[Object, Function, Class, External, Constant, Bound, Partial, Iteration]
+Item = Union[Object, Function, Class, External, Constant, Bound, Partial, Stream]
 Value = Tuple[Item, ...]
 """All that a value may be; nothing where nothing is known."""
 
@@ -164,7 +164,7 @@ def list_things(value: Value) -> Things:
         if isinstance(item, Object):
             if item.thing is not None:
                 return (item.thing,)
-        elif not isinstance(item, Iteration):
+        elif not isinstance(item, Stream):
             return ()
     things: Dict[Thing, None] = {}
     for thing in _go_through_things(value, set()):
@@ -183,5 +183,5 @@ def _go_through_things(items: Iterable[Item], seen: set) -> Iterator[Thing]:
             elif item.elements is not None:
                 for element in list(item.elements.values()):
                     yield from _go_through_things(element, seen)
-        elif isinstance(item, Iteration):
+        elif isinstance(item, Stream):
             yield from _go_through_things(item.element, seen)

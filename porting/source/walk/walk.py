@@ -248,7 +248,7 @@ class Walk:
         step = (self.frame.key, node)
         if step not in self.keys:
             ways = self.ways.setdefault((self.frame.key, body), [])
-            key = next((key for guards, key in ways if self._excludes(guards)), None)
+            key = next((key for guards, key in ways if self._excludes_way(guards)), None)
             if key is None:
                 self.num_keys += 1
                 key = self.num_keys
@@ -256,11 +256,21 @@ class Walk:
             self.keys[step] = key
         return self.keys[step]
 
-    def _excludes(self, guards: Tuple[ast.expr, ...]) -> bool:
+    def _excludes_way(self, guards: Tuple[ast.expr, ...]) -> bool:
         """Tell whether the walk stands under the contrary of one of these tests."""
         return any(self.negations.get(guard) in self.guards for guard in guards if guard in self.negations) or any(
             self.negations.get(guard) in guards for guard in self.guards if guard in self.negations
         )
+
+    def attempt(self, part: Callable[[], object]) -> None:
+        """Walk a part of the program that the rest does not need; one nested deeper than Python's stack is left."""
+        depth = len(self.frames)
+        try:
+            with self.store.without_branches():
+                part()
+        except RecursionError:
+            del self.frames[depth:]
+        self.flow = Flow.ON
 
     @contextmanager
     def standing(self, **context: Any) -> Iterator[None]:

@@ -47,3 +47,8 @@ def test_a_condition_chooses_one_process(text):
 
 def test_other_conditions_choose_none():
     assert not is_of_one_rank(parse("epoch % 10 == 0", "args.save"))
+
+
+def test_a_way_without_mpi_is_open_to_every_instance():
+    assert is_of_one_rank(parse("not args.distributed or rank == 0"))
+    assert not is_of_one_rank(parse("not MPI_AVAILABLE or rank == 0"))

@@ -51,7 +51,7 @@ def test_a_setting_may_be_a_field_of_a_class_in_another_file(find):
         from model import model
         options = poptorch.Options()
         options.replicationFactor(config.replicas)
-        options.deviceIterations(config.iterations)
+        options.deviceIterations(config.device_iterations)
         port = poptorch.trainingModel(model, options)
     """
     settings = """

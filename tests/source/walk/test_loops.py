@@ -108,3 +108,15 @@ for a, b in log_every(loader):
 
     assert {thing.kind for thing in call.receiver} == {Kind.BATCH}
     assert [loop.kind.value for loop in call.where.loops] == ["batches"]
+
+
+def test_a_loop_around_one_over_a_loader_goes_through_epochs(facts_of):
+    facts = facts_of(START + "while len(losses) < num_steps:\n    for a in loader:\n        mark()\n")
+
+    assert kinds_of_loops(facts) == ["epochs", "batches"]
+
+
+def test_a_loop_that_calls_a_model_goes_through_batches(facts_of):
+    facts = facts_of(START + "for i in range(0, 100, 10):\n    mark()\n    net(data[i])\n")
+
+    assert kinds_of_loops(facts) == ["batches"]

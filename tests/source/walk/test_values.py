@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from porting.source.facts import Kind, Thing
-from porting.source.walk.values import UNKNOWN, Constant, External, Iteration, Object, join, list_constants, list_things
+from porting.source.walk.values import UNKNOWN, Constant, External, Object, Stream, join, list_constants, list_things
 
 NET, LOSS = Object(Thing(Kind.MODULE)), Object(Thing(Kind.LOSS))
 
@@ -30,4 +30,4 @@ def test_the_things_of_a_container_are_those_in_it():
     outer = Object(elements={0: (inner,)})
     outer.elements["self"] = (outer,)
 
-    assert list_things((outer, Iteration((NET,)))) == (NET.thing, LOSS.thing)
+    assert list_things((outer, Stream((NET,)))) == (NET.thing, LOSS.thing)

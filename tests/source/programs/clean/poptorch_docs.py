@@ -11,9 +11,9 @@ class ExampleModelWithLoss(torch.nn.Module):
         self.loss = torch.nn.MSELoss()
         self.register_buffer("counter", torch.zeros(1))
 
-    def forward(self, x, target=None):
+    def forward(self, input, target=None):
         self.counter += 1
-        out = self.fc(x) + torch.ones(10)
+        out = self.fc(input) + torch.ones(10)
         if self.training:
             return out, self.loss(out, target)
         return out

@@ -1,4 +1,4 @@
-"""A capture whose refusals are collected goes on with stand-ins, and tells all faults at their lines."""
+"""A capture whose refusals are collected goes on with guesses, and tells all faults at their lines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Stand-ins: what `forward` gets in the place of what a graph cannot give it, while the faults of a run are collected.
+"""Guesses: what `forward` gets in the place of what a graph cannot give it, while the faults of a run are collected.
 
 A value that is read is an example; a shape that depends on values is that for ones; a tensor that was moved off the
-device is the device's still. Nothing of it is ever run: a graph with stand-ins says what is wrong, and no more.
+device is the device's still. Nothing of it is ever run: a graph with guesses says what is wrong, and no more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..operator_schema import operator_name
 from ..shape_mode import ShapeMode
 from .result_shapes import explain_failure, run_on
 
-__all__ = ["StandIns"]
+__all__ = ["Guesses"]
 
 aten = torch.ops.aten
 
@@ -30,7 +30,7 @@ _FAR = 1000
 
 
 class _Recording(Protocol):
-    """The capture that the stand-ins are for."""
+    """The capture that the guesses are for."""
 
     fake_mode: ShapeMode
 
@@ -38,8 +38,8 @@ class _Recording(Protocol):
         """Record an operator."""
 
 
-class StandIns:
-    """The stand-ins of one capture; with `starts_false` values that are read are first what `if` takes for False."""
+class Guesses:
+    """The guesses of one capture; with `starts_false` values that are read are first what `if` takes for False."""
 
     def __init__(self, recorder: _Recording, *, starts_false: bool = False) -> None:
         """Begin without any."""
