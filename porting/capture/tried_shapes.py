@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, List, Sequence, Tuple
+import warnings
+from typing import Any, Callable, Dict, FrozenSet, List, Sequence, Tuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -48,8 +49,31 @@ def try_operator(operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> 
     made: Dict[int, torch.Tensor] = {id(tensor): _make_zeros(tensor) for tensor in plain}
     given_args, given_kwargs = map_leaves(lambda leaf: made.get(id(leaf), leaf), (list(args), kwargs))
     with _NoValues():
-        result = operator(*given_args, **given_kwargs)
+        result = _call_without_warnings(lambda: operator(*given_args, **given_kwargs))
     return _describe_results(result, [(made[id(tensor)], tensor) for tensor in plain])
+
+
+def _call_without_warnings(call: Callable[[], Any]) -> Any:
+    """Return what `call` returns; what torch warns of meanwhile is left for the run of the user's values to say.
+
+    Torch keeps warnings until the outermost of its own methods ends, which is that of the user's line, and gives them to
+    Python there. `apply_`, which calls a function of Python, is such a method too, and ends here.
+    """
+    results = []
+
+    def keep_result(_number: float) -> float:
+        results.append(call())
+        return 0.0
+
+    is_always = torch.is_warn_always_enabled()
+    with warnings.catch_warnings(), torch._C.DisableTorchFunction():
+        warnings.simplefilter("ignore")
+        torch.set_warn_always(True)  # otherwise what is said once in a process is said here
+        try:
+            torch.zeros(()).apply_(keep_result)
+        finally:
+            torch.set_warn_always(is_always)
+    return results[0]
 
 
 def _count_numbers(tensor: torch.Tensor) -> int:

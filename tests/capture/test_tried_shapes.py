@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -113,6 +116,31 @@ def test_no_random_number_is_drawn():
         try_operator(aten.dropout.default, (meta(3), 0.5, True), {})
 
     assert torch.equal(torch.get_rng_state(), before)
+
+
+WARNED_OF_ONCE = """
+import torch, warnings
+from porting.capture import capture_step
+
+def reduce(table, index):
+    return table.index_reduce(0, index, table, "mean")
+
+table, index = torch.ones(2, 3), torch.tensor([0, 1])
+module = torch.nn.Module()
+module.forward = reduce
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    capture_step(module, (table, index), loss=None, mode="inference")
+    print([str(each.message) for each in warned])
+    reduce(table, index)
+    print([str(each.message)[:25] for each in warned])
+"""
+
+
+def test_warnings_are_left_for_the_run_of_the_users_values():
+    done = subprocess.run([sys.executable, "-c", WARNED_OF_ONCE], capture_output=True, text=True, check=False)
+
+    assert done.stdout.splitlines() == ["[]", "['index_reduce() is in beta']"], done.stderr
 
 
 def test_a_division_by_zero_says_nothing_of_the_shape():
