@@ -56,8 +56,8 @@ def try_operator(operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> 
 def _call_without_warnings(call: Callable[[], Any]) -> Any:
     """Return what `call` returns; what torch warns of meanwhile is left for the run of the user's values to say.
 
-    Torch keeps warnings until the outermost of its own methods ends, which is that of the user's line, and gives them to
-    Python there. `apply_`, which calls a function of Python, is such a method too, and ends here.
+    Torch keeps warnings until the outermost of its own methods ends, that of the user's line, and gives them to Python
+    there. `apply_`, which calls a function of Python, is such a method too, and ends here.
     """
     results = []
 

@@ -7,7 +7,7 @@ import os
 import traceback
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 from porting.check.allowances import Allowance, divide_findings, list_allowances
 from porting.check.baseline import divide_known, write_baseline
@@ -31,6 +31,7 @@ class SourceLook:
     allowances: Dict[str, List[Allowance]] = field(default_factory=dict)
     num_files: int = 0
     is_ported: bool = True
+    ported_files: FrozenSet[str] = frozenset()
 
 
 def look_at_sources(paths: Sequence[str]) -> SourceLook:
@@ -52,6 +53,7 @@ def look_at_sources(paths: Sequence[str]) -> SourceLook:
         allowances=read_allowances(project),
         num_files=len(files),
         is_ported=not needs and any(group.is_ported for group in groups),
+        ported_files=frozenset(file for group in groups if group.is_ported for file in group.files),
     )
 
 

@@ -1,4 +1,4 @@
-"""Which samples an epoch shows to the model: each once, or some dropped, repeated or only there to fill a batch.
+"""The samples that an epoch shows to the model: each once, or some dropped, repeated or only there to fill a batch.
 
 The order of a loader is drawn without reading any sample; its random streams are set back afterwards, so that the
 training that follows sees what it would have seen.
@@ -117,7 +117,7 @@ def _draw_order(loader: Any, dataset: Any) -> Optional[List[int]]:
     """Draw the positions of an epoch as the loader's own samplers give them."""
     batches = getattr(loader, "batch_sampler", None)
     if batches is not None and type(batches) is not BatchSampler:
-        order = list(_flatten(batches))
+        order = list(_flatten_indices(batches))
         # a sampler may yield keys of any kind, of which nothing can be counted
         return order if all(isinstance(position, Integral) for position in order) else None
     # what the loader itself would drop is counted like any other sample that no call shows
@@ -125,6 +125,6 @@ def _draw_order(loader: Any, dataset: Any) -> Optional[List[int]]:
     return list(range(len(dataset)) if sampler is None else sampler)
 
 
-def _flatten(batches: Any) -> Iterator[Any]:
+def _flatten_indices(batches: Any) -> Iterator[Any]:
     for batch in batches:
         yield from batch

@@ -127,7 +127,7 @@ class ShapeCounter:
         if 0 < len(lengths) <= _MOST_VARYING:
             budgets = [2**power for power in range(max_executables.bit_length()) if 2**power <= max_executables]
             for budget in sorted({*budgets, max_executables}):
-                choices.append(_choose(lengths, batches, budget))
+                choices.append(_choose_lengths(lengths, batches, budget))
             choices = _drop_useless(choices)
             if compile_seconds is not None and step_seconds is not None:
                 choices = _add_break_even(choices, len(batches), compile_seconds, step_seconds)
@@ -158,7 +158,7 @@ def _find_lengths(batches: Sequence[Shapes]) -> Tuple[VaryingLength, ...]:
     return tuple(VaryingLength(tuple(places), values) for values, places in together.items())
 
 
-def _choose(lengths: Sequence[VaryingLength], batches: Sequence[Shapes], budget: int) -> BucketChoice:
+def _choose_lengths(lengths: Sequence[VaryingLength], batches: Sequence[Shapes], budget: int) -> BucketChoice:
     """Choose buckets for all lengths, of which no more than `budget` combinations occur, with the least padding."""
     best: Optional[BucketChoice] = None
     rounded = [_round_up(length.values) for length in lengths]

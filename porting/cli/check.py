@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, FrozenSet, List, Mapping, Optional, Tuple
 
 from porting.check.formats import REPORT_FORMATS, write_report
 from porting.check.html_page import write_report_page
@@ -19,7 +19,7 @@ from porting.check.selection import Selection, UnknownCodeError, read_codes
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, refuse_usage
 from porting.cli.program_names import split_program
 from porting.diagnostics import FORMATS as FINDING_FORMATS
-from porting.diagnostics import ExecutableError, PortingError, print_finding
+from porting.diagnostics import ExecutableError, PortingError, print_finding, require_extra, say_number
 
 if TYPE_CHECKING:  # loads torch
     from porting.cli.programs import LoadedProgram
@@ -42,6 +42,7 @@ run or imported. Only the FUNCTION is run; the step that it gives is captured.
   $ porting check train.py:make --html findings.html
   $ porting check . --baseline known.json --write-baseline
   $ porting check . --baseline known.json
+  $ porting check train.py --fix --diff
 
 A comment `# porting: allow host-read` allows a finding on its line, or on the
 line below. For a plain program the findings are what its port needs.
@@ -63,6 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     wanted.add_argument("--write-baseline", action="store_true", help="write all findings into the baseline")
     wanted.add_argument("--quiet", action="store_true", help="print the summary alone")
     wanted.add_argument("--html", type=Path, metavar="FILE", help="write the report as one HTML page as well")
+    fixes = parser.add_argument_group("what is put right")
+    fixes.add_argument("--fix", action="store_true", help="change the programs where a finding has a mechanical fix")
+    fixes.add_argument("--diff", action="store_true", help="with --fix: show what would change, and write nothing")
     model = parser.add_argument_group("the model of PROGRAM:FUNCTION")
     model.add_argument(
         "--allow-frozen", action="append", default=[], metavar="NAME", help="a value that may be compiled in (C020)"
@@ -76,18 +80,23 @@ def run(arguments: argparse.Namespace) -> int:
     """Look at the programs, print the report, and tell by the status whether something was found."""
     if arguments.write_baseline and arguments.baseline is None:
         return refuse_usage("check", "--write-baseline needs --baseline FILE")
+    if arguments.diff and not arguments.fix:
+        return refuse_usage("check", "--diff needs --fix")
     try:
         selection = Selection(read_codes(arguments.select), read_codes(arguments.ignore))
     except UnknownCodeError as error:
         return refuse_usage("check", str(error))
     try:
-        report, failures = _make_report(arguments, selection)
+        report, ported_files, failures = _make_report(arguments, selection)
+        if arguments.fix:
+            report = _fix_findings(report, ported_files, writes=not arguments.diff)
         if arguments.html is not None:
             _write_page(arguments.html, report)
     except PortingError as error:
         _print_failure(error, arguments.format)
         return EXIT_USAGE
-    print(report.summary if arguments.quiet else write_report(report, arguments.format))
+    if not arguments.diff:
+        print(report.summary if arguments.quiet else write_report(report, arguments.format))
     for failure in failures:
         _print_failure(failure, arguments.format)
     if failures:
@@ -99,8 +108,26 @@ def _print_failure(error: PortingError, format: str) -> None:
     print_finding(error.finding, format if format in FINDING_FORMATS else "text")
 
 
-def _make_report(arguments: argparse.Namespace, selection: Selection) -> Tuple[Report, List[PortingError]]:
-    """Make the report of all programs, and list what kept the functions of some from being looked at."""
+def _fix_findings(report: Report, ported_files: FrozenSet[str], *, writes: bool) -> Report:
+    """Write the mechanical fixes, or print them as a diff; return the report of what is left."""
+    require_extra("libcst", extra="fix", message="`--fix` changes programs with LibCST, which is not installed")
+    from porting.source.patches.fixes import propose_fixes, write_fixes
+
+    fixes = propose_fixes(report.findings, ported_files=ported_files)
+    if not writes:
+        sys.stdout.write("".join(fix.diff for fix in fixes))
+        return report
+    write_fixes(fixes)
+    fixed = [finding for fix in fixes for finding in fix.fixed]
+    told = f"fixed: {say_number(len(fixed), 'finding')} in {say_number(len(fixes), 'file')}"
+    left = [finding for finding in report.findings if finding not in fixed]
+    return replace(report, findings=left, facts=[*report.facts, told])
+
+
+def _make_report(
+    arguments: argparse.Namespace, selection: Selection
+) -> Tuple[Report, FrozenSet[str], List[PortingError]]:
+    """Make the report of all programs; list files that have a port, and what kept functions from being looked at."""
     named: List[Tuple[str, Optional[str]]] = [split_program(text) for text in arguments.programs]
     reports: List[Report] = []
     failures: List[PortingError] = []
@@ -124,7 +151,7 @@ def _make_report(arguments: argparse.Namespace, selection: Selection) -> Tuple[R
         baseline=arguments.baseline,
         writes_baseline=arguments.write_baseline,
     )
-    return report, failures
+    return report, sources.ported_files, failures
 
 
 def _name_source(source: str, function: Optional[str]) -> str:

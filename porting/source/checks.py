@@ -23,8 +23,12 @@ def check_source(program: Union[Project, Facts]) -> List[Finding]:
     >>> check_source(read_programs([]))
     []
     """
-    facts = collect_facts(program) if isinstance(program, Project) else program
-    reading = Reading(facts)
+    if isinstance(program, Project):
+        facts = collect_facts(program)
+        # files that the walk was led to are known only now
+        reading = Reading(facts, [unit for module in program.modules.values() for unit in module.units])
+    else:
+        reading = Reading(program)
     found: Dict[Tuple[str, str, int], Finding] = {}
     for rule in RULES:
         for finding in rule(reading):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -159,3 +160,19 @@ def test_findings_are_sorted_and_each_stands_once():
 
 def test_no_facts_give_no_findings():
     assert check_source(Facts()) == []
+
+
+def test_a_notebook_is_checked_by_its_cells(tmp_path):
+    cells = [
+        "import torch\nDEVICE = 'cuda'",
+        "model = torch.nn.Linear(4, 3)",
+        "model.to(DEVICE)\nfor p in model.parameters():\n    p.data -= 0.1 * p.grad",
+    ]
+    path = tmp_path / "notebook.ipynb"
+    document = {"cells": [{"cell_type": "code", "source": cell} for cell in cells], "nbformat": 4, "metadata": {}}
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+    findings = check_source(read_programs([str(path)]))
+
+    places = [(f.code, f.place.file, f.place.line) for f in findings if f.place is not None]
+    assert places == [("D013", f"{path}:cell 1", 2), ("O015", f"{path}:cell 3", 3)]

@@ -36,6 +36,7 @@ from .convolution_kernels import use_faster_convolutions
 from .index_guards import install_index_guards
 from .library import LIBRARY, OPERATORS, RUNNER, load_program
 from .light_headers import install_light_headers
+from .loop_renames import install_loop_renames
 from .matmul_kernels import use_faster_products
 from .max_pools import use_torch_for_max_pools
 from .short_sums import install_short_sums
@@ -100,6 +101,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
 
 def _prepare_inductor(settings: CompileSettings) -> None:
     """Change Inductor, in this process: faster to compile, exact in its sums, and its code does not end the process."""
+    install_loop_renames()
     install_index_guards()
     install_short_sums()
     use_torch_for_max_pools()

@@ -26,7 +26,7 @@ def use_torch_for_max_pools() -> None:
     # The decomposition is asked first, and the lowering by packet and by overload.
     for packet in (pool, gradient):
         decomposition.decompositions.pop(packet.default, None)
-    _set_lowering(gradient, _differentiate)
+    _set_lowering(gradient, _compute_gradient)
     written_out, by_torch = lowering.lowerings[pool.default], lowering.fallback_handler(pool.default, False)
 
     def lower(images: Any, *args: Any, **kwargs: Any) -> Any:
@@ -40,7 +40,7 @@ def use_torch_for_max_pools() -> None:
     _set_lowering(pool, lower)
 
 
-def _differentiate(gradient: Any, images: Any, *settings: Any) -> Any:
+def _compute_gradient(gradient: Any, images: Any, *settings: Any) -> Any:
     """Call torch's kernel with a gradient that lies as the images do."""
     # The kernel goes by the layout of the gradient alone: into that it would copy the indices and its result, which has
     # the size of the images, and its result back again.

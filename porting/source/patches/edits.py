@@ -52,10 +52,10 @@ def _unwrap_block(block: cst.With, _around: Surroundings) -> Replacement:
     """Put the statements of a `with` in its place, unless it does anything else."""
     if len(block.items) != 1 or block.items[0].asname is not None or not isinstance(block.body, cst.IndentedBlock):
         return None
+    first: Any
     first, *others = block.body.body
-    return cst.FlattenSentinel(
-        [first.with_changes(leading_lines=[*block.leading_lines, *first.leading_lines]), *others]
-    )
+    lines = [*block.leading_lines, *first.leading_lines]
+    return cst.FlattenSentinel([first.with_changes(leading_lines=lines), *others])
 
 
 # -- calls that are left out of an expression --------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Container, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
@@ -35,16 +35,18 @@ class FileFix:
         return "".join(_end_lines(difflib.unified_diff(texts[0], texts[1], name, name)))
 
 
-def propose_fixes(findings: Iterable[Finding], *, is_ported: bool) -> List[FileFix]:
+def propose_fixes(findings: Iterable[Finding], *, ported_files: Container[str]) -> List[FileFix]:
     """Work out what the mechanical fixes of `findings` would change; nothing is written.
 
-    `is_ported` says whether the program has a port already: a backward pass, for one, is only too much there. Findings
-    without a mechanical fix, in notebooks, and in files that LibCST cannot read are passed over.
+    `ported_files` are those of programs that have a port already: a backward pass, for one, is only too much there.
+    Findings without a mechanical fix, in notebooks, and in files that LibCST cannot read are passed over.
     """
     by_file: Dict[str, List[Finding]] = {}
     for finding in findings:
         edit = EDITS.get(finding.code)
-        if edit is not None and finding.place is not None and (is_ported or not edit.of_ports):
+        if edit is None or finding.place is None:
+            continue
+        if not edit.of_ports or finding.place.file in ported_files:
             by_file.setdefault(finding.place.file, []).append(finding)
     fixes = (_fix_file(Path(file), found) for file, found in sorted(by_file.items()) if file.endswith(".py"))
     return [fix for fix in fixes if fix is not None]

@@ -9,6 +9,7 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Set, Tup
 
 from porting.diagnostics import CODES, Finding, Place, Severity
 from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Thing, Things, Where
+from porting.source.files import Unit
 from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.wordings import WORDINGS
 
@@ -22,11 +23,15 @@ _FOR_PLAIN_PROGRAMS = ("porting.data", "porting.models", "porting.recipe_chain",
 
 
 class Reading:
-    """The facts of a program, and what several rules ask about them."""
+    """The facts of a program, and what several rules ask about them.
 
-    def __init__(self, facts: Facts) -> None:
+    `units` are its files as they were read; without them the files are read again, and notebooks are not.
+    """
+
+    def __init__(self, facts: Facts, units: Iterable[Unit] = ()) -> None:
         self.facts = facts
-        self._trees: Dict[str, Optional[ast.Module]] = {}
+        self._units = {unit.file: unit for unit in units}
+        self._trees: Dict[str, Optional[ast.Module]] = {file: unit.tree for file, unit in self._units.items()}
         self._nodes: Dict[ast.AST, FrozenSet[int]] = {}
         self._parts: Dict[Thing, Tuple[Thing, ...]] = {}
 
@@ -177,16 +182,18 @@ class Reading:
 
     @cached_property
     def files(self) -> List[str]:
-        """The files of the program."""
+        """The files of the program, and the cells of its notebooks."""
+        if self._units:
+            return list(self._units)
         places = [fact.where for fact in self.facts.calls]
         places += [fact.where for fact in self.facts.statements]
         places += [fact.where for fact in self.facts.imports]
         return list(dict.fromkeys(where.file for where in places))
 
     def read_lines(self, file: str) -> List[str]:
-        """Read the lines of a file; none of a notebook, whose cells are no lines of it."""
-        if file.endswith(".ipynb"):
-            return []
+        """Read the lines of a file, or of a notebook's cell."""
+        if file in self._units:
+            return list(self._units[file].lines)
         linecache.checkcache(file)
         return linecache.getlines(file)
 

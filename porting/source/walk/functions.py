@@ -39,6 +39,8 @@ class Arguments:
     rest: Value = UNKNOWN
     """What `*` or `**` may bring for any parameter that is not given."""
     has_rest: bool = False
+    are_unknown: bool = False
+    """Whether nobody knows what is given: the function is called by a library, or by nobody."""
 
 
 def call_function(walk: Walk, function: Function, arguments: Arguments, node: ast.AST) -> Value:
@@ -141,7 +143,7 @@ def _bind_parameter(
         given = arguments.rest
     if given is None:
         given = function.defaults.get(name, UNKNOWN)
-        if not arguments.values and not arguments.keywords and not list_things(given):
+        if arguments.are_unknown and not list_things(given):
             given = UNKNOWN
     if not given or all(item == _NONE for item in given):
         # a default of None says that there may be none
@@ -206,7 +208,7 @@ def find_instance(walk: Walk, definition: Class) -> Object:
     walk.frames.append(frame)
     try:
         with walk.standing(in_forward=False):
-            return instantiate_class(walk, owner, Arguments(), owner.node)
+            return instantiate_class(walk, owner, Arguments(are_unknown=True), owner.node)
     finally:
         walk.frames.pop()
 

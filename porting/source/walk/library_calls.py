@@ -161,7 +161,7 @@ def _pass_on(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
 
 def _call_back(walk: Walk, name: str, arguments: Arguments, node: ast.Call) -> None:
     """Walk the functions that a library is given, with arguments that nobody knows, save those of `spawn`."""
-    given = Arguments()
+    given = Arguments(are_unknown=True)
     if name.endswith((".spawn", ".Process", ".Thread", ".start_processes", ".launch", ".notebook_launcher")):
         for holder in _get_keyword(arguments, "args") or join(*arguments.values[1:2]):
             if isinstance(holder, Object) and holder.elements is not None:

@@ -39,7 +39,7 @@ _MODULES = (Kind.MODULE, Kind.PORT, Kind.CRITERION)
 def call_method(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
     """Call a method that the program does not define; functions that it is given are walked, as a closure's."""
     if item.thing is not None:
-        given = [Arguments([(item,)]) if name == "apply" else Arguments()]
+        given = [Arguments([(item,)]) if name == "apply" else Arguments(are_unknown=True)]
         for value in arguments.values:
             for function in value:
                 if isinstance(function, Function):

@@ -127,11 +127,11 @@ def _walk_alone(walk: Walk, function: Function) -> None:
 
 def _call_alone(walk: Walk, function: Function) -> None:
     if function.owner is None:
-        call_function(walk, function, Arguments(), function.node)
+        call_function(walk, function, Arguments(are_unknown=True), function.node)
         return
     receivers = walk.instances.get(function.owner, [])[:3] or [find_instance(walk, function.owner)]
     is_module = find_kind_of_class(function.owner) in (Kind.MODULE, Kind.CRITERION)
     for bound in bind_function(function, tuple(receivers)):
         if isinstance(bound, Function) and walk.walks.get(bound.node, 0) == 0:
             with walk.standing(in_forward=is_module and getattr(function.node, "name", "") == "forward"):
-                call_function(walk, bound, Arguments(), function.node)
+                call_function(walk, bound, Arguments(are_unknown=True), function.node)

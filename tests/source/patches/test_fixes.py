@@ -13,6 +13,14 @@ pytest.importorskip("libcst", reason="needs the extra `fix`")
 from porting.source.patches.edits import EDITS
 from porting.source.patches.fixes import propose_fixes, write_fixes
 
+
+class _EveryFile:
+    def __contains__(self, _file):
+        return True
+
+
+EVERYWHERE = _EveryFile()
+
 CASES = {
     # code: (program, the text that is found, the program afterwards)
     "B022": (
@@ -83,7 +91,7 @@ def test_a_fix_changes_what_is_found_and_nothing_else(tmp_path, code):
     path = tmp_path / "train.py"
     path.write_bytes(program.encode())
 
-    (fix,) = propose_fixes([_find(path, code, found)], is_ported=True)
+    (fix,) = propose_fixes([_find(path, code, found)], ported_files=EVERYWHERE)
 
     assert fix.after.decode() == expected
     assert [finding.code for finding in fix.fixed] == [code]
@@ -94,14 +102,14 @@ def test_a_plain_program_keeps_what_only_a_port_does_without(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("loss.backward()\n")
 
-    assert propose_fixes([_find(path, "L010", "loss.backward()")], is_ported=False) == []
+    assert propose_fixes([_find(path, "L010", "loss.backward()")], ported_files=()) == []
 
 
 def test_a_result_that_is_used_stays(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("found = scaler.step(optimizer)\n")
 
-    assert propose_fixes([_find(path, "O010", "scaler.step(optimizer)")], is_ported=True) == []
+    assert propose_fixes([_find(path, "O010", "scaler.step(optimizer)")], ported_files=EVERYWHERE) == []
 
 
 def test_several_fixes_of_a_file_are_one_change(tmp_path):
@@ -109,7 +117,7 @@ def test_several_fixes_of_a_file_are_one_change(tmp_path):
     path.write_text("for x in xs:\n    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n")
     codes = {"O008": "optimizer.zero_grad()", "L010": "loss.backward()", "O007": "optimizer.step()"}
 
-    (fix,) = propose_fixes([_find(path, *item) for item in codes.items()], is_ported=True)
+    (fix,) = propose_fixes([_find(path, *item) for item in codes.items()], ported_files=EVERYWHERE)
 
     assert fix.after == b"for x in xs:\n    pass\n"
     assert len(fix.fixed) == 3
@@ -119,7 +127,7 @@ def test_the_diff_is_one_that_patch_takes(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("x = 1\nloss.backward()")
 
-    (fix,) = propose_fixes([_find(path, "L010", "loss.backward()")], is_ported=True)
+    (fix,) = propose_fixes([_find(path, "L010", "loss.backward()")], ported_files=EVERYWHERE)
 
     assert fix.diff == textwrap.dedent(f"""\
         --- {path}
@@ -138,7 +146,7 @@ def test_an_encoding_is_kept(tmp_path):
     path.write_bytes("# -*- coding: latin-1 -*-\nname = 'Zoë'\nloss.backward()\n".encode("latin-1"))
     finding = Finding("L010", place=Place(str(path), 3, 1, 3, 16))
 
-    (fix,) = propose_fixes([finding], is_ported=True)
+    (fix,) = propose_fixes([finding], ported_files=EVERYWHERE)
 
     assert fix.after == "# -*- coding: latin-1 -*-\nname = 'Zoë'\n".encode("latin-1")
 
@@ -147,7 +155,7 @@ def test_a_file_that_has_changed_since_is_not_written(tmp_path):
     paths = [tmp_path / name for name in ("a.py", "b.py")]
     for path in paths:
         path.write_text("loss.backward()\nx = 1\n")
-    fixes = propose_fixes([_find(path, "L010", "loss.backward()") for path in paths], is_ported=True)
+    fixes = propose_fixes([_find(path, "L010", "loss.backward()") for path in paths], ported_files=EVERYWHERE)
     paths[1].write_text("loss.backward()\ny = 2\n")
 
     with pytest.raises(PortingError, match="has changed while it was checked"):
@@ -161,7 +169,7 @@ def test_fixes_are_written_through_links(tmp_path):
     path.write_text("loss.backward()\nx = 1\n")
     link.symlink_to(path)
 
-    write_fixes(propose_fixes([_find(link, "L010", "loss.backward()")], is_ported=True))
+    write_fixes(propose_fixes([_find(link, "L010", "loss.backward()")], ported_files=EVERYWHERE))
 
     assert link.is_symlink()
     assert path.read_text() == "x = 1\n"
@@ -172,4 +180,4 @@ def test_what_cannot_be_read_is_passed_over(tmp_path, content):
     path = tmp_path / "train.py"
     path.write_bytes(content)
 
-    assert propose_fixes([Finding("L010", place=Place(str(path), 1))], is_ported=True) == []
+    assert propose_fixes([Finding("L010", place=Place(str(path), 1))], ported_files=EVERYWHERE) == []

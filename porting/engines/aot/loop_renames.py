@@ -1,0 +1,36 @@
+"""Loops that read a buffer after an operator has changed it in place wait for that operator.
+
+Inductor gives a buffer that is changed in place another name, and what reads it afterwards waits for that name. Where
+it works out a loop anew, to join it with another, it forgets the new names. So Dropout's mask could be read while it
+was still empty: whether that happened hung on which loops had been joined. Here the names are given again.
+
+This changes a function of Inductor in the process that compiles, which does nothing else. A torch whose functions look
+different is refused: `install_loop_renames` raises.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+from torch._inductor.scheduler import SchedulerNode
+
+__all__ = ["install_loop_renames"]
+
+
+def install_loop_renames() -> None:
+    """Keep the names from now on; RuntimeError for a torch where this is not known to work."""
+    original = vars(SchedulerNode).get("recompute_size_and_body")
+    if original is None:
+        raise RuntimeError(f"the Inductor of torch {torch.__version__} has no SchedulerNode.recompute_size_and_body")
+    if not getattr(original, "keeps_names", False):
+        SchedulerNode.recompute_size_and_body = _rename_reads(original)  # type: ignore[method-assign]
+
+
+def _rename_reads(original: Callable[..., None]) -> Callable[..., None]:
+    def recompute_size_and_body(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self.set_read_writes(self.read_writes.rename(self.mutation_renames))
+
+    recompute_size_and_body.keeps_names = True  # type: ignore[attr-defined]
+    return recompute_size_and_body

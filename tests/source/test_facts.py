@@ -1,0 +1,37 @@
+"""Facts: the words for what happens in a program."""
+
+from __future__ import annotations
+
+import ast
+
+from porting.diagnostics import Place
+from porting.source.facts import Call, Facts, Kind, Thing, Where
+
+MODEL, PORT = Thing(Kind.MODULE, "train.Net"), Thing(Kind.PORT, "poptorch.trainingModel")
+
+
+def make_call(name: str, *receiver: Thing) -> Call:
+    return Call(ast.Call(), Place("train.py", 1), name, Where("train.py"), receiver=receiver)
+
+
+def test_a_method_is_told_by_its_dot():
+    assert make_call(".backward").is_method("step", "backward")
+    assert not make_call("backward").is_method("backward")
+
+
+def test_a_call_is_on_what_its_receiver_may_be():
+    call = make_call(".to", MODEL, PORT)
+
+    assert call.is_on(Kind.PORT)
+    assert not call.is_on(Kind.LOSS, Kind.BATCH)
+
+
+def test_things_are_listed_by_kind():
+    facts = Facts(things=[MODEL, PORT])
+
+    assert facts.list_things(Kind.PORT, Kind.LOSS) == [PORT]
+
+
+def test_a_program_with_a_port_is_ported():
+    assert Facts(things=[MODEL, PORT]).is_ported
+    assert not Facts(things=[MODEL]).is_ported
