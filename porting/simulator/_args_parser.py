@@ -1,4 +1,4 @@
-"""The arguments of a call bound to `forward`'s parameters, and compared with those the model was compiled for.
+"""The arguments of a call bound to `forward`'s parameters, compared with the compiled ones, and what they get back.
 
 Types of the user's own as arguments are registered once, for all models.
 """
@@ -13,6 +13,8 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import torch
 
+from ..capture import StepGraph
+from ..capture.device_tensor import DeviceTensor
 from ..structure import StructureAdapter, flatten_tensors, outline, rebuild, register_structure_adapter
 from .errors import createPoptorchError
 
@@ -22,6 +24,7 @@ __all__ = [
     "CompiledSignature",
     "ICustomArgParser",
     "contains_dict",
+    "hand_back",
     "registerCustomArgParser",
     "without_memory",
 ]
@@ -272,3 +275,25 @@ def _compare_other(name: str, expected: Any, actual: Any, specs: Iterator[Tensor
 
 def _make_error(message: str) -> Exception:
     return createPoptorchError(message + _MISMATCH_ADVICE)
+
+
+def hand_back(graph: StepGraph, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
+    """Update the caller's `inputs`, and return the outputs nested as `forward` returned them."""
+    # the outputs, then the inputs that the graph wrote into; what is no tensor of the device stays as it was traced
+    outputs, written = results[: len(graph.outputs)], results[len(graph.outputs) :]
+    for index, value in zip(sorted(graph.mutated_inputs), written):
+        # PopTorch updates what it gave the device, which is a copy if the input was not contiguous.
+        if inputs[index].is_contiguous():
+            with torch.no_grad():
+                inputs[index].copy_(value)
+    for tensor in outputs:
+        tensor.backward = _refuse_backward  # type: ignore[method-assign]
+    return rebuild(graph.output_structure, outputs, replaces=lambda leaf: isinstance(leaf, DeviceTensor))
+
+
+def _refuse_backward(*_args: Any, **_kwargs: Any) -> None:
+    raise createPoptorchError(
+        "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a trainingModel, the "
+        "backwards pass is performed automatically when invoking the model. If you're using an inferenceModel, you "
+        "should use a trainingModel instead."
+    )

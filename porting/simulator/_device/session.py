@@ -15,7 +15,7 @@ from ...engines.calls.device_state import DeviceState
 from ...engines.calls.guards import make_recordable, shut_out_host_modes
 from ...host_tensors import host_tensors
 from .. import trouble
-from .._args_parser import ArgsParser, BoundArguments, CompiledSignature
+from .._args_parser import ArgsParser, BoundArguments, CompiledSignature, hand_back
 from .._compile.program import CompiledModel, announce_compilation, compile_model
 from .._logging import cpp_log, logger
 from .._optimizer.device_optimizer import DeviceOptimizer, name_parameters
@@ -35,7 +35,6 @@ from .._weights.weight_owners import Owner, fetch
 from ..enums import ConnectionType
 from ..errors import createPoptorchError, native_error
 from ..options import Options
-from .call_results import hand_back
 from .device_target import Claim, claim_device, is_offline
 from .engine_change import EngineChange
 from .host_side import describe_host
