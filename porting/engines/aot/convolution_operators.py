@@ -15,28 +15,14 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import torch
 
+from ...support.own_operators import register_operator
+
 __all__ = ["ALGORITHMS", "convolve", "find_filter_gradient", "find_image_gradient", "install_lowerings"]
 
 ALGORITHMS = ("winograd", "depthwise")
 """What the operators take as their `algorithm`: a C++ file and its namespace."""
 
 _NAMESPACE = "porting_convolution"
-_LIBRARY = torch.library.Library(_NAMESPACE, "DEF")
-_HOW = "int[] stride, int[] padding, int[] dilation, str algorithm"
-_LIBRARY.define(f"convolve(Tensor images, Tensor filters, Tensor? bias, {_HOW}) -> Tensor")
-_LIBRARY.define(f"find_image_gradient(Tensor gradients, Tensor filters, int[] size, {_HOW}) -> Tensor")
-_LIBRARY.define(f"find_filter_gradient(Tensor gradients, Tensor images, int[] window, {_HOW}) -> Tensor")
-
-_operators: Any = getattr(torch.ops, _NAMESPACE)
-convolve = _operators.convolve.default
-"""Convolve images with filters and add the bias, if there is one."""
-
-find_image_gradient = _operators.find_image_gradient.default
-"""Return the gradient of images of `size`, rows and columns, by that of the result."""
-
-find_filter_gradient = _operators.find_filter_gradient.default
-"""Return the gradient of the filters, which have this `window`, by that of the result."""
-
 # the numbers of `Images` in C++
 _NUM_SIZES = 13
 _SHAPE = ", ".join(f"sizes[{index}]" for index in range(_NUM_SIZES))
@@ -116,9 +102,20 @@ def _make_empty(name: str, *arguments: Any) -> torch.Tensor:
     return torch.empty(shape, device=arguments[0].device, memory_format=torch.channels_last)
 
 
-for _name in _POINTERS:
-    _LIBRARY.impl(_name, functools.partial(_run_here, _name), "CPU")
-    _LIBRARY.impl(_name, functools.partial(_make_empty, _name), "Meta")
+def _register_operator(name: str, parameters: str) -> Any:
+    schema = f"{name}({parameters}, int[] stride, int[] padding, int[] dilation, str algorithm) -> Tensor"
+    compute, make_empty = functools.partial(_run_here, name), functools.partial(_make_empty, name)
+    return register_operator(_NAMESPACE, schema, compute=compute, make_empty=make_empty)
+
+
+convolve = _register_operator("convolve", "Tensor images, Tensor filters, Tensor? bias")
+"""Convolve images with filters and add the bias, if there is one."""
+
+find_image_gradient = _register_operator("find_image_gradient", "Tensor gradients, Tensor filters, int[] size")
+"""Return the gradient of images of `size`, rows and columns, by that of the result."""
+
+find_filter_gradient = _register_operator("find_filter_gradient", "Tensor gradients, Tensor images, int[] window")
+"""Return the gradient of the filters, which have this `window`, by that of the result."""
 
 
 # -- compiling them ----------------------------------------------------------------------------------------------------
@@ -159,7 +156,7 @@ def install_lowerings(num_threads: int) -> None:
         return _Template((arguments[-1], name), buffers, layout, sizes).generate().output_node()
 
     for name in _POINTERS:
-        packet = getattr(_operators, name)
+        packet = getattr(getattr(torch.ops, _NAMESPACE), name)
         lowerings[packet] = lowerings[packet.default] = functools.partial(lower, name)
 
 

@@ -15,19 +15,13 @@ from typing import Any, Callable, Mapping, Tuple
 
 import torch
 
+from ...support.own_operators import register_operator
+
 __all__ = ["WRITTEN_OUT_CTC", "compute_ctc_loss"]
 
 aten = torch.ops.aten
 
 _NAMESPACE = "porting_losses"
-_LIBRARY = torch.library.Library(_NAMESPACE, "DEF")
-_LIBRARY.define(
-    "ctc_loss(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, "
-    "bool zero_infinity, bool with_gradient) -> (Tensor, Tensor)"
-)
-
-compute_ctc_loss = getattr(torch.ops, _NAMESPACE).ctc_loss.default
-"""Return the losses of a batch, and the gradient of each loss by `log_probs`: no element without `with_gradient`."""
 
 
 def _compute_here(
@@ -52,8 +46,14 @@ def _make_empty(log_probs: torch.Tensor, *others: Any) -> Tuple[torch.Tensor, to
     return log_probs.new_empty(log_probs.shape[1]), log_probs.new_empty(log_probs.shape if with_gradient else (0,))
 
 
-_LIBRARY.impl("ctc_loss", _compute_here, "CPU")
-_LIBRARY.impl("ctc_loss", _make_empty, "Meta")
+compute_ctc_loss = register_operator(
+    _NAMESPACE,
+    "ctc_loss(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, "
+    "bool zero_infinity, bool with_gradient) -> (Tensor, Tensor)",
+    compute=_compute_here,
+    make_empty=_make_empty,
+)
+"""Return the losses of a batch, and the gradient of each loss by `log_probs`: no element without `with_gradient`."""
 
 
 def _write_out_loss(
