@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import linecache
 import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, FrozenSet, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, FrozenSet, List, Mapping, Optional, Set, Tuple
 
+import porting
 from porting.check.formats import REPORT_FORMATS, write_report
 from porting.check.html_page import write_report_page
 from porting.check.preflight import assemble_report, look_at_sources
@@ -87,9 +89,10 @@ def run(arguments: argparse.Namespace) -> int:
     except UnknownCodeError as error:
         return refuse_usage("check", str(error))
     try:
-        report, ported_files, failures = _make_report(arguments, selection)
         if arguments.fix:
-            report = _fix_findings(report, ported_files, writes=not arguments.diff)
+            report, failures = _fix_programs(arguments, selection)
+        else:
+            report, _files, failures = _make_report(arguments, selection, writes_baseline=arguments.write_baseline)
         if arguments.html is not None:
             _write_page(arguments.html, report)
     except PortingError as error:
@@ -108,24 +111,40 @@ def _print_failure(error: PortingError, format: str) -> None:
     print_finding(error.finding, format if format in FINDING_FORMATS else "text")
 
 
-def _fix_findings(report: Report, ported_files: FrozenSet[str], *, writes: bool) -> Report:
-    """Write the mechanical fixes, or print them as a diff; return the report of what is left."""
+def _fix_programs(arguments: argparse.Namespace, selection: Selection) -> Tuple[Report, List[PortingError]]:
+    """Write the mechanical fixes and look again; or print them as a diff; return the report and what failed."""
     require_extra("libcst", extra="fix", message="`--fix` changes programs with LibCST, which is not installed")
     from porting.source.patches.fixes import propose_fixes, write_fixes
 
+    loaded = set(sys.modules)
+    report, ported_files, failures = _make_report(arguments, selection, writes_baseline=False)
     fixes = propose_fixes(report.findings, ported_files=ported_files)
-    if not writes:
-        sys.stdout.write("".join(fix.diff for fix in fixes))
-        return report
-    write_fixes(fixes)
     fixed = [finding for fix in fixes for finding in fix.fixed]
+    if arguments.diff:
+        sys.stdout.write("".join(fix.diff for fix in fixes))
+        told = f"would fix {say_number(len(fixed), 'finding')} of {len(report.findings)}; nothing is written"
+        print(told, file=sys.stderr)
+        return report, failures
+    write_fixes(fixes)
+    _forget_modules(loaded)
+    # the lines have moved, and a fix may have put more right than it was made for
+    report, _files, failures = _make_report(arguments, selection, writes_baseline=arguments.write_baseline)
     told = f"fixed: {say_number(len(fixed), 'finding')} in {say_number(len(fixes), 'file')}"
-    left = [finding for finding in report.findings if finding not in fixed]
-    return replace(report, findings=left, facts=[*report.facts, told])
+    return replace(report, facts=[*report.facts, told]), failures
+
+
+def _forget_modules(known: Set[str]) -> None:
+    """Forget the modules of the user's that have been loaded, and the lines of their files."""
+    kept = (sys.prefix, sys.base_prefix, str(Path(porting.__file__).parent))
+    for name in set(sys.modules) - known:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and not file.startswith(kept):
+            del sys.modules[name]
+    linecache.checkcache()
 
 
 def _make_report(
-    arguments: argparse.Namespace, selection: Selection
+    arguments: argparse.Namespace, selection: Selection, *, writes_baseline: bool
 ) -> Tuple[Report, FrozenSet[str], List[PortingError]]:
     """Make the report of all programs; list files that have a port, and what kept functions from being looked at."""
     named: List[Tuple[str, Optional[str]]] = [split_program(text) for text in arguments.programs]
@@ -148,8 +167,9 @@ def _make_report(
         sources,
         model_report=_join_reports(reports),
         selection=selection,
-        baseline=arguments.baseline,
-        writes_baseline=arguments.write_baseline,
+        # one that is going to be written hides nothing of what can be fixed before
+        baseline=None if arguments.write_baseline and not writes_baseline else arguments.baseline,
+        writes_baseline=writes_baseline,
     )
     return report, sources.ported_files, failures
 

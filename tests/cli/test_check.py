@@ -324,3 +324,123 @@ def test_sources_are_read_without_torch():
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
     assert (result.stderr, "between plain.py and an IPU" in result.stdout) == ("\n", True)
+
+
+# ---------------------------------------------------------------- fixes
+
+HOST_STEP = "    loss.backward()\n    optimizer.step()\n"
+FAULTY = PORTED.replace("    ported(x, y)\n", "    output, loss = ported(x, y)\n" + HOST_STEP)
+CLIPPING = "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+
+
+@pytest.fixture
+def faulty():
+    """A port with two faults that have a mechanical fix."""
+    pytest.importorskip("libcst", reason="needs the extra `fix`")
+    path = Path("faulty.py")
+    path.write_text(FAULTY)
+    return path
+
+
+def test_fixes_are_written_and_the_program_is_looked_at_again(check, faulty):
+    status, output, _errors = check("faulty.py", "--fix")
+
+    assert status == 0
+    assert output.splitlines()[0] == "fixed: 2 findings in 1 file"
+    assert output.splitlines()[-1].startswith("nothing was found")
+    assert faulty.read_text() == FAULTY.replace(HOST_STEP, "")
+
+
+def test_what_has_no_fix_is_left_and_told_at_its_new_line(check, faulty):
+    faulty.write_text(FAULTY + CLIPPING)
+
+    status, output, _errors = check("faulty.py", "--fix", "--format", "json")
+
+    assert status == 1
+    (finding,) = json.loads(output)["findings"]
+    assert finding["place"]["line"] == FAULTY.count("\n") - 1
+    assert "fixed: 2 findings in 1 file" in json.loads(output)["facts"]
+
+
+def test_a_diff_shows_what_would_change_and_nothing_is_written(check, faulty):
+    status, output, errors = check("faulty.py", "--fix", "--diff")
+
+    assert status == 1
+    assert output.startswith("--- faulty.py\n+++ faulty.py\n")
+    assert [line for line in output.splitlines()[2:] if line[0] in "-+"] == [
+        "-    loss.backward()",
+        "-    optimizer.step()",
+    ]
+    assert errors == "would fix 2 findings of 2; nothing is written\n"
+    assert faulty.read_text() == FAULTY
+
+
+def test_only_what_is_told_is_fixed(check, faulty):
+    allowed = FAULTY.replace("optimizer.step()", "optimizer.step()  # porting: allow host-step-ignored")
+    faulty.write_text(allowed)
+
+    assert check("faulty.py", "--fix")[0] == 0
+    assert faulty.read_text() == allowed.replace("    loss.backward()\n", "")
+
+    faulty.write_text(FAULTY)
+    assert check("faulty.py", "--fix", "--select", "O007")[0] == 0
+    assert faulty.read_text() == FAULTY.replace("    optimizer.step()\n", "")
+
+
+def test_what_the_baseline_knows_is_not_fixed(check, faulty):
+    check("faulty.py", "--baseline", "known.json", "--write-baseline")
+
+    assert check("faulty.py", "--baseline", "known.json", "--fix")[0] == 0
+    assert faulty.read_text() == FAULTY
+
+
+def test_a_baseline_is_written_of_what_the_fixes_leave(check, faulty):
+    faulty.write_text(FAULTY + CLIPPING)
+
+    assert check("faulty.py", "--baseline", "known.json", "--write-baseline", "--fix")[0] == 0
+    assert "loss.backward()" not in faulty.read_text()
+    assert "loss.backward()" not in Path("known.json").read_text()
+    assert "clip_grad_norm_" in Path("known.json").read_text()
+
+
+def test_a_plain_program_keeps_its_loop(check, faulty):
+    assert check("plain.py", "--fix")[0] == 1
+    assert Path("plain.py").read_text() == PLAIN
+
+
+def test_a_function_is_run_again_after_its_fix(check, faulty):
+    text = MODEL.format(comment="").replace(
+        "        return h if h.mean() > 0 else -h", "        print(h)\n        return h"
+    )
+    Path("model_of_test.py").write_text(text)
+
+    status, output, _errors = check("model_of_test.py:make", "--fix")
+
+    assert (status, output.splitlines()[0]) == (0, "fixed: 1 finding in 1 file")
+    assert Path("model_of_test.py").read_text() == text.replace("        print(h)\n", "")
+
+
+def test_a_program_that_fails_is_fixed_as_far_as_it_is_read(check, faulty):
+    status, _output, errors = check("faulty.py", "missing:make", "--fix")
+
+    assert status == 2
+    assert "error[E020]" in errors
+
+
+def test_a_diff_belongs_to_fixes(check):
+    status, _output, errors = check("plain.py", "--diff")
+
+    assert status == 2
+    assert "--diff needs --fix" in errors
+
+
+def test_fixes_need_their_extra(check, monkeypatch):
+    monkeypatch.setitem(sys.modules, "libcst", None)
+    Path("faulty.py").write_text(FAULTY)
+
+    status, output, errors = check("faulty.py", "--fix")
+
+    assert (status, output) == (2, "")
+    assert "error[X001]" in errors
+    assert "pip install" in errors
+    assert Path("faulty.py").read_text() == FAULTY
