@@ -45,7 +45,7 @@ def look_at_sources(paths: Sequence[str]) -> SourceLook:
     findings = list(project.findings)
     needs: List[Finding] = []
     for group in groups:
-        (findings if group.is_ported else needs).extend(_check_group(group, project if len(groups) == 1 else None))
+        (findings if group.is_ported else needs).extend(_check_group(group, project, is_all=len(groups) == 1))
     _let_cells_be_shown(project)
     files = {*project.modules, *(_name_file(finding) for finding in project.findings if finding.place)}
     return SourceLook(
@@ -108,10 +108,10 @@ def _name_file(finding: Finding) -> str:
     return "" if place is None else place.file
 
 
-def _check_group(group: ProgramGroup, project: Optional[Project]) -> List[Finding]:
+def _check_group(group: ProgramGroup, project: Project, *, is_all: bool) -> List[Finding]:
     """Apply the rules to the files of a group; where they fail on one, the other groups are judged all the same."""
     try:
-        return check_source(read_programs(group.files) if project is None else project)
+        return check_source(project if is_all else read_programs(group.files, project.modules))
     except Exception as error:
         place = Place(group.files[0], 1)
         return [
