@@ -141,6 +141,12 @@ class Reading:
         """The functions that make one step, and are called in no loop that is known: a closure, a trainer's method."""
         return {call.where.function for call in self.backward_calls if call.where.function and not call.where.loops}
 
+    @cached_property
+    def guards_of_steps(self) -> Set[ast.expr]:
+        """The conditions under which optimizers make their steps."""
+        steps = (call for call in self.facts.calls if call.is_method("step"))
+        return {guard for call in steps if call.is_on(Kind.OPTIMIZER, Kind.SCALER) for guard in call.where.guards}
+
     def concerns_port(self, call: Call) -> bool:
         """Tell whether a call of the training loop is one of a port's: always, in a program without one.
 

@@ -290,7 +290,7 @@ def _comes_of_model(thing: Thing) -> bool:
     """Tell whether a loss is a model's own, be it scaled."""
     if any(part.kind in (Kind.MODULE, Kind.PORT) for part in thing.parts):
         return True
-    if thing.call is None and thing.name in (".loss", "part"):
+    if thing.call is None and thing.name in (".loss", "part", "[]"):
         return True
     losses = [part for part in thing.parts if part.kind is Kind.LOSS]
     others = [part for part in thing.parts if part.kind in (Kind.OUTPUT, Kind.BATCH)]
