@@ -76,14 +76,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data = parser.add_argument_group("the loader of PROGRAM:FUNCTION, if it gives one by the name `loader`")
     data.add_argument("--epoch", action="store_true", help="read a whole epoch, not its first batches alone")
     data.add_argument("--instances", type=int, default=1, metavar="N", help="processes that share the data (default 1)")
+    data.add_argument(
+        "--max-executables", type=int, default=8, metavar="N", help="buckets for so many executables (default 8)"
+    )
+    data.add_argument("--compile-seconds", type=float, metavar="S", help="what one executable takes to compile")
+    data.add_argument("--step-seconds", type=float, metavar="S", help="what a step of the longest batch takes")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look at the programs, print the report, and tell by the status whether something was found."""
-    if arguments.write_baseline and arguments.baseline is None:
-        return refuse_usage("check", "--write-baseline needs --baseline FILE")
-    if arguments.diff and not arguments.fix:
-        return refuse_usage("check", "--diff needs --fix")
+    fault = _find_usage_fault(arguments)
+    if fault:
+        return refuse_usage("check", fault)
     try:
         selection = Selection(read_codes(arguments.select), read_codes(arguments.ignore))
     except UnknownCodeError as error:
@@ -105,6 +109,17 @@ def run(arguments: argparse.Namespace) -> int:
     if failures:
         return EXIT_USAGE
     return EXIT_DONE if report.is_clean else EXIT_FAILED
+
+
+def _find_usage_fault(arguments: argparse.Namespace) -> str:
+    """Say which arguments do not go together; empty where all do."""
+    if arguments.write_baseline and arguments.baseline is None:
+        return "--write-baseline needs --baseline FILE"
+    if arguments.diff and not arguments.fix:
+        return "--diff needs --fix"
+    if min(arguments.max_executables, arguments.instances) < 1:
+        return "--max-executables and --instances are at least 1"
+    return ""
 
 
 def _print_failure(error: PortingError, format: str) -> None:
@@ -201,6 +216,9 @@ def _check_function(text: str, arguments: argparse.Namespace) -> Report:
         allow_frozen=[name for names in arguments.allow_frozen for name in names.split(",")],
         instances=arguments.instances,
         whole_epoch=arguments.epoch,
+        max_executables=arguments.max_executables,
+        compile_seconds=arguments.compile_seconds,
+        step_seconds=arguments.step_seconds,
         name=text,
     )
 

@@ -179,6 +179,51 @@ def test_batches_of_a_loader_that_a_function_gives_are_looked_at(check):
     assert {code[0] for code in codes_in(output)} == {"B"}
 
 
+LOADER = """\
+import torch
+
+def make():
+    lengths = [5, 5, 5, 10] * 25
+    data = [(torch.ones(length), torch.tensor(0)) for length in lengths]
+    loader = torch.utils.data.DataLoader(data, batch_size=1, drop_last=True)
+    model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool1d(4), torch.nn.Linear(4, 3))
+    return {"model": model, "loss": torch.nn.CrossEntropyLoss(), "batch": next(iter(loader)), "loader": loader}
+"""
+
+
+def test_the_first_batches_of_a_loader_are_audited_or_a_whole_epoch(check):
+    Path("model_of_test.py").write_text(LOADER)
+
+    first = json.loads(check("model_of_test.py:make", "--format", "json")[1])
+    whole = json.loads(check("model_of_test.py:make", "--format", "json", "--epoch")[1])
+
+    assert "B030" in {finding["code"] for finding in first["findings"]}
+    assert any("the first 64 batches" in fact or "64" in fact for fact in first["facts"])
+    assert any("batches                    100" in fact for fact in whole["facts"])
+
+
+def test_buckets_are_chosen_under_a_budget_and_pay_after_so_many_steps(check):
+    Path("model_of_test.py").write_text(LOADER)
+    times = ["--compile-seconds", "30", "--step-seconds", "2"]
+
+    one = check("model_of_test.py:make", "--max-executables", "1", *times)[1]
+    two = check("model_of_test.py:make", "--max-executables", "2", *times)[1]
+
+    assert "40 steps  5 10" in two
+    assert "40 steps" not in one
+
+
+def test_processes_share_the_data(check):
+    Path("model_of_test.py").write_text(LOADER.replace("* 25", "* 25 + [5]"))
+
+    assert "B006" not in check("model_of_test.py:make", "--ignore", "B030")[1]
+    assert "B006" in check("model_of_test.py:make", "--ignore", "B030", "--instances", "2")[1]
+
+
+def test_no_processes_at_all_are_wrong_usage(check):
+    assert "are at least 1" in check("model_of_test.py:make", "--instances", "0")[2]
+
+
 def test_values_are_measured_for_half_precision(check):
     Path("model_of_test.py").write_text(
         "import torch\n"
