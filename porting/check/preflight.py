@@ -47,6 +47,7 @@ def look_at_sources(paths: Sequence[str]) -> SourceLook:
     for group in groups:
         (findings if group.is_ported else needs).extend(_check_group(group, project, is_all=len(groups) == 1))
     _let_cells_be_shown(project)
+    _keep_from_reading(project.findings)
     files = {*project.modules, *(_name_file(finding) for finding in project.findings if finding.place)}
     return SourceLook(
         findings=(*findings, *needs),
@@ -182,3 +183,11 @@ def _let_cells_be_shown(project: Project) -> None:
                 lines = [f"{line}\n" for line in unit.lines]
                 # without a time of change nobody looks for a file
                 linecache.cache[unit.file] = (sum(map(len, lines)), None, lines, unit.file)
+
+
+def _keep_from_reading(findings: Sequence[Finding]) -> None:
+    """Tell Python's cache of source lines that there are none in pipes and devices, which would be waited for."""
+    for finding in findings:
+        file = "" if finding.place is None else finding.place.file
+        if os.path.exists(file) and not os.path.isfile(file):
+            linecache.cache[file] = (0, None, [], file)

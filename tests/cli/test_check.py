@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -137,6 +138,16 @@ def test_a_broken_file_hides_nothing_of_the_others(check):
 
     assert status == 1
     assert {"X002", "L001"} <= codes_in(output)
+
+
+def test_a_pipe_by_the_name_of_a_program_is_not_waited_for(check):
+    os.mkfifo("pipe.py")
+
+    status, output, _errors = check("pipe.py", "plain.py", "--html", "page.html")
+
+    assert status == 1
+    assert "X004" in output
+    assert "L001" in output
 
 
 @pytest.mark.parametrize(("program", "code"), [("missing.py", "E020"), ("no.such.module:make", "E020")])
