@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import linecache
+import os
 import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -21,7 +22,7 @@ from porting.check.selection import Selection, UnknownCodeError, read_codes
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, refuse_usage
 from porting.cli.program_names import split_program
 from porting.diagnostics import FORMATS as FINDING_FORMATS
-from porting.diagnostics import ExecutableError, PortingError, print_finding, require_extra, say_number
+from porting.diagnostics import ExecutableError, Place, PortingError, print_finding, require_extra, say_number
 
 if TYPE_CHECKING:  # loads torch
     from porting.cli.programs import LoadedProgram
@@ -38,7 +39,8 @@ _EPILOG = """\
 PROGRAM is a script, a notebook, a folder, a module (`package.train`), or
 PROGRAM:FUNCTION as for `porting export`: a function that returns (model, loss,
 batch), or a reference model, as `gpt:gpt2_small`. Sources are read, and never
-run or imported. Only the FUNCTION is run; the step that it gives is captured.
+run or imported. Only FUNCTION is run, and its module imported, unless that would
+start a training; the step that it gives is captured.
 
   $ porting check train.py
   $ porting check train.py:make --html findings.html
@@ -168,11 +170,12 @@ def _make_report(
     with show_progress(sys.stderr) as tell:
         tell("reading sources")
         sources = look_at_sources([_name_source(source, function) for source, function in named])
-        for text, (_source, function) in zip(arguments.programs, named):
+        for text, (source, function) in zip(arguments.programs, named):
             if function is not None:
                 tell(f"capturing {text}")
                 try:
                     # what the user's code prints is no part of the report
+                    _refuse_training(text, source, sources.training_files)
                     with redirect_stdout(sys.stderr):
                         reports.append(_check_function(text, arguments))
                 except PortingError as error:
@@ -187,6 +190,19 @@ def _make_report(
         writes_baseline=writes_baseline,
     )
     return report, sources.ported_files, failures
+
+
+def _refuse_training(text: str, source: str, training_files: Mapping[str, int]) -> None:
+    """Raise E021 for a program that would train as soon as it is imported."""
+    line = training_files.get(os.path.realpath(source))
+    if line is not None:
+        raise ExecutableError.of(
+            "E021",
+            message=f"`{text}` is not loaded: an import of `{source}` would start its training",
+            place=Place(source, line),
+            label="a backward pass that the import comes to",
+            help="keep what starts the training under `if __name__ == '__main__':`",
+        )
 
 
 def _name_source(source: str, function: Optional[str]) -> str:

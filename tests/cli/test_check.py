@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -159,11 +160,22 @@ def test_what_cannot_be_looked_at_ends_with_two(check, program, code):
 
 
 def test_a_function_that_cannot_be_run_does_not_hide_what_the_source_says(check):
+    Path("model_of_test.py").write_text(f"def train():\n{indent(PLAIN, '    ')}\nraise RuntimeError('this was run')\n")
+
+    status, output, errors = check("model_of_test.py:make")
+
+    assert status == 2
+    assert "warning[L001]" in output
+    assert "error[E021]: loading `model_of_test.py:make` failed: RuntimeError: this was run" in errors
+
+
+def test_a_program_that_trains_on_import_is_not_imported(check):
     status, output, errors = check("plain.py:make")
 
     assert status == 2
     assert "warning[L001]" in output
-    assert "error[E021]: loading `plain.py:make` failed: RuntimeError: this was run" in errors
+    assert "error[E021]: `plain.py:make` is not loaded: an import of `plain.py` would start its training" in errors
+    assert "this was run" not in errors
 
 
 def test_what_a_program_prints_is_no_part_of_the_report(check):
