@@ -1,4 +1,4 @@
-"""Whether a file would train as soon as it is imported, told from its text, so that nobody's training is started."""
+"""Files that would train as soon as they are imported, found by their text, so that nobody's training is started."""
 
 from __future__ import annotations
 
