@@ -126,8 +126,10 @@ class ShapeCounter:
         number of elements of all tensors with a varying length.
         """
         # of batches of another number of tensors nothing can be put side by side
-        usual = Counter(len(shapes) for shapes in self._batches).most_common(1)
-        batches = [shapes for shapes in self._batches if len(shapes) == usual[0][0]] if usual else []
+        num_compiled = len(self._batches) - self._has_rest()
+        compiled = self._batches[:num_compiled]
+        usual = Counter(map(len, compiled)).most_common(1)
+        batches = [shapes for shapes in compiled if len(shapes) == usual[0][0]] if usual else []
         lengths = _find_lengths(batches)
         choices: List[BucketChoice] = []
         if 0 < len(lengths) <= _MOST_VARYING:
@@ -138,12 +140,12 @@ class ShapeCounter:
         is_timed = compile_seconds is not None and step_seconds is not None
         ratio = compile_seconds / step_seconds if compile_seconds is not None and step_seconds else 1.0
         timed = tuple(_add_break_even(choices, ratio)) if choices else ()
-        return ShapeAudit(Counter(self._leave_out_rest()), lengths, timed, is_timed)
+        return ShapeAudit(Counter(self._signatures[:num_compiled]), lengths, timed, is_timed)
 
-    def _leave_out_rest(self) -> List[str]:
-        """Return the signatures of all batches but a short last one, which is padded or dropped, never compiled for."""
+    def _has_rest(self) -> bool:
+        """Tell whether the last batch is a short one, which is padded or dropped, never compiled for."""
         rows = [_count_rows(shapes) for shapes in self._batches]
-        return self._signatures[:-1] if len(rows) > 1 and rows[-1] < max(rows) else self._signatures
+        return len(rows) > 1 and rows[-1] < max(rows)
 
 
 def _count_rows(shapes: Shapes) -> int:

@@ -94,3 +94,10 @@ def test_many_lengths_are_rounded_before_buckets_are_chosen():
     assert audit.num_executables == 1000
     assert len(audit.choices[-1].buckets[0].lengths) == 4
     assert audit.choices[-1].padding_share < 0.25
+
+
+def test_a_short_last_batch_is_neither_an_executable_nor_a_length():
+    audit = _count(*_sentences(5, 9, 5), torch.zeros(1, 7)).summarise(max_executables=4)
+
+    assert audit.num_executables == 2
+    assert audit.choices[-1].buckets[0].lengths == (5, 9)
