@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Iterator, List, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
@@ -96,12 +96,9 @@ def _prints_result(reading: Reading, call: Call) -> bool:
         for part in ast.walk(argument)
         if isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Name)
     }
-    return any(names & _list_assigned(statement) for statement in reading.facts.statements if _is_near(statement, call))
-
-
-def _is_near(statement: Statement, call: Call) -> bool:
-    is_own = statement.where.function == call.where.function and statement.place.file == call.place.file
-    return is_own and _are_results(statement.things) and statement.place.line < call.place.line
+    own = reading.statements_by_function.get((call.place.file, call.where.function), []) if names else []
+    before = (one for one in own if one.place.line < call.place.line and _are_results(one.things))
+    return any(names & _list_assigned(statement) for statement in before)
 
 
 def _list_assigned(statement: Statement) -> Set[str]:
@@ -241,14 +238,9 @@ def find_early_exits(reading: Reading) -> Iterator[Finding]:
         for loop in fact.where.loops:
             if loop.kind is LoopKind.BATCHES and loop.node not in seen:
                 seen.add(loop.node)
-                file = _find_file(reading, loop.node)
+                file = reading.files_of_loops.get(loop.node, "")
                 for node in _list_breaks(loop.node) if file else ():
-                    yield reading.report("B021", Place(str(file), node.lineno, node.col_offset + 1))
-
-
-def _find_file(reading: Reading, node: ast.AST) -> Optional[str]:
-    inner = (call.place.file for call in reading.facts.calls if reading.contains(node, call.node))
-    return next(inner, None)
+                    yield reading.report("B021", Place(file, node.lineno, node.col_offset + 1))
 
 
 def _list_breaks(loop: ast.AST) -> List[ast.Break]:

@@ -92,10 +92,13 @@ def _are_known(modules: List[Thing], trained: Set[Thing]) -> bool:
 def _is_validated(reading: Reading, switch: Call) -> bool:
     """Tell whether a module is called in eval mode, and not only saved."""
     loops = {loop.node for loop in switch.where.loops}
-    for call in reading.facts.calls:
+    modules = set(_list_modules(switch))
+    for call in reading.module_calls:
+        if modules.isdisjoint(call.receiver):
+            continue
         off = call.where.in_evaluation or call.where.without_gradients
         off = off or any(loop.node in loops for loop in call.where.loops)
-        if set(_list_modules(switch)) & set(call.receiver) and not call.where.in_forward and off:
+        if off:
             if not call.name.startswith(".") or call.is_method("forward", "generate", "sample"):
                 return True
     return False
