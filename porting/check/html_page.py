@@ -39,10 +39,16 @@ def write_report_page(report: Report) -> str:
     return write_page(f"porting check {report.program}", _write_body(report), style=_STYLE)
 
 
+def _write_fact(fact: str) -> str:
+    """Write what was measured: a sentence, or a line and the table below it."""
+    first, _, table = fact.partition("\n")
+    return f'<p class="quiet">{_mark_up(first)}</p>' + (f"<pre>{escape(table)}</pre>" if table else "")
+
+
 def _write_body(report: Report) -> Iterator[str]:
     yield f"<h1>Between <code>{escape(report.program)}</code> and an IPU</h1>"
     yield f'<p class="verdict {"ok" if report.is_clean else "no"}">{_mark_up(report.summary)}</p>'
-    yield from (f'<p class="quiet">{_mark_up(fact)}</p>' for fact in report.facts)
+    yield from map(_write_fact, report.facts)
     if report.needs:
         yield from _write_needs(report)
     for file, found in groupby(report.findings, key=lambda finding: finding.place.file if finding.place else ""):

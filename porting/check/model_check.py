@@ -52,6 +52,9 @@ def check(
     allow_frozen: Sequence[str] = (),
     instances: int = 1,
     whole_epoch: bool = False,
+    max_executables: int = 8,
+    compile_seconds: Optional[float] = None,
+    step_seconds: Optional[float] = None,
     name: str = "the model",
 ) -> Report:
     """Look at a training step for all that stands between it and an IPU, without training and without a device.
@@ -60,6 +63,7 @@ def check(
     first of `loader` unless given. The step is captured on tensors without values and goes on after each fault, so
     that all are found at once; weights need no memory (`porting.check.light_models`). `loader` adds an audit of its
     data (`porting.check.data_audit`), of its first batches or of a `whole_epoch`, which `instances` processes share,
+    with the best buckets of up to `max_executables` executables (`compile_seconds` each, `step_seconds` a step),
     and further captures for the search of frozen values, of which `allow_frozen`
     names those that are meant. With `options` of half precision a copy of the model is run once in float32, to measure
     what float16 would have to hold. The model is as it was before, whatever happens.
@@ -71,7 +75,15 @@ def check(
     True
     """
     options = PortOptions() if options is None else options
-    look, audit = _look_at_data(loader, options, instances=instances, whole_epoch=whole_epoch)
+    look, audit = _look_at_data(
+        loader,
+        options,
+        whole_epoch=whole_epoch,
+        instances=instances,
+        max_executables=max_executables,
+        compile_seconds=compile_seconds,
+        step_seconds=step_seconds,
+    )
     if batch is None and look is not None and look.kept:
         arguments: Arguments = look.kept[0]
     elif batch is None:
@@ -98,13 +110,13 @@ def check(
 
 
 def _look_at_data(
-    loader: Optional[Iterable[Any]], options: PortOptions, *, instances: int, whole_epoch: bool
+    loader: Optional[Iterable[Any]], options: PortOptions, *, whole_epoch: bool, **questions: Any
 ) -> Tuple[Optional[BatchLook], Optional[DataAudit]]:
     if loader is None:
         return None, None
     look = BatchLook()
     limits: Dict[str, Any] = {} if whole_epoch else {"max_batches": _MOST_BATCHES, "max_seconds": _MOST_DATA_SECONDS}
-    return look, audit_data(loader, options=options, instances=instances, watch=look.add, **limits)
+    return look, audit_data(loader, options=options, watch=look.add, **questions, **limits)
 
 
 class _Search:

@@ -7,7 +7,7 @@ import os
 import traceback
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Callable, Dict, FrozenSet, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.check.allowances import Allowance, divide_findings, list_allowances
 from porting.check.baseline import divide_known, write_baseline
@@ -15,6 +15,7 @@ from porting.check.cells import point_at_file
 from porting.check.divided_programs import ProgramGroup, divide_programs
 from porting.check.report import Report
 from porting.check.selection import Selection
+from porting.check.training_on_import import find_training_on_import
 from porting.diagnostics import ExecutableError, Finding, Place, say_number
 from porting.source.checks import check_source
 from porting.source.project import Project, Unit, read_programs
@@ -32,6 +33,8 @@ class SourceLook:
     num_files: int = 0
     is_ported: bool = True
     ported_files: FrozenSet[str] = frozenset()
+    training_files: Mapping[str, int] = field(default_factory=dict)
+    """The files that train when they are imported, by their full path, and the line of the backward pass."""
 
 
 def look_at_sources(paths: Sequence[str]) -> SourceLook:
@@ -45,14 +48,16 @@ def look_at_sources(paths: Sequence[str]) -> SourceLook:
     findings = list(project.findings)
     needs: List[Finding] = []
     for group in groups:
-        (findings if group.is_ported else needs).extend(_check_group(group, project if len(groups) == 1 else None))
+        (findings if group.is_ported else needs).extend(_check_group(group, project, is_all=len(groups) == 1))
     _let_cells_be_shown(project)
+    _keep_from_reading(project.findings)
     files = {*project.modules, *(_name_file(finding) for finding in project.findings if finding.place)}
     return SourceLook(
         findings=(*findings, *needs),
         allowances=read_allowances(project),
         num_files=len(files),
         is_ported=not needs and any(group.is_ported for group in groups),
+        training_files=_find_training_files(project),
         ported_files=frozenset(file for group in groups if group.is_ported for file in group.files),
     )
 
@@ -108,10 +113,10 @@ def _name_file(finding: Finding) -> str:
     return "" if place is None else place.file
 
 
-def _check_group(group: ProgramGroup, project: Optional[Project]) -> List[Finding]:
+def _check_group(group: ProgramGroup, project: Project, *, is_all: bool) -> List[Finding]:
     """Apply the rules to the files of a group; where they fail on one, the other groups are judged all the same."""
     try:
-        return check_source(read_programs(group.files) if project is None else project)
+        return check_source(project if is_all else read_programs(group.files, project.modules))
     except Exception as error:
         place = Place(group.files[0], 1)
         return [
@@ -182,3 +187,20 @@ def _let_cells_be_shown(project: Project) -> None:
                 lines = [f"{line}\n" for line in unit.lines]
                 # without a time of change nobody looks for a file
                 linecache.cache[unit.file] = (sum(map(len, lines)), None, lines, unit.file)
+
+
+def _find_training_files(project: Project) -> Dict[str, int]:
+    lines = {path: find_training_on_import(unit.tree) for path, unit in _list_programs(project)}
+    return {os.path.realpath(path): line for path, line in lines.items() if line is not None}
+
+
+def _list_programs(project: Project) -> Iterator[Tuple[str, Unit]]:
+    return ((path, module.units[0]) for path, module in project.modules.items() if path.endswith(".py"))
+
+
+def _keep_from_reading(findings: Sequence[Finding]) -> None:
+    """Tell Python's cache of source lines that there are none in pipes and devices, which would be waited for."""
+    for finding in findings:
+        file = "" if finding.place is None else finding.place.file
+        if os.path.exists(file) and not os.path.isfile(file):
+            linecache.cache[file] = (0, None, [], file)

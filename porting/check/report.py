@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any, Dict, Iterable, Iterator, Sequence, Tuple
 
 from porting.check.port_order import PortNeed, list_needs
-from porting.diagnostics import CODES, Finding, Severity, align_columns, list_names, render_all, say_number
+from porting.diagnostics import CODES, Finding, Place, Severity, list_names, render_all, say_number
 
 __all__ = ["Report", "count_severities", "sort_findings"]
 
 _FORMAT_VERSION = 1
 _MOST_PLACES = 4
+_LEAST_WIDTH, _USUAL_WIDTH, _MOST_WIDTH = 80, 100, 120
 
 
 @dataclass(frozen=True)
@@ -110,8 +114,8 @@ class Report:
             yield ""
         if self.needs:
             yield f"what a port of {self.program} needs, in this order:"
-            rows = [_write_need(number, need) for number, need in enumerate(self.needs, 1)]
-            yield from align_columns(rows, right={0})
+            for number, need in enumerate(self.needs, 1):
+                yield from _write_need(number, need)
             yield ""
         if self.facts:
             yield from self.facts
@@ -169,6 +173,23 @@ def _count_names(names: Iterable[str]) -> Dict[str, int]:
     return dict(Counter(names))
 
 
-def _write_need(number: int, need: PortNeed) -> Tuple[str, ...]:
-    places = list_names((str(place) for place in need.places), most=_MOST_PLACES, quote="")
-    return f"{number}.", need.action, need.code, places, need.recipe
+def _write_need(number: int, need: PortNeed) -> Iterator[str]:
+    """Write what a port needs, and below it code, places and recipe, in lines that a terminal has room for."""
+    width = min(max(shutil.get_terminal_size((_USUAL_WIDTH, 24)).columns, _LEAST_WIDTH), _MOST_WIDTH)
+    indent = " " * 5
+    wrap = partial(textwrap.wrap, width=width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    yield from wrap(f"{number:>2}.  {need.action}")
+    yield from wrap(f"{indent}{need.code} at {_name_places(need.places)}" if need.places else indent + need.code)
+    if need.recipe:
+        yield f"{indent}{need.recipe}"
+
+
+def _name_places(places: Sequence[Place]) -> str:
+    """Name the first places, each file once: `train.py:12:5, 19:5, data.py:3:1`."""
+    names = []
+    file = ""
+    for place in places:
+        name = str(place)
+        names.append(name[len(file) + 1 :] if place.file == file else name)
+        file = place.file
+    return list_names(names, most=_MOST_PLACES, quote="")

@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.api.batch import BatchSignature
 from porting.data.buckets import Buckets, choose_buckets
@@ -49,15 +49,16 @@ class VaryingLength:
 class BucketChoice:
     """Buckets for each varying length, what they cost, and when the next executable would have paid for itself.
 
-    `padding_share` is the part of all computed elements that is padding, from 0 to 1. `break_even_epochs` is how many
-    epochs it takes until the time that the executables beyond the first save is the time to compile them: None where
-    no time was given, infinite where they save nothing.
+    `padding_share` is the part of all computed elements that is padding, from 0 to 1. `break_even_steps` is how many
+    steps it takes until the time that the executables beyond the first choice's save is the time to compile them,
+    infinite where they save nothing. Where the times are not known it is for an executable that compiles in the time
+    of one step, so that it grows with the ratio of the two.
     """
 
     buckets: Tuple[Buckets, ...]
     num_executables: int
     padding_share: float
-    break_even_epochs: Optional[float] = None
+    break_even_steps: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class ShapeAudit:
     counts: Mapping[str, int]
     lengths: Tuple[VaryingLength, ...]
     choices: Tuple[BucketChoice, ...] = ()
+    is_timed: bool = True
+    """Whether the times of steps and of compiling were given."""
 
     @property
     def num_executables(self) -> int:
@@ -81,15 +84,18 @@ class ShapeAudit:
         rows = [("executables", "padding", "pays after", "buckets")]
         for choice in self.choices:
             lengths = "; ".join(" ".join(map(str, buckets.lengths)) for buckets in choice.buckets)
-            rows.append((str(choice.num_executables), f"{choice.padding_share:.1%}", _say_epochs(choice), lengths))
-        return "\n".join(align_columns(rows, right=range(3)))
+            rows.append((str(choice.num_executables), f"{choice.padding_share:.1%}", self._say_steps(choice), lengths))
+        table = "\n".join(align_columns(rows, right=range(3)))
+        is_asked = any(choice.break_even_steps for choice in self.choices) and not self.is_timed
+        return f"{table}\n(r: the time to compile an executable, divided by the time of a step)" if is_asked else table
 
-
-def _say_epochs(choice: BucketChoice) -> str:
-    epochs = choice.break_even_epochs
-    if epochs is None:
-        return "-"
-    return "never" if math.isinf(epochs) else f"{epochs:.3g} epochs"
+    def _say_steps(self, choice: BucketChoice) -> str:
+        steps = choice.break_even_steps
+        if math.isinf(steps):
+            return "never"
+        if not steps:
+            return "at once"
+        return f"{steps:,.0f} steps" if self.is_timed else f"{steps:.3g} r steps"
 
 
 class ShapeCounter:
@@ -116,12 +122,14 @@ class ShapeCounter:
         """Return the shapes that occurred, and the best buckets for 1, 2, 4, ... up to `max_executables` executables.
 
         `compile_seconds` is what one executable takes to compile and `step_seconds` what a batch padded to the longest
-        takes; with both, each choice says after how many epochs it has paid for itself. Work is taken to grow with the
+        takes; each choice says after how many steps it has paid for itself. Work is taken to grow with the
         number of elements of all tensors with a varying length.
         """
         # of batches of another number of tensors nothing can be put side by side
-        usual = Counter(len(shapes) for shapes in self._batches).most_common(1)
-        batches = [shapes for shapes in self._batches if len(shapes) == usual[0][0]] if usual else []
+        num_compiled = len(self._batches) - self._has_rest()
+        compiled = self._batches[:num_compiled]
+        usual = Counter(map(len, compiled)).most_common(1)
+        batches = [shapes for shapes in compiled if len(shapes) == usual[0][0]] if usual else []
         lengths = _find_lengths(batches)
         choices: List[BucketChoice] = []
         if 0 < len(lengths) <= _MOST_VARYING:
@@ -129,14 +137,15 @@ class ShapeCounter:
             for budget in sorted({*budgets, max_executables}):
                 choices.append(_choose_lengths(lengths, batches, budget))
             choices = _drop_useless(choices)
-            if compile_seconds is not None and step_seconds is not None:
-                choices = _add_break_even(choices, len(batches), compile_seconds, step_seconds)
-        return ShapeAudit(Counter(self._leave_out_rest()), lengths, tuple(choices))
+        is_timed = compile_seconds is not None and step_seconds is not None
+        ratio = compile_seconds / step_seconds if compile_seconds is not None and step_seconds else 1.0
+        timed = tuple(_add_break_even(choices, ratio)) if choices else ()
+        return ShapeAudit(Counter(self._signatures[:num_compiled]), lengths, timed, is_timed)
 
-    def _leave_out_rest(self) -> List[str]:
-        """Return the signatures of all batches but a short last one, which is padded or dropped, never compiled for."""
+    def _has_rest(self) -> bool:
+        """Tell whether the last batch is a short one, which is padded or dropped, never compiled for."""
         rows = [_count_rows(shapes) for shapes in self._batches]
-        return self._signatures[:-1] if len(rows) > 1 and rows[-1] < max(rows) else self._signatures
+        return len(rows) > 1 and rows[-1] < max(rows)
 
 
 def _count_rows(shapes: Shapes) -> int:
@@ -214,17 +223,15 @@ def _drop_useless(choices: Sequence[BucketChoice]) -> List[BucketChoice]:
     return kept
 
 
-def _add_break_even(
-    choices: Sequence[BucketChoice], num_batches: int, compile_seconds: float, step_seconds: float
-) -> List[BucketChoice]:
-    """Say of each choice after how many epochs it has paid for its executables, compared with the first choice."""
+def _add_break_even(choices: Sequence[BucketChoice], ratio: float) -> Iterator[BucketChoice]:
+    """Say of each choice after how many steps it has paid for its executables, compared with the first choice.
+
+    `ratio` is the time to compile an executable, divided by the time of a step.
+    """
     first = choices[0]
-    found = []
     for choice in choices:
         # elements that are computed are those that are used, divided by their share
-        work = (1 - first.padding_share) / (1 - choice.padding_share)
-        saved = num_batches * step_seconds * (1 - work)
-        spent = (choice.num_executables - first.num_executables) * compile_seconds
-        epochs = 0.0 if not spent else spent / saved if saved > 0 else math.inf
-        found.append(BucketChoice(choice.buckets, choice.num_executables, choice.padding_share, epochs))
-    return found
+        saved = 1 - (1 - first.padding_share) / (1 - choice.padding_share)
+        spent = (choice.num_executables - first.num_executables) * ratio
+        steps = 0.0 if not spent else spent / saved if saved > 0 else math.inf
+        yield replace(choice, break_even_steps=steps)

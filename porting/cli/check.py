@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import linecache
+import os
 import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, FrozenSet, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, FrozenSet, List, Mapping, Optional, Set, Tuple
 
+import porting
 from porting.check.formats import REPORT_FORMATS, write_report
 from porting.check.html_page import write_report_page
 from porting.check.preflight import assemble_report, look_at_sources
@@ -19,7 +22,7 @@ from porting.check.selection import Selection, UnknownCodeError, read_codes
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, refuse_usage
 from porting.cli.program_names import split_program
 from porting.diagnostics import FORMATS as FINDING_FORMATS
-from porting.diagnostics import ExecutableError, PortingError, print_finding, require_extra, say_number
+from porting.diagnostics import ExecutableError, Place, PortingError, print_finding, require_extra, say_number
 
 if TYPE_CHECKING:  # loads torch
     from porting.cli.programs import LoadedProgram
@@ -36,7 +39,8 @@ _EPILOG = """\
 PROGRAM is a script, a notebook, a folder, a module (`package.train`), or
 PROGRAM:FUNCTION as for `porting export`: a function that returns (model, loss,
 batch), or a reference model, as `gpt:gpt2_small`. Sources are read, and never
-run or imported. Only the FUNCTION is run; the step that it gives is captured.
+run or imported. Only FUNCTION is run, and its module imported, unless that would
+start a training; the step that it gives is captured.
 
   $ porting check train.py
   $ porting check train.py:make --html findings.html
@@ -74,22 +78,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data = parser.add_argument_group("the loader of PROGRAM:FUNCTION, if it gives one by the name `loader`")
     data.add_argument("--epoch", action="store_true", help="read a whole epoch, not its first batches alone")
     data.add_argument("--instances", type=int, default=1, metavar="N", help="processes that share the data (default 1)")
+    data.add_argument(
+        "--max-executables", type=int, default=8, metavar="N", help="buckets for so many executables (default 8)"
+    )
+    data.add_argument("--compile-seconds", type=float, metavar="S", help="what one executable takes to compile")
+    data.add_argument("--step-seconds", type=float, metavar="S", help="what a step of the longest batch takes")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look at the programs, print the report, and tell by the status whether something was found."""
-    if arguments.write_baseline and arguments.baseline is None:
-        return refuse_usage("check", "--write-baseline needs --baseline FILE")
-    if arguments.diff and not arguments.fix:
-        return refuse_usage("check", "--diff needs --fix")
+    fault = _find_usage_fault(arguments)
+    if fault:
+        return refuse_usage("check", fault)
     try:
         selection = Selection(read_codes(arguments.select), read_codes(arguments.ignore))
     except UnknownCodeError as error:
         return refuse_usage("check", str(error))
     try:
-        report, ported_files, failures = _make_report(arguments, selection)
         if arguments.fix:
-            report = _fix_findings(report, ported_files, writes=not arguments.diff)
+            report, failures = _fix_programs(arguments, selection)
+        else:
+            report, _files, failures = _make_report(arguments, selection, writes_baseline=arguments.write_baseline)
         if arguments.html is not None:
             _write_page(arguments.html, report)
     except PortingError as error:
@@ -104,28 +113,55 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_DONE if report.is_clean else EXIT_FAILED
 
 
+def _find_usage_fault(arguments: argparse.Namespace) -> str:
+    """Say which arguments do not go together; empty where all do."""
+    if arguments.write_baseline and arguments.baseline is None:
+        return "--write-baseline needs --baseline FILE"
+    if arguments.diff and not arguments.fix:
+        return "--diff needs --fix"
+    if min(arguments.max_executables, arguments.instances) < 1:
+        return "--max-executables and --instances are at least 1"
+    return ""
+
+
 def _print_failure(error: PortingError, format: str) -> None:
     print_finding(error.finding, format if format in FINDING_FORMATS else "text")
 
 
-def _fix_findings(report: Report, ported_files: FrozenSet[str], *, writes: bool) -> Report:
-    """Write the mechanical fixes, or print them as a diff; return the report of what is left."""
+def _fix_programs(arguments: argparse.Namespace, selection: Selection) -> Tuple[Report, List[PortingError]]:
+    """Write the mechanical fixes and look again; or print them as a diff; return the report and what failed."""
     require_extra("libcst", extra="fix", message="`--fix` changes programs with LibCST, which is not installed")
     from porting.source.patches.fixes import propose_fixes, write_fixes
 
+    loaded = set(sys.modules)
+    report, ported_files, failures = _make_report(arguments, selection, writes_baseline=False)
     fixes = propose_fixes(report.findings, ported_files=ported_files)
-    if not writes:
-        sys.stdout.write("".join(fix.diff for fix in fixes))
-        return report
-    write_fixes(fixes)
     fixed = [finding for fix in fixes for finding in fix.fixed]
+    if arguments.diff:
+        sys.stdout.write("".join(fix.diff for fix in fixes))
+        told = f"would fix {say_number(len(fixed), 'finding')} of {len(report.findings)}; nothing is written"
+        print(told, file=sys.stderr)
+        return report, failures
+    write_fixes(fixes)
+    _forget_modules(loaded)
+    # the lines have moved, and a fix may have put more right than it was made for
+    report, _files, failures = _make_report(arguments, selection, writes_baseline=arguments.write_baseline)
     told = f"fixed: {say_number(len(fixed), 'finding')} in {say_number(len(fixes), 'file')}"
-    left = [finding for finding in report.findings if finding not in fixed]
-    return replace(report, findings=left, facts=[*report.facts, told])
+    return replace(report, facts=[*report.facts, told]), failures
+
+
+def _forget_modules(known: Set[str]) -> None:
+    """Forget the modules of the user's that have been loaded, and the lines of their files."""
+    kept = (sys.prefix, sys.base_prefix, str(Path(porting.__file__).parent))
+    for name in set(sys.modules) - known:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and not file.startswith(kept):
+            del sys.modules[name]
+    linecache.checkcache()
 
 
 def _make_report(
-    arguments: argparse.Namespace, selection: Selection
+    arguments: argparse.Namespace, selection: Selection, *, writes_baseline: bool
 ) -> Tuple[Report, FrozenSet[str], List[PortingError]]:
     """Make the report of all programs; list files that have a port, and what kept functions from being looked at."""
     named: List[Tuple[str, Optional[str]]] = [split_program(text) for text in arguments.programs]
@@ -134,11 +170,12 @@ def _make_report(
     with show_progress(sys.stderr) as tell:
         tell("reading sources")
         sources = look_at_sources([_name_source(source, function) for source, function in named])
-        for text, (_source, function) in zip(arguments.programs, named):
+        for text, (source, function) in zip(arguments.programs, named):
             if function is not None:
                 tell(f"capturing {text}")
                 try:
                     # what the user's code prints is no part of the report
+                    _refuse_training(text, source, sources.training_files)
                     with redirect_stdout(sys.stderr):
                         reports.append(_check_function(text, arguments))
                 except PortingError as error:
@@ -148,10 +185,24 @@ def _make_report(
         sources,
         model_report=_join_reports(reports),
         selection=selection,
-        baseline=arguments.baseline,
-        writes_baseline=arguments.write_baseline,
+        # one that is going to be written hides nothing of what can be fixed before
+        baseline=None if arguments.write_baseline and not writes_baseline else arguments.baseline,
+        writes_baseline=writes_baseline,
     )
     return report, sources.ported_files, failures
+
+
+def _refuse_training(text: str, source: str, training_files: Mapping[str, int]) -> None:
+    """Raise E021 for a program that would train as soon as it is imported."""
+    line = training_files.get(os.path.realpath(source))
+    if line is not None:
+        raise ExecutableError.of(
+            "E021",
+            message=f"`{text}` is not loaded: an import of `{source}` would start its training",
+            place=Place(source, line),
+            label="a backward pass that the import comes to",
+            help="keep what starts the training under `if __name__ == '__main__':`",
+        )
 
 
 def _name_source(source: str, function: Optional[str]) -> str:
@@ -181,6 +232,9 @@ def _check_function(text: str, arguments: argparse.Namespace) -> Report:
         allow_frozen=[name for names in arguments.allow_frozen for name in names.split(",")],
         instances=arguments.instances,
         whole_epoch=arguments.epoch,
+        max_executables=arguments.max_executables,
+        compile_seconds=arguments.compile_seconds,
+        step_seconds=arguments.step_seconds,
         name=text,
     )
 

@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from porting.diagnostics import Finding
 from porting.source.files import SourceFile, Unit, list_sources, read_source
@@ -44,6 +44,8 @@ class Project:
     """The paths that each file has been found to import."""
     num_followed_lines: int = 0
     """The lines of files that only imports lead to."""
+    known: Mapping[str, Module] = field(default_factory=dict)
+    """Modules that were read before, by path; their files are not read again."""
     _by_suffix: Dict[str, List[Module]] = field(default_factory=dict)
     _folders: Dict[Tuple[str, str], Optional[Module]] = field(default_factory=dict)
 
@@ -57,6 +59,9 @@ class Project:
         path = os.path.normpath(path)
         if path in self.modules:
             return self.modules[path]
+        if path in self.known:
+            # the faults of the file were told when it was read
+            return self._add_source(SourceFile(path, self.known[path].units))
         source = read_source(path)
         self.findings.extend(source.findings)
         if not source.units:
@@ -169,13 +174,15 @@ def _split_path(path: str) -> List[str]:
     return [part for part in parts if part.isidentifier()][-8:]
 
 
-def read_programs(paths: Iterable[Union[str, os.PathLike[str]]]) -> Project:
+def read_programs(
+    paths: Iterable[Union[str, os.PathLike[str]]], known: Optional[Mapping[str, Module]] = None
+) -> Project:
     """Read scripts, folders, notebooks and modules (`pkg.module`) without running anything of them.
 
     What cannot be read or parsed is a finding of the project: X002 to X005. Files that imports lead to are read when
-    they are asked for.
+    they are asked for. Files among the modules `known`, by path, are taken as they were read.
     """
-    project = Project()
+    project = Project(known=known or {})
     for path in paths:
         files, findings = list_sources(_find_path(os.fspath(path)))
         project.findings.extend(findings)

@@ -88,3 +88,9 @@ def test_the_end_of_a_file_is_no_row_of_empty_lines(program):
 
 def test_a_clean_page_says_so():
     assert "nothing was found" in text_of(write_report_page(Report(program="train.py")))
+
+
+def test_a_table_that_was_measured_keeps_its_lines():
+    page = write_report_page(Report(facts=["the loader's data:\nbatches  34\nrows    100"]))
+
+    assert "<pre>batches  34\nrows    100</pre>" in page

@@ -71,11 +71,21 @@ def test_two_lengths_share_the_executables_between_them():
 def test_buckets_pay_when_what_they_save_is_what_they_cost():
     counter = _count(*_sentences(5, 5, 5, 10))
 
-    one, two = counter.summarise(max_executables=2, compile_seconds=30.0, step_seconds=2.0).choices
+    audit = counter.summarise(max_executables=2, compile_seconds=30.0, step_seconds=2.0)
+    one, two = audit.choices
 
     # padded to 10, four steps take 8 s; three of them padded to 5 take 1 s each
-    assert one.break_even_epochs == 0.0
-    assert two.break_even_epochs == pytest.approx(30.0 / 3.0)
+    assert one.break_even_steps == 0.0
+    assert two.break_even_steps == pytest.approx(4 * 30.0 / 3.0)
+    assert "40 steps" in str(audit)
+
+
+def test_without_times_buckets_pay_by_the_ratio_of_compiling_to_a_step():
+    audit = _count(*_sentences(5, 5, 5, 10)).summarise(max_executables=2)
+
+    assert audit.choices[1].break_even_steps == pytest.approx(4 * 2.0 / 3.0)
+    assert "2.67 r steps" in str(audit)
+    assert "(r: the time to compile an executable, divided by the time of a step)" in str(audit)
 
 
 def test_many_lengths_are_rounded_before_buckets_are_chosen():
@@ -84,3 +94,10 @@ def test_many_lengths_are_rounded_before_buckets_are_chosen():
     assert audit.num_executables == 1000
     assert len(audit.choices[-1].buckets[0].lengths) == 4
     assert audit.choices[-1].padding_share < 0.25
+
+
+def test_a_short_last_batch_is_neither_an_executable_nor_a_length():
+    audit = _count(*_sentences(5, 9, 5), torch.zeros(1, 7)).summarise(max_executables=4)
+
+    assert audit.num_executables == 2
+    assert audit.choices[-1].buckets[0].lengths == (5, 9)

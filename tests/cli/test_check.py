@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -139,6 +141,16 @@ def test_a_broken_file_hides_nothing_of_the_others(check):
     assert {"X002", "L001"} <= codes_in(output)
 
 
+def test_a_pipe_by_the_name_of_a_program_is_not_waited_for(check):
+    os.mkfifo("pipe.py")
+
+    status, output, _errors = check("pipe.py", "plain.py", "--html", "page.html")
+
+    assert status == 1
+    assert "X004" in output
+    assert "L001" in output
+
+
 @pytest.mark.parametrize(("program", "code"), [("missing.py", "E020"), ("no.such.module:make", "E020")])
 def test_what_cannot_be_looked_at_ends_with_two(check, program, code):
     status, output, errors = check(program)
@@ -148,11 +160,22 @@ def test_what_cannot_be_looked_at_ends_with_two(check, program, code):
 
 
 def test_a_function_that_cannot_be_run_does_not_hide_what_the_source_says(check):
+    Path("model_of_test.py").write_text(f"def train():\n{indent(PLAIN, '    ')}\nraise RuntimeError('this was run')\n")
+
+    status, output, errors = check("model_of_test.py:make")
+
+    assert status == 2
+    assert "warning[L001]" in output
+    assert "error[E021]: loading `model_of_test.py:make` failed: RuntimeError: this was run" in errors
+
+
+def test_a_program_that_trains_on_import_is_not_imported(check):
     status, output, errors = check("plain.py:make")
 
     assert status == 2
     assert "warning[L001]" in output
-    assert "error[E021]: loading `plain.py:make` failed: RuntimeError: this was run" in errors
+    assert "error[E021]: `plain.py:make` is not loaded: an import of `plain.py` would start its training" in errors
+    assert "this was run" not in errors
 
 
 def test_what_a_program_prints_is_no_part_of_the_report(check):
@@ -177,6 +200,51 @@ def test_batches_of_a_loader_that_a_function_gives_are_looked_at(check):
 
     assert status == 1
     assert {code[0] for code in codes_in(output)} == {"B"}
+
+
+LOADER = """\
+import torch
+
+def make():
+    lengths = [5, 5, 5, 10] * 25
+    data = [(torch.ones(length), torch.tensor(0)) for length in lengths]
+    loader = torch.utils.data.DataLoader(data, batch_size=1, drop_last=True)
+    model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool1d(4), torch.nn.Linear(4, 3))
+    return {"model": model, "loss": torch.nn.CrossEntropyLoss(), "batch": next(iter(loader)), "loader": loader}
+"""
+
+
+def test_the_first_batches_of_a_loader_are_audited_or_a_whole_epoch(check):
+    Path("model_of_test.py").write_text(LOADER)
+
+    first = json.loads(check("model_of_test.py:make", "--format", "json")[1])
+    whole = json.loads(check("model_of_test.py:make", "--format", "json", "--epoch")[1])
+
+    assert "B030" in {finding["code"] for finding in first["findings"]}
+    assert any("the first 64 batches" in fact or "64" in fact for fact in first["facts"])
+    assert any("batches                    100" in fact for fact in whole["facts"])
+
+
+def test_buckets_are_chosen_under_a_budget_and_pay_after_so_many_steps(check):
+    Path("model_of_test.py").write_text(LOADER)
+    times = ["--compile-seconds", "30", "--step-seconds", "2"]
+
+    one = check("model_of_test.py:make", "--max-executables", "1", *times)[1]
+    two = check("model_of_test.py:make", "--max-executables", "2", *times)[1]
+
+    assert "40 steps  5 10" in two
+    assert "40 steps" not in one
+
+
+def test_processes_share_the_data(check):
+    Path("model_of_test.py").write_text(LOADER.replace("* 25", "* 25 + [5]"))
+
+    assert "B006" not in check("model_of_test.py:make", "--ignore", "B030")[1]
+    assert "B006" in check("model_of_test.py:make", "--ignore", "B030", "--instances", "2")[1]
+
+
+def test_no_processes_at_all_are_wrong_usage(check):
+    assert "are at least 1" in check("model_of_test.py:make", "--instances", "0")[2]
 
 
 def test_values_are_measured_for_half_precision(check):
@@ -324,3 +392,123 @@ def test_sources_are_read_without_torch():
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
     assert (result.stderr, "between plain.py and an IPU" in result.stdout) == ("\n", True)
+
+
+# ---------------------------------------------------------------- fixes
+
+HOST_STEP = "    loss.backward()\n    optimizer.step()\n"
+FAULTY = PORTED.replace("    ported(x, y)\n", "    output, loss = ported(x, y)\n" + HOST_STEP)
+CLIPPING = "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+
+
+@pytest.fixture
+def faulty():
+    """A port with two faults that have a mechanical fix."""
+    pytest.importorskip("libcst", reason="needs the extra `fix`")
+    path = Path("faulty.py")
+    path.write_text(FAULTY)
+    return path
+
+
+def test_fixes_are_written_and_the_program_is_looked_at_again(check, faulty):
+    status, output, _errors = check("faulty.py", "--fix")
+
+    assert status == 0
+    assert output.splitlines()[0] == "fixed: 2 findings in 1 file"
+    assert output.splitlines()[-1].startswith("nothing was found")
+    assert faulty.read_text() == FAULTY.replace(HOST_STEP, "")
+
+
+def test_what_has_no_fix_is_left_and_told_at_its_new_line(check, faulty):
+    faulty.write_text(FAULTY + CLIPPING)
+
+    status, output, _errors = check("faulty.py", "--fix", "--format", "json")
+
+    assert status == 1
+    (finding,) = json.loads(output)["findings"]
+    assert finding["place"]["line"] == FAULTY.count("\n") - 1
+    assert "fixed: 2 findings in 1 file" in json.loads(output)["facts"]
+
+
+def test_a_diff_shows_what_would_change_and_nothing_is_written(check, faulty):
+    status, output, errors = check("faulty.py", "--fix", "--diff")
+
+    assert status == 1
+    assert output.startswith("--- faulty.py\n+++ faulty.py\n")
+    assert [line for line in output.splitlines()[2:] if line[0] in "-+"] == [
+        "-    loss.backward()",
+        "-    optimizer.step()",
+    ]
+    assert errors == "would fix 2 findings of 2; nothing is written\n"
+    assert faulty.read_text() == FAULTY
+
+
+def test_only_what_is_told_is_fixed(check, faulty):
+    allowed = FAULTY.replace("optimizer.step()", "optimizer.step()  # porting: allow host-step-ignored")
+    faulty.write_text(allowed)
+
+    assert check("faulty.py", "--fix")[0] == 0
+    assert faulty.read_text() == allowed.replace("    loss.backward()\n", "")
+
+    faulty.write_text(FAULTY)
+    assert check("faulty.py", "--fix", "--select", "O007")[0] == 0
+    assert faulty.read_text() == FAULTY.replace("    optimizer.step()\n", "")
+
+
+def test_what_the_baseline_knows_is_not_fixed(check, faulty):
+    check("faulty.py", "--baseline", "known.json", "--write-baseline")
+
+    assert check("faulty.py", "--baseline", "known.json", "--fix")[0] == 0
+    assert faulty.read_text() == FAULTY
+
+
+def test_a_baseline_is_written_of_what_the_fixes_leave(check, faulty):
+    faulty.write_text(FAULTY + CLIPPING)
+
+    assert check("faulty.py", "--baseline", "known.json", "--write-baseline", "--fix")[0] == 0
+    assert "loss.backward()" not in faulty.read_text()
+    assert "loss.backward()" not in Path("known.json").read_text()
+    assert "clip_grad_norm_" in Path("known.json").read_text()
+
+
+def test_a_plain_program_keeps_its_loop(check, faulty):
+    assert check("plain.py", "--fix")[0] == 1
+    assert Path("plain.py").read_text() == PLAIN
+
+
+def test_a_function_is_run_again_after_its_fix(check, faulty):
+    text = MODEL.format(comment="").replace(
+        "        return h if h.mean() > 0 else -h", "        print(h)\n        return h"
+    )
+    Path("model_of_test.py").write_text(text)
+
+    status, output, _errors = check("model_of_test.py:make", "--fix")
+
+    assert (status, output.splitlines()[0]) == (0, "fixed: 1 finding in 1 file")
+    assert Path("model_of_test.py").read_text() == text.replace("        print(h)\n", "")
+
+
+def test_a_program_that_fails_is_fixed_as_far_as_it_is_read(check, faulty):
+    status, _output, errors = check("faulty.py", "missing:make", "--fix")
+
+    assert status == 2
+    assert "error[E020]" in errors
+
+
+def test_a_diff_belongs_to_fixes(check):
+    status, _output, errors = check("plain.py", "--diff")
+
+    assert status == 2
+    assert "--diff needs --fix" in errors
+
+
+def test_fixes_need_their_extra(check, monkeypatch):
+    monkeypatch.setitem(sys.modules, "libcst", None)
+    Path("faulty.py").write_text(FAULTY)
+
+    status, output, errors = check("faulty.py", "--fix")
+
+    assert (status, output) == (2, "")
+    assert "error[X001]" in errors
+    assert "pip install" in errors
+    assert Path("faulty.py").read_text() == FAULTY

@@ -21,9 +21,10 @@ Replacement = Union[cst.CSTNode, "cst.RemovalSentinel", "cst.FlattenSentinel[Any
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What stands around a node: the function that it is in, if any."""
+    """What stands around a node: the function that it is in, if any, and whether nothing reads what it assigns."""
 
     function: Optional[cst.FunctionDef] = None
+    is_unused: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,21 @@ class Edit:
     """How findings of one code are put right.
 
     `kinds` are the nodes that it may be for, the innermost one around the finding's place; `change` gives what takes
-    the place of one. A change that is right only where the program has a port already is `of_ports`.
+    the place of one. A change that is right only where the program has a port already is `of_ports`. The node, or
+    the expression that it is made for, has to begin where the finding does, so that nothing around it is lost.
     """
 
     summary: str
     kinds: Tuple[Type[cst.CSTNode], ...]
     change: Callable[[Any, Surroundings], Replacement]
     of_ports: bool = True
+
+    @staticmethod
+    def find_anchor(node: cst.CSTNode) -> cst.CSTNode:
+        """Find the part of a node that a finding of it begins at: the call of a statement, the context of a `with`."""
+        if isinstance(node, (cst.Expr, cst.Assign)):
+            return node.value
+        return node.items[0].item if isinstance(node, cst.With) else node
 
 
 # -- statements that the device makes unnecessary ----------------------------------------------------------------------
@@ -46,6 +55,14 @@ class Edit:
 def _remove_call(statement: cst.Expr, _around: Surroundings) -> Replacement:
     """Remove a statement that only calls something; one whose result is used stays."""
     return cst.RemoveFromParent() if isinstance(statement.value, cst.Call) else None
+
+
+def _remove_scaler(statement: Union[cst.Expr, cst.Assign], around: Surroundings) -> Replacement:
+    """Remove a call of a scaler, and the scaler itself once nothing reads it."""
+    if isinstance(statement, cst.Expr):
+        return _remove_call(statement, around)
+    makes_scaler = m.matches(statement.value, m.Call()) and _name_called(statement.value).endswith("Scaler")
+    return cst.RemoveFromParent() if makes_scaler and len(statement.targets) == 1 and around.is_unused else None
 
 
 def _unwrap_block(block: cst.With, _around: Surroundings) -> Replacement:
@@ -63,6 +80,9 @@ def _unwrap_block(block: cst.With, _around: Surroundings) -> Replacement:
 _MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "ipu", "xpu")
 
 
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "DDP", "FSDP", "compile")
+
+
 def _remove_move(call: cst.Call, _around: Surroundings) -> Replacement:
     """Turn `x.to(device)` into `x`."""
     if isinstance(call.func, cst.Attribute) and call.func.attr.value in _MOVES:
@@ -70,11 +90,21 @@ def _remove_move(call: cst.Call, _around: Surroundings) -> Replacement:
     return None
 
 
-def _remove_wrapper(call: cst.Call, _around: Surroundings) -> Replacement:
-    """Turn `DataParallel(x, ...)` into `x`."""
-    if not call.args or call.args[0].star or call.args[0].keyword is not None:
+def _remove_move_or_wrapper(call: cst.Call, around: Surroundings) -> Replacement:
+    """Turn `x.to(device)`, and `DataParallel(x, ...)`, into `x`."""
+    moved = _remove_move(call, around)
+    if moved is not None:
+        return moved
+    if _name_called(call) not in _WRAPPERS or not call.args or call.args[0].star or call.args[0].keyword is not None:
         return None
     return _keep_brackets(call.args[0].value, call)
+
+
+def _name_called(call: cst.BaseExpression) -> str:
+    """Name what a call calls, by the last part of its name; empty for what has none."""
+    function = call.func if isinstance(call, cst.Call) else None
+    name = function.attr if isinstance(function, cst.Attribute) else function
+    return name.value if isinstance(name, cst.Name) else ""
 
 
 def _keep_brackets(value: cst.BaseExpression, around: cst.BaseExpression) -> cst.BaseExpression:
@@ -110,6 +140,16 @@ _OPERATORS: Mapping[Type[cst.BaseAugOp], Type[cst.BaseBinaryOp]] = MappingProxyT
 )
 
 
+# what is computed in place and as a new tensor by the same arguments: `bernoulli_(0.5)`, for one, is not
+_COMPUTED = frozenset(
+    "abs add addcdiv addcmul ceil clamp clamp_max clamp_min clip cos cumprod cumsum div exp exp2 expm1 floor "
+    "floor_divide fmod hardtanh index_add index_copy index_fill lerp log log10 log1p log2 logical_and logical_not "
+    "logical_or masked_fill masked_scatter mul multiply nan_to_num neg negative pow reciprocal relu remainder round "
+    "rsqrt scatter scatter_add sigmoid sign sin sqrt square squeeze sub subtract t tanh transpose tril triu "
+    "true_divide trunc unsqueeze".split()
+)
+
+
 def _compute_instead(statement: Union[cst.AugAssign, cst.Expr], _around: Surroundings) -> Replacement:
     """Turn `x += y` into `x = x + y`, and `x.add_(y)` into `x = x.add(y)`."""
     if isinstance(statement, cst.AugAssign):
@@ -125,7 +165,7 @@ def _compute_instead(statement: Union[cst.AugAssign, cst.Expr], _around: Surroun
     assert isinstance(call.func, cst.Attribute)
     assert isinstance(call.func.value, cst.Name)
     name = call.func.attr.value
-    if not name.endswith("_") or name.startswith("_") or name in ("copy_", "zero_", "fill_", "normal_", "uniform_"):
+    if not name.endswith("_") or name[:-1] not in _COMPUTED:
         return None
     computed = call.with_changes(func=call.func.with_changes(attr=cst.Name(name[:-1])))
     return cst.Assign([cst.AssignTarget(call.func.value)], computed, semicolon=statement.semicolon)
@@ -140,18 +180,42 @@ def _bracket(value: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _name_device(call: cst.Call, around: Surroundings) -> Replacement:
-    """Add `device=` of `forward`'s first input to the call of a factory."""
+    """Add `device=` of an input of `forward` that is a tensor to the call of a factory."""
     function = around.function
-    if function is None or function.name.value != "forward" or len(function.params.params) < 2:
+    if function is None or function.name.value != "forward":
         return None
     if any(arg.keyword is not None and arg.keyword.value == "device" for arg in call.args):
         return None
-    device = cst.Attribute(cst.Name(function.params.params[1].name.value), cst.Name("device"))
+    name = next((p.name.value for p in function.params.params[1:] if _is_tensor(p, function)), None)
+    if name is None:
+        return None
+    device = cst.Attribute(cst.Name(name), cst.Name("device"))
     equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
     args = list(call.args)
     if args and isinstance(args[-1].comma, cst.MaybeSentinel):
         args[-1] = args[-1].with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
     return call.with_changes(args=[*args, cst.Arg(device, cst.Name("device"), equal)])
+
+
+_OF_TENSORS = frozenset(
+    "device dim dtype flatten float mean ndim permute reshape shape size sum transpose type_as unsqueeze view".split()
+)
+
+
+def _is_tensor(parameter: cst.Param, function: cst.FunctionDef) -> bool:
+    """Tell whether a parameter is used, or annotated, as a tensor that is there in each call."""
+    if parameter.default is not None:
+        return False
+    if parameter.annotation is not None:
+        return m.matches(
+            parameter.annotation.annotation,
+            m.Name("Tensor") | m.Attribute(value=m.Name("torch"), attr=m.Name("Tensor")),
+        )
+    named = m.Name(parameter.name.value)
+    read = m.findall(function.body, m.Attribute(value=named))
+    if any(isinstance(node, cst.Attribute) and node.attr.value in _OF_TENSORS for node in read):
+        return True
+    return bool(m.findall(function.body, m.BinaryOperation(left=named) | m.BinaryOperation(right=named)))
 
 
 def _save_state(call: cst.Call, _around: Surroundings) -> Replacement:
@@ -188,16 +252,15 @@ EDITS: Mapping[str, Edit] = MappingProxyType(
         "C010": Edit("the print is left out", (cst.Expr,), _remove_call, of_ports=False),
         "C011": Edit("the tensor is made on its input's device", (cst.Call,), _name_device, of_ports=False),
         "C026": Edit("a new tensor is computed", (cst.AugAssign, cst.Expr), _compute_instead, of_ports=False),
-        "D003": Edit("the move is left out", (cst.Call,), _remove_move),
+        "D003": Edit("the move or the wrapper is left out", (cst.Call,), _remove_move_or_wrapper),
         "D010": Edit(
             "the simulator is imported in its place", (cst.SimpleStatementLine,), _guard_import, of_ports=False
         ),
-        "D012": Edit("the wrapper is left out", (cst.Call,), _remove_wrapper),
         "K006": Edit("the weights are saved, not the port", (cst.Call,), _save_state),
         "L010": Edit("the backward pass is left to the device", (cst.Expr,), _remove_call),
         "O007": Edit("the step is left to the device", (cst.Expr,), _remove_call),
         "O008": Edit("gradients are zeroed by the device", (cst.Expr,), _remove_call),
-        "O010": Edit("the loss is scaled by the device", (cst.Expr,), _remove_call),
+        "O010": Edit("the loss is scaled by the device", (cst.Expr, cst.Assign), _remove_scaler),
         "O016": Edit("gradients are synchronised by the device", (cst.With,), _unwrap_block),
     }
 )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Container, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import libcst as cst
+from libcst import matchers as m
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from porting.diagnostics import Finding, PortingError
@@ -72,20 +75,33 @@ def _fix_file(path: Path, findings: Sequence[Finding]) -> Optional[FileFix]:
         return None
     changes = _Changes(wrapper, findings)
     tree = wrapper.module.visit(changes)
+    leftovers = _Leftovers(tree, changes.assignments)
+    tree = tree.visit(leftovers)
     after = tree.bytes
-    if after == before:
+    if after == before or not _is_python(after):
+        # a change that Python cannot read would be worse than any finding
         return None
-    # a change that Python cannot read would be worse than any finding
-    compile(after, str(path), "exec", dont_inherit=True)
-    return FileFix(path, before, after, tree.encoding, tuple(changes.fixed))
+    return FileFix(path, before, after, tree.encoding, (*changes.fixed, *leftovers.fixed))
+
+
+def _is_python(text: bytes) -> bool:
+    try:
+        compile(text, "<fixed>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 class _Changes(cst.CSTTransformer):
-    """Changes the nodes that findings point at; `fixed` are the findings that had one."""
+    """Changes the nodes that findings point at; `fixed` are the findings that had one.
+
+    `assignments` are those that another change may have left without a reader.
+    """
 
     def __init__(self, wrapper: MetadataWrapper, findings: Sequence[Finding]) -> None:
         super().__init__()
         self.fixed: List[Finding] = []
+        self.assignments: List[Tuple[cst.Assign, Finding]] = []
         self._functions: List[cst.FunctionDef] = []
         self._wanted = _find_nodes(wrapper, findings)
 
@@ -109,8 +125,37 @@ class _Changes(cst.CSTTransformer):
         finding = self._wanted.get(original_node)
         if finding is None:
             return updated_node
+        if isinstance(updated_node, cst.Assign):
+            self.assignments.append((updated_node, finding))
+            return updated_node
         around = Surroundings(self._functions[-1] if self._functions else None)
         changed = EDITS[finding.code].change(updated_node, around)
+        if changed is None:
+            return updated_node
+        self.fixed.append(finding)
+        return changed
+
+
+class _Leftovers(cst.CSTTransformer):
+    """Changes assignments that nothing reads any more; `fixed` are their findings."""
+
+    def __init__(self, tree: cst.Module, assignments: Sequence[Tuple[cst.Assign, Finding]]) -> None:
+        super().__init__()
+        self.fixed: List[Finding] = []
+        self._assignments = assignments
+        self._read = Counter(node.value for node in m.findall(tree, m.Name()) if isinstance(node, cst.Name))
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Replacement:  # type: ignore[override]
+        """Change an assignment if its name stands nowhere else."""
+        if isinstance(original_node, cst.SimpleStatementLine) and not updated_node.body:  # type: ignore[attr-defined]
+            return cst.RemoveFromParent()
+        finding = next((found for assignment, found in self._assignments if assignment is original_node), None)
+        if finding is None or not isinstance(original_node, cst.Assign):
+            return updated_node
+        target = original_node.targets[0].target
+        name = target.attr if isinstance(target, cst.Attribute) else target
+        is_unused = isinstance(name, cst.Name) and self._read[name.value] == 1
+        changed = EDITS[finding.code].change(updated_node, Surroundings(is_unused=is_unused))
         if changed is None:
             return updated_node
         self.fixed.append(finding)
@@ -124,14 +169,27 @@ def _find_nodes(wrapper: MetadataWrapper, findings: Sequence[Finding]) -> Dict[c
         assert finding.place is not None
         by_line.setdefault(finding.place.line, []).append(finding)
     best: Dict[Finding, Tuple[int, cst.CSTNode]] = {}
-    for node, span in wrapper.resolve(PositionProvider).items():
+    spans = wrapper.resolve(PositionProvider)
+    for node, span in spans.items():
         around = (finding for line, found in by_line.items() if line in _lines(span) for finding in found)
         for finding in around:
             if isinstance(node, EDITS[finding.code].kinds) and _contains(span, finding):
                 size = _measure(span)
                 if finding not in best or size < best[finding][0]:
                     best[finding] = (size, node)
-    return {node: finding for finding, (_size, node) in best.items()}
+    return {
+        node: finding
+        for finding, (_size, node) in best.items()
+        if _begins_at(spans.get(EDITS[finding.code].find_anchor(node)), finding)
+    }
+
+
+def _begins_at(span: Optional[CodeRange], finding: Finding) -> bool:
+    """Tell whether a node begins where a finding does; in a finding without a column, on its line."""
+    place = finding.place
+    if span is None or place is None:
+        return False
+    return place.line == span.start.line and place.column in (None, span.start.column + 1)
 
 
 def _lines(span: CodeRange) -> range:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Iterator, List, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
-from porting.source.rules.guards import list_words, mentions
+from porting.source.rules.guards import is_of_one_rank, list_words, mentions
 from porting.source.rules.reading import Reading, name_last, write_dotted
 
 __all__ = [
@@ -70,9 +70,20 @@ def _reads_value(call: Call) -> bool:
         if call.is_method("item") and not call.receiver:
             return True
         return _are_results(call.receiver)
+    if call.is_method("to"):
+        return _are_results(call.receiver) and _names_host(call)
     if call.name in ("builtins.float", "builtins.int", "builtins.print") and call.arguments:
         return any(_are_results(argument) for argument in call.arguments)
     return False
+
+
+def _names_host(call: Call) -> bool:
+    """Tell whether a tensor is moved to the CPU, and not to whatever device there is."""
+    given = [*call.node.args[:1], *(word.value for word in call.node.keywords if word.arg == "device")]
+    things = [thing for argument in (*call.arguments[:1], call.keywords.get("device", ())) for thing in argument]
+    made = [thing.call.node.args[:1] for thing in things if thing.name == "torch.device" and thing.call is not None]
+    values = [*given, *(value for values in made for value in values)]
+    return any(isinstance(value, ast.Constant) and value.value == "cpu" for value in values)
 
 
 def _prints_result(reading: Reading, call: Call) -> bool:
@@ -85,12 +96,9 @@ def _prints_result(reading: Reading, call: Call) -> bool:
         for part in ast.walk(argument)
         if isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Name)
     }
-    return any(names & _list_assigned(statement) for statement in reading.facts.statements if _is_near(statement, call))
-
-
-def _is_near(statement: Statement, call: Call) -> bool:
-    is_own = statement.where.function == call.where.function and statement.place.file == call.place.file
-    return is_own and _are_results(statement.things) and statement.place.line < call.place.line
+    own = reading.statements_by_function.get((call.place.file, call.where.function), []) if names else []
+    before = (one for one in own if one.place.line < call.place.line and _are_results(one.things))
+    return any(names & _list_assigned(statement) for statement in before)
 
 
 def _list_assigned(statement: Statement) -> Set[str]:
@@ -103,7 +111,8 @@ def _is_each_step(reading: Reading, where: Where) -> bool:
     if loop is None:
         return where.function in reading.step_functions
     inner = [guard for guard in where.guards if reading.contains(loop.node, _strip(guard))]
-    return not any(_is_rare(guard) for guard in inner)
+    # what comes with each step of the optimizer comes with each call of a port, which accumulates by itself
+    return not any(_is_rare(guard) for guard in inner if guard not in reading.guards_of_steps)
 
 
 def _strip(guard: ast.expr) -> ast.expr:
@@ -113,9 +122,11 @@ def _strip(guard: ast.expr) -> ast.expr:
 
 
 def _is_rare(guard: ast.expr) -> bool:
+    if is_of_one_rank((guard,)) and not any(isinstance(part, ast.Mod) for part in ast.walk(guard)):
+        return False
     if any(isinstance(part, ast.Mod) for part in ast.walk(guard)) or _is_for_one_round(guard):
         return True
-    return mentions((guard,), r"log_|verbose|debug|print|should_|last_batch|is_main")
+    return mentions((guard,), r"log_|verbose|debug|print|should_|last_batch")
 
 
 def _is_for_one_round(guard: ast.expr) -> bool:
@@ -227,14 +238,9 @@ def find_early_exits(reading: Reading) -> Iterator[Finding]:
         for loop in fact.where.loops:
             if loop.kind is LoopKind.BATCHES and loop.node not in seen:
                 seen.add(loop.node)
-                file = _find_file(reading, loop.node)
+                file = reading.files_of_loops.get(loop.node, "")
                 for node in _list_breaks(loop.node) if file else ():
-                    yield reading.report("B021", Place(str(file), node.lineno, node.col_offset + 1))
-
-
-def _find_file(reading: Reading, node: ast.AST) -> Optional[str]:
-    inner = (call.place.file for call in reading.facts.calls if reading.contains(node, call.node))
-    return next(inner, None)
+                    yield reading.report("B021", Place(file, node.lineno, node.col_offset + 1))
 
 
 def _list_breaks(loop: ast.AST) -> List[ast.Break]:

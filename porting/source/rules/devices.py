@@ -94,8 +94,19 @@ def find_cuda_only(reading: Reading) -> Iterator[Finding]:
 def _asks_for_cuda(guard: ast.expr) -> bool:
     """Tell whether a condition holds only where there is CUDA, or may be there."""
     if not normalise_guard(guard)[1]:
-        return mentions((guard,), _CONTRARY)
+        return mentions((guard,), _CONTRARY) or _excludes_none(guard) and mentions((guard,), _GUARD)
     return mentions((guard,), _GUARD)
+
+
+def _excludes_none(guard: ast.expr) -> bool:
+    """Tell whether a condition, which says no, is that a number of a device or process is there: `local_rank != -1`."""
+    while isinstance(guard, ast.UnaryOp) and isinstance(guard.op, ast.Not):
+        guard = guard.operand
+    if not isinstance(guard, ast.Compare) or len(guard.ops) != 1:
+        return False
+    none = guard.comparators[0]
+    is_negative = isinstance(none, ast.UnaryOp) and isinstance(none.op, ast.USub)
+    return is_negative or isinstance(none, ast.Constant) and none.value is None
 
 
 def _needs_cuda(call: Call) -> bool:

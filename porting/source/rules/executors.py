@@ -40,11 +40,26 @@ def find_validation(reading: Reading) -> Iterator[Finding]:
         if _turns_training_off(call) and _are_trained(reading, modules, trained) and _is_validated(reading, call):
             evaluated.update(modules)
             yield reading.report("D014", call.place)
-    for call in reading.facts.calls:
+    for call in _list_calls_without_gradients(reading):
         modules = _list_modules(call)
-        is_call = not call.name.startswith(".") and not call.where.in_forward and call.where.without_gradients
-        if is_call and modules and not set(modules) & evaluated and _are_trained(reading, modules, trained):
+        if modules and not set(modules) & evaluated and _are_trained(reading, modules, trained):
             yield reading.report("D014", call.place)
+
+
+def _list_calls_without_gradients(reading: Reading) -> Iterator[Call]:
+    """List the calls of modules under `no_grad`; of one in a method of a module, the call of that method."""
+    names = {thing.name for thing in reading.facts.list_things(Kind.MODULE)}
+    plain = [call for call in reading.facts.calls if _list_modules(call) and not call.name.startswith(".")]
+    plain = [call for call in plain if not call.where.in_forward]
+    inner = {call: call.where.function for call in plain if call.where.function.rpartition(".")[0] in names}
+    without = {function for call, function in inner.items() if call.where.without_gradients}
+    for call in reading.facts.calls:
+        if call in inner or call.where.in_forward:
+            continue
+        called = {f"{thing.name}{call.name}" for thing in _list_modules(call)} if call.name.startswith(".") else set()
+        is_made_of = called & (set(inner.values()) if call.where.without_gradients else without)
+        if is_made_of or call.where.without_gradients and not call.name.startswith("."):
+            yield call
 
 
 def _list_modules(call: Call) -> List[Thing]:
@@ -77,10 +92,13 @@ def _are_known(modules: List[Thing], trained: Set[Thing]) -> bool:
 def _is_validated(reading: Reading, switch: Call) -> bool:
     """Tell whether a module is called in eval mode, and not only saved."""
     loops = {loop.node for loop in switch.where.loops}
-    for call in reading.facts.calls:
+    modules = set(_list_modules(switch))
+    for call in reading.module_calls:
+        if modules.isdisjoint(call.receiver):
+            continue
         off = call.where.in_evaluation or call.where.without_gradients
         off = off or any(loop.node in loops for loop in call.where.loops)
-        if set(_list_modules(switch)) & set(call.receiver) and not call.where.in_forward and off:
+        if off:
             if not call.name.startswith(".") or call.is_method("forward", "generate", "sample"):
                 return True
     return False

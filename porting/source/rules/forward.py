@@ -6,8 +6,8 @@ import ast
 import re
 from typing import Iterator, List, Optional, Set, Tuple
 
-from porting.diagnostics import Finding
-from porting.source.facts import Call, Kind, Statement, Thing
+from porting.diagnostics import Finding, Place
+from porting.source.facts import Call, Kind, Statement, Thing, Things
 from porting.source.rules.reading import TENSORS, Reading, name_last, write_dotted
 
 __all__ = [
@@ -226,18 +226,42 @@ def find_changed_inputs(reading: Reading) -> Iterator[Finding]:
         return
     for call in _list_calls(reading):
         is_in_place = call.name.startswith(".") and call.name.endswith("_") and not call.name.endswith("__")
-        if is_in_place and call.name != ".requires_grad_" and _is_input(call.receiver):
-            yield reading.report("C026", call.place)
+        if is_in_place and call.name != ".requires_grad_" and isinstance(call.node.func, ast.Attribute):
+            if _is_input(reading, call.node.func.value, call.receiver, call.place):
+                yield reading.report("C026", call.place)
     for statement in _list_statements(reading):
         if isinstance(statement.node, ast.AugAssign) and isinstance(statement.node.target, ast.Name):
-            if _is_input(statement.targets):
+            if _is_input(reading, statement.node.target, statement.targets, statement.place):
                 yield reading.report("C026", statement.place)
 
 
-def _is_input(things: object) -> bool:
+def _is_input(reading: Reading, node: ast.expr, things: Things, place: Place) -> bool:
     """Tell whether all that a value may be is a part of the batch as it came."""
-    known = list(things)  # type: ignore[call-overload]
-    return bool(known) and all(_is_given(thing) for thing in known)
+    if not things:
+        return False
+    if all(_is_given(thing) for thing in things):
+        return True
+    # a tensor that the loop has made, by the name that `forward` gives its argument
+    is_named = isinstance(node, ast.Name) and node.id in _list_parameters(reading, place)
+    return is_named and all(_is_given(thing) or _is_made_outside(thing) for thing in things)
+
+
+def _list_parameters(reading: Reading, place: Place) -> Set[str]:
+    """List the parameters of the functions around a place."""
+    tree = reading.parse(place.file)
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
+    return {
+        argument.arg
+        for function in functions
+        if reading.contains_line(function, place.line)
+        for argument in function.args.args
+    }
+
+
+def _is_made_outside(thing: Thing) -> bool:
+    call = thing.call
+    is_made = thing.kind is Kind.TENSOR and call is not None and not call.where.in_forward
+    return is_made and call is not None and call.result == (thing,) and not call.where.function.endswith(".__init__")
 
 
 def _is_given(thing: Thing) -> bool:

@@ -17,7 +17,9 @@ __all__ = [
 ]
 
 _RANK = re.compile(
-    r"(^|_)(rank|master|main|primary|leader|chief|zero|gpu_?id|instance|index)($|_)|is_main|is_master|rank", re.I
+    r"(^|_)(rank|master|main|primary|leader|chief|zero|gpu_?id|instance|index)($|_)"
+    r"|is_main|is_master|instance_?index|rank",
+    re.I,
 )
 
 

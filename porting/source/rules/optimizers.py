@@ -102,17 +102,33 @@ def find_several_optimizers(reading: Reading) -> Iterator[Finding]:
     if reading.is_ported:
         return
     seen: Set[Optional[Place]] = set()
-    for optimizer in _find_of_layers(reading):
+    configured = list(_find_configured(reading))
+    for optimizer in (*_find_of_layers(reading), *configured):
         seen.add(optimizer.place)
     steps = [_list_stepped(call) for call in reading.facts.calls if call.is_method("step")]
     firsts: List[Thing] = []
     for optimizer in _list_optimizers(reading):
+        if configured and optimizer.call is None:
+            # what `self.optimizers()` gives are those that were configured
+            continue
         if any(_are_both_stepped(first, optimizer, steps) for first in firsts):
             seen.add(optimizer.place)
         firsts.append(optimizer)
     for place in seen:
         if place is not None:
             yield reading.report("O014", place)
+
+
+def _find_configured(reading: Reading) -> Iterator[Thing]:
+    """Find the optimizers beside the first that a Lightning module configures."""
+    first: Dict[str, Thing] = {}
+    for optimizer in _list_optimizers(reading):
+        function = optimizer.call.where.function if optimizer.call is not None else ""
+        if name_last(function) == "configure_optimizers":
+            other = first.setdefault(function, optimizer)
+            guards = [thing.call.where.guards for thing in (other, optimizer) if thing.call is not None]
+            if other is not optimizer and not are_exclusive(*guards):
+                yield optimizer
 
 
 def _list_stepped(call: Call) -> Set[Optional[Place]]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple
 
 from porting.diagnostics import CODES, Finding, Place, Severity
-from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Thing, Things, Where
+from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Things, Where
 from porting.source.files import Unit
 from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.wordings import WORDINGS
@@ -78,6 +78,19 @@ class Reading:
         return {call.node: call for call in self.facts.calls}
 
     @cached_property
+    def statements_by_function(self) -> Dict[Tuple[str, str], List[Statement]]:
+        """The statements by file and function."""
+        found: Dict[Tuple[str, str], List[Statement]] = {}
+        for statement in self.facts.statements:
+            found.setdefault((statement.place.file, statement.where.function), []).append(statement)
+        return found
+
+    @cached_property
+    def module_calls(self) -> List[Call]:
+        """The calls of modules, and of their methods, outside `forward`."""
+        return [call for call in self.facts.calls if call.is_on(Kind.MODULE) and not call.where.in_forward]
+
+    @cached_property
     def is_of_poptorch(self) -> bool:
         """Whether it uses PopTorch by itself, whose tracing helps itself where ours asks for more."""
         return any(port.name.startswith("poptorch.") for port in self.ports)
@@ -103,10 +116,9 @@ class Reading:
             self._nodes[node] = frozenset(map(id, ast.walk(node)))
         return id(inner) in self._nodes[node]
 
-    def contains_line(self, node: ast.AST, line: int) -> bool:
+    def contains_line(self, node: ast.stmt, line: int) -> bool:
         """Tell whether a function or class goes over a line."""
-        last = max((getattr(part, "lineno", 0) for part in ast.walk(node)), default=0)
-        return int(getattr(node, "lineno", 0)) <= line <= last
+        return bool(node.lineno <= line <= (node.end_lineno or node.lineno))
 
     def is_excluded(self, where: Where) -> bool:
         """Tell whether it runs only where no port does."""
@@ -140,6 +152,12 @@ class Reading:
     def step_functions(self) -> Set[str]:
         """The functions that make one step, and are called in no loop that is known: a closure, a trainer's method."""
         return {call.where.function for call in self.backward_calls if call.where.function and not call.where.loops}
+
+    @cached_property
+    def guards_of_steps(self) -> Set[ast.expr]:
+        """The conditions under which optimizers make their steps."""
+        steps = (call for call in self.facts.calls if call.is_method("step"))
+        return {guard for call in steps if call.is_on(Kind.OPTIMIZER, Kind.SCALER) for guard in call.where.guards}
 
     def concerns_port(self, call: Call) -> bool:
         """Tell whether a call of the training loop is one of a port's: always, in a program without one.
@@ -189,6 +207,18 @@ class Reading:
         places += [fact.where for fact in self.facts.statements]
         places += [fact.where for fact in self.facts.imports]
         return list(dict.fromkeys(where.file for where in places))
+
+    @cached_property
+    def files_of_loops(self) -> Dict[ast.AST, str]:
+        """The file, or cell, of each loop."""
+        trees = ((file, self.parse(file)) for file in self.files)
+        return {
+            node: file
+            for file, tree in trees
+            if tree is not None
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.For, ast.While))
+        }
 
     def read_lines(self, file: str) -> List[str]:
         """Read the lines of a file, or of a notebook's cell."""

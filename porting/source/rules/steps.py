@@ -240,11 +240,10 @@ def _find_assignment(reading: Reading, backward: Call) -> Optional[Place]:
     """Find the statement that computed what is differentiated, where no loss function did."""
     name = _name_differentiated(backward)
     best: Optional[Statement] = None
-    for statement in reading.facts.statements:
-        if statement.where.function == backward.where.function and statement.place.file == backward.place.file:
-            comes_before = statement.place.line < backward.place.line and not _is_elsewhere(reading, statement)
-            if comes_before and _assigns(statement, name) and _computes(statement):
-                best = statement if best is None or statement.place.line > best.place.line else best
+    for statement in reading.statements_by_function.get((backward.place.file, backward.where.function), []):
+        comes_before = statement.place.line < backward.place.line and not _is_elsewhere(reading, statement)
+        if comes_before and _assigns(statement, name) and _computes(statement):
+            best = statement if best is None or statement.place.line > best.place.line else best
     if best is not None or reading.is_ported:
         return best.place if best is not None else None
     return _find_unknown_loss(reading, backward, name)
@@ -290,7 +289,7 @@ def _comes_of_model(thing: Thing) -> bool:
     """Tell whether a loss is a model's own, be it scaled."""
     if any(part.kind in (Kind.MODULE, Kind.PORT) for part in thing.parts):
         return True
-    if thing.call is None and thing.name in (".loss", "part"):
+    if thing.call is None and thing.name in (".loss", "part", "[]"):
         return True
     losses = [part for part in thing.parts if part.kind is Kind.LOSS]
     others = [part for part in thing.parts if part.kind in (Kind.OUTPUT, Kind.BATCH)]

@@ -51,11 +51,6 @@ CASES = {
         "import torch\n\n# the vendor's\ntry:\n    import poptorch as pt  # noqa\n"
         "except ImportError:\n    import porting.simulator as pt\n",
     ),
-    "D012": (
-        "model = nn.DataParallel(model)\nx = nn.DataParallel(port, [0])(y)\n",
-        "nn.DataParallel(port",
-        "model = nn.DataParallel(model)\nx = port(y)\n",
-    ),
     "K006": ("torch.save(port, path)\n", "torch.save", "torch.save(port.state_dict(), path)\n"),
     "L010": (
         "for x in xs:\n    loss = f(x); loss.backward(); n += 1\n",
@@ -67,7 +62,7 @@ CASES = {
     "O010": ("scaler.scale(loss).backward()\r\nprint(1)\r\n", "scaler.scale(loss).backward()", "print(1)\r\n"),
     "O016": (
         "with model.no_sync():\n    # first\n    a()\n    b()\nc()\n",
-        "with model.no_sync()",
+        "model.no_sync()",
         "# first\na()\nb()\nc()\n",
     ),
 }
@@ -110,6 +105,53 @@ def test_a_result_that_is_used_stays(tmp_path):
     path.write_text("found = scaler.step(optimizer)\n")
 
     assert propose_fixes([_find(path, "O010", "scaler.step(optimizer)")], ported_files=EVERYWHERE) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "program", "found"),
+    [
+        ("L010", "run(lambda: loss.backward())\n", "loss.backward()"),
+        ("O008", "[p.grad.zero_() for p in ps]\n", "p.grad.zero_()"),
+        ("O010", "scaler, n = GradScaler(), 1\n", "GradScaler()"),
+        ("O010", "scaler = GradScaler()\nsave(scaler.state_dict())\n", "GradScaler()"),
+        ("O016", "with model.no_sync() as context:\n    a()\n", "model.no_sync()"),
+        ("O016", "with model.no_sync(), other():\n    a()\n", "model.no_sync()"),
+        ("C011", "def forward(self, batch):\n    return batch['x'] + torch.zeros(3)\n", "torch.zeros(3)"),
+        ("C011", "def forward(self, x=None):\n    return x.sum() + torch.zeros(3)\n", "torch.zeros(3)"),
+        ("C026", "def forward(self, x):\n    x.bernoulli_(0.5)\n", "x.bernoulli_(0.5)"),
+        ("C026", "def forward(self, x):\n    x[0] += 1\n", "x[0] += 1"),
+        ("D003", "model = wrap(port, 3)\n", "wrap(port, 3)"),
+        ("D003", "model = DataParallel(*ports)\n", "DataParallel(*ports)"),
+        ("D010", "import os, poptorch\n", "import os"),
+        ("K006", "torch.save({'port': port}, file)\n", "torch.save({'port': port}, file)"),
+    ],
+)
+def test_what_would_be_a_guess_is_left_as_it_is(tmp_path, code, program, found):
+    path = tmp_path / "train.py"
+    path.write_text(program)
+
+    assert propose_fixes([_find(path, code, found)], ported_files=EVERYWHERE) == []
+
+
+def test_a_scaler_goes_with_the_last_line_that_reads_it(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("self.scaler = GradScaler()\nrun()\nself.scaler.update()\n")
+    found = [_find(path, "O010", text) for text in ("GradScaler()", "self.scaler.update()")]
+
+    (fix,) = propose_fixes(found, ported_files=EVERYWHERE)
+
+    assert fix.after == b"run()\n"
+    assert set(fix.fixed) == set(found)
+
+
+@pytest.mark.parametrize("wrapper", ["torch.compile(port)", "nn.parallel.DistributedDataParallel(port, [0])"])
+def test_a_wrapper_around_a_port_is_left_out(tmp_path, wrapper):
+    path = tmp_path / "train.py"
+    path.write_text(f"model = {wrapper}\n")
+
+    (fix,) = propose_fixes([_find(path, "D003", wrapper)], ported_files=EVERYWHERE)
+
+    assert fix.after == b"model = port\n"
 
 
 def test_several_fixes_of_a_file_are_one_change(tmp_path):

@@ -1,0 +1,205 @@
+"""Each kind of fix is proven on a program that runs: it trains as plain PyTorch does, and nothing is found again."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import warnings
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("libcst", reason="needs the extra `fix`")
+
+from porting.cli.main import main
+from porting.source.patches.edits import EDITS
+
+PORT = """\
+import torch
+from torch import nn
+
+from porting import to_ipu
+
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.last = nn.Linear(4, 16), nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.last(self.hidden(x).tanh())
+
+
+model = Net()
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+ported = to_ipu(model, criterion, optimizer=optimizer)
+batches = [(torch.rand(8, 4), torch.randint(3, (8,))) for _ in range(10)]
+for x, y in batches:
+    output, loss = ported(x, y)
+weights = ported.state_dict()
+"""
+
+IN_FORWARD = "        return self.last(self.hidden(x).tanh())\n"
+IN_LOOP = "    output, loss = ported(x, y)\n"
+OPTIMIZER = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+
+VENDOR = """\
+import argparse
+
+import torch
+from torch import nn
+import poptorch
+
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.last = nn.Linear(4, 16), nn.Linear(16, 3)
+        self.criterion = nn.CrossEntropyLoss()
+
+    def forward(self, x, y):
+        output = self.last(self.hidden(x).tanh())
+        return output, poptorch.identity_loss(self.criterion(output, y), reduction="none")
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--use-ipu", action="store_true", default=True)
+args = parser.parse_args([])
+model = Net()
+if args.use_ipu:
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1)
+    ported = poptorch.trainingModel(model, poptorch.Options(), optimizer)
+    batches = [(torch.rand(8, 4), torch.randint(3, (8,))) for _ in range(10)]
+    for x, y in batches:
+        output, loss = ported(x, y)
+    ported.copyWeightsToHost()
+weights = model.state_dict()
+"""
+
+
+@dataclass
+class Case:
+    """A program with a fault: what takes the place of which line, and what it ends with, nothing if it ends well."""
+
+    line: str
+    becomes: str
+    ends_with: str = ""
+    program: str = PORT
+
+
+CASES = {
+    "B022": Case(IN_LOOP, "    x == x.contiguous()\n" + IN_LOOP),
+    "C004": Case(IN_FORWARD, "        return self.last(self.hidden(x).cpu().tanh())\n", ends_with="C004"),
+    "C010": Case(
+        IN_FORWARD,
+        "        hidden = self.hidden(x)\n        print('hidden:', hidden)\n        return self.last(hidden.tanh())\n",
+        ends_with="C010",
+    ),
+    "C011": Case(
+        IN_FORWARD,
+        "        shift = torch.zeros(x.shape[0], 16)\n        return self.last((self.hidden(x) + shift).tanh())\n",
+    ),
+    "C026": Case(IN_FORWARD, "        x += 0.0\n        x.clamp_(-10, 10)\n" + IN_FORWARD),
+    "D003": Case(
+        "batches = ", "ported = ported.to('cpu')\nported = nn.DataParallel(ported)\nbatches = ", ends_with="D003"
+    ),
+    "D010": Case("", "", ends_with="No module named .poptorch", program=VENDOR),
+    "K006": Case("weights = ", "torch.save(ported, 'port.pt')\nweights = ", ends_with="state_dict"),
+    "L010": Case(IN_LOOP, IN_LOOP + "    loss.backward()\n", ends_with="O007"),
+    "O007": Case(IN_LOOP, IN_LOOP + "    optimizer.step()\n"),
+    "O008": Case(IN_LOOP, "    optimizer.zero_grad()\n" + IN_LOOP),
+    "O010": Case(
+        IN_LOOP,
+        "    optimizer.zero_grad()\n" + IN_LOOP + "    scaler.scale(loss).backward()\n    scaler.unscale_(optimizer)\n"
+        "    scaler.step(optimizer)\n    scaler.update()\n",
+        ends_with="does not require grad",
+    ),
+    "O016": Case(
+        IN_LOOP,
+        "    with ported.no_sync():\n        # several\n        output, loss = ported(x, y)\n",
+        ends_with="no_sync",
+    ),
+}
+
+
+def write_program(path, code):
+    case = CASES[code]
+    text = case.program
+    if case.line:
+        assert case.line in text
+        text = text.replace(case.line, case.becomes)
+    if code == "O010":
+        text = text.replace(OPTIMIZER, OPTIMIZER + "scaler = torch.amp.GradScaler('cpu')\n")
+    path.write_text(text)
+
+
+def train_plainly():
+    """Train the same model on the same batches without a port; return its weights."""
+    torch.manual_seed(0)
+    hidden, last = nn.Linear(4, 16), nn.Linear(16, 3)
+    model = nn.Sequential(hidden, nn.Tanh(), last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = [(torch.rand(8, 4), torch.randint(3, (8,))) for _ in range(10)]
+    for x, y in batches:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return {
+        f"{name}.{part}": value
+        for name, layer in (("hidden", hidden), ("last", last))
+        for part, value in layer.state_dict().items()
+    }
+
+
+def run_program(path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what the program does wrong
+        return runpy.run_path(str(path), run_name="__main__")["weights"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "poptorch"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_every_fix_is_proven():
+    assert set(CASES) == set(EDITS)
+
+
+@pytest.mark.parametrize("code", sorted(CASES))
+def test_a_fixed_program_trains_as_plain_pytorch_does_and_nothing_is_found_in_it(code, tmp_path, capsys):
+    path = tmp_path / "train.py"
+    write_program(path, code)
+    case = CASES[code]
+
+    # it is found by the rules, and the program ends as the case says
+    assert main(["check", "train.py"]) == 1
+    assert f"[{code}]" in capsys.readouterr().out
+    if case.ends_with:
+        with pytest.raises(Exception, match=case.ends_with):
+            run_program(path)
+        before = None
+    else:
+        before = run_program(path)
+
+    status = main(["check", "train.py", "--fix"])
+    output = capsys.readouterr().out
+    assert status == 0, output
+    assert "fixed: " in output
+
+    expected, after = train_plainly(), run_program(path)
+    assert set(after) == set(expected)
+    for name, value in expected.items():
+        torch.testing.assert_close(after[name], value, rtol=1e-5, atol=1e-6)
+        if before is not None:
+            torch.testing.assert_close(before[name], after[name], rtol=1e-5, atol=1e-6)
+    assert main(["check", "train.py"]) == 0
