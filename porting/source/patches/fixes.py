@@ -38,16 +38,27 @@ class FileFix:
         return "".join(_end_lines(difflib.unified_diff(texts[0], texts[1], name, name)))
 
 
+_OF_STEP = ("L010", "O007", "O008", "O010")
+# the bare model is called, or its loss is computed behind the call
+_TRAINS_ON_HOST = ("D015", "L001")
+
+
 def propose_fixes(findings: Iterable[Finding], *, ported_files: Container[str]) -> List[FileFix]:
     """Work out what the mechanical fixes of `findings` would change; nothing is written.
 
     `ported_files` are those of programs that have a port already: a backward pass, for one, is only too much there.
+    The step of a loop stays while the loop calls the bare model or computes the loss behind the call.
     Findings without a mechanical fix, in notebooks, and in files that LibCST cannot read are passed over.
     """
     by_file: Dict[str, List[Finding]] = {}
-    for finding in findings:
+    told = list(findings)
+    training_on_host = {one.place.file for one in told if one.place is not None and one.code in _TRAINS_ON_HOST}
+    for finding in told:
         edit = EDITS.get(finding.code)
         if edit is None or finding.place is None:
+            continue
+        if finding.code in _OF_STEP and finding.place.file in training_on_host:
+            # without its host step such a loop would train nothing
             continue
         if not edit.of_ports or finding.place.file in ported_files:
             by_file.setdefault(finding.place.file, []).append(finding)

@@ -100,6 +100,15 @@ def test_a_plain_program_keeps_what_only_a_port_does_without(tmp_path):
     assert propose_fixes([_find(path, "L010", "loss.backward()")], ported_files=()) == []
 
 
+@pytest.mark.parametrize("code", ["D015", "L001"])
+def test_a_loop_that_still_trains_on_the_host_keeps_its_step(tmp_path, code):
+    path = tmp_path / "train.py"
+    path.write_text("loss = criterion(model(x), y)\nloss.backward()\n")
+    found = [_find(path, code, "criterion(model(x), y)"), _find(path, "L010", "loss.backward()")]
+
+    assert propose_fixes(found, ported_files=EVERYWHERE) == []
+
+
 def test_a_result_that_is_used_stays(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("found = scaler.step(optimizer)\n")
