@@ -105,7 +105,10 @@ def find_several_optimizers(reading: Reading) -> Iterator[Finding]:
     configured = list(_find_configured(reading))
     for optimizer in (*_find_of_layers(reading), *configured):
         seen.add(optimizer.place)
-    steps = [_list_stepped(call) for call in reading.facts.calls if call.is_method("step")]
+    steps: Dict[Optional[Place], Set[int]] = {}
+    for number, call in enumerate(call for call in reading.facts.calls if call.is_method("step")):
+        for place in _list_stepped(call):
+            steps.setdefault(place, set()).add(number)
     firsts: List[Thing] = []
     for optimizer in _list_optimizers(reading):
         if configured and optimizer.call is None:
@@ -137,12 +140,14 @@ def _list_stepped(call: Call) -> Set[Optional[Place]]:
     return {thing.place for thing in things if thing.kind is Kind.OPTIMIZER}
 
 
-def _are_both_stepped(one: Thing, other: Thing, steps: List[Set[Optional[Place]]]) -> bool:
-    if one.call is not None and other.call is not None:
-        if are_exclusive(one.call.where.guards, other.call.where.guards):
-            return False
-    only_one = any(one.place in stepped and other.place not in stepped for stepped in steps)
-    return only_one and any(other.place in stepped and one.place not in stepped for stepped in steps)
+def _are_both_stepped(one: Thing, other: Thing, steps: Dict[Optional[Place], Set[int]]) -> bool:
+    """Tell whether each of two optimizers is stepped by a call that does not step the other."""
+    of_one, of_other = steps.get(one.place, set()), steps.get(other.place, set())
+    if not of_one - of_other or not of_other - of_one:
+        return False
+    if one.call is None or other.call is None:
+        return True
+    return not are_exclusive(one.call.where.guards, other.call.where.guards)
 
 
 def _find_of_layers(reading: Reading) -> Iterator[Thing]:
@@ -171,11 +176,12 @@ def find_accumulation(reading: Reading) -> Iterator[Finding]:
         return
     passes = reading.port_calls if reading.is_ported else reading.backward_calls
     steps = [call for call in reading.facts.calls if call.is_method("step") and call.is_on(Kind.OPTIMIZER, Kind.SCALER)]
+    looped = [one for one in passes if one.where.loops and _is_accumulating(one.where.loops[-1].node)]
     places: Dict[Place, None] = {}
     for step in steps:
         if reading.is_ported and not reading.concerns_port(step):
             continue
-        for place in _locate_accumulation(reading, step, passes):
+        for place in _locate_accumulation(reading, step, passes, looped):
             places.setdefault(place)
     for call in reading.facts.calls:
         if call.is_method("accumulate") and any(thing.name.startswith("accelerate.") for thing in call.receiver):
@@ -184,7 +190,7 @@ def find_accumulation(reading: Reading) -> Iterator[Finding]:
         yield reading.report("O011", place)
 
 
-def _locate_accumulation(reading: Reading, step: Call, passes: List[Call]) -> Iterator[Place]:
+def _locate_accumulation(reading: Reading, step: Call, passes: List[Call], looped: List[Call]) -> Iterator[Place]:
     for guard in step.where.guards:
         is_periodic = any(isinstance(part, ast.Mod) for part in ast.walk(guard))
         loop = step.where.loops[-1] if step.where.loops else None
@@ -193,11 +199,10 @@ def _locate_accumulation(reading: Reading, step: Call, passes: List[Call]) -> It
             if place is not None:
                 yield place
                 return
-    for one in passes:
-        inner = one.where.loops[-1] if one.where.loops else None
-        if inner is None or inner in step.where.loops or inner.node in {loop.node for loop in step.where.loops}:
-            continue
-        if _is_accumulating(inner.node) and _share_loop(one.where, step.where):
+    around = {loop.node for loop in step.where.loops}
+    for one in looped:
+        inner = one.where.loops[-1]
+        if inner.node not in around and _share_loop(one.where, step.where):
             yield _place_of_loop(reading, inner.node, one)
             return
 
