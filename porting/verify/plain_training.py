@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -52,6 +53,16 @@ class PlainStep(NamedTuple):
     gradients: Dict[str, torch.Tensor]
 
 
+RunPasses = Callable[[Callable[[], torch.Tensor], float], torch.Tensor]
+
+
+def run_both_passes(compute_loss: Callable[[], torch.Tensor], scale: float) -> torch.Tensor:
+    """Compute the loss of a micro-batch, add the gradients of `scale` times the loss to `.grad`, and return it."""
+    loss = compute_loss()
+    (loss * scale).backward()
+    return loss
+
+
 @dataclass
 class PlainRun:
     """A plain training that goes on: its random stream, and the buffers of each replica that it stands for."""
@@ -64,13 +75,15 @@ class PlainRun:
 
     def __post_init__(self) -> None:
         """Make the function that computes the loss."""
-        self._loss_of = _make_loss_function(self.training)
+        self._loss_of = make_loss_function(self.training)
         self._buffers = [_copy_buffers(self.training.model) for _ in range(self.num_replicas)]
 
-    def step(self, micro_batches: Sequence[MicroBatch]) -> PlainStep:
+    def step(self, micro_batches: Sequence[MicroBatch], *, run_passes: RunPasses = run_both_passes) -> PlainStep:
         """Make one optimizer step of `micro_batches`, which lie as [accumulation][replica].
 
         Numbers are drawn from this training's own random stream; the host's goes on as if nothing had been drawn.
+        `run_passes` runs the passes of a micro-batch: given what computes its loss, and what the loss is multiplied by
+        before the backward pass, it returns the loss.
         """
         training, losses = self.training, []
         scale = 1.0 / len(micro_batches) if training.accumulated == "mean" else 1.0
@@ -79,8 +92,7 @@ class PlainRun:
             training.optimizer.zero_grad(set_to_none=True)
             for number, (args, kwargs) in enumerate(micro_batches):
                 with self._use_buffers(number % self.num_replicas):
-                    loss = self._loss_of(*args, **kwargs)
-                    (loss * scale).backward()
+                    loss = run_passes(partial(self._loss_of, *args, **kwargs), scale)
                 losses.append(loss.detach().clone())
             named = training.model.named_parameters()
             gradients = {name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None}
@@ -118,7 +130,8 @@ def cut_micro_batches(args: Sequence[Any], kwargs: Mapping[str, Any], num_parts:
     return [(map_tensors(cut, tuple(args)), map_tensors(cut, dict(kwargs))) for cut in cuts]
 
 
-def _make_loss_function(training: PlainTraining) -> Callable[..., torch.Tensor]:
+def make_loss_function(training: PlainTraining) -> Callable[..., torch.Tensor]:
+    """Return the function of a batch's arguments that runs the model and returns the loss."""
     if training.compute_loss is not None:
         own, model = training.compute_loss, training.model
         return lambda *args, **kwargs: own(model, *args, **kwargs)
