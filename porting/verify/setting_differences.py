@@ -137,17 +137,15 @@ def compare_functions(one: Any, other: Any) -> Optional[Tuple[str, str, Optional
     (ones, _file, _first), (others, file, first) = read
     texts = [[line.strip() for line in lines] for lines in (ones, others)]
     for kind, i, i_end, j, j_end in difflib.SequenceMatcher(None, texts[0], texts[1], autojunk=False).get_opcodes():
-        changed = [
-            line for line in texts[0][i:i_end] + texts[1][j:j_end] if line and not line.startswith(("def ", "#"))
-        ]
-        if kind != "equal" and changed:
-            lines = ["; ".join(filter(None, texts[0][i:i_end])), "; ".join(filter(None, texts[1][j:j_end]))]
-            return (
-                f"`{lines[0]}`" if lines[0] else _MISSING,
-                f"`{lines[1]}`" if lines[1] else _MISSING,
-                Place(file, first + j),
-            )
+        changed = [[line for line in lines if _is_code(line)] for lines in (texts[0][i:i_end], texts[1][j:j_end])]
+        if kind != "equal" and any(changed):
+            plain, ported = (f"`{'; '.join(lines)}`" if lines else _MISSING for lines in changed)
+            return plain, ported, Place(file, first + j)
     return None
+
+
+def _is_code(line: str) -> bool:
+    return bool(line) and not line.startswith(("def ", "#", "@"))
 
 
 def _read_lines(function: Any) -> Optional[Tuple[List[str], str, int]]:

@@ -91,6 +91,8 @@ class MicroBatchTrace:
     gradients: List[GradientRecord] = field(default_factory=list)
     loss: Optional[torch.Tensor] = None
     origin: Origin = Origin()
+    module_inputs: Dict[str, Tuple[Any, ...]] = field(default_factory=dict)
+    output: Optional[TensorForm] = None
     _nodes: NewNodes = field(default_factory=NewNodes)
     _num_run: int = 0
     _is_watching: bool = False
@@ -127,6 +129,14 @@ class MicroBatchTrace:
             record = GradientRecord(node.name(), origin, len(self.gradients), leaves)
             self.gradients.append(record)
             node.register_hook(self._make_hook(record))
+
+    def enter_module(self, path: str, args: Sequence[Any]) -> None:
+        """Keep the shapes and types of what a module is called with for the first time."""
+        self.module_inputs.setdefault(path, tree_map(_describe_leaf, tuple(args)))
+
+    def leave_model(self, output: Sequence[torch.Tensor]) -> None:
+        """Keep the shape and type of the first tensor that the model returns."""
+        self.output = TensorForm(tuple(output[0].shape), output[0].dtype) if output else None
 
     def end_forward(self, loss: torch.Tensor) -> None:
         """Keep the loss that the forward pass returned."""

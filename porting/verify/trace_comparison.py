@@ -189,10 +189,9 @@ class _Sides:
             if a is None or b is None:
                 continue
             c = changed[edge] if edge < len(changed) and changed[edge] is not None else None
-            scaled = None if c is None else c / self.seeds[2]
-            found[edge] = measure_apart(
-                a / self.seeds[0], b.to(torch.promote_types(b.dtype, a.dtype)) / self.seeds[1], scaled
-            )
+            noise = None if c is None else c / self.seeds[2]
+            wide = torch.promote_types(a.dtype, b.dtype)
+            found[edge] = measure_apart(a / self.seeds[0], b.to(wide) / self.seeds[1], noise)
         return found
 
 

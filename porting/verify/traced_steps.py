@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -18,10 +17,26 @@ from porting.engines.replay.direct_calls import Call, find_direct_call
 from porting.engines.replay.replay import ReplayExecutable
 from porting.host_tensors import walk_modules
 from porting.structure import flatten_tensors
-from porting.verify.plain_training import MicroBatch, PlainRun
+from porting.verify.plain_training import (
+    MicroBatch,
+    PlainRun,
+    PlainTraining,
+    cut_micro_batches,
+    make_loss_function,
+)
 from porting.verify.step_trace import MicroBatchTrace, Origin, keep_part
 
-__all__ = ["LOSS", "ROOT", "StateParts", "StepTrace", "name_modules_of", "trace_plain_step", "trace_ported_call"]
+__all__ = [
+    "LOSS",
+    "ROOT",
+    "StateParts",
+    "StepTrace",
+    "name_modules_of",
+    "replay_call",
+    "trace_plain_evaluation",
+    "trace_plain_step",
+    "trace_ported_call",
+]
 
 ROOT = "(model)"
 """Stands for the path of the model itself, whose class may have another name on the other side."""
@@ -95,6 +110,21 @@ def trace_plain_step(run: PlainRun, micro_batches: Sequence[MicroBatch]) -> Step
     return step
 
 
+def trace_plain_evaluation(
+    training: PlainTraining, args: Sequence[Any], kwargs: Mapping[str, Any], num_parts: int
+) -> MicroBatchTrace:
+    """Run the forward pass, with its loss, of the first of `num_parts` micro-batches; modes are those of the model."""
+    names = name_modules_of(training.model)
+    trace = MicroBatchTrace({})
+    watch = _PlainWatch(trace, names)
+    own_args, own_kwargs = cut_micro_batches(args, kwargs, num_parts)[0]
+    loss_of = make_loss_function(training)
+    with torch.no_grad(), watch.modules_followed(), watch:
+        loss = loss_of(*own_args, **own_kwargs)
+    trace.end_forward(loss)
+    return trace
+
+
 def _read_plain_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> StateParts:
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     slots: Dict[str, Tensors] = {}
@@ -144,14 +174,16 @@ class _PlainWatch(TorchFunctionMode):
             stack.callback(register(hook).remove)
         return stack
 
-    def _enter_module(self, module: nn.Module, _args: Any) -> None:
+    def _enter_module(self, module: nn.Module, args: Any) -> None:
         around = self._modules[-1]
         name = self._names.get(id(module))
         # a module around the model is none of the user's: it holds the loss
         self._modules.append(name or (around if around or hasattr(module, "loss_of") else LOSS))
+        self._trace.enter_module(self._modules[-1], args)
 
-    def _leave_module(self, _module: nn.Module, _args: Any, _result: Any) -> None:
-        self._modules.pop()
+    def _leave_module(self, _module: nn.Module, _args: Any, result: Any) -> None:
+        if self._modules.pop() == ROOT:
+            self._trace.leave_model(flatten_tensors(result))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one function and record it."""
@@ -168,6 +200,13 @@ class _PlainWatch(TorchFunctionMode):
 # -- the port ----------------------------------------------------------------------------------------------------------
 
 
+def replay_call(ported: Any, rehearsal: Rehearsal) -> List[StepTrace]:
+    """Replay a call of the port `ported` on a copy of the simulator's device; see `trace_ported_call`."""
+    model = ported.port.model
+    paths = [prefix[:-1] for prefix, _module in walk_modules(model)]
+    return trace_ported_call(rehearsal, model_name=type(model).__name__, module_paths=paths)
+
+
 def trace_ported_call(rehearsal: Rehearsal, *, model_name: str, module_paths: Iterable[str]) -> List[StepTrace]:
     """Replay a call on a copy of the simulator's device and return all that arises in each of its optimizer steps.
 
@@ -181,7 +220,7 @@ def trace_ported_call(rehearsal: Rehearsal, *, model_name: str, module_paths: It
     executable.run(
         rehearsal.state, rehearsal.inputs, rehearsal.plan, groups=rehearsal.groups, group_names=rehearsal.group_names
     )
-    return watch.steps
+    return watch.end_call()
 
 
 class _PortedWatch:
@@ -219,8 +258,13 @@ class _PortedWatch:
         return path if not path or path in self._module_paths else LOSS
 
     def after_forward(self, results: Sequence[torch.Tensor], state: Any, micro_batch: Any) -> None:
-        """Keep the loss."""
+        """Keep the loss, or the last output where there is none; without a backward pass the micro-batch ends here."""
+        graph = self._rehearsal.graph
         self._trace.end_forward(results[-1])
+        if not (graph.has_loss and graph.loss_has_gradient):
+            self._step.micro_batches.append(self._trace)
+            self._step.seeds.append(1.0)
+            self._trace = MicroBatchTrace(self._parameter_names)
 
     def during_backward(self, backward: Callable[[], None], state: Any, micro_batch: Any) -> None:
         """Run the backward pass of a micro-batch, keeping its gradients apart."""
@@ -251,6 +295,10 @@ class _PortedWatch:
         self._step.after = _read_device_state(state)
         self.steps.append(self._step)
         self._step = StepTrace(before=self._step.after)
+
+    def end_call(self) -> List[StepTrace]:
+        """Return the steps; a call that does not train is one."""
+        return self.steps or [self._step]
 
 
 def _read_device_state(state: Any) -> StateParts:
