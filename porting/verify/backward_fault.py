@@ -16,8 +16,6 @@ from porting.verify.traced_steps import LOSS, ROOT
 
 __all__ = ["find_backward_fault", "list_wrong_gradients"]
 
-_NO_VALUES = "this device shows no values in between, so that the gradients of parameters alone tell the module: "
-
 
 def find_backward_fault(search: FaultSearch) -> Optional[Location]:
     """Return the first gradient that differs: one that all have in common, or one of a value or parameter."""
@@ -45,7 +43,7 @@ def find_backward_fault(search: FaultSearch) -> Optional[Location]:
     if location is not None:
         return location
     path = _find_module_of(wrong, evidence)
-    intro = _NO_VALUES if evidence.replayed is None else ""
+    intro = f"{evidence.unknown}, and parameters' gradients alone tell the module: " if evidence.unknown else ""
     missing = [name for name in wrong if name not in evidence.gradients]
     fact = f"the port has no gradient of {list_names(missing, most=4)}" if missing else ""
     cause = "; ".join(filter(None, [frozen, fact])) or f"the gradient of {list_names(wrong, most=4)} differs"

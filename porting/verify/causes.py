@@ -121,8 +121,8 @@ def _explain_equal_settings(fault: ValueFault, path: str, evidence: Evidence) ->
     if name in _RANDOM:
         return "the port draws other random numbers: the settings agree, and so do the values that go in"
     return (
-        f"the settings of {_say_owner(path, evidence)} agree and so does what goes in, but `{name}` gives other values: "
-        f"{_say_apart(fault.apart)}"
+        f"the settings of {_say_owner(path, evidence)} agree and so does what goes in, but `{name}` gives other "
+        f"values: {_say_apart(fault.apart)}"
     )
 
 

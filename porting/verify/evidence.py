@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import torch
 
 from porting.adapters.optimizer_state import name_parameters
-from porting.diagnostics import PortingError
+from porting.diagnostics import BatchError, PortingError
 from porting.engines.calls.group_settings import read_settings
 from porting.structure import make_call_arguments
 from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining, cut_micro_batches
@@ -41,7 +41,8 @@ class Evidence:
 
     `step` is plain PyTorch's, `changed` the same with weights that differ in their last bits, `replayed` that of the
     port on the simulator (None on a device that shows no values in between), `observed` what its call really gave.
-    `groups` and `group_names` are the optimizer of the port. `state_before` is the port's before the step.
+    `groups` and `group_names` are the optimizer of the port. `state_before` is the port's before the step;
+    `unknown` says why there is no replay.
     """
 
     plain: PlainTraining
@@ -55,6 +56,7 @@ class Evidence:
     groups: Sequence[Any]
     group_names: Sequence[Sequence[str]]
     random_state: torch.Tensor
+    unknown: str = ""
 
     @property
     def modules(self) -> List[SettingDifference]:
@@ -87,7 +89,7 @@ def gather_evidence(plain: PlainTraining, ported: Any, batch: Any, *, step: int)
     args, kwargs = make_call_arguments(batch)
     options = ported.options
     index, size = (step - 1) % options.device_iterations, options.accumulation * options.replicas
-    rehearsal = ported.keep_call(batch).rehearsal
+    rehearsal, unknown = _rehearse(ported, batch)
     groups, group_names = _read_port_groups(ported) if rehearsal is None else (rehearsal.groups, rehearsal.group_names)
     random_state = torch.get_rng_state()
     if rehearsal is not None and rehearsal.state.rng_state is not None:
@@ -117,7 +119,20 @@ def gather_evidence(plain: PlainTraining, ported: Any, batch: Any, *, step: int)
         groups=groups,
         group_names=group_names,
         random_state=random_state,
+        unknown=unknown,
     )
+
+
+def _rehearse(ported: Any, batch: Any) -> Tuple[Any, str]:
+    """Return the call of the port that can be replayed; None, and the reason, where there is none."""
+    try:
+        rehearsal = ported.keep_call(batch).rehearsal
+    except BatchError as error:
+        return (
+            None,
+            f"the port cannot take the batch as it is ({error.finding.message}): what it is called with differs",
+        )
+    return rehearsal, "" if rehearsal is not None else "this device shows no values in between"
 
 
 def _trace_plain(

@@ -73,7 +73,7 @@ def find_loss_fault(search: FaultSearch) -> Optional[Location]:
     case = LossCase(evidence.micro_batches, plain, ported, evidence.random_state)
     found = explain_loss(evidence.plain, case)
     settings = "; ".join(map(str, evidence.loss))
-    around = "" if evidence.replayed is None else _AROUND
+    around = evidence.unknown or _AROUND
     cause = "; ".join(filter(None, [settings, found.text if found is not None else "", around]))
     is_data = found is not None and found.is_data
     phase = "data" if is_data else ("forward" if name_phase(search.first.kind) == "forward" and not found else "loss")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -116,7 +117,7 @@ def _list_variants(training: PlainTraining, case: LossCase) -> Iterator[Tuple[Lo
             yield LossExplanation(words, code), None if changed is None else _compute_losses(training, case, changed)
     for text, rows in (("last", slice(None, -1)), ("first", slice(1, None))):
         if case.rows > 1:
-            changed = [map_tensors(lambda t, rows=rows: t[rows] if t.dim() else t, item) for item in case.micro_batches]
+            changed = [map_tensors(partial(_cut_rows, rows), item) for item in case.micro_batches]
             words = f"the {text} sample of each micro-batch is left out"
             yield LossExplanation(words, is_data=True), _compute_losses(training, case, changed)
     with keep_train_modes(list(training.model.modules())):
@@ -125,6 +126,10 @@ def _list_variants(training: PlainTraining, case: LossCase) -> Iterator[Tuple[Lo
         words = "eval mode (no dropout, running statistics)" if was_training else "train mode"
         losses = _compute_losses(training, case, case.micro_batches)
         yield LossExplanation(f"the port computes the loss in {words}"), losses
+
+
+def _cut_rows(rows: slice, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor[rows] if tensor.dim() else tensor
 
 
 _LABEL_CHANGES: Tuple[Tuple[str, str, _Variant], ...] = (

@@ -111,8 +111,7 @@ def reproduce_loss(evidence: Evidence, trace: MicroBatchTrace, code: str = "") -
     forms = _find_loss_forms(evidence, trace)
     if texts[0] is None or texts[1] is None or forms is None:
         return ""
-    plain, ported = (text.replace(f"{side}_loss", "") for text, side in zip(texts, ("plain", "ported")))
-    if plain == ported and not code:
+    if texts[0].replace("plain_loss", "") == texts[1].replace("ported_loss", "") and not code:
         return ""
     output, labels = forms
     classes = output.shape[1] if len(output.shape) > 1 else 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, List, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from porting.verify.certificate import Curves, Location, Measured
 from porting.verify.plain_training import PlainTraining
@@ -37,21 +37,27 @@ def _explain_rates(rates: Sequence[float], others: Sequence[float], step: int) -
         return f"{begin}: the schedule is ignored, the rate stays {others[0]:g}"
     if len(set(rates)) == 1:
         return f"{begin}: the port has a schedule, plain PyTorch has none"
-    for shift in (1, 2, 3):
-        if count > shift and _are_same(others[shift:], rates[:-shift]):
-            return f"{begin}: the port's schedule is {_say_steps(shift)} behind"
-        if count > shift and _are_same(others[:-shift], rates[shift:]):
-            return f"{begin}: the port's schedule is {_say_steps(shift)} ahead"
-    for times in (2, 3, 4, 8):
-        if _are_same(others[: -(-count // times)], rates[::times][: -(-count // times)]):
-            return f"{begin}: the port's schedule is stepped {times} times in a step"
-        stretched: List[float] = [rates[i // times] for i in range(count)]
-        if _are_same(others, stretched):
-            return f"{begin}: the port's schedule is stepped only once in {times} steps"
     factor = others[number] / rates[number] if rates[number] else math.inf
     if _are_same(others, [factor * rate for rate in rates]):
         return f"{begin}: every rate is {factor:g} times the schedule's"
-    return f"{begin}: the port has another schedule"
+    return f"{begin}: {_explain_steps(rates, others) or 'the port has another schedule'}"
+
+
+def _explain_steps(rates: Sequence[float], others: Sequence[float]) -> Optional[str]:
+    """Return how often, or when, the port's schedule is stepped."""
+    count = len(rates)
+    for shift in (1, 2, 3):
+        if count > shift and _are_same(others[shift:], rates[:-shift]):
+            return f"the port's schedule is {_say_steps(shift)} behind"
+        if count > shift and _are_same(others[:-shift], rates[shift:]):
+            return f"the port's schedule is {_say_steps(shift)} ahead"
+    for times in (2, 3, 4, 8):
+        known = -(-count // times)
+        if _are_same(others[:known], rates[::times][:known]):
+            return f"the port's schedule is stepped {times} times in a step"
+        if _are_same(others, [rates[index // times] for index in range(count)]):
+            return f"the port's schedule is stepped only once in {times} steps"
+    return None
 
 
 def _say_steps(count: int) -> str:

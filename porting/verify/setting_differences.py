@@ -130,7 +130,7 @@ def _compare_code(path: str, one: nn.Module, other: nn.Module) -> Iterator[Setti
 
 def compare_functions(one: Any, other: Any) -> Optional[Tuple[str, str, Optional[Place]]]:
     """Return the first lines of two functions that differ, and the place of the second's; None where there is none."""
-    read = [_read_lines(function) for function in (one, other)]
+    read = _read_lines(one), _read_lines(other)
     if read[0] is None or read[1] is None:
         names = [getattr(function, "__qualname__", type(function).__name__) for function in (one, other)]
         return None if names[0] == names[1] else (names[0], names[1], None)
