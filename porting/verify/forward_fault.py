@@ -11,7 +11,7 @@ from porting.verify.causes import explain_value, find_module
 from porting.verify.certificate import Location
 from porting.verify.evidence import Evidence
 from porting.verify.fault_search import FaultSearch, name_phase
-from porting.verify.loss_hypotheses import LossCase, explain_loss
+from porting.verify.loss_hypotheses import LossCase, LossExplanation, explain_loss
 from porting.verify.reproduction import reproduce_loss, reproduce_value
 from porting.verify.trace_comparison import find_value_fault
 from porting.verify.traced_steps import LOSS
@@ -35,8 +35,10 @@ def find_forward_fault(search: FaultSearch) -> Optional[Location]:
         phase = "loss" if _is_loss(path, evidence) else "forward"
         cause = explain_value(fault, path, evidence)
         if phase == "loss":
-            cause = "; ".join(filter(None, [cause, _explain_losses(search)]))
-            reproduction = reproduce_loss(evidence, plain) or reproduce_value(fault, path, evidence, plain)
+            explained = _explain_losses(search)
+            cause = "; ".join(filter(None, [cause, explained.text]))
+            reproduction = reproduce_loss(evidence, plain, explained.code)
+            reproduction = reproduction or reproduce_value(fault, path, evidence, plain)
         else:
             reproduction = reproduce_value(fault, path, evidence, plain)
         return search.make(
@@ -55,13 +57,12 @@ def _is_loss(path: str, evidence: Evidence) -> bool:
     return path in (LOSS, "") or isinstance(module, nn.modules.loss._Loss)
 
 
-def _explain_losses(search: FaultSearch) -> str:
+def _explain_losses(search: FaultSearch) -> LossExplanation:
     plain, ported = search.losses
     if len(plain) != len(ported) or all(math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-9) for a, b in zip(plain, ported)):
-        return ""
+        return LossExplanation("")
     case = LossCase(search.evidence.micro_batches, plain, ported, search.evidence.random_state)
-    found = explain_loss(search.evidence.plain, case)
-    return found.text if found is not None else ""
+    return explain_loss(search.evidence.plain, case) or LossExplanation("")
 
 
 def find_loss_fault(search: FaultSearch) -> Optional[Location]:

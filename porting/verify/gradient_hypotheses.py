@@ -59,11 +59,10 @@ def _say_common_factor(case: GradientCase, factor: float, norm: float) -> Option
     if math.isclose(factor, 1.0, rel_tol=_TOLERANCE):
         return None
     count = len(case.own)
-    meanings = {
-        count: "the number of micro-batches of a step: one side joins their gradients as a sum, the other as a mean",
-        case.replicas: "the number of replicas: one side joins their gradients as a sum, the other as a mean",
-        count // case.replicas: "the gradient accumulation: one side joins its gradients as a sum, the other as a mean",
-    }
+    joined = "one side joins their gradients as a sum, the other as a mean"
+    meanings = {count: f"the number of micro-batches of a step: {joined}"}
+    meanings.setdefault(case.replicas, f"the number of replicas: {joined}")
+    meanings.setdefault(count // case.replicas, f"the number of accumulated micro-batches: {joined}")
     if case.loss_scaling != 1.0:
         meanings.setdefault(int(case.loss_scaling), "the loss scaling, which one side does not take out again")
     text = f"every gradient is {say_factor(factor, meanings)}"

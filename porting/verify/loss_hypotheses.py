@@ -52,9 +52,12 @@ def explain_loss(training: PlainTraining, case: LossCase) -> Optional[LossExplan
 
     The model is as before afterwards.
     """
+    found: Dict[str, LossExplanation] = {}
     for explanation, losses in _list_variants(training, case):
         if _agree(losses, case.ported):
-            return explanation
+            found.setdefault(explanation.text, explanation)
+    if found:  # several where this batch cannot tell them apart
+        return next(iter(found.values()))._replace(text=", or ".join(found))
     text = _explain_factor(training, case)
     return None if text is None else LossExplanation(text)
 

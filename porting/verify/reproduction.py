@@ -166,7 +166,7 @@ def reproduce_gradient(
         f"inputs = [{inputs}]",
         "output = plain(*inputs)",
         "output = output[0] if isinstance(output, tuple) else output",
-        f"expected, = torch.autograd.grad(output.square().sum(), plain.{name})",
+        f"expected, = torch.autograd.grad((output * torch.randn_like(output)).sum(), plain.{name})",
         "found = torch.zeros_like(expected)  # in the port, whose backward pass does not come here",
         _PRINT,
     )

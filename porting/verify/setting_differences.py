@@ -130,11 +130,11 @@ def _compare_code(path: str, one: nn.Module, other: nn.Module) -> Iterator[Setti
 
 def compare_functions(one: Any, other: Any) -> Optional[Tuple[str, str, Optional[Place]]]:
     """Return the first lines of two functions that differ, and the place of the second's; None where there is none."""
-    read = _read_lines(one), _read_lines(other)
-    if read[0] is None or read[1] is None:
+    before, after = _read_lines(one), _read_lines(other)
+    if before is None or after is None:
         names = [getattr(function, "__qualname__", type(function).__name__) for function in (one, other)]
         return None if names[0] == names[1] else (names[0], names[1], None)
-    (ones, _file, _first), (others, file, first) = read
+    (ones, _file, _first), (others, file, first) = before, after
     texts = [[line.strip() for line in lines] for lines in (ones, others)]
     for kind, i, i_end, j, j_end in difflib.SequenceMatcher(None, texts[0], texts[1], autojunk=False).get_opcodes():
         changed = [[line for line in lines if _is_code(line)] for lines in (texts[0][i:i_end], texts[1][j:j_end])]
@@ -197,12 +197,18 @@ def _say_function(function: Any) -> str:
     return str(getattr(function, "__qualname__", function if function is None else type(function).__name__))
 
 
+def _is_own(function: Any) -> bool:
+    """Tell a function that the port itself puts around a user's."""
+    inner = getattr(function, "func", function)
+    return str(getattr(inner, "__module__", "")).split(".")[0] == "porting"
+
+
 def _compare_transforms(transform: Optional[Callable[..., Any]], port: Any) -> Iterator[SettingDifference]:
     """Yield a function of the labels that the port has alone, or lacks."""
     losses = port.loss.values() if isinstance(port.loss, Mapping) else [port.loss]
     known = [getattr(loss, "function", loss) for loss in losses]
     others = [function for function in port.wrapped.functions if not any(function is own for own in known)]
-    others = [function for function in others if "porting." not in str(getattr(function, "__module__", ""))]
+    others = [function for function in others if not _is_own(function)]
     if transform is not None and not any(function is transform for function in others):
         yield SettingDifference(
             "loss", "label_transform", _say_function(transform), _say_function(next(iter(others), None))

@@ -39,13 +39,18 @@ class TensorForm(NamedTuple):
 
 @dataclass(frozen=True)
 class ValueRecord:
-    """What one operator made: its `results` (the floating-point ones in part), and its arguments without values."""
+    """What one operator made: its `results` (large ones in part), and its arguments without values.
+
+    `sources` are the numbers of the records whose results went in.
+    """
 
     operator: Any
     origin: Origin
     args: Tuple[Any, ...]
     kwargs: Dict[str, Any]
     results: Tuple[torch.Tensor, ...]
+    number: int = 0
+    sources: Tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -94,6 +99,7 @@ class MicroBatchTrace:
     module_inputs: Dict[str, Tuple[Any, ...]] = field(default_factory=dict)
     output: Optional[TensorForm] = None
     _nodes: NewNodes = field(default_factory=NewNodes)
+    _made_by: Dict[int, int] = field(default_factory=dict)
     _num_run: int = 0
     _is_watching: bool = False
 
@@ -113,9 +119,15 @@ class MicroBatchTrace:
 
     def add(self, operator: Any, args: Sequence[Any], kwargs: Dict[str, Any], result: Any) -> None:
         """Record the results of an operator; views and empty memory hold no new values."""
-        results = tuple(keep_part(leaf) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
         form_args, form_kwargs = tree_map(_describe_leaf, (tuple(args), dict(kwargs)))
-        self.values.append(ValueRecord(operator, self.origin, form_args, form_kwargs, results))
+        entering = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        sources = {self._made_by[_find_address(leaf)] for leaf in entering if _find_address(leaf) in self._made_by}
+        number, results = len(self.values), tuple(map(keep_part, made))
+        # views have the memory of what they show, so that an address leads to the operator behind them
+        self._made_by.update((_find_address(leaf), number) for leaf in made)
+        record = ValueRecord(operator, self.origin, form_args, form_kwargs, results, number, tuple(sorted(sources)))
+        self.values.append(record)
 
     def take_nodes(self, results: Iterable[torch.Tensor], origin: Origin) -> None:
         """Give the nodes of autograd that have come since the last time to `origin`, and watch them."""
@@ -179,6 +191,10 @@ _VIEWS = frozenset(["t", "view", "_unsafe_view", "expand", "transpose", "permute
 def _makes_no_value(operator: Any) -> bool:
     packet = getattr(operator, "overloadpacket", None)
     return getattr(packet, "__name__", "") in (_EMPTY | _VIEWS)
+
+
+def _find_address(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage().data_ptr())
 
 
 def _keep_gradient(gradient: Optional[torch.Tensor]) -> Optional[torch.Tensor]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -110,29 +110,49 @@ def find_value_fault(
     ones, others = _list_telling(plain), _list_telling(ported)
     noise = _list_telling(changed) if changed is not None else []
     noisy = len(noise) == len(ones)
-    waiting: List[Tuple[Optional[ValueRecord], Optional[ValueRecord]]] = []
-    for i, j in _align([_key_value(one) for one in ones], [_key_value(other) for other in others]):
+    pairs = list(_align([_key_value(one) for one in ones], [_key_value(other) for other in others]))
+    matched = {ones[i].number for i, j in pairs if i is not None and j is not None}
+    partners = {others[j].number for i, j in pairs if i is not None and j is not None}
+    for i, j in pairs:
         if i is None or j is None:
-            waiting.append((None if i is None else ones[i], None if j is None else others[j]))
             continue
         apart = _measure_results(ones[i], others[j], noise[i] if noisy else None)
-        if apart is None or apart.is_rounding:
-            waiting.clear()
-            continue
-        return _describe_waiting(waiting, apart) or ValueFault(ones[i], others[j], apart)
-    if waiting and plain.loss is not None and ported.loss is not None:
-        loss = None if changed is None or changed.loss is None else changed.loss
-        apart = measure_apart(plain.loss, ported.loss.reshape(plain.loss.shape), loss)
-        return None if apart.is_rounding else _describe_waiting(waiting, apart)
-    return None
+        if apart is not None and not apart.is_rounding:
+            alone = _go_back(plain, ones[i], matched), _go_back(ported, others[j], partners)
+            return ValueFault(*alone, apart) if any(alone) else ValueFault(ones[i], others[j], apart)
+    return _find_fault_of_loss(plain, ported, changed, [_find_alone(ones, matched), _find_alone(others, partners)])
 
 
-def _describe_waiting(
-    waiting: Sequence[Tuple[Optional[ValueRecord], Optional[ValueRecord]]], apart: Apart
+def _go_back(trace: MicroBatchTrace, record: ValueRecord, matched: AbstractSet[int]) -> Optional[ValueRecord]:
+    """Return the first operator, of those that one side has alone, whose result went into `record`."""
+    waiting, seen = list(record.sources), set()
+    while waiting:
+        number = waiting.pop()
+        if number not in seen and number not in matched:
+            seen.add(number)
+            waiting += trace.values[number].sources
+    alone = [trace.values[number] for number in sorted(seen) if not _is_meaningless(trace.values[number])]
+    return alone[0] if alone else None
+
+
+def _find_alone(records: Sequence[ValueRecord], matched: AbstractSet[int]) -> Optional[ValueRecord]:
+    return next((record for record in reversed(records) if record.number not in matched), None)
+
+
+def _find_fault_of_loss(
+    plain: MicroBatchTrace,
+    ported: MicroBatchTrace,
+    changed: Optional[MicroBatchTrace],
+    alone: Sequence[Optional[ValueRecord]],
 ) -> Optional[ValueFault]:
-    one = next((plain for plain, _ported in waiting if plain is not None), None)
-    other = next((ported for _plain, ported in waiting if ported is not None), None)
-    return None if one is None and other is None else ValueFault(one, other, apart)
+    """Return what one side has alone, at the end, where the losses differ though all common operators are equal."""
+    if plain.loss is None or ported.loss is None or not any(alone):
+        return None
+    noise = None if changed is None else changed.loss
+    if ported.loss.numel() != plain.loss.numel():
+        return ValueFault(alone[0], alone[1], Apart(math.inf, 1.0, 0.0))
+    apart = measure_apart(plain.loss, ported.loss.reshape(plain.loss.shape), noise)
+    return None if apart.is_rounding else ValueFault(alone[0], alone[1], apart)
 
 
 def _measure_results(one: ValueRecord, other: ValueRecord, changed: Optional[ValueRecord]) -> Optional[Apart]:
