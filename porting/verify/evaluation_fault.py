@@ -11,7 +11,7 @@ from porting.diagnostics import list_names
 from porting.module_attributes import keep_train_modes
 from porting.structure import make_call_arguments
 from porting.verify.certificate import Location, Measured
-from porting.verify.plain_training import PlainTraining
+from porting.verify.plain_training import PlainTraining, cut_micro_batches
 from porting.verify.setting_differences import compare_modules
 from porting.verify.step_trace import MicroBatchTrace, keep_part
 from porting.verify.trace_comparison import find_value_fault
@@ -27,10 +27,12 @@ def locate_evaluation(plain: PlainTraining, ported: Any, batch: Any, first: Meas
     Both are in the state before the evaluation; the models' modes are as before afterwards.
     """
     was_training = ported.training
+    # nothing is accumulated in an evaluation
+    args, kwargs = cut_micro_batches(*make_call_arguments(batch), ported.options.accumulation)[0]
     ported.eval()
     try:
-        changed = _find_changes(ported, batch)
-        traces = _trace_both(plain, ported, batch)
+        changed = _find_changes(ported, args, kwargs)
+        traces = _trace_both(plain, ported, args, kwargs)
     finally:
         ported.train(was_training)
     if changed:
@@ -42,9 +44,8 @@ def locate_evaluation(plain: PlainTraining, ported: Any, batch: Any, first: Meas
     return _describe(plain, ported, first, traces)
 
 
-def _find_changes(ported: Any, batch: Any) -> List[str]:
+def _find_changes(ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[str]:
     """Name the weights and buffers that an evaluation changes."""
-    args, kwargs = make_call_arguments(batch)
     before = _read_tensors(ported.model)
     ported(*args, **kwargs)
     after = _read_tensors(ported.model)
@@ -62,13 +63,12 @@ def _list_training(model: nn.Module) -> List[str]:
 _Traces = Tuple[MicroBatchTrace, MicroBatchTrace, MicroBatchTrace]
 
 
-def _trace_both(plain: PlainTraining, ported: Any, batch: Any) -> Any:
+def _trace_both(plain: PlainTraining, ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
     """Return the traces of both sides' evaluation, and of plain PyTorch with changed weights; None on hardware."""
-    rehearsal = ported.keep_call(batch).rehearsal
+    rehearsal = ported.keep_call(kwargs or args).rehearsal
     if rehearsal is None:
         return None
     replayed = replay_call(ported, rehearsal)[0].micro_batches[0]
-    args, kwargs = make_call_arguments(batch)
     num_parts = len(rehearsal.plan.micro_batches)
     with kept_training(plain), keep_train_modes(list(plain.model.modules())):
         plain.model.eval()

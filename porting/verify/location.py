@@ -35,6 +35,8 @@ def locate_fault(
         return locate_evaluation(plain, ported, batches[0], first)
     if phase == "data":
         return Location("data", first.step, cause=_say_data(first))
+    if "load" in first.kind or "resum" in first.kind:
+        return Location(phase, first.step, first.name.rpartition(".")[0], first.name, cause=_say_checkpoint(first))
     if not math.isfinite(first.scale):
         return locate_not_finite(ported, batches[0], step=first.step)
     search = FaultSearch(gather_evidence(plain, ported, batches[0], step=first.step), first)
@@ -48,6 +50,11 @@ def locate_fault(
 def _say_data(first: Measured) -> str:
     words = f"the port does not see the samples that plain PyTorch sees: {first.name}"
     return f"{words}, {first.note}" if first.note else words
+
+
+def _say_checkpoint(first: Measured) -> str:
+    words = f"`{first.name}` is another after it was saved and loaded ({first.kind})"
+    return f"{words}: {first.note}" if first.note else words
 
 
 def _give_up(phase: str, search: FaultSearch) -> Location:

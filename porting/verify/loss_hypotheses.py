@@ -83,7 +83,12 @@ def _explain_factor(training: PlainTraining, case: LossCase) -> Optional[str]:
     }
     if labels is not None:
         meanings.setdefault(labels.numel(), "the number of elements of the labels: sum and mean are mixed up")
-    return f"the loss is {say_factor(ratios[0], meanings, tolerance=10 * _TOLERANCE)}"
+    text = say_factor(ratios[0], meanings, tolerance=10 * _TOLERANCE)
+    # of one loss any other is a multiple
+    is_telling = (
+        len(ratios) > 1 or "which is" in text or math.isclose(ratios[0], float(f"{ratios[0]:.2g}"), rel_tol=1e-5)
+    )
+    return f"the loss is {text}" if is_telling and not math.isclose(ratios[0], 1.0, rel_tol=_TOLERANCE) else None
 
 
 def say_factor(factor: float, meanings: Dict[int, str], *, tolerance: float = 1e-3) -> str:

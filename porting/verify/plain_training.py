@@ -44,6 +44,7 @@ class PlainTraining:
     reduction: Optional[str] = None
     accumulated: str = "mean"
     compute_loss: Optional[Callable[..., torch.Tensor]] = None
+    max_grad_norm: Optional[float] = None
 
 
 class PlainStep(NamedTuple):

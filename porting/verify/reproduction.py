@@ -7,12 +7,12 @@ from typing import Any, List, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from porting.engines.calls.group_settings import GroupSettings, read_settings
+from porting.engines.calls.group_settings import GroupSettings
 from porting.structure import flatten_tensors
 from porting.verify.evidence import Evidence
 from porting.verify.plain_training import PlainTraining
 from porting.verify.program_text import write_call, write_function, write_module, write_number, write_tensor
-from porting.verify.setting_differences import name_groups
+from porting.verify.setting_differences import name_groups, read_plain_settings
 from porting.verify.step_trace import MicroBatchTrace, TensorForm
 from porting.verify.trace_comparison import ValueFault
 from porting.verify.traced_steps import ROOT
@@ -228,7 +228,7 @@ def reproduce_buffer(evidence: Evidence, path: str, name: str, code: str = "") -
 def reproduce_update(evidence: Evidence, parameter: str) -> str:
     """Show three updates by the two optimizers, with the settings that `parameter` has on each side."""
     try:
-        own = read_settings(evidence.plain.optimizer)
+        own = read_plain_settings(evidence.plain)
     except AssertionError:
         return ""
     names = name_groups(evidence.plain.optimizer, evidence.plain.model)

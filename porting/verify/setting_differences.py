@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import inspect
 import math
@@ -15,7 +16,14 @@ from porting.diagnostics import Place
 from porting.engines.calls.group_settings import GroupSettings, read_settings
 from porting.verify.plain_training import PlainTraining
 
-__all__ = ["SettingDifference", "compare_losses", "compare_modules", "compare_optimizers", "name_groups"]
+__all__ = [
+    "SettingDifference",
+    "compare_losses",
+    "compare_modules",
+    "compare_optimizers",
+    "name_groups",
+    "read_plain_settings",
+]
 
 _MISSING = "absent"
 
@@ -71,8 +79,11 @@ def compare_modules(plain: nn.Module, ported: nn.Module) -> List[SettingDifferen
 
 
 def _compare_pair(path: str, one: nn.Module, other: nn.Module) -> Iterator[SettingDifference]:
-    if type(one) is not type(other) and type(one).__name__ != type(other).__name__:
-        yield SettingDifference(path, "class", type(one).__name__, type(other).__name__)
+    kinds = type(one), type(other)
+    if kinds[0] is not kinds[1] and kinds[0].__name__ != kinds[1].__name__:
+        yield SettingDifference(path, "class", kinds[0].__name__, kinds[1].__name__)
+        if any(kind.__module__.startswith("torch.nn.") for kind in kinds) and not issubclass(kinds[1], kinds[0]):
+            return  # with settings of their own, which say nothing more
     yield from _compare_code(path, one, other)
     before, after = _list_settings(one), _list_settings(other)
     for name in {**before, **after}:
@@ -235,6 +246,15 @@ _WORDS = {
 _KINDS = {"SGD1": "SGD", "SGD2": "SGD", "ADAM": "Adam", "ADAMW": "AdamW", "RMSPROP": "RMSprop"}
 
 
+def read_plain_settings(plain: PlainTraining) -> List[GroupSettings]:
+    """Return the settings of the plain optimizer's groups, with the norm that gradients are clipped to.
+
+    Raises AssertionError for an optimizer that no device has.
+    """
+    norm = math.inf if plain.max_grad_norm is None else float(plain.max_grad_norm)
+    return [dataclasses.replace(group, max_grad_norm=norm) for group in read_settings(plain.optimizer)]
+
+
 def name_groups(optimizer: torch.optim.Optimizer, model: nn.Module) -> List[List[str]]:
     """Return the names of the parameters of each of an optimizer's groups."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -250,7 +270,7 @@ def compare_optimizers(
     far as its parameters go.
     """
     try:
-        own = read_settings(plain.optimizer)
+        own = read_plain_settings(plain)
     except AssertionError:
         name = type(plain.optimizer).__name__
         return [SettingDifference("", "class", name, _say_kind(groups[0]))] if groups else []

@@ -8,7 +8,6 @@ from typing import Any, List, Mapping, Optional, Sequence
 import torch
 
 from porting.diagnostics import list_names
-from porting.engines.calls.group_settings import read_settings
 from porting.verify.backward_fault import list_wrong_gradients
 from porting.verify.buffer_hypotheses import explain_buffer
 from porting.verify.causes import find_module, say_optimizer_differences, select_differences
@@ -16,7 +15,7 @@ from porting.verify.certificate import Location
 from porting.verify.evidence import Evidence
 from porting.verify.fault_search import FaultSearch
 from porting.verify.reproduction import reproduce_buffer, reproduce_update
-from porting.verify.setting_differences import name_groups
+from porting.verify.setting_differences import name_groups, read_plain_settings
 from porting.verify.trace_comparison import measure_apart
 from porting.verify.traced_steps import ROOT
 from porting.verify.update_hypotheses import UpdateCase, explain_update
@@ -103,7 +102,7 @@ def _subtract(step: Any, name: str) -> torch.Tensor:
 def _explain_numbers(evidence: Evidence, wrong: Sequence[str], names: Sequence[str]) -> Optional[str]:
     after, before = _updated_by_port(evidence), evidence.state_before.parameters
     try:
-        groups = read_settings(evidence.plain.optimizer)
+        groups = read_plain_settings(evidence.plain)
     except AssertionError:
         return None
     case = UpdateCase(
