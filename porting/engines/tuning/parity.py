@@ -24,7 +24,7 @@ from ..calls.call_plan import CallPlan
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable
 from ..replay.replay import ReplayExecutable
-from .random_rounding import RandomRounding
+from ...comparison.random_rounding import RandomRounding
 
 __all__ = ["Parity", "ReplayedCalls", "Trial", "compare_with_replay", "find_working_type", "make_empty_state"]
 
