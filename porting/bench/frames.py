@@ -93,10 +93,17 @@ class Frame:
 
     def draw_labels(self, labels: Sequence[Label]) -> Iterator[str]:
         """Write names at the right edge, apart from each other."""
-        last = -math.inf
-        for place, colour, text in sorted(labels):
-            last = max(place, last + _LEAST_GAP)
-            yield f'<text x="{self.x(self.last) + 10}" y="{round(last + 4, 1)}" fill="{colour}">{escape(text)}</text>'
+        ordered = sorted(labels)
+        places: List[float] = []
+        for place, _colour, _text in ordered:
+            places.append(max(place, places[-1] + _LEAST_GAP) if places else place)
+        # not below the floor, where numbers stand
+        lowest = _HEIGHT - _BOTTOM - 4.0
+        for index in reversed(range(len(places))):
+            places[index] = min(places[index], lowest)
+            lowest = places[index] - _LEAST_GAP
+        for place, (_place, colour, text) in zip(places, ordered):
+            yield f'<text x="{self.x(self.last) + 10}" y="{round(place + 4, 1)}" fill="{colour}">{escape(text)}</text>'
 
 
 def list_ticks(low: float, high: float) -> List[float]:

@@ -16,7 +16,13 @@ from porting.verify.certificate import (
     describe_measured,
     list_rows,
 )
-from porting.verify.certificate_pictures import draw_gradients, draw_losses, draw_rates, list_worst_gradients
+from porting.verify.certificate_pictures import (
+    draw_gradients,
+    draw_loss_distances,
+    draw_losses,
+    draw_rates,
+    list_worst_gradients,
+)
 
 __all__ = ["write_certificate_page"]
 
@@ -56,7 +62,7 @@ def _write_body(certificate: Certificate) -> Iterator[str]:
     if certificate.kinds:
         yield "<h2>What was compared</h2>"
         yield from _write_kinds(certificate)
-    yield from _write_picture("Loss", draw_losses(certificate.curves))
+    yield from _write_picture("Loss", [*draw_losses(certificate.curves), *draw_loss_distances(certificate.curves)])
     yield from _write_gradients(certificate)
     yield from _write_picture("Learning rate", draw_rates(certificate.curves))
     if certificate.precision is not None:

@@ -9,7 +9,7 @@ from typing import Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 from porting.bench.frames import Frame, Label, Point, list_even_ticks, list_ticks
 from porting.verify.certificate import Curves
 
-__all__ = ["draw_gradients", "draw_losses", "draw_rates", "list_worst_gradients"]
+__all__ = ["draw_gradients", "draw_loss_distances", "draw_losses", "draw_rates", "list_worst_gradients"]
 
 _PLAIN, _PORTED, _REFERENCE, _BAND = "#8a8f98", "#2463a8", "#c0602b", "#1a7f43"
 _INSIDE, _OUTSIDE = "#2463a8", "#b3261e"
@@ -45,13 +45,38 @@ def draw_losses(curves: Curves) -> Iterator[str]:
         yield f'<p class="quiet">loss by optimizer step, a mean over its samples{band_told}</p>'
 
 
+def draw_loss_distances(curves: Curves) -> Iterator[str]:
+    """Draw how far the losses of the port and in float64 are from plain PyTorch, and how far rounding alone leads."""
+
+    def measure(values: Sequence[float]) -> List[float]:
+        # a logarithmic axis has no place for zero
+        return [abs(value - plain) or math.nan for value, plain in zip(values, curves.plain)]
+
+    lines = [
+        _Line("float64", _REFERENCE, "2 3", measure(curves.reference)),
+        _Line("port", _PORTED, "7 4", measure(curves.ported)),
+    ]
+    reached = [max(abs(low - plain), abs(high - plain)) for low, high, plain in _zip_band(curves)]
+    shown = [value for line in lines for value in line.values if _is_shown(value)]
+    band = [(min([*shown, edge]), edge) if edge else (math.nan, math.nan) for edge in reached]
+    yield from _draw_lines(lines, band, described="distance of losses by step", is_log=True)
+    if shown:
+        yield '<p class="quiet">the same as distances from plain PyTorch; where there is no line, it is zero</p>'
+
+
 def draw_rates(curves: Curves) -> Iterator[str]:
     """Draw the learning rates that plain PyTorch and the port had."""
     lines = [_Line("schedule", _PLAIN, "", curves.plain_rates), _Line("port", _PORTED, "7 4", curves.ported_rates)]
     yield from _draw_lines(lines, [], described="learning rates by step")
 
 
-def _draw_lines(lines: Sequence[_Line], band: Sequence[Tuple[float, float]], *, described: str) -> Iterator[str]:
+def _zip_band(curves: Curves) -> Iterator[Tuple[float, float, float]]:
+    return zip(curves.lowest, curves.highest, curves.plain)
+
+
+def _draw_lines(
+    lines: Sequence[_Line], band: Sequence[Tuple[float, float]], *, described: str, is_log: bool = False
+) -> Iterator[str]:
     shown = [value for line in lines for value in line.values if _is_shown(value)]
     num_steps = max(len(line.values) for line in lines)
     if not shown:
@@ -59,8 +84,8 @@ def _draw_lines(lines: Sequence[_Line], band: Sequence[Tuple[float, float]], *, 
     edges = [edge for pair in band if all(map(_is_shown, pair)) for edge in pair]
     # a band that is much wider than the curves would leave nothing to see of them
     extent = max(shown) - min(shown) or abs(max(shown)) or 1.0
-    values = [*shown, *(min(max(edge, min(shown) - extent), max(shown) + extent) for edge in edges)]
-    is_log = min(values) > 0 and max(values) > _LOG_RATIO * min(values)
+    values = [*shown, *(edges if is_log else (min(max(e, min(shown) - extent), max(shown) + extent) for e in edges))]
+    is_log = is_log or (min(values) > 0 and max(values) > _LOG_RATIO * min(values))
     frame = Frame.of_steps(num_steps, values, is_log_y=is_log)
     ticks = list_ticks(frame.low, frame.high) if is_log else list_even_ticks(frame.low, frame.high)
     yield frame.open(described)
@@ -104,7 +129,7 @@ def _cut_where_not_finite(values: Sequence[float]) -> Iterator[List[Point]]:
 
 
 def _is_shown(value: float) -> bool:
-    return math.isfinite(value) and abs(value) < _MOST_SHARE
+    return math.isfinite(value) and abs(value) < _MOST_SHARE and (value == 0 or abs(value) > _LEAST_SHARE)
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
