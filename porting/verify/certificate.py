@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Dict, Iterator, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from porting.diagnostics import Place, PortingError, align_columns, say_number
 from porting.verify.certificate_file import make_plain, read_file, read_plain, write_file
@@ -20,6 +20,7 @@ __all__ = [
     "Measured",
     "PrecisionVerdict",
     "Verdict",
+    "align_kinds",
     "describe_extent",
     "describe_location",
     "describe_measured",
@@ -260,7 +261,7 @@ def _list_lines(certificate: Certificate) -> Iterator[str]:
     yield describe_extent(certificate)
     if certificate.kinds:
         yield ""
-        yield from align_columns(list(list_rows(certificate)), right={2, 3, 4})
+        yield from align_kinds(certificate.kinds)
     if certificate.first is not None:
         yield ""
         yield f"it begins with the {describe_measured(certificate.first)}"
@@ -273,10 +274,15 @@ def _list_lines(certificate: Certificate) -> Iterator[str]:
         yield from told
 
 
-def list_rows(certificate: Certificate) -> Iterator[Tuple[str, ...]]:
+def align_kinds(kinds: Sequence[KindVerdict]) -> List[str]:
+    """Lay out the table of kinds in lines."""
+    return align_columns(list(list_rows(kinds)), right={2, 3, 4})
+
+
+def list_rows(kinds: Sequence[KindVerdict]) -> Iterator[Tuple[str, ...]]:
     """List the rows of the table of kinds, its header first."""
     yield "", "", "compared", "of band", "in step", "verdict", "worst"
-    for kind in certificate.kinds:
+    for kind in kinds:
         worst, verdict = kind.worst, kind.verdict
         figures = ("", "") if worst is None else (_say_share(worst.factor), str(worst.step))
         said = describe_factor(worst) if verdict in (Verdict.PASS, Verdict.FAIL) else verdict.value.lower()

@@ -96,7 +96,7 @@ def _write_location(location: Location) -> Iterator[str]:
 
 
 def _write_kinds(certificate: Certificate) -> Iterator[str]:
-    header, *rows = list_rows(certificate)
+    header, *rows = list_rows(certificate.kinds)
     yield '<div class="scroll"><table class="kinds">'
     yield f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in header)}</tr>"
     for kind, row in zip(certificate.kinds, rows):
