@@ -88,9 +88,8 @@ class PortMaker:
         own = _copy(self.training)
         options = self.options or PortOptions()
         # the fastest engine is looked for while a training goes on, which is no part of the proof
-        options = options.replace(keep_gradients=True, engine=options.engine or "ready", seed=None)
-        if options.micro_batches_per_call > 1:
-            options = options.replace(output_mode="all", output_every=1)
+        returned = {"output_mode": "all", "output_every": 1} if options.micro_batches_per_call > 1 else {}
+        options = options.replace(keep_gradients=True, engine=options.engine or "ready", seed=None, **returned)
         ported = to_ipu(
             own.model,
             own.loss,
