@@ -51,7 +51,7 @@ def choose_comparison(training: PlainTraining, batch: MicroBatch, options: Any, 
     count = grouping.micro_batches_per_step
     parts = _try_step(training, batch, grouping, seed=seed)
     if count == 1:
-        return Comparison(training, grouping, parts.draws, "each step is one batch on both sides")
+        return Comparison(training, grouping, parts.draws, "the same batch a step")
     words = f"{count} micro-batches a step, one after the other in plain PyTorch"
     if parts.draws:
         return Comparison(training, grouping, True, f"{words}: random numbers are drawn for each")

@@ -88,7 +88,8 @@ class NoiseBand:
                 return None
             losses.append(loss)
             change = max(losses) - min(losses)
-            if self.measure_loss(step) > max(_CHAOS * change, _LEAST_CHAOS * abs(loss)):
+            least = max(_LEAST_CHAOS, _LOSS_UNITS * self.unit) * abs(loss)
+            if step > 1 and self.measure_loss(step) > max(_CHAOS * change, least):
                 return step
         return None
 

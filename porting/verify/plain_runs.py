@@ -11,7 +11,7 @@ import random
 import warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy
 import torch
@@ -44,7 +44,8 @@ class Variant:
     """One way of computing the same training.
 
     `permutes` and `changes_bits` are seeds, for another order of the rows in each micro-batch and for weights that
-    differ in their last bits. `rounding` is a seed and a size: results of all operators are changed by that at random.
+    differ in their last bits. With `rounding`, a seed, the results of all operators are changed at random. `size` is
+    that of both changes, relative to a number.
     """
 
     name: str
@@ -52,7 +53,8 @@ class Variant:
     permutes: Optional[int] = None
     changes_bits: Optional[int] = None
     num_threads: Optional[int] = None
-    rounding: Optional[Tuple[int, Optional[float]]] = None
+    rounding: Optional[int] = None
+    size: Optional[float] = None
 
 
 PLAIN = Variant("plain PyTorch")
@@ -94,7 +96,7 @@ def run_plain(
             generator = torch.Generator().manual_seed(variant.changes_bits)
             with torch.no_grad():
                 for parameter in own.model.parameters():
-                    change_last_bits(parameter, generator, relative=variant.rounding and variant.rounding[1])
+                    change_last_bits(parameter, generator, relative=variant.size)
         record.keep_state(0, own.model, name_state(own))
         seed_streams(seed)
         run = PlainRun(own, 1 if grouping.is_large else grouping.replicas, torch.get_rng_state())
@@ -132,10 +134,9 @@ def _run_calls(
                     record.keep("gradient", step, gradients)
 
             rates = [float(group["lr"]) for group in own.optimizer.param_groups]
-            rounding = variant.rounding
             changes: ContextManager[Any] = nullcontext()
-            if rounding is not None:
-                changes = RandomRounding(rounding[0] + step, relative=rounding[1])
+            if variant.rounding is not None:
+                changes = RandomRounding(1000 * variant.rounding + step, relative=variant.size)
             with changes, watch_outputs(own.model) if step == 1 else nullcontext([]) as outputs:
                 made = run.step(micro_batches, look=look)
             record.losses[step] = [float(loss.double().mean()) for loss in made.losses]
