@@ -26,7 +26,7 @@ def assert_port_equal(model: Any, loss: Any = None, batch: Any = None, **setting
     before afterwards. AssertionError has the whole certificate. Raises PortingError for what cannot be ported.
     """
     __tracebackhide__ = True
-    from porting.verify import verify
+    from porting.verify.verify import verify
 
     certificate = verify(model, loss, batch, **{"steps": _STEPS, **settings})
     if not certificate.holds:

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
@@ -121,13 +122,13 @@ def _run_program(text: str, *, steps: int, seed: int, device: str, tell: Callabl
     import torch
 
     from porting.cli.programs import load_program
-    from porting.verify import verify
+    from porting.verify.verify import verify
 
     # before the weights are drawn, so that a run elsewhere begins with the same
     torch.manual_seed(seed)
     program = load_program(text, draws_batch=True)
     tell(f"verifying {text}")
-    return verify(
+    certificate = verify(
         program.model,
         program.loss,
         program.batch if program.batches is None else program.batches,
@@ -138,9 +139,9 @@ def _run_program(text: str, *, steps: int, seed: int, device: str, tell: Callabl
         steps=steps,
         seed=seed,
         device=device,
-        program=text,
         **program.settings,
     )
+    return replace(certificate, program=text)
 
 
 def _choose(asked: Optional[int], before: Any, default: int) -> int:

@@ -21,6 +21,7 @@ from porting.verify.noise_band import NoiseBand, mean_loss
 from porting.verify.plain_runs import PLAIN, Variant, run_plain
 from porting.verify.plain_training import MicroBatch, PlainTraining
 from porting.verify.ported_run import PortedTraining, run_ported
+from porting.verify.recheck import make_record
 from porting.verify.records import Record
 from porting.verify.samples import compare_samples
 from porting.verify.surroundings import Hasher, describe_surroundings, hash_options, hash_source, hash_weights
@@ -239,7 +240,7 @@ class Proof:
             surroundings=self._surroundings or describe_surroundings(seeds={"all": self._seed}),
             hashes=self._hashes,
             seconds=seconds,
-            record=self._ported_record.to_dict(),
+            record=make_record(self._ported_record, self._judgement),
         )
 
     def _count_compared(self) -> int:

@@ -106,9 +106,12 @@ def compare_certificates(theirs: Certificate, own: Certificate) -> Comparison:
 
 def _find_obstacle(theirs: Certificate, own: Certificate) -> str:
     """Say why two certificates are not of one training; nothing if they are."""
+    steps = [one.settings.get("steps") for one in (theirs, own)]
+    if steps[0] != steps[1]:
+        return f"they were asked for {steps[0]} and {steps[1]} steps, so that their data are not the same"
     other = [name for name in _SAME if theirs.hashes.get(name) != own.hashes.get(name)]
     if other:
-        return f"they began with other {' and other '.join(other)}, so that their numbers say nothing of each other"
+        return f"they had other {' and other '.join(other)}, so that their numbers say nothing of each other"
     lacking = [word for word, one in (("the first", theirs), ("the second", own)) if not one.record]
     return f"{' and '.join(lacking)} keeps no record of its run" if lacking else ""
 
