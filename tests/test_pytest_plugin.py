@@ -131,6 +131,19 @@ def test_the_markers_are_listed(run):
     result.stdout.fnmatch_lines(["@pytest.mark.ipu: *", "@pytest.mark.needs_ipus(n): *"])
 
 
+@pytest.mark.slow
+def test_a_port_that_is_equal_passes(run):
+    run(PROVE).assert_outcomes(passed=1)
+
+
+@pytest.mark.slow
+def test_a_port_that_is_not_fails_with_its_certificate(run):
+    result = run(FAULTY)
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E * AssertionError: FAIL: *", "E * FAILED  update *"])
+
+
 def test_importing_the_plugin_loads_no_torch():
     program = "import porting.pytest_plugin, sys; print('torch' in sys.modules, 'numpy' in sys.modules)"
 

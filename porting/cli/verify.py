@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, count, refuse_usage
-from porting.diagnostics import ExecutableError, PortingError, print_finding
+from porting.diagnostics import ExecutableError, PortingError, find_raising_frame, print_finding, take_first_line
 from porting.support.progress import show_progress
 
 if TYPE_CHECKING:  # loads torch
@@ -128,20 +128,36 @@ def _run_program(text: str, *, steps: int, seed: int, device: str, tell: Callabl
     torch.manual_seed(seed)
     program = load_program(text, draws_batch=True)
     tell(f"verifying {text}")
-    certificate = verify(
-        program.model,
-        program.loss,
-        program.batch if program.batches is None else program.batches,
-        optimizer=program.optimizer,
-        scheduler=program.scheduler,
-        options=program.options,
-        ported=program.ported,
-        steps=steps,
-        seed=seed,
-        device=device,
-        **program.settings,
-    )
+    try:
+        certificate = verify(
+            program.model,
+            program.loss,
+            program.batch if program.batches is None else program.batches,
+            optimizer=program.optimizer,
+            scheduler=program.scheduler,
+            options=program.options,
+            ported=program.ported,
+            steps=steps,
+            seed=seed,
+            device=device,
+            **program.settings,
+        )
+    except PortingError:
+        raise
+    except Exception as error:
+        raise _make_failure(text, error) from error
     return replace(certificate, program=text)
+
+
+def _make_failure(text: str, error: Exception) -> ExecutableError:
+    raised = find_raising_frame(error)
+    return ExecutableError.of(
+        "E021",
+        message=f"running `{text}` failed: {type(error).__name__}: {take_first_line(error)}",
+        place=None if raised is None else raised[1],
+        label=f"raises {type(error).__name__}",
+        help="make a step of it run in plain PyTorch first, with the same batch",
+    )
 
 
 def _choose(asked: Optional[int], before: Any, default: int) -> int:
