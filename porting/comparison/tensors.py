@@ -62,9 +62,7 @@ def rounding_of(tensor: torch.Tensor, *, units: float) -> float:
     return units * torch.finfo(tensor.dtype).eps * largest_magnitude(tensor)
 
 
-def change_last_bits(
-    value: torch.Tensor, generator: torch.Generator, *, relative: Optional[float] = None
-) -> None:
+def change_last_bits(value: torch.Tensor, generator: torch.Generator, *, relative: Optional[float] = None) -> None:
     """Change the floating-point numbers of `value`, up or down, in their last bits; not the whole ones.
 
     By 16 units in the last place, or 2 of a half type; or by `relative`, as a type that is coarser would.
