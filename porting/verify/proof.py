@@ -130,7 +130,8 @@ class Proof:
         if "KeyboardInterrupt" in record.ended_by:
             raise KeyboardInterrupt
         one, other = mean_loss(self._plain, 1), mean_loss(record, 1)
-        assert one is not None and other is not None
+        assert one is not None
+        assert other is not None
         coarse = max(_SAME_LOSS, 16 * self._unit)
         if math.isfinite(one) and not abs(one - other) <= coarse * max(abs(one), 1e-6):
             return False

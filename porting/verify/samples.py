@@ -68,7 +68,7 @@ def _compare_epochs(plain: DataLoader, ported: DataLoader, options: Any) -> Iter
             if more
             else ""
         )
-        yield Measured("samples", name, 1, float(more), float(ours.num_samples), 0.0, note)
+        yield Measured("samples", name, 1, float(more), float(ours.num_samples), 0.0, note if more else "")
 
 
 def _list(examples: Sequence[int]) -> str:
