@@ -64,7 +64,7 @@ class PlainRun:
 
     def __post_init__(self) -> None:
         """Make the function that computes the loss."""
-        self._loss_of = _make_loss_function(self.training)
+        self._loss_of = make_loss_function(self.training)
         self._buffers = [_copy_buffers(self.training.model) for _ in range(self.num_replicas)]
 
     def step(self, micro_batches: Sequence[MicroBatch]) -> PlainStep:
@@ -118,7 +118,8 @@ def cut_micro_batches(args: Sequence[Any], kwargs: Mapping[str, Any], num_parts:
     return [(map_tensors(cut, tuple(args)), map_tensors(cut, dict(kwargs))) for cut in cuts]
 
 
-def _make_loss_function(training: PlainTraining) -> Callable[..., torch.Tensor]:
+def make_loss_function(training: PlainTraining) -> Callable[..., torch.Tensor]:
+    """Make the function of a micro-batch's arguments that runs the model and returns its loss."""
     if training.compute_loss is not None:
         own, model = training.compute_loss, training.model
         return lambda *args, **kwargs: own(model, *args, **kwargs)
