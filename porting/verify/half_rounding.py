@@ -86,9 +86,10 @@ def half_rounding(training: PlainTraining, rule: HalfRule, *, seed: Optional[int
             _run_under_autocast(training.model, undone)
         else:
             _cast_around(training.model, undone)
-        scaled = _scale_losses(training, rule.loss_scaling, undone)
+        if dtype is torch.float16:
+            training = _scale_losses(training, rule.loss_scaling, undone)
         undone.enter_context(RoundedOperators(dtype, draws if is_random else None))
-        yield scaled
+        yield training
 
 
 class RoundedOperators(TorchDispatchMode):
@@ -156,8 +157,11 @@ def _is_left_alone(func: Any) -> bool:
 def _find_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> List[torch.Tensor]:
     """Return the tensors that `func` writes to."""
     found: List[torch.Tensor] = []
+    # its schema does not say that it writes the running statistics
+    unsaid = ("running_mean", "running_var") if func.overloadpacket is torch.ops.aten.native_batch_norm else ()
     for place, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is None or not argument.alias_info.is_write:
+        is_written = argument.alias_info is not None and argument.alias_info.is_write
+        if not is_written and argument.name not in unsaid:
             continue
         value = args[place] if place < len(args) else kwargs.get(argument.name)
         found += flatten_tensors(value)
@@ -215,30 +219,33 @@ def _replace_forward(model: nn.Module, forward: Callable[..., Any], undone: Exit
 
 
 class _ScaleGradient(torch.autograd.Function):
-    """The identity, whose gradient is multiplied."""
+    """The identity of a loss, whose gradient is the loss scaling, whatever autograd started with."""
 
     @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, factor: float) -> torch.Tensor:
-        ctx.factor = factor
+    def forward(ctx: Any, value: torch.Tensor, scaling: float, factors: List[torch.Tensor]) -> torch.Tensor:
+        ctx.scaling, ctx.factors = scaling, factors
         return value.view_as(value)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        return gradients[0] * ctx.factor, None
+        ctx.factors[:] = [gradients[0] / ctx.scaling]
+        return torch.full_like(gradients[0], ctx.scaling), None, None
 
 
 def _scale_losses(training: PlainTraining, scaling: float, undone: ExitStack) -> PlainTraining:
-    """Multiply the gradient of each loss, and divide those of the weights."""
-    if scaling == 1.0:
-        return training
+    """Send the loss scaling through the backward pass, and take it out of the gradients of the weights.
+
+    A mean over micro-batches is taken there as well, as a device does: in half precision it could make them vanish.
+    """
     loss_of = make_loss_function(training)
+    factors: List[torch.Tensor] = []
     groups = training.optimizer.param_groups
     trained = [*training.model.parameters(), *(weight for group in groups for weight in group["params"])]
     for weight in {id(weight): weight for weight in trained if weight.requires_grad}.values():
-        undone.callback(weight.register_hook(lambda gradient: gradient * (1.0 / scaling)).remove)
+        undone.callback(weight.register_hook(lambda gradient: gradient * factors[0] if factors else None).remove)
 
     def compute_loss(_model: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return _ScaleGradient.apply(loss_of(*args, **kwargs), scaling)
+        return _ScaleGradient.apply(loss_of(*args, **kwargs), scaling, factors)
 
     return replace(training, compute_loss=compute_loss)
 
