@@ -237,6 +237,8 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("T006", "results-of-another-machine", "the file holds results of another machine or version"),
     ("V001", "training-differs", "the port trains something else than plain PyTorch"),
     ("V002", "not-comparable", "the two trainings cannot be compared"),
+    ("V003", "not-certified", "the certificate of a port is not PASS"),
+    ("V004", "unreadable-certificate", "the file is no certificate that can be read"),
     ("R001", "unknown-recipe", "there is no recipe of this name"),
     ("R002", "destination-exists", "the destination exists already"),
     ("R003", "recipe-step-failed", "a step of the recipe failed"),
