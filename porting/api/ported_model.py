@@ -246,14 +246,13 @@ class PortedModel(FixedModule):
         looked at. It takes several times as long as a call. Raises what a call would.
         """
         args, kwargs = make_call_arguments(batch)
-        return search_call(self._port, self.keep_call(batch), args, kwargs, trains=self.training)
+        return search_call(self._port, self.keep_call(*args, **kwargs), args, kwargs, trains=self.training)
 
-    def keep_call(self, batch: Any) -> KeptCall:
-        """Return all that a call with `batch` would begin with, for looking at it without making it.
+    def keep_call(self, *args: Any, **kwargs: Any) -> KeptCall:
+        """Return all that a call with these arguments would begin with, for looking at it without making it.
 
         On the simulator that is a copy of the device, on which the call can be replayed. Raises what a call would.
         """
-        args, kwargs = make_call_arguments(batch)
         self._compile_for(args, kwargs, waits=False)
         if self.training:
             self._optimizer.sync(self._send_settings)

@@ -9,9 +9,8 @@ from torch import nn
 
 from porting.diagnostics import list_names
 from porting.module_attributes import keep_train_modes
-from porting.structure import make_call_arguments
 from porting.verify.certificate import Location, Measured
-from porting.verify.plain_training import PlainTraining, cut_micro_batches
+from porting.verify.plain_training import MicroBatch, PlainTraining, cut_micro_batches
 from porting.verify.setting_differences import compare_modules
 from porting.verify.step_trace import MicroBatchTrace, keep_part
 from porting.verify.trace_comparison import find_value_fault
@@ -21,14 +20,14 @@ from porting.verify.training_copies import kept_training, perturb_weights
 __all__ = ["locate_evaluation"]
 
 
-def locate_evaluation(plain: PlainTraining, ported: Any, batch: Any, first: Measured) -> Location:
-    """Evaluate `batch`, as a training call takes it, on both sides and return where the evaluation differs.
+def locate_evaluation(plain: PlainTraining, ported: Any, call: MicroBatch, first: Measured) -> Location:
+    """Evaluate `call`, the arguments of a training call, on both sides and return where the evaluation differs.
 
     Both are in the state before the evaluation; the models' modes are as before afterwards.
     """
     was_training = ported.training
     # nothing is accumulated in an evaluation
-    args, kwargs = cut_micro_batches(*make_call_arguments(batch), ported.options.accumulation)[0]
+    args, kwargs = cut_micro_batches(*call, ported.options.accumulation)[0]
     ported.eval()
     try:
         changed = _find_changes(ported, args, kwargs)
@@ -65,7 +64,7 @@ _Traces = Tuple[MicroBatchTrace, MicroBatchTrace, MicroBatchTrace]
 
 def _trace_both(plain: PlainTraining, ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
     """Return the traces of both sides' evaluation, and of plain PyTorch with changed weights; None on hardware."""
-    rehearsal = ported.keep_call(kwargs or args).rehearsal
+    rehearsal = ported.keep_call(*args, **kwargs).rehearsal
     if rehearsal is None:
         return None
     replayed = replay_call(ported, rehearsal)[0].micro_batches[0]

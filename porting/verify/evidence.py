@@ -11,7 +11,6 @@ import torch
 from porting.adapters.optimizer_state import name_parameters
 from porting.diagnostics import BatchError, PortingError
 from porting.engines.calls.group_settings import read_settings
-from porting.structure import make_call_arguments
 from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining, cut_micro_batches
 from porting.verify.setting_differences import (
     SettingDifference,
@@ -81,15 +80,15 @@ class Evidence:
         return self.replayed.gradients
 
 
-def gather_evidence(plain: PlainTraining, ported: Any, batch: Any, *, step: int) -> Evidence:
+def gather_evidence(plain: PlainTraining, ported: Any, call: MicroBatch, *, step: int) -> Evidence:
     """Run the call that makes optimizer step `step` on both sides and return all that arises.
 
     The plain training is as before afterwards; the port has made one call.
     """
-    args, kwargs = make_call_arguments(batch)
+    args, kwargs = call
     options = ported.options
     index, size = (step - 1) % options.device_iterations, options.accumulation * options.replicas
-    rehearsal, unknown = _rehearse(ported, batch)
+    rehearsal, unknown = _rehearse(ported, call)
     groups, group_names = _read_port_groups(ported) if rehearsal is None else (rehearsal.groups, rehearsal.group_names)
     random_state = torch.get_rng_state()
     if rehearsal is not None and rehearsal.state.rng_state is not None:
@@ -123,10 +122,10 @@ def gather_evidence(plain: PlainTraining, ported: Any, batch: Any, *, step: int)
     )
 
 
-def _rehearse(ported: Any, batch: Any) -> Tuple[Any, str]:
+def _rehearse(ported: Any, call: MicroBatch) -> Tuple[Any, str]:
     """Return the call of the port that can be replayed; None, and the reason, where there is none."""
     try:
-        rehearsal = ported.keep_call(batch).rehearsal
+        rehearsal = ported.keep_call(*call[0], **call[1]).rehearsal
     except BatchError as error:
         return (
             None,

@@ -12,7 +12,7 @@ from porting.verify.evidence import gather_evidence
 from porting.verify.fault_search import FaultSearch, name_phase
 from porting.verify.forward_fault import find_forward_fault, find_loss_fault
 from porting.verify.not_finite_fault import locate_not_finite
-from porting.verify.plain_training import PlainTraining
+from porting.verify.plain_training import MicroBatch, PlainTraining
 from porting.verify.schedule_fault import locate_schedule
 from porting.verify.state_faults import find_buffer_fault, find_update_fault
 
@@ -20,26 +20,26 @@ __all__ = ["locate_fault"]
 
 
 def locate_fault(
-    plain: PlainTraining, ported: Any, batches: Sequence[Any], *, first: Measured, curves: Optional[Curves] = None
+    plain: PlainTraining, ported: Any, calls: Sequence[MicroBatch], *, first: Measured, curves: Optional[Curves] = None
 ) -> Location:
     """Run the call that makes step `first.step` on both sides, and return where `first` comes from.
 
-    Both are in the state before that call. `batches` are combined batches as calls take them, the first of them that
-    of the step; `curves` are those of the certificate, for the learning rates. The plain training is as before
-    afterwards; the port has made one call.
+    Both are in the state before that call. `calls` are the arguments of calls, the first of them that of the step;
+    `curves` are those of the certificate, for the learning rates. The plain training is as before afterwards; the port
+    has made one call.
     """
     phase = name_phase(first.kind)
     if phase == "schedule":
         return locate_schedule(plain, ported, first, curves or Curves())
     if phase == "evaluation":
-        return locate_evaluation(plain, ported, batches[0], first)
+        return locate_evaluation(plain, ported, calls[0], first)
     if phase == "data":
         return Location("data", first.step, cause=_say_data(first))
     if "load" in first.kind or "resum" in first.kind:
         return Location(phase, first.step, first.name.rpartition(".")[0], first.name, cause=_say_checkpoint(first))
     if not math.isfinite(first.scale):
-        return locate_not_finite(ported, batches[0], step=first.step)
-    search = FaultSearch(gather_evidence(plain, ported, batches[0], step=first.step), first)
+        return locate_not_finite(ported, calls[0], step=first.step)
+    search = FaultSearch(gather_evidence(plain, ported, calls[0], step=first.step), first)
     for find in _ORDER[phase]:
         found = find(search)
         if found is not None:

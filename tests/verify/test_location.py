@@ -269,7 +269,7 @@ def locate(plant):
     if plant.num_steps > 1:
         ported.load_state_dict(plain.model.state_dict())
     first = Measured(plant.kind, "first.weight", plant.num_steps, 1.0, 1.0, 1e-6)
-    return locate_fault(plain, ported, batches[plant.num_steps - 1 :], first=first)
+    return locate_fault(plain, ported, [(batch, {}) for batch in batches[plant.num_steps - 1 :]], first=first)
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
