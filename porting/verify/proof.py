@@ -15,6 +15,7 @@ from porting.structure import flatten_tensors
 from porting.verify.aftermath import look_after_training
 from porting.verify.certificate import Certificate, Curves, Location, Measured, Verdict, describe_measured
 from porting.verify.grouping import Comparison, choose_comparison
+from porting.verify.half_rounding import HalfRule
 from porting.verify.inputs import PortMaker, collect_calls
 from porting.verify.judgement import Judgement, gradient_errors, judge_runs, list_outside
 from porting.verify.noise_band import NoiseBand, mean_loss
@@ -41,7 +42,7 @@ _UNITS = {
     "bfloat16": torch.finfo(torch.bfloat16).eps,
 }
 _CHANGED_UNITS, _RESCUE_UNITS, _NUM_RESCUES = 2.0, 4.0, 2
-_NUM_ROUNDED_STEPS = 2
+_NUM_ROUNDED_CALLS, _NUM_HALF_RUNS = 2, 3
 
 
 class Proof:
@@ -73,7 +74,7 @@ class Proof:
         with self._keep_ported(ported):
             self._hash_inputs(calls)
             self._comparison = choose_comparison(self._training, calls[0], options, seed=self._seed)
-            self._run_plain_side(calls)
+            self._run_plain_side(calls, ported)
             done = self._plain.num_steps // options.device_iterations
             if self._plain.ended_by:
                 self.ended_by = f"plain PyTorch ended after step {self._plain.num_steps}: {self._plain.ended_by}"
@@ -91,12 +92,23 @@ class Proof:
         _training, grouping, _draws, _text = self._comparison
         return run_plain(self._comparison.training, calls, grouping, seed=self._seed, variant=variant)
 
-    def _run_plain_side(self, calls: List[MicroBatch]) -> None:
-        assert self._comparison is not None
-        self._plain = self._run(calls, PLAIN)
+    def _run_plain_side(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
+        is_half = self._options.precision != "float32"
+        rule = HalfRule.of(ported.model) if is_half else None
+        self._plain = self._run(calls, replace(PLAIN, rule=rule))
         calls = calls[: self._plain.num_steps // self._options.device_iterations]
         if self._plain.ended_by or not calls:
             return
+        if is_half:
+            for seed in range(1, 1 + _NUM_HALF_RUNS):
+                self._try_variant(calls, Variant("half precision, rounded at random", rounding=seed, rule=rule))
+            self._reference = self._run(calls, PLAIN)
+            return
+        self._run_single(calls)
+
+    def _run_single(self, calls: List[MicroBatch]) -> None:
+        """Make the runs that measure the noise band of single precision."""
+        assert self._comparison is not None
         # never more than the user allows
         num_threads = max(1, torch.get_num_threads() // 2)
         other = Variant(
@@ -104,7 +116,7 @@ class Proof:
             permutes=None if self._comparison.draws else 1,
             changes_bits=1,
             num_threads=num_threads,
-            size=_CHANGED_UNITS * _UNITS["float32"],
+            size=_CHANGED_UNITS * self._unit,
         )
         if not self._try_variant(calls, other):
             self._try_variant(calls, replace(other, permutes=None))
@@ -116,10 +128,8 @@ class Proof:
         else:
             self._notes.append("there is no float64 reference: the model is too large for one")
             self._try_variant(calls, replace(other, permutes=None, changes_bits=2))
-        rounded = _NUM_ROUNDED_STEPS if self._options.precision == "float32" else len(calls)
-        for seed in range(1 if self._options.precision == "float32" else 2):
-            size_of = _CHANGED_UNITS * self._unit if self._options.precision == "float32" else self._unit
-            self._try_variant(calls[:rounded], Variant("rounded at random", rounding=seed + 1, size=size_of))
+        rounded = Variant("rounded at random", rounding=1, size=_CHANGED_UNITS * self._unit)
+        self._try_variant(calls[:_NUM_ROUNDED_CALLS], rounded)
 
     def _try_variant(self, calls: List[MicroBatch], variant: Variant) -> bool:
         """Make a run that should be the same but for rounding; leave it out if it is not."""
@@ -169,12 +179,14 @@ class Proof:
 
     def _rescue(self, calls: List[MicroBatch]) -> None:
         """Look more closely at what is outside: round every operator otherwise, up to where that is."""
+        if self._options.precision != "float32":
+            return
         for number in range(_NUM_RESCUES):
             outside = [one for one in list_outside(self._judgement) if math.isfinite(one.factor)]
             if not outside or min(outside, key=lambda one: one.step).factor > _HOPELESS:
                 return
             last = -(-max(one.step for one in outside) // self._options.device_iterations)
-            size = _RESCUE_UNITS * _UNITS["float32"] if self._options.precision == "float32" else self._unit
+            size = _RESCUE_UNITS * self._unit
             variant = Variant("rounded at random", changes_bits=11 + number, rounding=11 + number, size=size)
             if not self._try_variant(calls[:last], variant):
                 return
