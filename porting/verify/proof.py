@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
-import tempfile
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
 import torch
 
 from porting.structure import flatten_tensors
 from porting.verify.aftermath import look_after_training
-from porting.verify.certificate import Certificate, Curves, Location, Measured, Verdict, describe_measured
+from porting.verify.certificate import (
+    Certificate,
+    Curves,
+    Location,
+    Measured,
+    PrecisionVerdict,
+    Verdict,
+    describe_measured,
+)
+from porting.verify.fault_place import find_place, kept_port
 from porting.verify.grouping import Comparison, choose_comparison
+from porting.verify.half_precision import judge_half_precision
 from porting.verify.half_rounding import HalfRule
 from porting.verify.inputs import PortMaker, collect_calls
 from porting.verify.judgement import Judgement, gradient_errors, judge_runs, list_outside
@@ -60,6 +67,7 @@ class Proof:
         self._reference: Optional[Record] = None
         self._judgement = Judgement()
         self._location: Optional[Location] = None
+        self._precision: Optional[PrecisionVerdict] = None
         self._surroundings: Dict[str, Any] = {}
         self._hashes: Dict[str, str] = {}
         self._options: Any = None
@@ -71,7 +79,10 @@ class Proof:
         num_calls = max(1, math.ceil(self._num_steps / options.device_iterations))
         calls, note = collect_calls(self._batches, ported, num_calls, seed=self._seed)
         self._notes += [note] if note else []
-        with self._keep_ported(ported):
+        theirs = calls
+        if ported.batches is not None:
+            theirs, _note = collect_calls(ported.batches, ported, num_calls, seed=self._seed)
+        with kept_port(self._maker, ported):
             self._hash_inputs(calls)
             self._comparison = choose_comparison(self._training, calls[0], options, seed=self._seed)
             self._run_plain_side(calls, ported)
@@ -79,7 +90,10 @@ class Proof:
             if self._plain.ended_by:
                 self.ended_by = f"plain PyTorch ended after step {self._plain.num_steps}: {self._plain.ended_by}"
             if "KeyboardInterrupt" not in self._plain.ended_by and done:
-                self._run_port(ported, calls, done)
+                self._run_port(ported, calls[:done], theirs[:done])
+                self._judge_precision(calls, ported)
+        with kept_port(self._maker, ported):
+            self._find_place(calls, theirs)
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
@@ -148,13 +162,9 @@ class Proof:
         self._runs.append(record)
         return True
 
-    def _run_port(self, ported: PortedTraining, calls: List[MicroBatch], done: int) -> None:
-        assert self._comparison is not None
-        theirs = calls
-        if ported.batches is not None:
-            theirs, _note = collect_calls(ported.batches, ported, len(calls), seed=self._seed)
+    def _run_port(self, ported: PortedTraining, calls: List[MicroBatch], theirs: List[MicroBatch]) -> None:
         self._judgement.add(compare_samples(self._batches, ported, calls, theirs))
-        self._ported_record = run_ported(ported, theirs[:done], seed=self._seed)
+        self._ported_record = run_ported(ported, theirs, seed=self._seed)
         self._surroundings = describe_surroundings(ported.model, seeds={"all": self._seed})
         if self._ported_record.ended_by:
             self.ended_by = f"the port ended after step {self._ported_record.num_steps}: {self._ported_record.ended_by}"
@@ -167,7 +177,7 @@ class Proof:
                 "the port keeps them on the device: `PortOptions(keep_gradients=True)`"
             )
         if not self._ported_record.ended_by and self._judgement.lost is None:
-            self._look_after(ported, theirs[:done])
+            self._look_after(ported, theirs)
 
     def _judge(self) -> Judgement:
         assert self._comparison is not None
@@ -203,21 +213,26 @@ class Proof:
         self._judgement.add(found)
         self._judgement.reasons.update(reasons)
 
-    @contextmanager
-    def _keep_ported(self, ported: PortedTraining) -> Iterator[None]:
-        """Bring a port of the user's back to where it was."""
-        if not self._maker.is_given:
-            yield
-            ported.model.destroy()
+    def _find_place(self, calls: List[MicroBatch], theirs: List[MicroBatch]) -> None:
+        """Look for the place of what is outside; that it cannot be found changes no verdict."""
+        first = _find_first(self._judgement)
+        if first is None or self._comparison is None:
             return
-        schedulers = [ported.scheduler] if hasattr(ported.scheduler, "state_dict") else []
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "start.pt"
-            ported.model.save(path, schedulers=schedulers)
-            try:
-                yield
-            finally:
-                ported.model.load(path, schedulers=schedulers)
+        curves = self._make_curves()
+        try:
+            self._location = find_place(
+                self._comparison, self._maker, calls, theirs, first=first, curves=curves, seed=self._seed
+            )
+        except Exception as error:
+            self._notes.append(f"the place of the fault was not found: {type(error).__name__}: {error}")
+
+    def _judge_precision(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
+        if self._options.precision == "float32" or self._comparison is None:
+            return
+        parts = self._comparison.grouping.cut(calls[0])[0]
+        kinds, curves = self._judgement.list_verdicts(), self._make_curves()
+        rule = HalfRule.of(ported.model)
+        self._precision = judge_half_precision(self._training, parts, rule, kinds=kinds, curves=curves)
 
     def _hash_inputs(self, calls: List[MicroBatch]) -> None:
         training = self._training
@@ -250,6 +265,7 @@ class Proof:
             comparison="" if comparison is None else comparison.text,
             notes=tuple(self._list_notes()),
             location=self._location,
+            precision=self._precision,
             settings={"steps": self._num_steps, "seed": self._seed},
             surroundings=self._surroundings or describe_surroundings(seeds={"all": self._seed}),
             hashes=self._hashes,
