@@ -55,6 +55,8 @@ def choose_comparison(training: PlainTraining, batch: MicroBatch, options: Any, 
     words = f"{count} micro-batches a step, one after the other in plain PyTorch"
     if parts.draws:
         return Comparison(training, grouping, True, f"{words}: random numbers are drawn for each")
+    if options.precision != "float32":
+        return Comparison(training, grouping, False, f"{words}, each rounded to half precision as the device does it")
     if options.output_mode != "all":
         return Comparison(training, grouping, False, f"{words}: the port returns the losses of some alone")
     whole = _try_step(training, batch, replace(grouping, is_large=True), seed=seed)

@@ -16,8 +16,9 @@ __all__ = ["NoiseBand", "find_sketches", "mean_loss"]
 _MARGIN, _LATER_MARGIN, _FIRST_STEPS = 4.0, 8.0, 3
 # One number is near zero in a run by chance; many are not.
 _MARGIN_OF_FEW = 3.0
-# Units in the last place that count as nothing, of a tensor, of the weights whose difference an update is, of a loss.
-_UNITS, _LOSS_UNITS = 8.0, 16.0
+# Units in the last place that count as nothing, of a tensor, or of the weights whose difference an update is.
+_UNITS = 8.0
+_SINGLE = 2.0**-23
 # A tensor that is nothing beside the others of its kind is rounded as those are.
 _NOTHING = 1e-7
 # Of the loss's own change, and of the loss: beyond it rounding leads anywhere.
@@ -43,9 +44,14 @@ class NoiseBand:
         noise = max(noises.get(name, 0.0), usual * sketch.norm)
         margin = (_MARGIN if step <= _FIRST_STEPS else _LATER_MARGIN) * (1 + _MARGIN_OF_FEW / math.sqrt(sketch.numel))
         largest = max((one.norm / math.sqrt(one.numel) for one in plain.values()), default=0.0)
-        floor = _UNITS * self.unit * self._find_scale(kind, step, name)
-        nothing = _NOTHING * (self.unit / 1.2e-7) * largest * math.sqrt(sketch.numel)
+        floor = self._floor * self._find_scale(kind, step, name)
+        nothing = _NOTHING * largest * math.sqrt(sketch.numel)
         return max(margin * noise, floor, nothing)
+
+    @property
+    def _floor(self) -> float:
+        # the runs of half precision are rounded as the port is
+        return self.unit if self.unit > _UNITS * _SINGLE else _UNITS * self.unit
 
     def _find_scale(self, kind: str, step: int, name: str) -> float:
         # an update is the difference of two weights, which are rounded
@@ -78,7 +84,7 @@ class NoiseBand:
         """Return how far the mean loss of a step may be."""
         loss = mean_loss(self.plain, step) or 0.0
         margin = _MARGIN if step <= _FIRST_STEPS else _LATER_MARGIN
-        return max(margin * self.measure_loss(step), _LOSS_UNITS * self.unit * abs(loss))
+        return max(margin * self.measure_loss(step), 2 * self._floor * abs(loss))
 
     def find_chaos(self) -> Optional[int]:
         """Return the first step in which rounding moves the loss as far as training does; None if there is none."""
@@ -89,7 +95,7 @@ class NoiseBand:
                 return None
             losses.append(loss)
             change = max(losses) - min(losses)
-            least = max(_LEAST_CHAOS, _LOSS_UNITS * self.unit) * abs(loss)
+            least = max(_LEAST_CHAOS, 4 * self.unit) * abs(loss)
             if step > 1 and self.measure_loss(step) > max(_CHAOS * change, least):
                 return step
         return None

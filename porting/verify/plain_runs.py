@@ -22,6 +22,7 @@ from porting.adapters.loader_position import read_streams, set_streams
 from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.tensors import change_last_bits
 from porting.structure import flatten_tensors, map_tensors
+from porting.verify.half_rounding import HalfRule, half_rounding
 from porting.verify.plain_training import Grouping, MicroBatch, PlainRun, PlainTraining
 from porting.verify.records import Record, list_kept_steps, name_optimizer_state
 
@@ -45,7 +46,8 @@ class Variant:
 
     `permutes` and `changes_bits` are seeds, for another order of the rows in each micro-batch and for weights that
     differ in their last bits. With `rounding`, a seed, the results of all operators are changed at random. `size` is
-    that of both changes, relative to a number.
+    that of both changes, relative to a number. With a `rule` the run is rounded to half precision as a device does it,
+    and `rounding` is for that.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Variant:
     num_threads: Optional[int] = None
     rounding: Optional[int] = None
     size: Optional[float] = None
+    rule: Optional[HalfRule] = None
 
 
 PLAIN = Variant("plain PyTorch")
@@ -97,11 +100,12 @@ def run_plain(
             with torch.no_grad():
                 for parameter in own.model.parameters():
                     change_last_bits(parameter, generator, relative=variant.size)
-        record.keep_state(0, own.model, name_state(own))
         seed_streams(seed)
-        run = PlainRun(own, 1 if grouping.is_large else grouping.replicas, torch.get_rng_state())
         try:
-            _run_calls(run, calls, grouping, variant, record, on_step)
+            with half_rounding(own, variant.rule or HalfRule("float32"), seed=variant.rounding) as rounded:
+                record.keep_state(0, own.model, name_state(own))
+                run = PlainRun(rounded, 1 if grouping.is_large else grouping.replicas, torch.get_rng_state())
+                _run_calls(run, calls, grouping, variant, record, on_step)
         except (Exception, KeyboardInterrupt) as error:
             if not record.losses:
                 raise
@@ -135,7 +139,7 @@ def _run_calls(
 
             rates = [float(group["lr"]) for group in own.optimizer.param_groups]
             changes: ContextManager[Any] = nullcontext()
-            if variant.rounding is not None:
+            if variant.rounding is not None and variant.rule is None:
                 changes = RandomRounding(1000 * variant.rounding + step, relative=variant.size)
             watched: ContextManager[List[Any]] = watch_outputs(own.model) if step == 1 else nullcontext([])
             with changes, watched as outputs:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import math
-import tempfile
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
 import torch
 
+from porting.diagnostics import list_names
 from porting.structure import flatten_tensors
 from porting.verify.aftermath import look_after_training
-from porting.verify.certificate import Certificate, Curves, Location, Measured, Verdict, describe_measured
+from porting.verify.certificate import (
+    Certificate,
+    Curves,
+    Location,
+    Measured,
+    PrecisionVerdict,
+    Verdict,
+    describe_measured,
+)
+from porting.verify.fault_place import find_place, kept_port
 from porting.verify.grouping import Comparison, choose_comparison
+from porting.verify.half_precision import judge_half_precision
+from porting.verify.half_rounding import HalfRule
 from porting.verify.inputs import PortMaker, collect_calls
 from porting.verify.judgement import Judgement, gradient_errors, judge_runs, list_outside
 from porting.verify.noise_band import NoiseBand, mean_loss
@@ -41,7 +50,7 @@ _UNITS = {
     "bfloat16": torch.finfo(torch.bfloat16).eps,
 }
 _CHANGED_UNITS, _RESCUE_UNITS, _NUM_RESCUES = 2.0, 4.0, 2
-_NUM_ROUNDED_STEPS = 2
+_NUM_ROUNDED_CALLS, _NUM_HALF_RUNS = 2, 3
 
 
 class Proof:
@@ -59,6 +68,7 @@ class Proof:
         self._reference: Optional[Record] = None
         self._judgement = Judgement()
         self._location: Optional[Location] = None
+        self._precision: Optional[PrecisionVerdict] = None
         self._surroundings: Dict[str, Any] = {}
         self._hashes: Dict[str, str] = {}
         self._options: Any = None
@@ -70,15 +80,21 @@ class Proof:
         num_calls = max(1, math.ceil(self._num_steps / options.device_iterations))
         calls, note = collect_calls(self._batches, ported, num_calls, seed=self._seed)
         self._notes += [note] if note else []
-        with self._keep_ported(ported):
+        theirs = calls
+        if ported.batches is not None:
+            theirs, _note = collect_calls(ported.batches, ported, num_calls, seed=self._seed)
+        with kept_port(self._maker, ported):
             self._hash_inputs(calls)
             self._comparison = choose_comparison(self._training, calls[0], options, seed=self._seed)
-            self._run_plain_side(calls)
+            self._run_plain_side(calls, ported)
             done = self._plain.num_steps // options.device_iterations
             if self._plain.ended_by:
                 self.ended_by = f"plain PyTorch ended after step {self._plain.num_steps}: {self._plain.ended_by}"
             if "KeyboardInterrupt" not in self._plain.ended_by and done:
-                self._run_port(ported, calls, done)
+                self._run_port(ported, calls[:done], theirs[:done])
+                self._judge_precision(calls, ported)
+        with kept_port(self._maker, ported):
+            self._find_place(calls, theirs)
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
@@ -91,12 +107,23 @@ class Proof:
         _training, grouping, _draws, _text = self._comparison
         return run_plain(self._comparison.training, calls, grouping, seed=self._seed, variant=variant)
 
-    def _run_plain_side(self, calls: List[MicroBatch]) -> None:
-        assert self._comparison is not None
-        self._plain = self._run(calls, PLAIN)
+    def _run_plain_side(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
+        is_half = self._options.precision != "float32"
+        rule = HalfRule.of(ported.model) if is_half else None
+        self._plain = self._run(calls, replace(PLAIN, rule=rule))
         calls = calls[: self._plain.num_steps // self._options.device_iterations]
         if self._plain.ended_by or not calls:
             return
+        if is_half:
+            for seed in range(1, 1 + _NUM_HALF_RUNS):
+                self._try_variant(calls, Variant("half precision, rounded at random", rounding=seed, rule=rule))
+            self._reference = self._run(calls, PLAIN)
+            return
+        self._run_single(calls)
+
+    def _run_single(self, calls: List[MicroBatch]) -> None:
+        """Make the runs that measure the noise band of single precision."""
+        assert self._comparison is not None
         # never more than the user allows
         num_threads = max(1, torch.get_num_threads() // 2)
         other = Variant(
@@ -104,7 +131,7 @@ class Proof:
             permutes=None if self._comparison.draws else 1,
             changes_bits=1,
             num_threads=num_threads,
-            size=_CHANGED_UNITS * _UNITS["float32"],
+            size=_CHANGED_UNITS * self._unit,
         )
         if not self._try_variant(calls, other):
             self._try_variant(calls, replace(other, permutes=None))
@@ -116,10 +143,8 @@ class Proof:
         else:
             self._notes.append("there is no float64 reference: the model is too large for one")
             self._try_variant(calls, replace(other, permutes=None, changes_bits=2))
-        rounded = _NUM_ROUNDED_STEPS if self._options.precision == "float32" else len(calls)
-        for seed in range(1 if self._options.precision == "float32" else 2):
-            size_of = _CHANGED_UNITS * self._unit if self._options.precision == "float32" else self._unit
-            self._try_variant(calls[:rounded], Variant("rounded at random", rounding=seed + 1, size=size_of))
+        rounded = Variant("rounded at random", rounding=1, size=_CHANGED_UNITS * self._unit)
+        self._try_variant(calls[:_NUM_ROUNDED_CALLS], rounded)
 
     def _try_variant(self, calls: List[MicroBatch], variant: Variant) -> bool:
         """Make a run that should be the same but for rounding; leave it out if it is not."""
@@ -138,13 +163,9 @@ class Proof:
         self._runs.append(record)
         return True
 
-    def _run_port(self, ported: PortedTraining, calls: List[MicroBatch], done: int) -> None:
-        assert self._comparison is not None
-        theirs = calls
-        if ported.batches is not None:
-            theirs, _note = collect_calls(ported.batches, ported, len(calls), seed=self._seed)
+    def _run_port(self, ported: PortedTraining, calls: List[MicroBatch], theirs: List[MicroBatch]) -> None:
         self._judgement.add(compare_samples(self._batches, ported, calls, theirs))
-        self._ported_record = run_ported(ported, theirs[:done], seed=self._seed)
+        self._ported_record = run_ported(ported, theirs, seed=self._seed)
         self._surroundings = describe_surroundings(ported.model, seeds={"all": self._seed})
         if self._ported_record.ended_by:
             self.ended_by = f"the port ended after step {self._ported_record.num_steps}: {self._ported_record.ended_by}"
@@ -152,12 +173,15 @@ class Proof:
         self._judgement = self._judge()
         self._rescue(calls)
         self._judgement.add(one for found in samples.measured.values() for one in found)
+        whole = [name for name, buffer in self._training.model.named_buffers() if not buffer.is_floating_point()]
+        if whole:
+            self._judgement.reasons["buffer"] = f"whole numbers are constants on the device: {list_names(whole, most=3)}"
         if not ported.model.options.keep_gradients:
             self._judgement.reasons["gradient"] = (
                 "the port keeps them on the device: `PortOptions(keep_gradients=True)`"
             )
         if not self._ported_record.ended_by and self._judgement.lost is None:
-            self._look_after(ported, theirs[:done])
+            self._look_after(ported, theirs)
 
     def _judge(self) -> Judgement:
         assert self._comparison is not None
@@ -169,12 +193,14 @@ class Proof:
 
     def _rescue(self, calls: List[MicroBatch]) -> None:
         """Look more closely at what is outside: round every operator otherwise, up to where that is."""
+        if self._options.precision != "float32":
+            return
         for number in range(_NUM_RESCUES):
             outside = [one for one in list_outside(self._judgement) if math.isfinite(one.factor)]
             if not outside or min(outside, key=lambda one: one.step).factor > _HOPELESS:
                 return
             last = -(-max(one.step for one in outside) // self._options.device_iterations)
-            size = _RESCUE_UNITS * _UNITS["float32"] if self._options.precision == "float32" else self._unit
+            size = _RESCUE_UNITS * self._unit
             variant = Variant("rounded at random", changes_bits=11 + number, rounding=11 + number, size=size)
             if not self._try_variant(calls[:last], variant):
                 return
@@ -191,21 +217,26 @@ class Proof:
         self._judgement.add(found)
         self._judgement.reasons.update(reasons)
 
-    @contextmanager
-    def _keep_ported(self, ported: PortedTraining) -> Iterator[None]:
-        """Bring a port of the user's back to where it was."""
-        if not self._maker.is_given:
-            yield
-            ported.model.destroy()
+    def _find_place(self, calls: List[MicroBatch], theirs: List[MicroBatch]) -> None:
+        """Look for the place of what is outside; that it cannot be found changes no verdict."""
+        first = _find_first(self._judgement)
+        if first is None or self._comparison is None:
             return
-        schedulers = [ported.scheduler] if hasattr(ported.scheduler, "state_dict") else []
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "start.pt"
-            ported.model.save(path, schedulers=schedulers)
-            try:
-                yield
-            finally:
-                ported.model.load(path, schedulers=schedulers)
+        curves = self._make_curves()
+        try:
+            self._location = find_place(
+                self._comparison, self._maker, calls, theirs, first=first, curves=curves, seed=self._seed
+            )
+        except Exception as error:
+            self._notes.append(f"the place of the fault was not found: {type(error).__name__}: {error}")
+
+    def _judge_precision(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
+        if self._options.precision == "float32" or self._comparison is None:
+            return
+        parts = self._comparison.grouping.cut(calls[0])[0]
+        kinds, curves = self._judgement.list_verdicts(), self._make_curves()
+        rule = HalfRule.of(ported.model)
+        self._precision = judge_half_precision(self._training, parts, rule, kinds=kinds, curves=curves)
 
     def _hash_inputs(self, calls: List[MicroBatch]) -> None:
         training = self._training
@@ -238,6 +269,7 @@ class Proof:
             comparison="" if comparison is None else comparison.text,
             notes=tuple(self._list_notes()),
             location=self._location,
+            precision=self._precision,
             settings={"steps": self._num_steps, "seed": self._seed},
             surroundings=self._surroundings or describe_surroundings(seeds={"all": self._seed}),
             hashes=self._hashes,
@@ -269,9 +301,6 @@ class Proof:
         yield from self._notes
         if self._comparison is not None and self._comparison.draws:
             yield "random numbers are drawn: both sides draw from the same stream, in the same order"
-        whole = [name for name, buffer in self._training.model.named_buffers() if not buffer.is_floating_point()]
-        if whole:
-            yield f"buffers of whole numbers are constants on the device, and are not compared: {', '.join(whole[:3])}"
 
     def _make_curves(self) -> Curves:
         steps = range(1, self._plain.num_steps + 1)

@@ -231,7 +231,7 @@ FAULTS = {
     "two labels are swapped": Fault("samples", 1, swapped_labels),
     "labels are transformed": Fault("loss", 1, with_(label_transform=lambda y: (y + 1) % 3)),
     "samples and labels in other orders": Fault("samples", 1, other_order),
-    "other momentum": Fault("update", 2, with_(optimizer=lambda m: sgd(m, momentum=0.8)), kinds=("optimizer state",)),
+    "other momentum": Fault("update", 2, with_(optimizer=lambda m: sgd(m, momentum=0.8))),
     "no momentum": Fault("update", 2, with_(optimizer=lambda m: sgd(m, momentum=0))),
     "Nesterov's momentum": Fault("update", 1, with_(optimizer=lambda m: sgd(m, nesterov=True))),
     "dampening": Fault("update", 1, with_(optimizer=lambda m: sgd(m, dampening=0.1))),
