@@ -40,7 +40,9 @@ class Recorder:
             parts = self.made.get(id(ported))
             if parts is None or not ported.training or parts["optimizer"] is None:
                 return call(ported, *args, **kwargs)
-            self.parts = {**parts, "batch": args or kwargs}
+            # what comes back besides the loss is none of a training
+            training = {name: part for name, part in parts.items() if name not in ("metrics", "returns")}
+            self.parts = {**training, "batch": args or kwargs}
             raise _Called
 
         monkeypatch.setattr(porting, "to_ipu", make_port)
@@ -62,5 +64,4 @@ def test_the_last_step_has_a_certificate(recipe: Recipe, monkeypatch: pytest.Mon
         parts.pop("model"), parts.pop("loss"), parts.pop("batch"), steps=NUM_STEPS, **{**parts, "device": "sim"}
     )
 
-    print(certificate)
-    assert certificate.holds
+    assert certificate.holds, str(certificate)
