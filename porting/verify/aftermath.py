@@ -94,7 +94,9 @@ def _compare_evaluation(
     own = copy_training(training)
     own.model.load_state_dict(checkpoint.model)
     own.model.eval()
-    parts = cut_micro_batches(*_take_rows(batch, options.accumulation), options.micro_batches_per_call // options.accumulation)
+    parts = cut_micro_batches(
+        *_take_rows(batch, options.accumulation), options.micro_batches_per_call // options.accumulation
+    )
     plain = _evaluate_plain(own, parts)
     noises = []
     for seed in range(2):

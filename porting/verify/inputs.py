@@ -81,7 +81,8 @@ class PortMaker:
             refuse(f"`ported` gives a {kind}", "return what `to_ipu` returns, or a `PortedTraining` around it")
         if made.model.model is self.training.model:
             refuse("the port is one of the model itself", "port a `copy.deepcopy(model)`")
-        made.model.train()
+        if not made.model.training:
+            refuse("the port is in eval mode", "call `ported.train()`")
         return made
 
     def _port_copy(self) -> PortedTraining:
@@ -173,4 +174,3 @@ def _is_one_batch(source: Any) -> bool:
 def refuse(fault: str, remedy: str) -> NoReturn:
     """Raise PortingError V002."""
     raise PortingError.at_caller("V002", message=fault, help=remedy)
-

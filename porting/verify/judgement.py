@@ -80,9 +80,7 @@ def _find_lost(plain: Record, ported: Record) -> Optional[int]:
     return None
 
 
-def _compare_losses(
-    plain: Record, ported: Record, band: NoiseBand, end: int, loss_factor: float
-) -> Iterator[Measured]:
+def _compare_losses(plain: Record, ported: Record, band: NoiseBand, end: int, loss_factor: float) -> Iterator[Measured]:
     for step in range(1, end):
         ours, theirs = plain.losses.get(step, []), ported.losses.get(step, [])
         if not ours or not theirs:

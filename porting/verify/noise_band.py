@@ -55,7 +55,8 @@ class NoiseBand:
     def _measure(self, kind: str, step: int) -> Dict[str, float]:
         """Return for each tensor how far the furthest run is from the plain one."""
         if (kind, step) not in self._noises:
-            plain, found = find_sketches(self.plain, kind, step), {}
+            plain = find_sketches(self.plain, kind, step)
+            found: Dict[str, float] = {}
             for run in self.runs:
                 for name, sketch in find_sketches(run, kind, step).items():
                     if name in plain and plain[name].shape == sketch.shape:

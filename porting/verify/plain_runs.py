@@ -11,7 +11,7 @@ import random
 import warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence
 
 import numpy
 import torch
@@ -137,7 +137,8 @@ def _run_calls(
             changes: ContextManager[Any] = nullcontext()
             if variant.rounding is not None:
                 changes = RandomRounding(1000 * variant.rounding + step, relative=variant.size)
-            with changes, watch_outputs(own.model) if step == 1 else nullcontext([]) as outputs:
+            watched: ContextManager[List[Any]] = watch_outputs(own.model) if step == 1 else nullcontext([])
+            with changes, watched as outputs:
                 made = run.step(micro_batches, look=look)
             record.losses[step] = [float(loss.double().mean()) for loss in made.losses]
             record.rates[step] = rates

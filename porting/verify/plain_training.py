@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -27,8 +28,9 @@ class PlainTraining:
 
     `loss`, `label`, `label_transform`, `loss_output` and `reduction` mean what they mean for `to_ipu`. `compute_loss`
     takes the place of all of them: a function of the model and a batch's arguments that returns the loss, as in one's
-    own script. `max_grad_norm` clips the norm of all gradients before each update. `accumulated` says how the gradients of a step's micro-batches are joined, whatever the port's options
-    say: "mean", as if the step were one batch, or "sum". `scheduler` is stepped after every call, as the port's is.
+    own script. `max_grad_norm` clips the norm of all gradients before each update. `accumulated` says how the
+    gradients of a step's micro-batches are joined, whatever the port's options say: "mean", as if the step were one
+    batch, or "sum". `scheduler` is stepped after every call, as the port's is.
 
     >>> model = nn.Linear(2, 1)
     >>> PlainTraining(model, nn.MSELoss(), torch.optim.SGD(model.parameters(), lr=0.1)).label
@@ -55,6 +57,16 @@ class PlainStep(NamedTuple):
     gradients: Dict[str, torch.Tensor]
 
 
+RunPasses = Callable[[Callable[[], torch.Tensor], float], torch.Tensor]
+
+
+def run_both_passes(compute_loss: Callable[[], torch.Tensor], scale: float) -> torch.Tensor:
+    """Compute the loss of a micro-batch, add the gradients of `scale` times the loss to `.grad`, and return it."""
+    loss = compute_loss()
+    (loss * scale).backward()
+    return loss
+
+
 @dataclass
 class PlainRun:
     """A plain training that goes on: its random stream, and the buffers of each replica that it stands for."""
@@ -67,15 +79,22 @@ class PlainRun:
 
     def __post_init__(self) -> None:
         """Make the function that computes the loss."""
-        self.loss_of = _make_loss_function(self.training)
+        self.loss_of = make_loss_function(self.training)
         self._buffers = [_copy_buffers(self.training.model) for _ in range(self.num_replicas)]
 
     def step(
-        self, micro_batches: Sequence[MicroBatch], *, look: Optional[Callable[[_Tensors], None]] = None
+        self,
+        micro_batches: Sequence[MicroBatch],
+        *,
+        look: Optional[Callable[[_Tensors], None]] = None,
+        run_passes: RunPasses = run_both_passes,
     ) -> PlainStep:
         """Make one optimizer step of `micro_batches`, which lie as [accumulation][replica].
 
-        `look` is shown the gradients as they are before the update; without it, copies of them are returned. Numbers are drawn from this training's own random stream; the host's goes on as if nothing had been drawn.
+        Numbers are drawn from this training's own random stream; the host's goes on as if nothing had been drawn.
+        `look` is shown the gradients as they are before the update; without it, copies of them are returned.
+        `run_passes` runs the passes of a micro-batch: given what computes its loss, and what the loss is multiplied by
+        before the backward pass, it returns the loss.
         """
         training, losses = self.training, []
         scale = 1.0 / len(micro_batches) if training.accumulated == "mean" else 1.0
@@ -84,8 +103,7 @@ class PlainRun:
             training.optimizer.zero_grad(set_to_none=True)
             for number, (args, kwargs) in enumerate(micro_batches):
                 with self._use_buffers(number % self.num_replicas):
-                    loss = self.loss_of(*args, **kwargs)
-                    (loss * scale).backward()
+                    loss = run_passes(partial(self.loss_of, *args, **kwargs), scale)
                 losses.append(loss.detach().clone())
             gradients = _list_gradients(training.model)
             if look is not None:
@@ -153,7 +171,8 @@ def cut_micro_batches(args: Sequence[Any], kwargs: Mapping[str, Any], num_parts:
     return [(map_tensors(cut, tuple(args)), map_tensors(cut, dict(kwargs))) for cut in cuts]
 
 
-def _make_loss_function(training: PlainTraining) -> Callable[..., torch.Tensor]:
+def make_loss_function(training: PlainTraining) -> Callable[..., torch.Tensor]:
+    """Return the function of a batch's arguments that runs the model and returns the loss."""
     if training.compute_loss is not None:
         own, model = training.compute_loss, training.model
         return lambda *args, **kwargs: own(model, *args, **kwargs)

@@ -47,9 +47,7 @@ _NUM_ROUNDED_STEPS = 2
 class Proof:
     """A proof that goes on; whenever it ends, a certificate can be made of what there is."""
 
-    def __init__(
-        self, training: PlainTraining, maker: PortMaker, batches: Any, *, num_steps: int, seed: int
-    ) -> None:
+    def __init__(self, training: PlainTraining, maker: PortMaker, batches: Any, *, num_steps: int, seed: int) -> None:
         """Begin with nothing done."""
         self.ended_by = ""
         self._training, self._maker, self._batches = training, maker, batches
@@ -99,7 +97,8 @@ class Proof:
         calls = calls[: self._plain.num_steps // self._options.device_iterations]
         if self._plain.ended_by or not calls:
             return
-        num_threads = 1 if torch.get_num_threads() > 1 else 2
+        # never more than the user allows
+        num_threads = max(1, torch.get_num_threads() // 2)
         other = Variant(
             "another order of sums",
             permutes=None if self._comparison.draws else 1,
@@ -131,7 +130,8 @@ class Proof:
         if "KeyboardInterrupt" in record.ended_by:
             raise KeyboardInterrupt
         one, other = mean_loss(self._plain, 1), mean_loss(record, 1)
-        assert one is not None and other is not None
+        assert one is not None
+        assert other is not None
         coarse = max(_SAME_LOSS, 16 * self._unit)
         if math.isfinite(one) and not abs(one - other) <= coarse * max(abs(one), 1e-6):
             return False
@@ -153,7 +153,9 @@ class Proof:
         self._rescue(calls)
         self._judgement.add(one for found in samples.measured.values() for one in found)
         if not ported.model.options.keep_gradients:
-            self._judgement.reasons["gradient"] = "the port keeps them on the device: `PortOptions(keep_gradients=True)`"
+            self._judgement.reasons["gradient"] = (
+                "the port keeps them on the device: `PortOptions(keep_gradients=True)`"
+            )
         if not self._ported_record.ended_by and self._judgement.lost is None:
             self._look_after(ported, theirs[:done])
 
@@ -247,7 +249,7 @@ class Proof:
         ends = [step - 1 for step in (self._judgement.chaos, self._judgement.lost) if step is not None]
         return min([self._plain.num_steps, self._ported_record.num_steps, *ends])
 
-    def _decide(self, judgement: Judgement) -> "tuple[Verdict, str]":
+    def _decide(self, judgement: Judgement) -> tuple[Verdict, str]:
         first = _find_first(judgement)
         steps = self._count_compared()
         if first is not None:
@@ -292,10 +294,12 @@ def _find_first(judgement: Judgement) -> Optional[Measured]:
     return min(firsts, key=lambda one: one.step) if firsts else None
 
 
-def _list_losses(record: Record) -> "tuple[float, ...]":
+def _list_losses(record: Record) -> tuple[float, ...]:
     losses = [mean_loss(record, step) for step in range(1, record.num_steps + 1)]
     return tuple(math.nan if loss is None else loss for loss in losses)
 
 
-def _list_rates(record: Record) -> "tuple[float, ...]":
-    return tuple(record.rates.get(step, [math.nan])[0] for step in range(1, record.num_steps + 1) if record.rates.get(step))
+def _list_rates(record: Record) -> tuple[float, ...]:
+    return tuple(
+        record.rates.get(step, [math.nan])[0] for step in range(1, record.num_steps + 1) if record.rates.get(step)
+    )

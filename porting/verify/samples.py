@@ -40,15 +40,19 @@ def _compare_call(one: MicroBatch, other: MicroBatch, step: int) -> Measured:
 
 
 def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.dtype == other.dtype and bool(torch.equal(one, other) or torch.equal(one.isnan(), other.isnan()) and (
-        torch.equal(one.nan_to_num(), other.nan_to_num())
-    ))
+    return one.dtype == other.dtype and bool(
+        torch.equal(one, other)
+        or torch.equal(one.isnan(), other.isnan())
+        and (torch.equal(one.nan_to_num(), other.nan_to_num()))
+    )
 
 
 def _compare_epochs(plain: DataLoader, ported: DataLoader, options: Any) -> Iterator[Measured]:
     size = plain.batch_size or 1
-    per_call = options.samples_per_call // options.micro_batch * (
-        options.micro_batch if options.micro_batch > 1 else ported.batch_size or 1
+    per_call = (
+        options.samples_per_call
+        // options.micro_batch
+        * (options.micro_batch if options.micro_batch > 1 else ported.batch_size or 1)
     )
     ours = audit_samples(plain, samples_per_call=size if plain.drop_last else 1)
     theirs = audit_samples(ported, samples_per_call=per_call)
@@ -59,8 +63,12 @@ def _compare_epochs(plain: DataLoader, ported: DataLoader, options: Any) -> Iter
         ("repeated", ours.num_repeated, theirs.num_repeated, theirs.repeated),
     ):
         more = max(0, other - one)
-        note = f"an epoch of the port has {other} samples {name}, one of plain PyTorch {one}{_list(examples)}" if more else ""
-        yield Measured("samples", name, 1, float(more), float(ours.num_samples), 0.0, note)
+        note = (
+            f"an epoch of the port has {other} samples {name}, one of plain PyTorch {one}{_list(examples)}"
+            if more
+            else ""
+        )
+        yield Measured("samples", name, 1, float(more), float(ours.num_samples), 0.0, note if more else "")
 
 
 def _list(examples: Sequence[int]) -> str:
