@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from pathlib import Path
 from typing import Iterator, List, Tuple
@@ -12,7 +11,7 @@ import pytest
 
 from porting import pytest_plugin
 from porting.cli.main import main
-from tests.docs.page_blocks import blocks_of
+from tests.docs.page_blocks import blocks_of, without_numbers
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.slow
@@ -26,11 +25,6 @@ def sessions() -> Iterator[Tuple[str, List[str]]]:
         if block.language == "console":
             command, *shown = block.source.splitlines()
             yield command.replace("$ porting ", ""), [line for line in shown if line.strip() not in ("", "...")]
-
-
-def without_numbers(text: str) -> str:
-    """Leave out numbers and spaces: what differs from machine to machine."""
-    return " ".join(re.sub(r"\d[\d.,]*(e[+-]\d+)?", "N", text).split())
 
 
 @pytest.fixture
@@ -50,7 +44,6 @@ def folder(tmp_path, monkeypatch):
 def test_the_commands_print_what_the_page_shows(folder, capsys):
     for command, shown in sessions():
         status = main(command.split())
-
         printed = [without_numbers(line) for line in capsys.readouterr().out.splitlines()]
         assert [line for line in shown if without_numbers(line) not in printed] == [], command
         assert status == (1 if shown[0].startswith("FAIL") else 0)
