@@ -161,7 +161,7 @@ def step_schedule(scheduler: Any, loss: float) -> None:
         return
     with warnings.catch_warnings():
         # a copied optimizer does not know that a schedule counts its steps
-        warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.optim\.lr_scheduler")
+        warnings.filterwarnings("ignore", r"(Seems like `optimizer|Detected call of `lr_scheduler)", UserWarning)
         inner = getattr(scheduler, "scheduler", scheduler)
         scheduler.step(loss) if isinstance(inner, ReduceLROnPlateau) else scheduler.step()
 
