@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from porting.comparison import Difference
 from porting.verify.compare import KINDS, KindDifferences, TrainingComparison, compare_training
+from porting.verify.gradient_check import GradientCheck, check_backward, numerical_grad
 from porting.verify.plain_training import PlainTraining
 
-__all__ = ["KINDS", "Difference", "KindDifferences", "PlainTraining", "TrainingComparison", "compare_training"]
+__all__ = [
+    "KINDS",
+    "Difference",
+    "GradientCheck",
+    "KindDifferences",
+    "PlainTraining",
+    "TrainingComparison",
+    "check_backward",
+    "compare_training",
+    "numerical_grad",
+]
