@@ -63,16 +63,17 @@ def rounding_of(tensor: torch.Tensor, *, units: float) -> float:
     return units * torch.finfo(tensor.dtype).eps * largest_magnitude(tensor)
 
 
-def change_last_bits(value: torch.Tensor, generator: torch.Generator) -> None:
+def change_last_bits(value: torch.Tensor, generator: torch.Generator, *, relative: Optional[float] = None) -> None:
     """Change the floating-point numbers of `value`, up or down, in their last bits; not the whole ones.
 
-    By 16 units in the last place, or 2 of a half type.
+    By 16 units in the last place, or 2 of a half type; or by `relative`, as a type that is coarser would.
     """
     if not value.is_floating_point() or not value.numel():
         return
     # in int8, an eighth of the memory of default integers
     signs = torch.randint(0, 2, value.shape, generator=generator, dtype=torch.int8) * 2 - 1
-    relative = torch.finfo(value.dtype).eps * _UNITS.get(value.dtype, _UNITS_OF_LONG_TYPES)
+    if relative is None:
+        relative = torch.finfo(value.dtype).eps * _UNITS.get(value.dtype, _UNITS_OF_LONG_TYPES)
     value.add_((value * signs * relative).masked_fill_(value == value.round(), 0.0))
 
 

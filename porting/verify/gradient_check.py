@@ -46,7 +46,7 @@ def numerical_grad(
     `f` takes no arguments and computes from `inputs`, whose elements are moved by `eps` to both sides, in place, and
     put back. `grad_outputs` are the gradients by what it returns, a tensor or several; None stands for none. The
     result has a gradient for each of `inputs`, in its shape and type; what is added up is added up in float64. With
-    `detect_nondifferentiable` a kink within `eps` of an element is PortingError V005. Raises PortingError V006 for
+    `detect_nondifferentiable` a kink within `eps` of an element is PortingError V006. Raises PortingError V007 for
     gradients of another shape or number than what `f` returns, and where `eps` is lost in the rounding of an input.
 
     >>> x = torch.tensor([1.0, 2.0], dtype=torch.float64)
@@ -95,8 +95,8 @@ def check_backward(
     With `double_backward` the second derivatives are checked too, in float64, by `torch.autograd.gradgradcheck`. Every
     call of `func` draws the same random numbers, and the host's random stream is as before afterwards.
 
-    Raises PortingError V004 that names the input, the element and both values; V005 where the function has a kink
-    there, or with `detect_nondifferentiable` anywhere; V006 for what cannot be checked.
+    Raises PortingError V005 that names the input, the element and both values; V006 where the function has a kink
+    there, or with `detect_nondifferentiable` anywhere; V007 for what cannot be checked.
 
     >>> check_backward(torch.tanh, torch.randn(5)).num_elements
     5
@@ -218,7 +218,7 @@ def _check_second_derivatives(
         torch.autograd.gradgradcheck(run, leaves, fast_mode=True)
     except GradcheckError as error:
         raise PortingError.at_caller(
-            "V004",
+            "V005",
             message="the gradient of the gradient is not the second derivative",
             notes=" ".join(str(error).split()),
             help="compute `backward` by operators that autograd can differentiate, from saved tensors",
@@ -247,16 +247,16 @@ def _refuse_arguments(
         fault, remedy = "there is nothing to differentiate", "pass floating-point inputs, or `params`"
     else:
         return
-    raise PortingError.at_caller("V006", message=fault, help=remedy)
+    raise PortingError.at_caller("V007", message=fault, help=remedy)
 
 
 def _refuse_type(evaluate: Callable[[], float], dtype: torch.dtype) -> None:
-    """Raise PortingError V006 if the function cannot compute in `dtype`."""
+    """Raise PortingError V007 if the function cannot compute in `dtype`."""
     try:
         evaluate()
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise PortingError.at_caller(
-            "V006",
+            "V007",
             message=f"the function cannot compute in {str(dtype).replace('torch.', '')}",
             notes=" ".join(str(error).split()),
             help=(

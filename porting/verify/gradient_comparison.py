@@ -142,7 +142,7 @@ class GradientComparison:
             self._fail(name, tensor, gradient, low, value)
         refuse_kink(self._slopes, tensor, signs / math.sqrt(tensor.numel()), name)
         raise PortingError.at_caller(
-            "V004",
+            "V005",
             message=f"the gradient by {name} is not the derivative",
             notes=f"along a random direction it is off by {ratio:,.3g} times what is allowed",
             help=_REMEDY,
@@ -152,7 +152,7 @@ class GradientComparison:
         refuse_kink(self._slopes, tensor, index, name)
         given = f"{float(gradient.values[index]):.6g}" if gradient.is_there else "no gradient"
         raise PortingError.at_caller(
-            "V004",
+            "V005",
             message=f"the gradient by {name} is not the derivative",
             notes=f"at element {name_element(tensor, index)} the backward pass gives {given}, and differences give "
             f"{numerical:.6g}",

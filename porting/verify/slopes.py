@@ -33,7 +33,7 @@ _NOISE_UNITS = 16.0
 class Slopes:
     """The slopes of a number that is computed from tensors, which are moved in place and put back.
 
-    Moving an element by `eps` has to change it: PortingError V006 otherwise, and where the number is not finite.
+    Moving an element by `eps` has to change it: PortingError V007 otherwise, and where the number is not finite.
     """
 
     def __init__(self, evaluate: Callable[[], float], eps: float) -> None:
@@ -64,13 +64,13 @@ class Slopes:
             value = self._evaluate() if made else 0.0
         if not made:
             raise PortingError.at_caller(
-                "V006",
+                "V007",
                 message=f"a step of {step:g} is lost in the rounding of {tensor.dtype} numbers",
                 help="pass a larger `eps`, or numbers in float64",
             )
         if not math.isfinite(value):
             raise PortingError.at_caller(
-                "V006",
+                "V007",
                 message="the function is not finite near the point at which it is checked",
                 help="pass other inputs, or a smaller `eps`",
             )
@@ -118,13 +118,13 @@ def find_kink(slopes: Slopes, tensor: torch.Tensor, direction: Direction) -> Opt
 
 
 def refuse_kink(slopes: Slopes, tensor: torch.Tensor, direction: Direction, name: str) -> None:
-    """Raise PortingError V005 if the function has a kink there."""
+    """Raise PortingError V006 if the function has a kink there."""
     found = find_kink(slopes, tensor, direction)
     if found is None:
         return
     where = f"element {name_element(tensor, direction)}" if isinstance(direction, int) else "a random direction"
     raise PortingError.at_caller(
-        "V005",
+        "V006",
         message=f"the function has a kink or a jump within {slopes.eps:g} of {name}",
         notes=f"along {where} its slope is {found[0]:.6g} on one side and {found[1]:.6g} on the other",
         help="check at another point, or with a smaller `eps`",
@@ -153,11 +153,11 @@ def _find_place(tensor: torch.Tensor, index: int) -> Tuple[int, ...]:
 
 
 def list_outputs(returned: Any) -> List[torch.Tensor]:
-    """List the floating-point tensors of what a function returned; PortingError V006 if there are none."""
+    """List the floating-point tensors of what a function returned; PortingError V007 if there are none."""
     found = [tensor for tensor in flatten_tensors(returned) if tensor.is_floating_point()]
     if not found:
         raise PortingError.at_caller(
-            "V006",
+            "V007",
             message="the function returns no floating-point tensor",
             help="return the tensors whose gradients are to be checked",
         )
@@ -165,7 +165,7 @@ def list_outputs(returned: Any) -> List[torch.Tensor]:
 
 
 def complete_gradients(given: Any, outputs: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
-    """Return a gradient for each output, drawn if none is given; PortingError V006 for one of another shape."""
+    """Return a gradient for each output, drawn if none is given; PortingError V007 for one of another shape."""
     if given is None:
         draws = torch.Generator().manual_seed(0)
         # away from zero, so that every element counts
@@ -175,7 +175,7 @@ def complete_gradients(given: Any, outputs: Sequence[torch.Tensor]) -> List[Opti
     wanted = [tuple(output.shape) for output in outputs]
     if len(shapes) != len(wanted) or any(one not in (None, other) for one, other in zip(shapes, wanted)):
         raise PortingError.at_caller(
-            "V006",
+            "V007",
             message=f"the gradients have the shapes {shapes}, and the function returns {wanted}",
             help="pass a gradient for each tensor that is returned, None for one without",
         )
