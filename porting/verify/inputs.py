@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import warnings
 from dataclasses import dataclass
 from typing import Any, Iterator, List, NoReturn, Optional, Tuple
 
@@ -91,18 +92,21 @@ class PortMaker:
         # the fastest engine is looked for while a training goes on, which is no part of the proof
         returned = {"output_mode": "all", "output_every": 1} if options.micro_batches_per_call > 1 else {}
         options = options.replace(keep_gradients=True, engine=options.engine or "ready", seed=None, **returned)
-        ported = to_ipu(
-            own.model,
-            own.loss,
-            optimizer=own.optimizer,
-            max_grad_norm=own.max_grad_norm,
-            options=options,
-            device=self.device,
-            label=own.label,
-            label_transform=own.label_transform,
-            reduction=own.reduction,
-            loss_output=own.loss_output,
-        )
+        with warnings.catch_warnings():
+            # the weights that are converted to half precision are those of a copy
+            warnings.filterwarnings("ignore", message=r"note\[P003\]")
+            ported = to_ipu(
+                own.model,
+                own.loss,
+                optimizer=own.optimizer,
+                max_grad_norm=own.max_grad_norm,
+                options=options,
+                device=self.device,
+                label=own.label,
+                label_transform=own.label_transform,
+                reduction=own.reduction,
+                loss_output=own.loss_output,
+            )
         schedule = None if own.scheduler is None else ported.scheduler(own.scheduler)
         return PortedTraining(ported, schedule)
 

@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 import torch
 
+from porting.diagnostics import list_names
 from porting.structure import flatten_tensors
 from porting.verify.aftermath import look_after_training
 from porting.verify.certificate import (
@@ -172,6 +173,9 @@ class Proof:
         self._judgement = self._judge()
         self._rescue(calls)
         self._judgement.add(one for found in samples.measured.values() for one in found)
+        whole = [name for name, buffer in self._training.model.named_buffers() if not buffer.is_floating_point()]
+        if whole:
+            self._judgement.reasons["buffer"] = f"whole numbers are constants on the device: {list_names(whole, most=3)}"
         if not ported.model.options.keep_gradients:
             self._judgement.reasons["gradient"] = (
                 "the port keeps them on the device: `PortOptions(keep_gradients=True)`"
@@ -297,9 +301,6 @@ class Proof:
         yield from self._notes
         if self._comparison is not None and self._comparison.draws:
             yield "random numbers are drawn: both sides draw from the same stream, in the same order"
-        whole = [name for name, buffer in self._training.model.named_buffers() if not buffer.is_floating_point()]
-        if whole:
-            yield f"buffers of whole numbers are constants on the device, and are not compared: {', '.join(whole[:3])}"
 
     def _make_curves(self) -> Curves:
         steps = range(1, self._plain.num_steps + 1)
