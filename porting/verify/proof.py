@@ -42,7 +42,7 @@ _MOST_DOUBLED = 128 << 20
 # Of the first loss: what a run that computes the same may differ by.
 _SAME_LOSS = 1e-2
 # What no rounding explains, so that it need not be looked at more closely.
-_HOPELESS = 1e5
+_HOPELESS, _HOPELESS_IN_HALF = 1e5, 30.0
 _UNITS = {
     "float32": torch.finfo(torch.float32).eps,
     "float16": torch.finfo(torch.float16).eps,
@@ -50,7 +50,7 @@ _UNITS = {
     "bfloat16": torch.finfo(torch.bfloat16).eps,
 }
 _CHANGED_UNITS, _RESCUE_UNITS, _NUM_RESCUES = 2.0, 4.0, 2
-_NUM_ROUNDED_CALLS, _NUM_HALF_RUNS = 2, 3
+_NUM_ROUNDED_CALLS, _NUM_HALF_RUNS, _NUM_HALF_RESCUES = 2, 3, 8
 
 
 class Proof:
@@ -66,6 +66,7 @@ class Proof:
         self._plain, self._ported_record = Record(), Record()
         self._runs: List[Record] = []
         self._reference: Optional[Record] = None
+        self._rule: Optional[HalfRule] = None
         self._judgement = Judgement()
         self._location: Optional[Location] = None
         self._precision: Optional[PrecisionVerdict] = None
@@ -109,7 +110,7 @@ class Proof:
 
     def _run_plain_side(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
         is_half = self._options.precision != "float32"
-        rule = HalfRule.of(ported.model) if is_half else None
+        self._rule = rule = HalfRule.of(ported.model) if is_half else None
         self._plain = self._run(calls, replace(PLAIN, rule=rule))
         calls = calls[: self._plain.num_steps // self._options.device_iterations]
         if self._plain.ended_by or not calls:
@@ -195,15 +196,20 @@ class Proof:
 
     def _rescue(self, calls: List[MicroBatch]) -> None:
         """Look more closely at what is outside: round every operator otherwise, up to where that is."""
-        if self._options.precision != "float32":
-            return
-        for number in range(_NUM_RESCUES):
+        is_half = self._rule is not None
+        for number in range(_NUM_HALF_RESCUES if is_half else _NUM_RESCUES):
             outside = [one for one in list_outside(self._judgement) if math.isfinite(one.factor)]
-            if not outside or min(outside, key=lambda one: one.step).factor > _HOPELESS:
+            hopeless = _HOPELESS_IN_HALF if is_half else _HOPELESS
+            if not outside or min(outside, key=lambda one: one.step).factor > hopeless:
                 return
             last = -(-max(one.step for one in outside) // self._options.device_iterations)
-            size = _RESCUE_UNITS * self._unit
-            variant = Variant("rounded at random", changes_bits=11 + number, rounding=11 + number, size=size)
+            seed, size = 11 + number, _RESCUE_UNITS * self._unit
+            variant = Variant("rounded at random", changes_bits=seed, rounding=seed, size=size)
+            if is_half:
+                # a few runs may all miss what only some do, such as a unit that rounding switches on
+                variant = Variant("half precision, rounded at random", rounding=seed, rule=self._rule)
+                if number == 0 and self._reference is not None:
+                    self._runs.append(self._reference)
             if not self._try_variant(calls[:last], variant):
                 return
             self._judgement = self._judge()
@@ -233,12 +239,11 @@ class Proof:
             self._notes.append(f"the place of the fault was not found: {type(error).__name__}: {error}")
 
     def _judge_precision(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
-        if self._options.precision == "float32" or self._comparison is None:
+        if self._rule is None or self._comparison is None:
             return
         parts = self._comparison.grouping.cut(calls[0])[0]
         kinds, curves = self._judgement.list_verdicts(), self._make_curves()
-        rule = HalfRule.of(ported.model)
-        self._precision = judge_half_precision(self._training, parts, rule, kinds=kinds, curves=curves)
+        self._precision = judge_half_precision(self._training, parts, self._rule, kinds=kinds, curves=curves)
 
     def _hash_inputs(self, calls: List[MicroBatch]) -> None:
         training = self._training
