@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 
-from porting.diagnostics import list_names
+from porting.diagnostics import list_names, say_number
 from porting.structure import flatten_tensors
 from porting.verify.aftermath import look_after_training
 from porting.verify.certificate import (
@@ -20,6 +20,7 @@ from porting.verify.certificate import (
     Verdict,
     describe_measured,
 )
+from porting.verify.distribution import compare_draws
 from porting.verify.fault_place import find_place, kept_port
 from porting.verify.grouping import Comparison, choose_comparison
 from porting.verify.half_precision import judge_half_precision
@@ -29,7 +30,7 @@ from porting.verify.judgement import Judgement, gradient_errors, judge_runs, lis
 from porting.verify.noise_band import NoiseBand, mean_loss
 from porting.verify.plain_runs import PLAIN, Variant, run_plain
 from porting.verify.plain_training import MicroBatch, PlainTraining
-from porting.verify.ported_run import PortedTraining, run_ported
+from porting.verify.ported_run import PortedTraining, can_match_streams, find_stream, run_ported
 from porting.verify.recheck import make_record
 from porting.verify.records import Record
 from porting.verify.samples import compare_samples
@@ -73,6 +74,7 @@ class Proof:
         self._surroundings: Dict[str, Any] = {}
         self._hashes: Dict[str, str] = {}
         self._options: Any = None
+        self._stream: Optional[torch.Tensor] = None
 
     def run(self) -> None:
         """Make all runs and compare them."""
@@ -86,6 +88,7 @@ class Proof:
             theirs, _note = collect_calls(ported.batches, ported, num_calls, seed=self._seed)
         with kept_port(self._maker, ported):
             self._hash_inputs(calls)
+            self._stream = find_stream(ported.model)
             self._comparison = choose_comparison(self._training, calls[0], options, seed=self._seed)
             self._run_plain_side(calls, ported)
             done = self._plain.num_steps // options.device_iterations
@@ -105,8 +108,8 @@ class Proof:
 
     def _run(self, calls: List[MicroBatch], variant: Variant) -> Record:
         assert self._comparison is not None
-        _training, grouping, _draws, _text = self._comparison
-        return run_plain(self._comparison.training, calls, grouping, seed=self._seed, variant=variant)
+        training, grouping, _draws, _text = self._comparison
+        return run_plain(training, calls, grouping, seed=self._seed, variant=variant, stream=self._stream)
 
     def _run_plain_side(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
         is_half = self._options.precision != "float32"
@@ -165,14 +168,19 @@ class Proof:
         return True
 
     def _run_port(self, ported: PortedTraining, calls: List[MicroBatch], theirs: List[MicroBatch]) -> None:
+        assert self._comparison is not None
         self._judgement.add(compare_samples(self._batches, ported, calls, theirs))
         self._ported_record = run_ported(ported, theirs, seed=self._seed)
         self._surroundings = describe_surroundings(ported.model, seeds={"all": self._seed})
         if self._ported_record.ended_by:
             self.ended_by = f"the port ended after step {self._ported_record.num_steps}: {self._ported_record.ended_by}"
         samples = self._judgement
+        is_matched = not self._comparison.draws or can_match_streams(ported.model)
         self._judgement = self._judge()
-        self._rescue(calls)
+        if is_matched:
+            self._rescue(calls)
+        else:
+            self._judgement.leave_out_drawn("the device's random numbers are not those of plain PyTorch")
         self._judgement.add(one for found in samples.measured.values() for one in found)
         whole = [name for name, buffer in self._training.model.named_buffers() if not buffer.is_floating_point()]
         if whole:
@@ -185,6 +193,17 @@ class Proof:
             )
         if not self._ported_record.ended_by and self._judgement.lost is None:
             self._look_after(ported, theirs)
+        if self._comparison.draws:
+            self._note_draws(ported, theirs[0], is_matched=is_matched)
+
+    def _note_draws(self, ported: PortedTraining, call: MicroBatch, *, is_matched: bool) -> None:
+        """Say how random numbers are compared; draw many times where they are not the same."""
+        if is_matched:
+            self._notes.append("random numbers are drawn: both sides draw from the same stream, in the same order")
+        elif self._comparison is not None and not self.ended_by:
+            found, note = compare_draws(self._comparison, ported, call, seed=self._seed)
+            self._judgement.add(found)
+            self._notes.append(note)
 
     def _judge(self) -> Judgement:
         assert self._comparison is not None
@@ -274,7 +293,7 @@ class Proof:
             curves=self._make_curves(),
             gradient_errors=gradient_errors(judgement),
             comparison="" if comparison is None else comparison.text,
-            notes=tuple(self._list_notes()),
+            notes=tuple(self._notes),
             location=self._location,
             precision=self._precision,
             settings={"steps": self._num_steps, "seed": self._seed},
@@ -294,7 +313,8 @@ class Proof:
         if first is not None:
             return Verdict.FAIL, f"the port trains something else: {describe_measured(first)}"
         if self.ended_by:
-            return Verdict.INCOMPLETE, f"{self.ended_by}; what was compared until then is equal"
+            until = f"; what was compared in {say_number(steps, 'step')} until then is equal" if steps else ""
+            return Verdict.INCOMPLETE, self.ended_by + until
         if judgement.chaos is not None:
             said = "rounding alone moves the loss as far as training does, so that nothing is shown"
             return Verdict.CHAOTIC, f"from step {judgement.chaos} on {said}; the {steps} before it are equal"
@@ -303,11 +323,6 @@ class Proof:
         said = f"everything lies inside its noise band, {steps} steps long"
         lost = "" if judgement.lost is None else f"; both losses are not finite since step {judgement.lost}"
         return Verdict.PASS, said + lost
-
-    def _list_notes(self) -> Iterator[str]:
-        yield from self._notes
-        if self._comparison is not None and self._comparison.draws:
-            yield "random numbers are drawn: both sides draw from the same stream, in the same order"
 
     def _make_curves(self) -> Curves:
         steps = range(1, self._plain.num_steps + 1)
