@@ -195,7 +195,7 @@ def watch_outputs(model: nn.Module) -> Iterator[List[Any]]:
 def name_state(training: PlainTraining) -> Dict[str, torch.Tensor]:
     """Return the optimizer's state by the names of its slots and parameters."""
     optimizer = training.optimizer
-    return name_optimizer_state(optimizer.state_dict(), optimizer.param_groups, training.model)
+    return name_optimizer_state(optimizer.state_dict(), optimizer, training.model)
 
 
 # -- variations --------------------------------------------------------------------------------------------------------

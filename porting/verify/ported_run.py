@@ -118,8 +118,7 @@ def _note_losses(record: Record, losses: List[float], step: int, options: Any) -
 
 def name_ported_state(model: Any) -> Dict[str, torch.Tensor]:
     """Return the state of a port's optimizer as torch would have it, by the names of its slots and parameters."""
-    groups = model.port_optimizer.require_users().param_groups
-    return name_optimizer_state(model.optimizer_state_dict(), groups, model.model)
+    return name_optimizer_state(model.optimizer_state_dict(), model.port_optimizer.require_users(), model.model)
 
 
 def find_outputs(model: Any, returned: Any) -> Dict[str, torch.Tensor]:

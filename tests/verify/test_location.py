@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from porting import PortOptions, to_ipu
-from porting.verify.certificate import Curves, Measured
-from porting.verify.location import locate_fault, name_phase
+from porting.verify.certificate import Measured
+from porting.verify.location import locate_fault
 from porting.verify.plain_training import PlainTraining
 
 
@@ -188,51 +188,208 @@ class Plant:
 
 PLANTS = [
     Plant(
-        "batch norm's eps", "loss", "forward", "norm", ("BatchNorm1d", "`eps` is 1e-05", "0.01"),
-        change_attribute("norm", "eps", 1e-2), not_words=("optimizer",),
+        "batch norm's eps",
+        "loss",
+        "forward",
+        "norm",
+        ("BatchNorm1d", "`eps` is 1e-05", "0.01"),
+        change_attribute("norm", "eps", 1e-2),
+        not_words=("optimizer",),
     ),
     Plant("eval mode", "output", "forward", "norm", ("eval mode",), lambda model: model.norm.eval()),
     Plant("dropout's p", "output", "forward", "drop", ("`p` is 0.2", "0.3"), change_attribute("drop", "p", 0.3)),
     Plant("another activation", "loss", "forward", "act", ("ReLU", "GELU"), exchange_module("act", nn.GELU())),
-    Plant("a number in forward", "loss", "forward", "Net", ("`scale` is 2 ", "2.1"), change_attribute("", "scale", 2.1)),
+    Plant(
+        "a number in forward", "loss", "forward", "Net", ("`scale` is 2 ", "2.1"), change_attribute("", "scale", 2.1)
+    ),
     Plant("a line in forward", "loss", "forward", "Net", ("+ 0.1",), exchange_class(ShiftedNet)),
-    Plant("another weight", "loss", "forward", "second", ("second.weight", "before the step"), add_to_weight, reproduces=False),
-    Plant("reduction", "loss", "loss", "CrossEntropyLoss", ("`reduction` is mean", "sum", "8 times"),
-          ported_loss=nn.CrossEntropyLoss(reduction="sum")),
-    Plant("label smoothing", "loss", "loss", "CrossEntropyLoss", ("label_smoothing", "0.1"),
-          ported_loss=nn.CrossEntropyLoss(label_smoothing=0.1)),
-    Plant("ignored label", "loss", "loss", "CrossEntropyLoss", ("ignore_index",),
-          ported_loss=nn.CrossEntropyLoss(ignore_index=0)),
-    Plant("class weights", "loss", "loss", "CrossEntropyLoss", ("`weight` is None", "[1.0, 2.0"),
-          ported_loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 1.0, 1.0]))),
-    Plant("a factor in a function", "loss", "loss", "plain_loss", ("* 0.5", "0.5 times"),
-          plain_loss=plain_loss, ported_loss=halved_loss),
-    Plant("rolled labels", "loss", "loss", "CrossEntropyLoss", ("label_transform", "roll_labels"),
-          settings={"label_transform": roll_labels}),
-    Plant("flipped labels", "loss", "loss", "CrossEntropyLoss", ("reverse order", "what a call gets"), around=FlippedLabels),
-    Plant("dropped tail", "output", "data", "CrossEntropyLoss", ("last sample",), change_attribute("norm", "training", True),
-          around=DroppedTail, reproduces=False),
+    Plant(
+        "another weight",
+        "loss",
+        "forward",
+        "second",
+        ("second.weight", "before the step"),
+        add_to_weight,
+        reproduces=False,
+    ),
+    Plant(
+        "reduction",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("`reduction` is mean", "sum", "8 times"),
+        ported_loss=nn.CrossEntropyLoss(reduction="sum"),
+    ),
+    Plant(
+        "label smoothing",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("label_smoothing", "0.1"),
+        ported_loss=nn.CrossEntropyLoss(label_smoothing=0.1),
+    ),
+    Plant(
+        "ignored label",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("ignore_index",),
+        ported_loss=nn.CrossEntropyLoss(ignore_index=0),
+    ),
+    Plant(
+        "class weights",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("`weight` is None", "[1.0, 2.0"),
+        ported_loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 1.0, 1.0])),
+    ),
+    Plant(
+        "a factor in a function",
+        "loss",
+        "loss",
+        "plain_loss",
+        ("* 0.5", "0.5 times"),
+        plain_loss=plain_loss,
+        ported_loss=halved_loss,
+    ),
+    Plant(
+        "rolled labels",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("label_transform", "roll_labels"),
+        settings={"label_transform": roll_labels},
+    ),
+    Plant(
+        "flipped labels",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("reverse order", "what a call gets"),
+        around=FlippedLabels,
+    ),
+    Plant(
+        "dropped tail",
+        "output",
+        "data",
+        "CrossEntropyLoss",
+        ("last sample",),
+        change_attribute("norm", "training", True),
+        around=DroppedTail,
+        reproduces=False,
+    ),
     Plant("cut graph", "gradient", "backward", "Net", ("detach", "no gradient"), exchange_class(CutNet)),
-    Plant("frozen bias", "gradient", "backward", "second", ("second.bias", "frozen"),
-          lambda model: model.second.bias.requires_grad_(False)),
-    Plant("sum of micro-batches", "gradient", "backward", "Net", ("4 times", "sum", "micro-batches"),
-          options={"accumulation": 4, "reduction": "sum"}),
-    Plant("sum of replicas", "gradient", "backward", "Net", ("2 times", "sum"), options={"replicas": 2, "broadcast_buffers": False, "reduction": "sum"}),
-    Plant("half of the gradient", "gradient", "backward", "Net", ("0.5 times",), options={"replicas": 2, "broadcast_buffers": False}, around=LostReplica),
-    Plant("batch norm's momentum", "buffer", "buffer", "norm", ("`momentum` is 0.1", "0.01"),
-          change_attribute("norm", "momentum", 0.01)),
-    Plant("a stale buffer", "buffer", "buffer", "Net", ("`mean` is stale",), exchange_class(StaleNet), reproduces=False),
-    Plant("momentum", "update", "update", "Net", ("momentum differs", "0.9", "0.8"), ported_optimizer=sgd(momentum=0.8), num_steps=2),
-    Plant("no momentum", "update", "update", "Net", ("momentum differs",), ported_optimizer=sgd(momentum=0.0), num_steps=2),
+    Plant(
+        "frozen bias",
+        "gradient",
+        "backward",
+        "second",
+        ("second.bias", "frozen"),
+        lambda model: model.second.bias.requires_grad_(False),
+    ),
+    Plant(
+        "sum of micro-batches",
+        "gradient",
+        "backward",
+        "Net",
+        ("4 times", "sum", "micro-batches"),
+        options={"accumulation": 4, "reduction": "sum"},
+    ),
+    Plant(
+        "sum of replicas",
+        "gradient",
+        "backward",
+        "Net",
+        ("2 times", "sum"),
+        options={"replicas": 2, "broadcast_buffers": False, "reduction": "sum"},
+    ),
+    Plant(
+        "half of the gradient",
+        "gradient",
+        "backward",
+        "Net",
+        ("0.5 times",),
+        options={"replicas": 2, "broadcast_buffers": False},
+        around=LostReplica,
+    ),
+    Plant(
+        "batch norm's momentum",
+        "buffer",
+        "buffer",
+        "norm",
+        ("`momentum` is 0.1", "0.01"),
+        change_attribute("norm", "momentum", 0.01),
+    ),
+    Plant(
+        "a stale buffer", "buffer", "buffer", "Net", ("`mean` is stale",), exchange_class(StaleNet), reproduces=False
+    ),
+    Plant(
+        "momentum",
+        "update",
+        "update",
+        "Net",
+        ("momentum differs", "0.9", "0.8"),
+        ported_optimizer=sgd(momentum=0.8),
+        num_steps=2,
+    ),
+    Plant(
+        "no momentum", "update", "update", "Net", ("momentum differs",), ported_optimizer=sgd(momentum=0.0), num_steps=2
+    ),
     Plant("Nesterov", "update", "update", "Net", ("Nesterov",), ported_optimizer=sgd(nesterov=True)),
-    Plant("learning rate", "update", "update", "Net", ("learning rates differ", "0.1", "0.2"), ported_optimizer=sgd(lr=0.2)),
-    Plant("decay of biases", "update", "update", "first", ("weight decay differs", "biases alone"),
-          optimizer=split_groups, ported_optimizer=decay_biases),
-    Plant("a parameter left out", "update", "update", "head", ("not trained", "head.weight"), ported_optimizer=leave_out_head),
-    Plant("Adam's eps", "update", "update", "Net", ("optimizer's `eps`", "0.001"), optimizer=adam(), ported_optimizer=adam(eps=1e-3),
-          not_words=("BatchNorm",)),
-    Plant("Adam's betas", "optimizer state", "update", "Net", ("betas[1]", "0.99"), optimizer=adam(), ported_optimizer=adam(betas=(0.9, 0.99))),
-    Plant("decoupled decay", "update", "update", "Net", ("other kinds", "AdamW"), optimizer=adam(), ported_optimizer=adam(torch.optim.AdamW)),
+    Plant(
+        "learning rate",
+        "update",
+        "update",
+        "Net",
+        ("learning rates differ", "0.1", "0.2"),
+        ported_optimizer=sgd(lr=0.2),
+    ),
+    Plant(
+        "decay of biases",
+        "update",
+        "update",
+        "first",
+        ("weight decay differs", "biases alone"),
+        optimizer=split_groups,
+        ported_optimizer=decay_biases,
+    ),
+    Plant(
+        "a parameter left out",
+        "update",
+        "update",
+        "head",
+        ("not trained", "head.weight"),
+        ported_optimizer=leave_out_head,
+    ),
+    Plant(
+        "Adam's eps",
+        "update",
+        "update",
+        "Net",
+        ("optimizer's `eps`", "0.001"),
+        optimizer=adam(),
+        ported_optimizer=adam(eps=1e-3),
+        not_words=("BatchNorm",),
+    ),
+    Plant(
+        "Adam's betas",
+        "optimizer state",
+        "update",
+        "Net",
+        ("betas[1]", "0.99"),
+        optimizer=adam(),
+        ported_optimizer=adam(betas=(0.9, 0.99)),
+    ),
+    Plant(
+        "decoupled decay",
+        "update",
+        "update",
+        "Net",
+        ("other kinds", "AdamW"),
+        optimizer=adam(),
+        ported_optimizer=adam(torch.optim.AdamW),
+    ),
     Plant("clipping", "update", "update", "Net", ("clipped", "max_grad_norm"), settings={"max_grad_norm": 0.1}),
 ]
 
@@ -240,7 +397,8 @@ PLANTS = [
 def make_batches(count=3, rows=8):
     generator = torch.Generator().manual_seed(5)
     return [
-        (torch.randn(rows, 6, generator=generator), torch.randint(4, (rows,), generator=generator)) for _ in range(count)
+        (torch.randn(rows, 6, generator=generator), torch.randint(4, (rows,), generator=generator))
+        for _ in range(count)
     ]
 
 

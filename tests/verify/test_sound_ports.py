@@ -167,7 +167,7 @@ PORTS = {
     "transformer, Dropout": Port(lambda: Transformer(0.2), words, adamw),
     "recurrent": Port(Recurrent, optimizer=adamw),
     "by name": Port(ByName, loss=loss_by_name),
-    "own loss": Port(OwnLoss, loss=None),
+    "own loss": Port(OwnLoss, loss=None, more={"loss_output": 0}),
     "mlp, float16": Port(options={"precision": "float16"}),
     "mlp, mixed": Port(options={"precision": "mixed"}, optimizer=adamw),
     "mlp, bfloat16": Port(options={"precision": "bfloat16"}, optimizer=adamw),
@@ -178,7 +178,8 @@ PORTS = {
     "mlp, mixed, accumulation": Port(options={"precision": "mixed", **ACCUMULATED}, compared=SMALL),
     "Dropout, mixed": Port(lambda: mlp(nn.Dropout(0.3)), options={"precision": "mixed"}),
     "loader": Port(
-        batch=lambda: DataLoader(TensorDataset(*rows(48)), batch_size=8, shuffle=True), options={"accumulation": 2},
+        batch=lambda: DataLoader(TensorDataset(*rows(48)), batch_size=8, shuffle=True),
+        options={"accumulation": 2},
         compared=LARGE,
     ),
 }
