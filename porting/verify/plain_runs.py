@@ -85,9 +85,12 @@ def run_plain(
     *,
     seed: int,
     variant: Variant = PLAIN,
+    stream: Optional[torch.Tensor] = None,
     on_step: Callable[[int], None] = lambda _step: None,
 ) -> Record:
     """Train a copy of `training` with the batches of `calls`, and return what it leaves.
+
+    `stream` is the state that random numbers are drawn from, by default that of `seed`.
 
     An error, or the user who stops it, ends the run and is told by the record; before the first step is made, it
     comes through.
@@ -104,7 +107,8 @@ def run_plain(
         try:
             with half_rounding(own, variant.rule or HalfRule("float32"), seed=variant.rounding) as rounded:
                 record.keep_state(0, own.model, name_state(own))
-                run = PlainRun(rounded, 1 if grouping.is_large else grouping.replicas, torch.get_rng_state())
+                start = torch.get_rng_state() if stream is None else stream
+                run = PlainRun(rounded, 1 if grouping.is_large else grouping.replicas, start)
                 _run_calls(run, calls, grouping, variant, record, on_step)
         except (Exception, KeyboardInterrupt) as error:
             if not record.losses:

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 import torch
 
-from porting.diagnostics import list_names
+from porting.diagnostics import list_names, say_number
 from porting.structure import flatten_tensors
 from porting.verify.aftermath import look_after_training
 from porting.verify.certificate import (
@@ -29,7 +29,7 @@ from porting.verify.judgement import Judgement, gradient_errors, judge_runs, lis
 from porting.verify.noise_band import NoiseBand, mean_loss
 from porting.verify.plain_runs import PLAIN, Variant, run_plain
 from porting.verify.plain_training import MicroBatch, PlainTraining
-from porting.verify.ported_run import PortedTraining, run_ported
+from porting.verify.ported_run import PortedTraining, find_stream, run_ported
 from porting.verify.recheck import make_record
 from porting.verify.records import Record
 from porting.verify.samples import compare_samples
@@ -72,6 +72,7 @@ class Proof:
         self._surroundings: Dict[str, Any] = {}
         self._hashes: Dict[str, str] = {}
         self._options: Any = None
+        self._stream: Optional[torch.Tensor] = None
 
     def run(self) -> None:
         """Make all runs and compare them."""
@@ -85,6 +86,7 @@ class Proof:
             theirs, _note = collect_calls(ported.batches, ported, num_calls, seed=self._seed)
         with kept_port(self._maker, ported):
             self._hash_inputs(calls)
+            self._stream = find_stream(ported.model)
             self._comparison = choose_comparison(self._training, calls[0], options, seed=self._seed)
             self._run_plain_side(calls, ported)
             done = self._plain.num_steps // options.device_iterations
@@ -105,7 +107,8 @@ class Proof:
     def _run(self, calls: List[MicroBatch], variant: Variant) -> Record:
         assert self._comparison is not None
         _training, grouping, _draws, _text = self._comparison
-        return run_plain(self._comparison.training, calls, grouping, seed=self._seed, variant=variant)
+        training, grouping, _draws, _text = self._comparison
+        return run_plain(training, calls, grouping, seed=self._seed, variant=variant, stream=self._stream)
 
     def _run_plain_side(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
         is_half = self._options.precision != "float32"
@@ -289,7 +292,8 @@ class Proof:
         if first is not None:
             return Verdict.FAIL, f"the port trains something else: {describe_measured(first)}"
         if self.ended_by:
-            return Verdict.INCOMPLETE, f"{self.ended_by}; what was compared until then is equal"
+            until = f"; what was compared in {say_number(steps, 'step')} until then is equal" if steps else ""
+            return Verdict.INCOMPLETE, self.ended_by + until
         if judgement.chaos is not None:
             said = "rounding alone moves the loss as far as training does, so that nothing is shown"
             return Verdict.CHAOTIC, f"from step {judgement.chaos} on {said}; the {steps} before it are equal"
