@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
@@ -48,8 +49,10 @@ def find_place(
             loss = ported.model.loss_of(make_call(ported, args, kwargs)).detach().double().mean()
             for scheduler in ported.schedulers:
                 step_schedule(scheduler, float(loss))
-        batch = _as_batch(theirs[min(number, len(theirs) - 1)])
-        found = locate_fault(plain, ported.model, [batch], first=first, curves=curves)
+        call = theirs[min(number, len(theirs) - 1)]
+        found = locate_fault(
+            plain, ported.model, [call], first=first, curves=curves, make_call=partial(make_call, ported)
+        )
     if not maker.is_given:
         ported.model.destroy()
     return found
@@ -67,11 +70,6 @@ def _train_plain(comparison: Comparison, calls: Sequence[MicroBatch], seed: int)
         step_schedule(own.scheduler, sum(losses) / len(losses))
     torch.set_rng_state(run.random_state)
     return own
-
-
-def _as_batch(call: MicroBatch) -> object:
-    args, kwargs = call
-    return kwargs if kwargs and not args else args
 
 
 @contextmanager

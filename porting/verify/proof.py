@@ -175,7 +175,9 @@ class Proof:
         self._judgement.add(one for found in samples.measured.values() for one in found)
         whole = [name for name, buffer in self._training.model.named_buffers() if not buffer.is_floating_point()]
         if whole:
-            self._judgement.reasons["buffer"] = f"whole numbers are constants on the device: {list_names(whole, most=3)}"
+            self._judgement.reasons["buffer"] = (
+                f"whole numbers are constants on the device: {list_names(whole, most=3)}"
+            )
         if not ported.model.options.keep_gradients:
             self._judgement.reasons["gradient"] = (
                 "the port keeps them on the device: `PortOptions(keep_gradients=True)`"
