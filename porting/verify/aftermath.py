@@ -24,6 +24,8 @@ __all__ = ["look_after_training"]
 
 _MARGIN, _UNITS = 8.0, 16.0
 _NUM_RESUMED, _NUM_NOISES = 2, 2
+# bytes of weights
+_LARGE = 128 << 20
 
 
 class _Looked(NamedTuple):
