@@ -39,8 +39,7 @@ def look_after_training(
 ) -> Tuple[List[Measured], Dict[str, str]]:
     """Evaluate, save, reload and resume; return what was measured, and by kind why something was not.
 
-    `unit` is that of the coarsest type in use. The port is left where it was after its training, but for what its
-    `load` does not bring back.
+    `unit` is that of the coarsest type in use. The port is left behind its further training.
     """
     found: List[Measured] = []
     reasons: Dict[str, str] = {}
@@ -52,15 +51,16 @@ def look_after_training(
         _save_port(ported, path.with_name("after.pt"))
         found += _compare_exactly("evaluation", step, before, _sketch_state(ported), "it changed in evaluation")
         found += _compare_streams(_read_streams(path), _read_streams(path.with_name("after.pt")), step)
+        further = _train_further(ported, calls)
         if sum(value.numel() * value.element_size() for value in ported.model.parameters()) > _LARGE:
             # so that a proof needs little more memory than the training; the next call compiles anew
             ported.model.destroy()
-        found += _compare_reloaded(ported, training, load_checkpoint(path), step)
+        found += _compare_reloaded(training, load_checkpoint(path), before, step)
         if outputs.values:
             found += _compare_evaluation(ported, training, path, calls[-1], outputs, step, unit)
         else:
             reasons["evaluation"] = "its outputs could not be told apart; that nothing changes was looked at"
-        found += _compare_resumed(ported, path, calls, step, unit)
+        found += _compare_resumed(ported, path, calls, further, step, unit)
     return found, reasons
 
 
@@ -159,43 +159,33 @@ def _compare_streams(before: Mapping[str, str], after: Mapping[str, str], step: 
 # -- weights that are taken home ---------------------------------------------------------------------------------------
 
 
-def _compare_reloaded(
-    ported: PortedTraining, training: PlainTraining, checkpoint: Checkpoint, step: int
-) -> Iterator[Measured]:
-    """Load a checkpoint into plain PyTorch: the model's and the optimizer's state must be those of the port."""
-    with torch.no_grad():
-        own = copy_training(training)
-        try:
-            own.model.load_state_dict(checkpoint.model)
-        except RuntimeError as error:
-            yield Measured("reloading", "weights", step, math.inf, 0.0, 0.0, str(error).splitlines()[0])
-            return
-    saved = sketch_all({name: value for name, value in own.model.state_dict().items()})
-    live = sketch_all(dict(ported.model.state_dict()))
-    yield from _compare_exactly("reloading", step, live, saved, "it is not what was saved")
-    if checkpoint.optimizer is None or not checkpoint.optimizer.get("state"):
+def _compare_reloaded(training: PlainTraining, checkpoint: Checkpoint, live: Sketches, step: int) -> Iterator[Measured]:
+    """Load a checkpoint into plain PyTorch: model and optimizer must have what the port had, `live`."""
+    own = copy_training(training)
+    try:
+        own.model.load_state_dict(checkpoint.model)
+    except RuntimeError as error:
+        yield Measured("reloading", "weights", step, math.inf, 0.0, 0.0, str(error).splitlines()[0])
         return
-    own.optimizer.load_state_dict(checkpoint.optimizer)
-    state = sketch_all(name_state(own))
-    device = sketch_all(name_ported_state(ported.model))
-    common = [name for name in state if name in device]
-    yield from _compare_exactly(
-        "reloading", step, {name: device[name] for name in common}, {name: state[name] for name in common}, "it is not"
-    )
+    loaded = sketch_all(dict(own.model.state_dict()))
+    if checkpoint.optimizer is not None and checkpoint.optimizer.get("state"):
+        own.optimizer.load_state_dict(checkpoint.optimizer)
+        loaded.update(sketch_all(name_state(own)))
+    # tied weights have several names
+    common = [name for name in loaded if name in live]
+    ours, theirs = ({name: side[name] for name in common} for side in (live, loaded))
+    yield from _compare_exactly("reloading", step, ours, theirs, "it is not what the port had")
 
 
 # -- going on ----------------------------------------------------------------------------------------------------------
 
 
 def _compare_resumed(
-    ported: PortedTraining, path: Path, calls: Sequence[MicroBatch], step: int, unit: float
+    ported: PortedTraining, path: Path, calls: Sequence[MicroBatch], first: Sketches, step: int, unit: float
 ) -> Iterator[Measured]:
-    """Go on, go back to the checkpoint, and go on again: twice the same."""
-    further = [calls[number % len(calls)] for number in range(_NUM_RESUMED)]
-    first = _train_further(ported, further)
+    """Go back to the checkpoint and go on: that must leave what going on without it has left, `first`."""
     ported.model.load(path, schedulers=_own_schedulers(ported))
-    again = _train_further(ported, further)
-    ported.model.load(path, schedulers=_own_schedulers(ported))
+    again = _train_further(ported, calls)
     for name, one in first.items():
         other = again.get(name)
         if other is None or other.shape != one.shape:
@@ -209,7 +199,8 @@ def _compare_resumed(
 
 def _train_further(ported: PortedTraining, calls: Sequence[MicroBatch]) -> Sketches:
     losses = []
-    for args, kwargs in calls:
+    for number in range(_NUM_RESUMED):
+        args, kwargs = calls[number % len(calls)]
         returned = make_call(ported, args, kwargs)
         losses.append(ported.model.loss_of(returned).detach().double().flatten().clone())
     return {**_sketch_state(ported), **sketch_all({"losses": torch.cat(losses)})}
