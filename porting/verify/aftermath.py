@@ -14,6 +14,7 @@ from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.sketches import distance_of_sketches
 from porting.structure import flatten_tensors
 from porting.verify.certificate import Measured
+from porting.verify.half_rounding import HalfRule, half_rounding
 from porting.verify.plain_runs import copy_training, join_outputs, keep_streams, name_state, watch_outputs
 from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining, cut_micro_batches
 from porting.verify.ported_run import PortedTraining, make_call, name_ported_state
@@ -22,7 +23,7 @@ from porting.verify.records import Sketches, sketch_all
 __all__ = ["look_after_training"]
 
 _MARGIN, _UNITS = 8.0, 16.0
-_NUM_RESUMED = 2
+_NUM_RESUMED, _NUM_NOISES = 2, 2
 
 
 class _Looked(NamedTuple):
@@ -44,15 +45,16 @@ def look_after_training(
     with tempfile.TemporaryDirectory() as folder, keep_streams():
         path = Path(folder) / "before.pt"
         _save(ported, path)
-        checkpoint = load_checkpoint(path)
         before = _sketch_state(ported)
         outputs = _evaluate_ported(ported, calls[-1])
         _save(ported, path.with_name("after.pt"))
         found += _compare_exactly("evaluation", step, before, _sketch_state(ported), "it changed in evaluation")
-        found += _compare_streams(checkpoint, load_checkpoint(path.with_name("after.pt")), step)
-        found += _compare_reloaded(ported, training, checkpoint, step)
+        found += _compare_streams(_read_streams(path), _read_streams(path.with_name("after.pt")), step)
+        # a proof needs little more memory than the training: what the device holds goes while plain PyTorch evaluates
+        ported.model.detach()
+        found += _compare_reloaded(ported, training, load_checkpoint(path), step)
         if outputs.values:
-            found += _compare_evaluation(ported, training, checkpoint, calls[-1], outputs, step, unit)
+            found += _compare_evaluation(ported, training, path, calls[-1], outputs, step, unit)
         else:
             reasons["evaluation"] = "its outputs could not be told apart; that nothing changes was looked at"
         found += _resume(ported, path, calls, step, unit)
@@ -83,7 +85,7 @@ def _take_rows(batch: MicroBatch, parts: int) -> MicroBatch:
 def _compare_evaluation(
     ported: PortedTraining,
     training: PlainTraining,
-    checkpoint: Checkpoint,
+    path: Path,
     batch: MicroBatch,
     outputs: _Looked,
     step: int,
@@ -92,25 +94,41 @@ def _compare_evaluation(
     """Compare with plain PyTorch that has the saved weights: what a user gets who takes them home."""
     options = ported.model.options
     own = copy_training(training)
-    own.model.load_state_dict(checkpoint.model)
+    own.model.load_state_dict(load_checkpoint(path).model)
     own.model.eval()
     parts = cut_micro_batches(
         *_take_rows(batch, options.accumulation), options.micro_batches_per_call // options.accumulation
     )
-    plain = _evaluate_plain(own, parts)
-    noises = []
-    for seed in range(2):
-        with RandomRounding(seed, relative=4 * unit):
-            noises.append(_evaluate_plain(own, parts))
+    plain, noises = _evaluate_with_noise(own, parts, HalfRule.of(ported.model), unit)
     for name in {**plain, **outputs.values}:
         one, other = plain.get(name), outputs.values.get(name)
         if one is None or other is None or one.shape != other.shape:
             continue
         noise = max(distance_of_sketches(one, run[name]) for run in noises)
         band = max(_MARGIN * noise, _UNITS * unit * one.norm)
-        note = "" if one.num_not_finite == other.num_not_finite else "other elements are not finite"
+        lost = [run[name].num_not_finite for run in [plain, *noises]]
+        note = "" if min(lost) <= other.num_not_finite <= max(lost) else "other elements are not finite"
         apart = math.inf if note else distance_of_sketches(one, other)
+        # of elements that only some have nothing can be said
+        band = math.inf if max(lost) and not note else band
         yield Measured("evaluation", name, step, apart, one.norm, band, note)
+
+
+def _evaluate_with_noise(
+    own: PlainTraining, parts: Sequence[MicroBatch], rule: HalfRule, unit: float
+) -> Tuple[Sketches, List[Sketches]]:
+    """Evaluate in plain PyTorch, with the port's precision, and again with every operator rounded at random."""
+    if rule.dtype is None:
+        plain, noises = _evaluate_plain(own, parts), []
+        for seed in range(_NUM_NOISES):
+            with RandomRounding(seed, relative=4 * unit):
+                noises.append(_evaluate_plain(own, parts))
+        return plain, noises
+    runs = []
+    for seed in (None, *range(1, 1 + _NUM_NOISES)):
+        with half_rounding(own, rule, seed=seed) as rounded:
+            runs.append(_evaluate_plain(rounded, parts))
+    return runs[0], runs[1:]
 
 
 def _evaluate_plain(own: PlainTraining, parts: Sequence[MicroBatch]) -> Sketches:
@@ -121,12 +139,16 @@ def _evaluate_plain(own: PlainTraining, parts: Sequence[MicroBatch]) -> Sketches
     return sketch_all(join_outputs(outputs))
 
 
-def _compare_streams(before: Checkpoint, after: Checkpoint, step: int) -> Iterator[Measured]:
+def _read_streams(path: Path) -> Mapping[str, str]:
+    """Return the states of the device's random streams in a checkpoint, by executor."""
+    training = load_checkpoint(path).training or {}
+    streams: Mapping[str, str] = training.get("device", {}).get("random", {})
+    return streams
+
+
+def _compare_streams(before: Mapping[str, str], after: Mapping[str, str], step: int) -> Iterator[Measured]:
     """Compare the device's random streams: an evaluation draws from none that training goes on with."""
-    streams: List[Mapping[str, str]] = [
-        (saved.training or {}).get("device", {}).get("random", {}) for saved in (before, after)
-    ]
-    is_same = all(streams[1].get(name) == words for name, words in streams[0].items() if name == "training")
+    is_same = all(after.get(name) == words for name, words in before.items() if name == "training")
     apart, note = (0.0, "") if is_same else (math.inf, "it went on in evaluation")
     yield Measured("evaluation", "random stream", step, apart, 1.0, 0.0, note)
 

@@ -14,6 +14,8 @@ from porting.recipe_chain import Recipe, Steps, read_recipes
 pytestmark = pytest.mark.slow
 
 NUM_STEPS = 3
+# their last steps have no port that trains by itself
+HOST_LOOPS = ("trainers",)
 RECIPES = [pytest.param(recipe, id=recipe.name) for recipe in read_recipes()]
 
 
@@ -56,9 +58,11 @@ def test_the_last_step_has_a_certificate(recipe: Recipe, monkeypatch: pytest.Mon
         Steps(recipe).call(recipe.steps[-1].number, lambda step: step.train(NUM_STEPS))
     except _Called:
         pass
-    assert recorder.parts is not None
-    parts = recorder.parts
     monkeypatch.undo()
+    if recorder.parts is None:
+        assert recipe.name in HOST_LOOPS
+        pytest.skip("loss and optimizer stay in a loop on the host, which is plain PyTorch's")
+    parts = recorder.parts
 
     certificate = porting.verify(
         parts.pop("model"), parts.pop("loss"), parts.pop("batch"), steps=NUM_STEPS, **{**parts, "device": "sim"}
