@@ -15,7 +15,7 @@ __all__ = ["NoiseBand", "find_sketches", "mean_loss"]
 # How much further than the furthest of a few runs another one may be; training magnifies what was small.
 _MARGIN, _LATER_MARGIN, _FIRST_STEPS = 4.0, 8.0, 3
 # of the runs of half precision, whose errors are few and large
-_MARGIN_OF_HALF = 3.0
+_MARGIN_OF_HALF = 1.5
 # One number is near zero in a run by chance; many are not.
 _MARGIN_OF_FEW = 3.0
 # Units in the last place that count as nothing, of a tensor, or of the weights whose difference an update is.
