@@ -6,7 +6,7 @@ import functools
 import re
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, MutableMapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -273,6 +273,6 @@ def _store_in_half(training: PlainTraining, undone: ExitStack, draws: Optional[t
                 undone.callback(_widen_buffer, registry, name, buffer)
 
 
-def _widen_buffer(registry: Dict[str, Any], name: str, own: torch.Tensor) -> None:
+def _widen_buffer(registry: MutableMapping[str, Any], name: str, own: torch.Tensor) -> None:
     """Bring a buffer's value back into the tensor that it was in."""
     registry[name] = own.copy_(registry[name])

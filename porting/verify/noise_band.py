@@ -15,7 +15,7 @@ __all__ = ["NoiseBand", "find_sketches", "mean_loss"]
 # How much further than the furthest of a few runs another one may be; training magnifies what was small.
 _MARGIN, _LATER_MARGIN, _FIRST_STEPS = 4.0, 8.0, 3
 # of the runs of half precision, whose errors are few and large
-_MARGIN_OF_HALF = 3.0
+_MARGIN_OF_HALF = 1.5
 # One number is near zero in a run by chance; many are not.
 _MARGIN_OF_FEW = 3.0
 # Units in the last place that count as nothing, of a tensor, or of the weights whose difference an update is.
@@ -23,6 +23,8 @@ _UNITS = 8.0
 _SINGLE = 2.0**-23
 # A tensor that is nothing beside the others of its kind is rounded as those are.
 _NOTHING = 1e-7
+# A tensor that rounding changes by this share has no value of its own.
+_UNDECIDED = 0.1
 # Of the loss's own change, and of the loss: beyond it rounding leads anywhere.
 _CHAOS, _LEAST_CHAOS = 0.5, 1e-2
 
@@ -42,6 +44,9 @@ class NoiseBand:
         sketch = plain[name]
         noises = self._measure_noises(kind, step)
         shares = [noises[other] / one.norm for other, one in plain.items() if one.norm and other in noises]
+        if self._is_half:
+            # half precision makes nothing but noise of some tensors, which says nothing of the others
+            shares = [share for share in shares if share < _UNDECIDED]
         usual = statistics.median(shares) if shares else 0.0
         noise = max(noises.get(name, 0.0), usual * sketch.norm)
         margin = self._find_margin(step) * (1 + _MARGIN_OF_FEW / math.sqrt(sketch.numel))

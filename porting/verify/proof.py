@@ -312,6 +312,9 @@ class Proof:
         steps = self._count_compared()
         if first is not None:
             return Verdict.FAIL, f"the port trains something else: {describe_measured(first)}"
+        if self._precision is not None and not self._precision.explains:
+            # plain PyTorch loses the same when it is rounded as the port is: nothing lies outside of the band
+            return Verdict.FAIL, f"half precision loses what is trained with: {self._precision.text}"
         if self.ended_by:
             until = f"; what was compared in {say_number(steps, 'step')} until then is equal" if steps else ""
             return Verdict.INCOMPLETE, self.ended_by + until

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import porting
+import porting.simulator as poptorch
 from porting import PlainTraining
 from porting.verify.certificate import Curves, KindVerdict, Measured, Verdict
 from porting.verify.half_precision import judge_half_precision
@@ -99,3 +101,33 @@ def test_model_and_optimizer_do_not_change():
     assert all(torch.equal(value, before[name]) for name, value in training.model.state_dict().items())
     assert training.model[0].weight.grad is None
     assert not training.model[0]._forward_hooks
+
+
+def certify(scaling):
+    """Prove a port whose loss is a millionth of a usual one, and whose device multiplies by `scaling`."""
+    training = make(factor=1e-6)
+
+    def port(model):
+        optimizer = poptorch.optim.SGD(model.parameters(), lr=1e4, loss_scaling=scaling, use_combined_accum=False)
+        options = porting.PortOptions(precision="mixed", keep_gradients=True, output_mode="all", engine="replay")
+        return porting.to_ipu(model, training.loss, optimizer=optimizer, options=options, device="sim")
+
+    def optimizer(model):
+        return torch.optim.SGD(model.parameters(), lr=1e4)
+
+    return porting.verify(training.model, training.loss, [(X, Y)], optimizer=optimizer, ported=port, steps=2)
+
+
+def test_a_port_without_its_loss_scaling_is_not_certified():
+    certificate = certify(1.0)
+
+    assert certificate.verdict is Verdict.FAIL
+    assert not certificate.precision.explains
+    assert "a loss scaling of" in certificate.reason
+
+
+def test_a_port_with_a_loss_scaling_that_fits_is_certified():
+    certificate = certify(65536.0)
+
+    assert certificate.verdict is Verdict.PASS, certificate.reason
+    assert certificate.precision.explains
