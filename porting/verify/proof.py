@@ -27,7 +27,7 @@ from porting.verify.half_rounding import HalfRule
 from porting.verify.inputs import PortMaker, collect_calls
 from porting.verify.judgement import Judgement, gradient_errors, judge_runs, list_outside
 from porting.verify.noise_band import NoiseBand, mean_loss
-from porting.verify.plain_runs import PLAIN, Variant, run_plain
+from porting.verify.plain_runs import PLAIN, Variant, run_plain, widen_training
 from porting.verify.plain_training import MicroBatch, PlainTraining
 from porting.verify.ported_run import PortedTraining, find_stream, run_ported
 from porting.verify.recheck import make_record
@@ -78,6 +78,8 @@ class Proof:
         """Make all runs and compare them."""
         ported = self._maker.make()
         options = self._options = ported.model.options
+        if options.precision != "float32":
+            self._training = widen_training(self._training)
         num_calls = max(1, math.ceil(self._num_steps / options.device_iterations))
         calls, note = collect_calls(self._batches, ported, num_calls, seed=self._seed)
         self._notes += [note] if note else []
