@@ -22,6 +22,7 @@ __all__ = [
 # not linear: where the sign of a gradient is noise, Adam moves its weight by the full step or not at all.
 _UNITS = {torch.float16: 2.0, torch.bfloat16: 2.0}
 _UNITS_OF_LONG_TYPES = 16.0
+_BLOCK = 1 << 20
 
 
 def largest_magnitude(tensor: torch.Tensor) -> float:
@@ -70,11 +71,13 @@ def change_last_bits(value: torch.Tensor, generator: torch.Generator, *, relativ
     """
     if not value.is_floating_point() or not value.numel():
         return
-    # in int8, an eighth of the memory of default integers
-    signs = torch.randint(0, 2, value.shape, generator=generator, dtype=torch.int8) * 2 - 1
     if relative is None:
         relative = torch.finfo(value.dtype).eps * _UNITS.get(value.dtype, _UNITS_OF_LONG_TYPES)
-    value.add_((value * signs * relative).masked_fill_(value == value.round(), 0.0))
+    # a block at a time: what is made on the way would be three times as large as the tensor
+    for block in value.view(-1).split(_BLOCK) if value.is_contiguous() else [value]:
+        # in int8, an eighth of the memory of default integers
+        signs = torch.randint(0, 2, block.shape, generator=generator, dtype=torch.int8) * 2 - 1
+        block.add_((block * signs * relative).masked_fill_(block == block.round(), 0.0))
 
 
 def round_at_random(

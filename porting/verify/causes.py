@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -191,18 +191,16 @@ _MEANINGS = {
 }
 
 
-def say_optimizer_differences(differences: Sequence[SettingDifference], parameters: Sequence[str]) -> str:
-    """Say what differs between the optimizers, and for which parameters; `parameters` are all of them."""
+def say_optimizer_differences(differences: Sequence[SettingDifference], parameters: Mapping[str, torch.Tensor]) -> str:
+    """Say what differs between the optimizers, and for which of the `parameters`."""
     words = []
     for difference in differences[:_MOST_LISTED]:
         owners: Any = difference.owner.split(", ") if difference.owner else []
         where = f" for {list_names(owners, most=_MOST_LISTED)}" if owners else ""
-        if owners and difference.name == "weight_decay" and all(_is_bias(name) for name in owners):
+        if owners and all(name.rpartition(".")[2] == "bias" for name in owners):
             where += ", biases alone"
+        elif owners and all(name in parameters and parameters[name].dim() <= 1 for name in owners):
+            where += ", biases and weights of norms alone"
         meaning = _MEANINGS.get(difference.name, "the optimizers' settings differ")
         words.append(f"{meaning}{where}: {difference}")
     return "; ".join(words)
-
-
-def _is_bias(name: str) -> bool:
-    return name.rpartition(".")[2] == "bias"

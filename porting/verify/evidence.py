@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -22,7 +22,10 @@ from porting.verify.step_trace import keep_part
 from porting.verify.traced_steps import StateParts, StepTrace, replay_call, trace_plain_step
 from porting.verify.training_copies import kept_training, perturb_weights
 
-__all__ = ["Evidence", "Observed", "gather_evidence"]
+__all__ = ["Evidence", "MakeCall", "Observed", "gather_evidence"]
+
+
+MakeCall = Callable[[Tuple[Any, ...], Dict[str, Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,10 @@ class Evidence:
         return self.replayed.gradients
 
 
-def gather_evidence(plain: PlainTraining, ported: Any, call: MicroBatch, *, step: int) -> Evidence:
+def gather_evidence(plain: PlainTraining, ported: Any, call: MicroBatch, *, step: int, make_call: MakeCall) -> Evidence:
     """Run the call that makes optimizer step `step` on both sides and return all that arises.
+
+    `make_call` makes the port's, given positional and keyword arguments.
 
     The plain training is as before afterwards; the port has made one call.
     """
@@ -105,7 +110,7 @@ def gather_evidence(plain: PlainTraining, ported: Any, call: MicroBatch, *, step
     with kept_training(plain):
         traced = _trace_plain(plain, options.replicas, random_state, steps[: index + 1])
     before = _read_host_state(ported)
-    observed = _observe(ported, args, kwargs, index, size)
+    observed = _observe(ported, make_call(args, kwargs), index, size)
     return Evidence(
         plain=plain,
         ported=ported,
@@ -153,8 +158,8 @@ def _find_narrowest(replayed: Optional[StepTrace]) -> torch.dtype:
     return found
 
 
-def _observe(ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], index: int, size: int) -> Observed:
-    losses = ported.loss_of(ported(*args, **kwargs)).detach().flatten()
+def _observe(ported: Any, returned: Any, index: int, size: int) -> Observed:
+    losses = ported.loss_of(returned).detach().flatten()
     if len(losses) == size * ported.options.device_iterations:
         losses = losses[index * size : (index + 1) * size]
     gradients = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
@@ -49,7 +50,9 @@ def find_place(
             for scheduler in ported.schedulers:
                 step_schedule(scheduler, float(loss))
         call = theirs[min(number, len(theirs) - 1)]
-        found = locate_fault(plain, ported.model, [call], first=first, curves=curves)
+        found = locate_fault(
+            plain, ported.model, [call], first=first, curves=curves, make_call=partial(make_call, ported)
+        )
     if not maker.is_given:
         ported.model.destroy()
     return found

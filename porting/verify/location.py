@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from porting.verify.backward_fault import find_backward_fault
 from porting.verify.certificate import Curves, Location, Measured
 from porting.verify.evaluation_fault import locate_evaluation
-from porting.verify.evidence import gather_evidence
+from porting.verify.evidence import MakeCall, gather_evidence
 from porting.verify.fault_search import FaultSearch, name_phase
 from porting.verify.forward_fault import find_forward_fault, find_loss_fault
 from porting.verify.not_finite_fault import locate_not_finite
 from porting.verify.plain_training import MicroBatch, PlainTraining
 from porting.verify.schedule_fault import locate_schedule
+from porting.verify.start_fault import locate_start
 from porting.verify.state_faults import find_buffer_fault, find_update_fault
 
 __all__ = ["locate_fault"]
 
 
 def locate_fault(
-    plain: PlainTraining, ported: Any, calls: Sequence[MicroBatch], *, first: Measured, curves: Optional[Curves] = None
+    plain: PlainTraining,
+    ported: Any,
+    calls: Sequence[MicroBatch],
+    *,
+    first: Measured,
+    curves: Optional[Curves] = None,
+    make_call: Optional[MakeCall] = None,
 ) -> Location:
     """Run the call that makes step `first.step` on both sides, and return where `first` comes from.
 
     Both are in the state before that call. `calls` are the arguments of calls, the first of them that of the step;
-    `curves` are those of the certificate, for the learning rates. The plain training is as before afterwards; the port
-    has made one call.
+    `curves` are those of the certificate, for the learning rates; `make_call` makes a call of the port, given its
+    positional and keyword arguments, where that is more than calling it. The plain training is as before afterwards;
+    the port has made one call.
     """
     phase = name_phase(first.kind)
     if phase == "schedule":
@@ -39,12 +48,19 @@ def locate_fault(
         return Location(phase, first.step, first.name.rpartition(".")[0], first.name, cause=_say_checkpoint(first))
     if not math.isfinite(first.scale):
         return locate_not_finite(ported, calls[0], step=first.step)
-    search = FaultSearch(gather_evidence(plain, ported, calls[0], step=first.step), first)
+    if not first.step:
+        return locate_start(plain, ported, first)
+    evidence = gather_evidence(plain, ported, calls[0], step=first.step, make_call=make_call or partial(_call, ported))
+    search = FaultSearch(evidence, first)
     for find in _ORDER[phase]:
         found = find(search)
         if found is not None:
             return found
     return _give_up(phase, search)
+
+
+def _call(ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    return ported(*args, **kwargs)
 
 
 def _say_data(first: Measured) -> str:

@@ -114,15 +114,15 @@ def write_function(function: Any) -> Optional[str]:
 
 def write_call(record: ValueRecord, forms: List[TensorForm]) -> Optional[str]:
     """Return a call of the operator of `record` with tensors `t[0]`, `t[1]`, ... of `forms`, which may become more."""
-    taken = 0
+    taken: List[int] = []
 
     def write(value: Any) -> Optional[str]:
-        nonlocal taken
         if isinstance(value, TensorForm):
-            if taken == len(forms):
+            free = [place for place, form in enumerate(forms) if form == value and place not in taken]
+            if not free:
                 forms.append(value)
-            taken += 1
-            return f"t[{taken - 1}].clone()" if forms[taken - 1] == value else None
+            taken.append(free[0] if free else len(forms) - 1)
+            return f"t[{taken[-1]}].clone()"
         if isinstance(value, (list, tuple)):
             parts = [write(item) for item in value]
             return None if None in parts else f"[{', '.join(map(str, parts))}]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -22,9 +22,12 @@ __all__ = [
     "reproduce_gradient",
     "reproduce_loss",
     "reproduce_schedule",
+    "reproduce_start",
     "reproduce_update",
     "reproduce_value",
 ]
+
+Tensors = Mapping[str, torch.Tensor]
 
 _HEAD = ("import torch", "import torch.nn.functional as F", "from torch import nn", "", "torch.manual_seed(0)")
 _PRINT = 'print("largest difference:", float((found - expected).abs().max()))'
@@ -154,22 +157,56 @@ def reproduce_gradient(
     """Show the gradient of one parameter, or with `shares` how much each micro-batch counts in the port's."""
     if shares:
         return _reproduce_joined(evidence, shares)
+    factor = _find_factor(parameter, evidence.step.gradients, evidence.gradients)
+    if factor is None and not is_cut:
+        return _reproduce_elements(parameter, evidence.step.gradients, evidence.gradients)
     path, _, name = parameter.rpartition(".")
     trace = evidence.step.micro_batches[0]
     module = _find_module(path or ROOT, evidence.plain.model)
     text = None if module is None else write_module(module)
     inputs = _write_inputs(path or ROOT, evidence, trace)
-    if text is None or inputs is None or not is_cut:
-        return ""
+    if text is None or inputs is None:
+        return _reproduce_elements(parameter, evidence.step.gradients, evidence.gradients)
+    ratio = 0.0 if is_cut else factor
     return _join(
         f"plain = {text}",
         f"inputs = [{inputs}]",
         "output = plain(*inputs)",
         "output = output[0] if isinstance(output, tuple) else output",
         f"expected, = torch.autograd.grad((output * torch.randn_like(output)).sum(), plain.{name})",
-        "found = torch.zeros_like(expected)  # in the port, whose backward pass does not come here",
+        f"found = {ratio:.6g} * expected  # in the port, by what was measured",
         _PRINT,
     )
+
+
+def _find_factor(name: str, plain: Tensors, ported: Tensors) -> Optional[float]:
+    """Return what the plain tensor has to be multiplied by to be the port's; None where no factor makes it so."""
+    if name not in plain or name not in ported:
+        return None
+    one, other = plain[name].double(), ported[name].double()
+    factor = float((one * other).sum() / (one * one).sum())
+    return factor if float((other - factor * one).norm()) <= 1e-3 * float(other.norm()) else None
+
+
+def _reproduce_elements(name: str, plain: Tensors, ported: Tensors) -> str:
+    """Show the elements of a tensor that differ most, as they were measured."""
+    if name not in plain or name not in ported or plain[name].shape != ported[name].shape:
+        return ""
+    one, other = plain[name].double().flatten(), ported[name].double().flatten()
+    places = (one - other).abs().topk(min(4, one.numel())).indices
+    texts = [write_number([float(f"{float(tensor[place]):.9g}") for place in places]) for tensor in (one, other)]
+    return _join(
+        f"# elements {places.tolist()} of `{name}`, as they were measured",
+        f"expected = torch.tensor({texts[0]})  # plain PyTorch",
+        f"found = torch.tensor({texts[1]})  # the port",
+        _PRINT,
+        head=("import torch", ""),
+    )
+
+
+def reproduce_start(name: str, plain: nn.Module, ported: nn.Module) -> str:
+    """Show a tensor that has another value in the port from the start."""
+    return _reproduce_elements(name, plain.state_dict(), ported.state_dict())
 
 
 def _reproduce_joined(evidence: Evidence, shares: Sequence[float]) -> str:
@@ -236,16 +273,16 @@ def reproduce_update(evidence: Evidence, parameter: str) -> str:
     texts = ["None" if settings is None else write_optimizer(settings) for settings in pair]
     if texts[0] is None or texts[1] is None:
         return ""
-    if texts[0] == texts[1]:
-        return _reproduce_numbers(evidence, parameter, texts[0])
     norms = [None if settings is None else settings.max_grad_norm for settings in pair]
+    if texts[0] == texts[1] and norms[0] == norms[1]:
+        return _reproduce_numbers(evidence, parameter, texts[0])
     return _join(
-        "weights = [nn.Parameter(torch.ones(4)) for _ in range(2)]",
+        "weights = [nn.Parameter(torch.ones(4, dtype=torch.float64)) for _ in range(2)]",
         "plain, ported = [weights[0]], [weights[1]]",
         f"optimizers = {texts[0].replace('PARAMETERS', 'plain')}, {texts[1].replace('PARAMETERS', 'ported')}",
         f"norms = {[norm if norm is not None and norm < 1e30 else None for norm in norms]}",
         "for step in range(3):",
-        "    gradient = torch.randn(4)",
+        "    gradient = torch.randn(4, dtype=torch.float64)",
         "    for weight, optimizer, norm in zip(weights, optimizers, norms):",
         "        weight.grad = gradient.clone()",
         "        _ = norm and nn.utils.clip_grad_norm_([weight], norm)",

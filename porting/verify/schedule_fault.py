@@ -35,12 +35,23 @@ def _explain_rates(rates: Sequence[float], others: Sequence[float], step: int) -
     begin = f"in step {number + 1} the device's learning rate is {others[number]:g}, the schedule's {rates[number]:g}"
     if len(set(rates)) > 1 and _are_same(others, [others[0]] * count):
         return f"{begin}: the schedule is ignored, the rate stays {others[0]:g}"
-    if len(set(rates)) == 1:
+    if len(set(rates)) == 1 and len(set(others)) > 1:
         return f"{begin}: the port has a schedule, plain PyTorch has none"
     factor = others[number] / rates[number] if rates[number] else math.inf
     if _are_same(others, [factor * rate for rate in rates]):
-        return f"{begin}: every rate is {factor:g} times the schedule's"
-    return f"{begin}: {_explain_steps(rates, others) or 'the port has another schedule'}"
+        return f"{begin}: every rate is {factor:g} times plain PyTorch's, as of an optimizer with another one"
+    return f"{begin}: {_explain_steps(rates, others) or _explain_factor(rates, others)}"
+
+
+def _explain_factor(rates: Sequence[float], others: Sequence[float]) -> str:
+    """Say how the port's schedule changes the rate where both change it."""
+    for number in range(1, len(rates)):
+        pair = [values[number] / values[number - 1] for values in (rates, others) if values[number - 1]]
+        if len(pair) == 2 and all(not _is_same(ratio, 1.0) for ratio in pair) and not _is_same(*pair):
+            return (
+                f"the port's schedule changes it by a factor of {pair[1]:.4g} there, plain PyTorch's by {pair[0]:.4g}"
+            )
+    return "the port has another schedule"
 
 
 def _explain_steps(rates: Sequence[float], others: Sequence[float]) -> Optional[str]:
@@ -53,7 +64,8 @@ def _explain_steps(rates: Sequence[float], others: Sequence[float]) -> Optional[
             return f"the port's schedule is {_say_steps(shift)} ahead"
     for times in (2, 3, 4, 8):
         known = -(-count // times)
-        if _are_same(others[:known], rates[::times][:known]):
+        tells = len(set(others[:known])) > 1
+        if tells and _are_same(others[:known], rates[::times][:known]):
             return f"the port's schedule is stepped {times} times in a step"
         if _are_same(others, [rates[index // times] for index in range(count)]):
             return f"the port's schedule is stepped only once in {times} steps"

@@ -88,7 +88,8 @@ def _compare_pair(path: str, one: nn.Module, other: nn.Module) -> Iterator[Setti
     before, after = _list_settings(one), _list_settings(other)
     for name in {**before, **after}:
         values = before.get(name, _MISSING), after.get(name, _MISSING)
-        if not _are_equal(*values):
+        # a `forward` that was put on the instance is compared as code
+        if name != "forward" and not _are_equal(*values):
             yield SettingDifference(path, name, *values)
     for name, parameter in one.named_parameters(recurse=False):
         partner = dict(other.named_parameters(recurse=False)).get(name)
@@ -142,6 +143,11 @@ def _compare_code(path: str, one: nn.Module, other: nn.Module) -> Iterator[Setti
 def compare_functions(one: Any, other: Any) -> Optional[Tuple[str, str, Optional[Place]]]:
     """Return the first lines of two functions that differ, and the place of the second's; None where there is none."""
     before, after = _read_lines(one), _read_lines(other)
+    if _is_of_torch(one) or _is_of_torch(other):
+        names = [
+            _say_function(function) if _is_of_torch(function) else _say_code(function) for function in (one, other)
+        ]
+        return names[0], names[1], None
     if before is None or after is None:
         names = [getattr(function, "__qualname__", type(function).__name__) for function in (one, other)]
         return None if names[0] == names[1] else (names[0], names[1], None)
@@ -153,6 +159,18 @@ def compare_functions(one: Any, other: Any) -> Optional[Tuple[str, str, Optional
             plain, ported = (f"`{'; '.join(lines)}`" if lines else _MISSING for lines in changed)
             return plain, ported, Place(file, first + j)
     return None
+
+
+def _is_of_torch(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).split(".")[0] == "torch"
+
+
+def _say_code(function: Any) -> str:
+    """Return the lines of a function of the user's, without its heading."""
+    read = _read_lines(function)
+    lines = [line.strip() for line in read[0]] if read is not None else []
+    lines = [line for line in lines if _is_code(line)]
+    return f"`{'; '.join(lines)}`" if lines else _say_function(function)
 
 
 def _is_code(line: str) -> bool:

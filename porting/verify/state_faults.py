@@ -35,6 +35,8 @@ def find_buffer_fault(search: FaultSearch) -> Optional[Location]:
             continue
         path = name.rpartition(".")[0] or ROOT
         module = find_module(path, evidence.plain.model)
+        if _agrees_in_replay(evidence, "buffers", name):
+            return search.make("buffer", path, operator=name, cause=_BESIDE.format(name))
         moved = explain_buffer(name, evidence.step.before.buffers, evidence.step.after.buffers, after, module)
         settings = [str(difference) for difference in select_differences(path, evidence)]
         reproduction = reproduce_buffer(evidence, path, name, moved.code)
@@ -43,14 +45,31 @@ def find_buffer_fault(search: FaultSearch) -> Optional[Location]:
     return None
 
 
+_BESIDE = (
+    "the step itself, replayed operator by operator, leaves plain PyTorch's value of `{}`: something beside the step "
+    "writes it, before or after the call"
+)
+
+
+def _agrees_in_replay(evidence: Evidence, kind: str, name: str) -> bool:
+    """Tell whether a replay of the step leaves what plain PyTorch does."""
+    if evidence.replayed is None:
+        return False
+    sides = [getattr(step.after, kind)[name] for step in (evidence.step, evidence.replayed, evidence.changed)]
+    return measure_apart(sides[0], sides[1].to(sides[0]), sides[2]).is_rounding
+
+
 def find_update_fault(search: FaultSearch) -> Optional[Location]:
     """Return how the optimizer's step differs, where the gradients are equal."""
     evidence = search.evidence
     differences = evidence.optimizer
     names = [name for name in evidence.step.after.parameters if name in _updated_by_port(evidence)]
     wrong = _list_wrong_updates(evidence, names)
-    settings = say_optimizer_differences(differences, names) if differences else ""
+    settings = say_optimizer_differences(differences, evidence.step.before.parameters) if differences else ""
     numbers = "" if settings or not wrong else (_explain_numbers(evidence, wrong, names) or "")
+    if wrong and not settings and all(_agrees_in_replay(evidence, "parameters", name) for name in wrong):
+        beside = _BESIDE.format(wrong[0])
+        numbers = f"{beside}; {numbers}" if numbers else beside
     if not (settings or numbers or wrong):
         return _find_state(search)
     if not settings and list_wrong_gradients(evidence):

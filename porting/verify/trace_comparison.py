@@ -250,6 +250,9 @@ def _compare_nodes(
         if not apart.is_rounding:
             return apart, ()
     wrong = {edge: apart for edge, apart in sides.measure(one, other, "outgoing").items() if not apart.is_rounding}
+    for edge in one.leaves:
+        if one.outgoing[edge] is not None and (edge >= len(other.outgoing) or other.outgoing[edge] is None):
+            wrong[edge] = Apart(math.inf, 1.0, 0.0)
     if not wrong:
         return None
     return next(iter(wrong.values())), tuple(one.leaves[edge] for edge in wrong if edge in one.leaves)
