@@ -24,6 +24,8 @@ __all__ = ["look_after_training"]
 
 _MARGIN, _UNITS = 8.0, 16.0
 _NUM_RESUMED, _NUM_NOISES = 2, 2
+# bytes of weights
+_LARGE = 128 << 20
 
 
 class _Looked(NamedTuple):
@@ -44,20 +46,21 @@ def look_after_training(
     reasons: Dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder, keep_streams():
         path = Path(folder) / "before.pt"
-        _save(ported, path)
+        _save_port(ported, path)
         before = _sketch_state(ported)
         outputs = _evaluate_ported(ported, calls[-1])
-        _save(ported, path.with_name("after.pt"))
+        _save_port(ported, path.with_name("after.pt"))
         found += _compare_exactly("evaluation", step, before, _sketch_state(ported), "it changed in evaluation")
         found += _compare_streams(_read_streams(path), _read_streams(path.with_name("after.pt")), step)
-        # a proof needs little more memory than the training: what the device holds goes while plain PyTorch evaluates
-        ported.model.detach()
+        if sum(value.numel() * value.element_size() for value in ported.model.parameters()) > _LARGE:
+            # so that a proof needs little more memory than the training; the next call compiles anew
+            ported.model.destroy()
         found += _compare_reloaded(ported, training, load_checkpoint(path), step)
         if outputs.values:
             found += _compare_evaluation(ported, training, path, calls[-1], outputs, step, unit)
         else:
             reasons["evaluation"] = "its outputs could not be told apart; that nothing changes was looked at"
-        found += _resume(ported, path, calls, step, unit)
+        found += _compare_resumed(ported, path, calls, step, unit)
     return found, reasons
 
 
@@ -184,7 +187,7 @@ def _compare_reloaded(
 # -- going on ----------------------------------------------------------------------------------------------------------
 
 
-def _resume(
+def _compare_resumed(
     ported: PortedTraining, path: Path, calls: Sequence[MicroBatch], step: int, unit: float
 ) -> Iterator[Measured]:
     """Go on, go back to the checkpoint, and go on again: twice the same."""
@@ -215,7 +218,7 @@ def _train_further(ported: PortedTraining, calls: Sequence[MicroBatch]) -> Sketc
 # -- states ------------------------------------------------------------------------------------------------------------
 
 
-def _save(ported: PortedTraining, path: Path) -> None:
+def _save_port(ported: PortedTraining, path: Path) -> None:
     ported.model.save(path, schedulers=_own_schedulers(ported))
 
 

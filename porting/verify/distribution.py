@@ -49,7 +49,7 @@ def compare_draws(
     found = [_compare_means("loss", "loss", ours.losses, theirs.losses), _compare_spreads(ours.losses, theirs.losses)]
     for name, sketches in ours.gradients.items():
         if name in theirs.gradients:
-            found.append(_compare_means("gradient", name, *_project(sketches, theirs.gradients[name])))
+            found.append(_compare_means("gradient", name, *_project_gradients(sketches, theirs.gradients[name])))
             lengths = [[sketch.norm for sketch in side] for side in (sketches, theirs.gradients[name])]
             found.append(_compare_means("gradient", f"length of {name}", *lengths))
     found += _list_one_sided(ours.gradients, theirs.gradients)
@@ -69,7 +69,7 @@ def _draw_plain(comparison: Comparison, call: MicroBatch, seed: int, count: int)
             own.model.load_state_dict(start)
             seed_streams(seed + number)
             run = PlainRun(own, comparison.grouping.replicas, torch.get_rng_state())
-            made = run.step(parts, look=lambda gradients: _keep(draws, gradients))
+            made = run.step(parts, look=lambda gradients: _keep_gradients(draws, gradients))
             draws.losses.append(sum(float(loss.double().mean()) for loss in made.losses) / len(made.losses))
     return draws
 
@@ -83,16 +83,16 @@ def _draw_ported(ported: PortedTraining, call: MicroBatch, start: Mapping[str, t
         per_step = len(losses) // model.options.device_iterations
         draws.losses.append(float(losses[: per_step or 1].mean()))
         if model.options.keep_gradients:
-            _keep(draws, model.gradients(0))
+            _keep_gradients(draws, model.gradients(0))
     return draws
 
 
-def _keep(draws: _Draws, gradients: Mapping[str, torch.Tensor]) -> None:
+def _keep_gradients(draws: _Draws, gradients: Mapping[str, torch.Tensor]) -> None:
     for name, sketch in sketch_all(gradients).items():
         draws.gradients.setdefault(name, []).append(sketch)
 
 
-def _project(ours: Sequence[Sketch], theirs: Sequence[Sketch]) -> Tuple[List[float], List[float]]:
+def _project_gradients(ours: Sequence[Sketch], theirs: Sequence[Sketch]) -> Tuple[List[float], List[float]]:
     """Return the lengths of all gradients along the mean of plain PyTorch's."""
     direction = torch.stack([sketch.values for sketch in ours]).mean(0)
     length = float(direction.norm()) or 1.0

@@ -1,4 +1,4 @@
-"""Which plain loop a port is compared with: one large batch a step, or its micro-batches one after the other."""
+"""The plain loop that a port is compared with: one large batch a step, or its micro-batches one after the other."""
 
 from __future__ import annotations
 

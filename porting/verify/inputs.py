@@ -1,4 +1,4 @@
-"""What a proof is asked for: the plain training, the port of a copy, and the batches of its calls."""
+"""The inputs of a proof: the plain training, the port of a copy, and the batches of its calls."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class PortMaker:
         elif self.given is None:
             made = self._port_copy()
         elif callable(self.given) and not isinstance(self.given, nn.Module):
-            made = self.given(_copy(self.training).model)
+            made = self.given(_copy_parts(self.training).model)
         else:
             made = self.given
         if isinstance(made, PortedModel):
@@ -87,7 +87,7 @@ class PortMaker:
         return made
 
     def _port_copy(self) -> PortedTraining:
-        own = _copy(self.training)
+        own = _copy_parts(self.training)
         options = self.options or PortOptions()
         # the fastest engine is looked for while a training goes on, which is no part of the proof
         returned = {"output_mode": "all", "output_every": 1} if options.micro_batches_per_call > 1 else {}
@@ -111,7 +111,7 @@ class PortMaker:
         return PortedTraining(ported, schedule)
 
 
-def _copy(training: PlainTraining) -> PlainTraining:
+def _copy_parts(training: PlainTraining) -> PlainTraining:
     try:
         return copy_training(training)
     except RuntimeError as error:

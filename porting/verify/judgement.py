@@ -118,7 +118,7 @@ def _compare_rates(plain: Record, ported: Record, end: int) -> Iterator[Measured
 
 def _compare_tensors(plain: Record, ported: Record, band: NoiseBand, kind: str, step: int) -> Iterator[Measured]:
     ours, theirs = find_sketches(plain, kind, step), find_sketches(ported, kind, step)
-    if not theirs and not _has(ported, kind, step):
+    if not theirs and not _has_kind(ported, kind, step):
         return
     for name in {**ours, **theirs}:
         one, other = ours.get(name), theirs.get(name)
@@ -134,7 +134,7 @@ def _compare_tensors(plain: Record, ported: Record, band: NoiseBand, kind: str, 
             yield Measured(kind, name, step, distance_of_sketches(one, other), one.norm, allowed)
 
 
-def _has(record: Record, kind: str, step: int) -> bool:
+def _has_kind(record: Record, kind: str, step: int) -> bool:
     """Tell whether a record has kept a kind in a step, even if there was nothing."""
     return ("parameter" if kind == "update" else kind, step) in record.sketches and bool(
         kind not in ("output", "optimizer state") or step in record.list_steps(kind) and record.sketches[kind, step]

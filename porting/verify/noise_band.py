@@ -40,7 +40,7 @@ class NoiseBand:
         """Return how far the port may be: measured noise times a margin, and at least some units in the last place."""
         plain = find_sketches(self.plain, kind, step)
         sketch = plain[name]
-        noises = self._measure(kind, step)
+        noises = self._measure_noises(kind, step)
         shares = [noises[other] / one.norm for other, one in plain.items() if one.norm and other in noises]
         usual = statistics.median(shares) if shares else 0.0
         noise = max(noises.get(name, 0.0), usual * sketch.norm)
@@ -68,7 +68,7 @@ class NoiseBand:
         place = "parameter" if kind == "update" else kind
         return self.plain.sketches[place, step][name].norm
 
-    def _measure(self, kind: str, step: int) -> Dict[str, float]:
+    def _measure_noises(self, kind: str, step: int) -> Dict[str, float]:
         """Return for each tensor how far the furthest run is from the plain one."""
         if (kind, step) not in self._noises:
             plain = find_sketches(self.plain, kind, step)

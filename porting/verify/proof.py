@@ -118,7 +118,7 @@ class Proof:
     def _unit(self) -> float:
         return _UNITS[self._options.precision]
 
-    def _run(self, calls: List[MicroBatch], variant: Variant) -> Record:
+    def _run_variant(self, calls: List[MicroBatch], variant: Variant) -> Record:
         assert self._comparison is not None
         training, grouping, _draws, _text = self._comparison
         self._tell(f"{len(calls)} calls: {variant.name}")
@@ -127,14 +127,14 @@ class Proof:
     def _run_plain_side(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
         is_half = self._options.precision != "float32"
         self._rule = rule = HalfRule.of(ported.model) if is_half else None
-        self._plain = self._run(calls, replace(PLAIN, rule=rule))
+        self._plain = self._run_variant(calls, replace(PLAIN, rule=rule))
         calls = calls[: self._plain.num_steps // self._options.device_iterations]
         if self._plain.ended_by or not calls:
             return
         if is_half:
             for seed in range(1, 1 + _NUM_HALF_RUNS):
                 self._try_variant(calls, Variant("half precision, rounded at random", rounding=seed, rule=rule))
-            self._reference = self._run(calls, PLAIN)
+            self._reference = self._run_variant(calls, PLAIN)
             return
         self._run_single(calls)
 
@@ -166,7 +166,7 @@ class Proof:
     def _try_variant(self, calls: List[MicroBatch], variant: Variant) -> bool:
         """Make a run that should be the same but for rounding; leave it out if it is not."""
         try:
-            record = self._run(calls, variant)
+            record = self._run_variant(calls, variant)
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
             return False
         if "KeyboardInterrupt" in record.ended_by:
@@ -190,9 +190,9 @@ class Proof:
             self.ended_by = f"the port ended after step {self._ported_record.num_steps}: {self._ported_record.ended_by}"
         samples = self._judgement
         is_matched = not self._comparison.draws or can_match_streams(ported.model)
-        self._judgement = self._judge()
+        self._judgement = self._judge_runs()
         if is_matched:
-            self._rescue(calls)
+            self._round_otherwise(calls)
         else:
             self._judgement.leave_out_drawn("the device's random numbers are not those of plain PyTorch")
         self._judgement.add(one for found in samples.measured.values() for one in found)
@@ -219,7 +219,7 @@ class Proof:
             self._judgement.add(found)
             self._notes.append(note)
 
-    def _judge(self) -> Judgement:
+    def _judge_runs(self) -> Judgement:
         assert self._comparison is not None
         band = NoiseBand(self._plain, self._runs, self._unit)
         training, grouping, _draws, _text = self._comparison
@@ -227,7 +227,7 @@ class Proof:
         factor = float(grouping.micro_batches_per_step) if is_sum else 1.0
         return judge_runs(self._plain, self._ported_record, band, loss_factor=factor)
 
-    def _rescue(self, calls: List[MicroBatch]) -> None:
+    def _round_otherwise(self, calls: List[MicroBatch]) -> None:
         """Look more closely at what is outside: round every operator otherwise, up to where that is."""
         is_half = self._rule is not None
         for number in range(_NUM_HALF_RESCUES if is_half else _NUM_RESCUES):
@@ -245,7 +245,7 @@ class Proof:
                     self._runs.append(self._reference)
             if not self._try_variant(calls[:last], variant):
                 return
-            self._judgement = self._judge()
+            self._judgement = self._judge_runs()
 
     def _look_after(self, ported: PortedTraining, calls: List[MicroBatch]) -> None:
         assert self._comparison is not None
@@ -297,7 +297,7 @@ class Proof:
         """Make the certificate of what there is."""
         judgement = self._judgement
         kinds = tuple(judgement.list_verdicts())
-        verdict, reason = self._decide(judgement)
+        verdict, reason = self._decide_verdict(judgement)
         comparison = self._comparison
         return Certificate(
             verdict,
@@ -322,7 +322,7 @@ class Proof:
         ends = [step - 1 for step in (self._judgement.chaos, self._judgement.lost) if step is not None]
         return min([self._plain.num_steps, self._ported_record.num_steps, *ends])
 
-    def _decide(self, judgement: Judgement) -> tuple[Verdict, str]:
+    def _decide_verdict(self, judgement: Judgement) -> tuple[Verdict, str]:
         first = _find_first(judgement)
         steps = self._count_compared()
         if first is not None:

@@ -148,7 +148,9 @@ def test_training_that_magnifies_rounding_is_chaotic():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3))
 
-    certificate = porting.verify(model, F.cross_entropy, batch(), optimizer=sgd(model, lr=8.0, momentum=0), device="sim")
+    certificate = porting.verify(
+        model, F.cross_entropy, batch(), optimizer=sgd(model, lr=8.0, momentum=0), device="sim"
+    )
 
     assert certificate.verdict is Verdict.CHAOTIC
     assert 2 < certificate.num_steps < 50
