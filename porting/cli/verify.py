@@ -140,6 +140,7 @@ def _run_program(text: str, *, steps: int, seed: int, device: str, tell: Callabl
             steps=steps,
             seed=seed,
             device=device,
+            tell=tell,
             **program.settings,
         )
     except PortingError:

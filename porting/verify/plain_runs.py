@@ -37,6 +37,7 @@ __all__ = [
     "seed_streams",
     "step_schedule",
     "watch_outputs",
+    "widen_training",
 ]
 
 
@@ -157,6 +158,18 @@ def _run_calls(
                 record.keep_state(step, own.model, name_state(own))
             on_step(step)
         step_schedule(own.scheduler, sum(sums) / len(sums))
+
+
+def widen_training(training: PlainTraining) -> PlainTraining:
+    """Return a training whose weights are in float32, a copy where the user's are in float16.
+
+    A device computes with such a model's state in float32; plain PyTorch would divide by an epsilon that is zero.
+    """
+    if not any(weight.dtype is torch.float16 for weight in training.model.parameters()):
+        return training
+    own = copy_training(training)
+    own.model.float()
+    return own
 
 
 def step_schedule(scheduler: Any, loss: float) -> None:

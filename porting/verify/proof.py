@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
@@ -28,7 +28,7 @@ from porting.verify.half_rounding import HalfRule
 from porting.verify.inputs import PortMaker, collect_calls
 from porting.verify.judgement import Judgement, gradient_errors, judge_runs, list_outside
 from porting.verify.noise_band import NoiseBand, mean_loss
-from porting.verify.plain_runs import PLAIN, Variant, run_plain
+from porting.verify.plain_runs import PLAIN, Variant, run_plain, widen_training
 from porting.verify.plain_training import MicroBatch, PlainTraining
 from porting.verify.ported_run import PortedTraining, can_match_streams, find_stream, run_ported
 from porting.verify.recheck import make_record
@@ -57,9 +57,19 @@ _NUM_ROUNDED_CALLS, _NUM_HALF_RUNS, _NUM_HALF_RESCUES = 2, 3, 8
 class Proof:
     """A proof that goes on; whenever it ends, a certificate can be made of what there is."""
 
-    def __init__(self, training: PlainTraining, maker: PortMaker, batches: Any, *, num_steps: int, seed: int) -> None:
-        """Begin with nothing done."""
+    def __init__(
+        self,
+        training: PlainTraining,
+        maker: PortMaker,
+        batches: Any,
+        *,
+        num_steps: int,
+        seed: int,
+        tell: Optional[Callable[[str], None]] = None,
+    ) -> None:
+        """Begin with nothing done; `tell` is called with what is done next."""
         self.ended_by = ""
+        self._tell = tell or (lambda _stage: None)
         self._training, self._maker, self._batches = training, maker, batches
         self._num_steps, self._seed = num_steps, seed
         self._notes: List[str] = []
@@ -80,6 +90,8 @@ class Proof:
         """Make all runs and compare them."""
         ported = self._maker.make()
         options = self._options = ported.model.options
+        if options.precision != "float32":
+            self._training = widen_training(self._training)
         num_calls = max(1, math.ceil(self._num_steps / options.device_iterations))
         calls, note = collect_calls(self._batches, ported, num_calls, seed=self._seed)
         self._notes += [note] if note else []
@@ -109,6 +121,7 @@ class Proof:
     def _run_variant(self, calls: List[MicroBatch], variant: Variant) -> Record:
         assert self._comparison is not None
         training, grouping, _draws, _text = self._comparison
+        self._tell(f"{len(calls)} calls: {variant.name}")
         return run_plain(training, calls, grouping, seed=self._seed, variant=variant, stream=self._stream)
 
     def _run_plain_side(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
@@ -170,6 +183,7 @@ class Proof:
     def _run_port(self, ported: PortedTraining, calls: List[MicroBatch], theirs: List[MicroBatch]) -> None:
         assert self._comparison is not None
         self._judgement.add(compare_samples(self._batches, ported, calls, theirs))
+        self._tell(f"{len(theirs)} calls: the port")
         self._ported_record = run_ported(ported, theirs, seed=self._seed)
         self._surroundings = describe_surroundings(ported.model, seeds={"all": self._seed})
         if self._ported_record.ended_by:
@@ -237,6 +251,7 @@ class Proof:
         assert self._comparison is not None
         step = self._ported_record.num_steps
         try:
+            self._tell("evaluation, saving and resuming")
             found, reasons = look_after_training(ported, self._comparison.training, calls, step=step, unit=self._unit)
         except Exception as error:
             self.ended_by = f"evaluation, saving or resuming failed: {type(error).__name__}: {error}"

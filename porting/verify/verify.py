@@ -35,6 +35,7 @@ def verify(
     compute_loss: Optional[Callable[..., torch.Tensor]] = None,
     max_grad_norm: Optional[float] = None,
     device: str = "auto",
+    tell: Optional[Callable[[str], None]] = None,
 ) -> Certificate:
     """Train a copy of `model` in plain PyTorch and a port of another copy, and certify whether they are the same.
 
@@ -43,8 +44,8 @@ def verify(
     the optimizer; it is stepped after each call of the port. `batches` is one combined batch as a call of the port
     takes it, which is repeated; a list of them; or a loader, which is gone through again and again. `ported` is a port
     of a copy that the user has made, a `PortedTraining` around it, or a function that makes one of a copied model;
-    without it, `to_ipu` makes it with `options` and `device`. The other arguments are those of `to_ipu`, and
-    `compute_loss` that of `PlainTraining`.
+    without it, `to_ipu` makes it with `options` and `device`. `tell` is called with what is done next, in words. The
+    other arguments are those of `to_ipu`, and `compute_loss` that of `PlainTraining`.
 
     Both run for `steps` optimizer steps from the same seed. The tolerance of each number is what rounding alone does to
     it, measured by runs of plain PyTorch that differ in the order of sums, in last bits, in threads and in precision.
@@ -72,7 +73,9 @@ def verify(
         reduction=reduction,
         compute_loss=compute_loss,
     )
-    proof = Proof(training, PortMaker(training, ported, options, device), batches, num_steps=steps, seed=seed)
+    proof = Proof(
+        training, PortMaker(training, ported, options, device), batches, num_steps=steps, seed=seed, tell=tell
+    )
     try:
         with warnings.catch_warnings():
             # the certificate says what is not finite, and on which side

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from porting.cli.main import main
+from porting.cli.verify import _run_program
 from porting.verify.certificate import Certificate, Verdict
 from tests.verify.certificates import make_certificate, make_failed
 
@@ -97,6 +98,17 @@ def test_a_program_is_certified_in_text_json_and_html(verify):
     assert "the user's own words" not in out
     assert Certificate.read("c.json").program == "verified_of_test.py:make"
     assert "<b>PASS</b>" in Path("c.html").read_text()
+
+
+def test_what_is_done_is_told(monkeypatch):
+    monkeypatch.syspath_prepend(".")
+    told = []
+
+    _run_program("verified_of_test.py:make", steps=2, seed=0, device="sim", tell=told.append)
+
+    assert told[0] == "verifying verified_of_test.py:make"
+    assert "2 calls: plain PyTorch" in told
+    assert "2 calls: the port" in told
 
 
 @pytest.mark.slow

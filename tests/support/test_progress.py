@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from porting.check import progress
+from porting.support import progress
 from porting.support.progress import show_progress
 
 
