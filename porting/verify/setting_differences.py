@@ -166,8 +166,8 @@ def _is_of_torch(function: Any) -> bool:
 
 
 def _say_code(function: Any) -> str:
-    """Return the lines of a function of the user's, without its heading."""
-    read = _read_lines(function)
+    """Return the lines of a function of the user's, without its heading; the name of one of torch."""
+    read = None if _is_of_torch(function) else _read_lines(function)
     lines = [line.strip() for line in read[0]] if read is not None else []
     lines = [line for line in lines if _is_code(line)]
     return f"`{'; '.join(lines)}`" if lines else _say_function(function)

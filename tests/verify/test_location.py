@@ -14,7 +14,7 @@ from torch import nn
 
 from porting import PortOptions, to_ipu
 from porting.verify.certificate import Curves, Measured
-from porting.verify.location import locate_fault, name_phase
+from porting.verify.location import locate_fault
 from porting.verify.plain_training import PlainTraining
 
 
@@ -188,51 +188,208 @@ class Plant:
 
 PLANTS = [
     Plant(
-        "batch norm's eps", "loss", "forward", "norm", ("BatchNorm1d", "`eps` is 1e-05", "0.01"),
-        change_attribute("norm", "eps", 1e-2), not_words=("optimizer",),
+        "batch norm's eps",
+        "loss",
+        "forward",
+        "norm",
+        ("BatchNorm1d", "`eps` is 1e-05", "0.01"),
+        change_attribute("norm", "eps", 1e-2),
+        not_words=("optimizer",),
     ),
     Plant("eval mode", "output", "forward", "norm", ("eval mode",), lambda model: model.norm.eval()),
     Plant("dropout's p", "output", "forward", "drop", ("`p` is 0.2", "0.3"), change_attribute("drop", "p", 0.3)),
     Plant("another activation", "loss", "forward", "act", ("ReLU", "GELU"), exchange_module("act", nn.GELU())),
-    Plant("a number in forward", "loss", "forward", "Net", ("`scale` is 2 ", "2.1"), change_attribute("", "scale", 2.1)),
+    Plant(
+        "a number in forward", "loss", "forward", "Net", ("`scale` is 2 ", "2.1"), change_attribute("", "scale", 2.1)
+    ),
     Plant("a line in forward", "loss", "forward", "Net", ("+ 0.1",), exchange_class(ShiftedNet)),
-    Plant("another weight", "loss", "forward", "second", ("second.weight", "before the step"), add_to_weight, reproduces=False),
-    Plant("reduction", "loss", "loss", "CrossEntropyLoss", ("`reduction` is mean", "sum", "8 times"),
-          ported_loss=nn.CrossEntropyLoss(reduction="sum")),
-    Plant("label smoothing", "loss", "loss", "CrossEntropyLoss", ("label_smoothing", "0.1"),
-          ported_loss=nn.CrossEntropyLoss(label_smoothing=0.1)),
-    Plant("ignored label", "loss", "loss", "CrossEntropyLoss", ("ignore_index",),
-          ported_loss=nn.CrossEntropyLoss(ignore_index=0)),
-    Plant("class weights", "loss", "loss", "CrossEntropyLoss", ("`weight` is None", "[1.0, 2.0"),
-          ported_loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 1.0, 1.0]))),
-    Plant("a factor in a function", "loss", "loss", "plain_loss", ("* 0.5", "0.5 times"),
-          plain_loss=plain_loss, ported_loss=halved_loss),
-    Plant("rolled labels", "loss", "loss", "CrossEntropyLoss", ("label_transform", "roll_labels"),
-          settings={"label_transform": roll_labels}),
-    Plant("flipped labels", "loss", "loss", "CrossEntropyLoss", ("reverse order", "what a call gets"), around=FlippedLabels),
-    Plant("dropped tail", "output", "data", "CrossEntropyLoss", ("last sample",), change_attribute("norm", "training", True),
-          around=DroppedTail, reproduces=False),
+    Plant(
+        "another weight",
+        "loss",
+        "forward",
+        "second",
+        ("second.weight", "before the step"),
+        add_to_weight,
+        reproduces=False,
+    ),
+    Plant(
+        "reduction",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("`reduction` is mean", "sum", "8 times"),
+        ported_loss=nn.CrossEntropyLoss(reduction="sum"),
+    ),
+    Plant(
+        "label smoothing",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("label_smoothing", "0.1"),
+        ported_loss=nn.CrossEntropyLoss(label_smoothing=0.1),
+    ),
+    Plant(
+        "ignored label",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("ignore_index",),
+        ported_loss=nn.CrossEntropyLoss(ignore_index=0),
+    ),
+    Plant(
+        "class weights",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("`weight` is None", "[1.0, 2.0"),
+        ported_loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 1.0, 1.0])),
+    ),
+    Plant(
+        "a factor in a function",
+        "loss",
+        "loss",
+        "plain_loss",
+        ("* 0.5", "0.5 times"),
+        plain_loss=plain_loss,
+        ported_loss=halved_loss,
+    ),
+    Plant(
+        "rolled labels",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("label_transform", "roll_labels"),
+        settings={"label_transform": roll_labels},
+    ),
+    Plant(
+        "flipped labels",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("reverse order", "what a call gets"),
+        around=FlippedLabels,
+    ),
+    Plant(
+        "dropped tail",
+        "output",
+        "data",
+        "CrossEntropyLoss",
+        ("last sample",),
+        change_attribute("norm", "training", True),
+        around=DroppedTail,
+        reproduces=False,
+    ),
     Plant("cut graph", "gradient", "backward", "Net", ("detach", "no gradient"), exchange_class(CutNet)),
-    Plant("frozen bias", "gradient", "backward", "second", ("second.bias", "frozen"),
-          lambda model: model.second.bias.requires_grad_(False)),
-    Plant("sum of micro-batches", "gradient", "backward", "Net", ("4 times", "sum", "micro-batches"),
-          options={"accumulation": 4, "reduction": "sum"}),
-    Plant("sum of replicas", "gradient", "backward", "Net", ("2 times", "sum"), options={"replicas": 2, "broadcast_buffers": False, "reduction": "sum"}),
-    Plant("half of the gradient", "gradient", "backward", "Net", ("0.5 times",), options={"replicas": 2, "broadcast_buffers": False}, around=LostReplica),
-    Plant("batch norm's momentum", "buffer", "buffer", "norm", ("`momentum` is 0.1", "0.01"),
-          change_attribute("norm", "momentum", 0.01)),
-    Plant("a stale buffer", "buffer", "buffer", "Net", ("`mean` is stale",), exchange_class(StaleNet), reproduces=False),
-    Plant("momentum", "update", "update", "Net", ("momentum differs", "0.9", "0.8"), ported_optimizer=sgd(momentum=0.8), num_steps=2),
-    Plant("no momentum", "update", "update", "Net", ("momentum differs",), ported_optimizer=sgd(momentum=0.0), num_steps=2),
+    Plant(
+        "frozen bias",
+        "gradient",
+        "backward",
+        "second",
+        ("second.bias", "frozen"),
+        lambda model: model.second.bias.requires_grad_(False),
+    ),
+    Plant(
+        "sum of micro-batches",
+        "gradient",
+        "backward",
+        "Net",
+        ("4 times", "sum", "micro-batches"),
+        options={"accumulation": 4, "reduction": "sum"},
+    ),
+    Plant(
+        "sum of replicas",
+        "gradient",
+        "backward",
+        "Net",
+        ("2 times", "sum"),
+        options={"replicas": 2, "broadcast_buffers": False, "reduction": "sum"},
+    ),
+    Plant(
+        "half of the gradient",
+        "gradient",
+        "backward",
+        "Net",
+        ("0.5 times",),
+        options={"replicas": 2, "broadcast_buffers": False},
+        around=LostReplica,
+    ),
+    Plant(
+        "batch norm's momentum",
+        "buffer",
+        "buffer",
+        "norm",
+        ("`momentum` is 0.1", "0.01"),
+        change_attribute("norm", "momentum", 0.01),
+    ),
+    Plant(
+        "a stale buffer", "buffer", "buffer", "Net", ("`mean` is stale",), exchange_class(StaleNet), reproduces=False
+    ),
+    Plant(
+        "momentum",
+        "update",
+        "update",
+        "Net",
+        ("momentum differs", "0.9", "0.8"),
+        ported_optimizer=sgd(momentum=0.8),
+        num_steps=2,
+    ),
+    Plant(
+        "no momentum", "update", "update", "Net", ("momentum differs",), ported_optimizer=sgd(momentum=0.0), num_steps=2
+    ),
     Plant("Nesterov", "update", "update", "Net", ("Nesterov",), ported_optimizer=sgd(nesterov=True)),
-    Plant("learning rate", "update", "update", "Net", ("learning rates differ", "0.1", "0.2"), ported_optimizer=sgd(lr=0.2)),
-    Plant("decay of biases", "update", "update", "first", ("weight decay differs", "biases alone"),
-          optimizer=split_groups, ported_optimizer=decay_biases),
-    Plant("a parameter left out", "update", "update", "head", ("not trained", "head.weight"), ported_optimizer=leave_out_head),
-    Plant("Adam's eps", "update", "update", "Net", ("optimizer's `eps`", "0.001"), optimizer=adam(), ported_optimizer=adam(eps=1e-3),
-          not_words=("BatchNorm",)),
-    Plant("Adam's betas", "optimizer state", "update", "Net", ("betas[1]", "0.99"), optimizer=adam(), ported_optimizer=adam(betas=(0.9, 0.99))),
-    Plant("decoupled decay", "update", "update", "Net", ("other kinds", "AdamW"), optimizer=adam(), ported_optimizer=adam(torch.optim.AdamW)),
+    Plant(
+        "learning rate",
+        "update",
+        "update",
+        "Net",
+        ("learning rates differ", "0.1", "0.2"),
+        ported_optimizer=sgd(lr=0.2),
+    ),
+    Plant(
+        "decay of biases",
+        "update",
+        "update",
+        "first",
+        ("weight decay differs", "biases alone"),
+        optimizer=split_groups,
+        ported_optimizer=decay_biases,
+    ),
+    Plant(
+        "a parameter left out",
+        "update",
+        "update",
+        "head",
+        ("not trained", "head.weight"),
+        ported_optimizer=leave_out_head,
+    ),
+    Plant(
+        "Adam's eps",
+        "update",
+        "update",
+        "Net",
+        ("optimizer's `eps`", "0.001"),
+        optimizer=adam(),
+        ported_optimizer=adam(eps=1e-3),
+        not_words=("BatchNorm",),
+    ),
+    Plant(
+        "Adam's betas",
+        "optimizer state",
+        "update",
+        "Net",
+        ("betas[1]", "0.99"),
+        optimizer=adam(),
+        ported_optimizer=adam(betas=(0.9, 0.99)),
+    ),
+    Plant(
+        "decoupled decay",
+        "update",
+        "update",
+        "Net",
+        ("other kinds", "AdamW"),
+        optimizer=adam(),
+        ported_optimizer=adam(torch.optim.AdamW),
+    ),
     Plant("clipping", "update", "update", "Net", ("clipped", "max_grad_norm"), settings={"max_grad_norm": 0.1}),
 ]
 
@@ -240,7 +397,8 @@ PLANTS = [
 def make_batches(count=3, rows=8):
     generator = torch.Generator().manual_seed(5)
     return [
-        (torch.randn(rows, 6, generator=generator), torch.randint(4, (rows,), generator=generator)) for _ in range(count)
+        (torch.randn(rows, 6, generator=generator), torch.randint(4, (rows,), generator=generator))
+        for _ in range(count)
     ]
 
 
@@ -290,3 +448,104 @@ def test_its_reproduction_runs_and_shows_it(plant, tmp_path):
 
     assert run.returncode == 0, run.stderr
     assert float(run.stdout.split()[-1]) > 1e-6
+
+
+# -- what a single step does not show ----------------------------------------------------------------------------------
+
+
+def build_pair(change=None, scheduler=None):
+    torch.manual_seed(0)
+    model = Net()
+    twin = copy.deepcopy(model)
+    optimizer = make_sgd(model.parameters())
+    plain = PlainTraining(model, nn.CrossEntropyLoss(), optimizer, scheduler and scheduler(optimizer))
+    if change is not None:
+        change(twin)
+    ported = to_ipu(twin, nn.CrossEntropyLoss(), optimizer=make_sgd(twin.parameters()), device="sim")
+    return plain, ported
+
+
+def step_lr(optimizer):
+    return torch.optim.lr_scheduler.StepLR(optimizer, 2)
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        ([0.1] * 6, "ignored"),
+        ([0.1, 0.01, 0.01, 0.001, 0.001, 0.0001], "one step ahead"),
+        ([0.1, 0.1, 0.1, 0.01, 0.01, 0.001], "one step behind"),
+        ([0.1, 0.01, 0.001, 0.0001, 0.00001, 0.000001], "stepped 2 times"),
+        ([0.1, 0.1, 0.1, 0.1, 0.01, 0.01], "only once in 2 steps"),
+        ([0.2, 0.2, 0.02, 0.02, 0.002, 0.002], "2 times"),
+        ([0.1, 0.1, 0.05, 0.05, 0.025, 0.025], "multiplies it by 0.5"),
+    ],
+)
+def test_a_wrong_schedule_is_told_from_the_rates(rates, words):
+    plain, ported = build_pair(scheduler=step_lr)
+    curves = Curves(plain_rates=(0.1, 0.1, 0.01, 0.01, 0.001, 0.001), ported_rates=tuple(rates))
+
+    found = locate_fault(plain, ported, [], first=Measured("learning rate", "group 0", 2, 1.0, 1.0, 0.0), curves=curves)
+
+    assert (found.phase, found.operator) == ("schedule", "StepLR")
+    assert words in found.cause
+    assert "found = torch.tensor" in found.reproduction
+
+
+def evaluate(change):
+    plain, ported = build_pair(change)
+    ported(*make_batches()[0])
+    plain.model.load_state_dict(ported.state_dict())
+    first = Measured("evaluation", "output 0", 1, 1.0, 1.0, 0.0)
+    return locate_fault(plain, ported, [(make_batches()[0], {})], first=first)
+
+
+def test_an_evaluation_in_train_mode_is_found():
+    found = evaluate(exchange_class(StubbornNet))
+
+    assert (found.phase, found.module) == ("evaluation", "norm")
+    assert "train mode" in found.cause
+
+
+def test_an_evaluation_with_another_setting_is_found():
+    found = evaluate(change_attribute("norm", "eps", 0.1))
+
+    assert (found.phase, found.module) == ("evaluation", "norm")
+    assert "`eps` is 1e-05" in found.cause
+
+
+def test_samples_that_are_not_seen_are_a_fault_of_the_data():
+    plain, ported = build_pair()
+
+    found = locate_fault(plain, ported, [], first=Measured("samples", "dropped", 1, 4.0, 8.0, 0.0, "4 are dropped"))
+
+    assert found.phase == "data"
+    assert "4 are dropped" in found.cause
+
+
+def test_a_port_that_starts_with_another_weight_is_found_before_any_step():
+    plain, ported = build_pair(add_to_weight)
+
+    found = locate_fault(plain, ported, [], first=Measured("parameter", "second.weight", 0, 1.0, 1.0, 0.0))
+
+    assert (found.phase, found.module) == ("forward", "second")
+    assert "before the first step" in found.cause
+
+
+def test_what_is_not_finite_on_both_sides_is_no_difference():
+    plain, ported = build_pair()
+    x, y = make_batches()[0]
+    x[0, 0] = float("inf")
+
+    found = locate_fault(plain, ported, [((x, y), {})], first=Measured("loss", "loss", 1, 0.0, float("nan"), 0.0))
+
+    assert "both not finite since step 1" in found.cause
+    assert found.phase == "data"
+
+
+def test_an_equal_pair_has_no_fault_to_name():
+    plain, ported = build_pair()
+
+    found = locate_fault(plain, ported, [(make_batches()[0], {})], first=Measured("loss", "loss", 1, 1.0, 1.0, 0.1))
+
+    assert "shows no difference" in found.cause

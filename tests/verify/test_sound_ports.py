@@ -178,7 +178,8 @@ PORTS = {
     "mlp, mixed, accumulation": Port(options={"precision": "mixed", **ACCUMULATED}, compared=SMALL),
     "Dropout, mixed": Port(lambda: mlp(nn.Dropout(0.3)), options={"precision": "mixed"}),
     "loader": Port(
-        batch=lambda: DataLoader(TensorDataset(*rows(48)), batch_size=8, shuffle=True), options={"accumulation": 2},
+        batch=lambda: DataLoader(TensorDataset(*rows(48)), batch_size=8, shuffle=True),
+        options={"accumulation": 2},
         compared=LARGE,
     ),
 }
