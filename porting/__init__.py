@@ -46,7 +46,9 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.verify import PlainTraining as PlainTraining
     from porting.verify import PortedTraining as PortedTraining
     from porting.verify import TrainingComparison as TrainingComparison
+    from porting.verify import check_backward as check_backward
     from porting.verify import compare_training as compare_training
+    from porting.verify import numerical_grad as numerical_grad
 
 if TYPE_CHECKING:  # not public: a package that is called, and names that programs go on to import from here
     from porting import bench  # noqa: F401

@@ -16,7 +16,7 @@ __all__ = ["LoadedProgram", "read_parts"]
 
 _PARTS = ("model", "loss", "batch", "optimizer", "options")
 _MORE_PARTS = ("scheduler", "ported")
-_SETTINGS = ("label", "label_transform", "loss_output", "reduction", "compute_loss")
+_SETTINGS = ("label", "label_transform", "loss_output", "reduction", "compute_loss", "max_grad_norm")
 _EXAMPLE = (
     "return `(model, loss, batch)`, where `batch` is `(input, ..., labels)`; an optimizer and `PortOptions` may follow",
     "a dictionary or an object with these names does as well; it may have `loader`, `scheduler` and `ported` besides",

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.compare is not None:
             return _compare_files(arguments)
-        return _verify(arguments)
+        return _verify_program(arguments)
     except PortingError as error:
         print_finding(error.finding, arguments.format)
         return EXIT_USAGE
@@ -84,7 +84,7 @@ def _compare_files(arguments: argparse.Namespace) -> int:
     return EXIT_DONE if comparison.holds else EXIT_FAILED
 
 
-def _verify(arguments: argparse.Namespace) -> int:
+def _verify_program(arguments: argparse.Namespace) -> int:
     from porting.verify.certificate import Certificate
     from porting.verify.recheck import compare_certificates
 
@@ -109,8 +109,8 @@ def _make_certificate(arguments: argparse.Namespace, earlier: Optional[Certifica
     if not text:
         help = "name it: `porting verify PROGRAM:FUNCTION --recheck FILE`"
         raise PortingError.of("V004", message=f"`{arguments.recheck}` does not name its program", help=help)
-    steps = _choose(arguments.steps, settings.get("steps"), _STEPS)
-    seed = _choose(arguments.seed, settings.get("seed"), _SEED)
+    steps = _choose_setting(arguments.steps, settings.get("steps"), _STEPS)
+    seed = _choose_setting(arguments.seed, settings.get("seed"), _SEED)
     with show_progress(sys.stderr) as tell:
         tell(f"loading {text}")
         # what the user's code prints is no part of the certificate
@@ -160,7 +160,7 @@ def _make_failure(text: str, error: Exception) -> ExecutableError:
     )
 
 
-def _choose(asked: Optional[int], before: Any, default: int) -> int:
+def _choose_setting(asked: Optional[int], before: Any, default: int) -> int:
     if asked is not None:
         return asked
     return before if isinstance(before, int) and not isinstance(before, bool) and before >= 0 else default

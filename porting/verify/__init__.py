@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from porting.verify.compare import KindDifferences as KindDifferences
     from porting.verify.compare import TrainingComparison as TrainingComparison
     from porting.verify.compare import compare_training as compare_training
+    from porting.verify.gradient_check import GradientCheck as GradientCheck
+    from porting.verify.gradient_check import check_backward as check_backward
+    from porting.verify.gradient_check import numerical_grad as numerical_grad
     from porting.verify.plain_training import PlainTraining as PlainTraining
     from porting.verify.ported_run import PortedTraining as PortedTraining
 

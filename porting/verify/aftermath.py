@@ -14,6 +14,7 @@ from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.sketches import distance_of_sketches
 from porting.structure import flatten_tensors
 from porting.verify.certificate import Measured
+from porting.verify.half_rounding import HalfRule, half_rounding
 from porting.verify.plain_runs import copy_training, join_outputs, keep_streams, name_state, watch_outputs
 from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining, cut_micro_batches
 from porting.verify.ported_run import PortedTraining, make_call, name_ported_state
@@ -22,7 +23,7 @@ from porting.verify.records import Sketches, sketch_all
 __all__ = ["look_after_training"]
 
 _MARGIN, _UNITS = 8.0, 16.0
-_NUM_RESUMED = 2
+_NUM_RESUMED, _NUM_NOISES = 2, 2
 
 
 class _Looked(NamedTuple):
@@ -97,20 +98,36 @@ def _compare_evaluation(
     parts = cut_micro_batches(
         *_take_rows(batch, options.accumulation), options.micro_batches_per_call // options.accumulation
     )
-    plain = _evaluate_plain(own, parts)
-    noises = []
-    for seed in range(2):
-        with RandomRounding(seed, relative=4 * unit):
-            noises.append(_evaluate_plain(own, parts))
+    plain, noises = _evaluate_with_noise(own, parts, HalfRule.of(ported.model), unit)
     for name in {**plain, **outputs.values}:
         one, other = plain.get(name), outputs.values.get(name)
         if one is None or other is None or one.shape != other.shape:
             continue
         noise = max(distance_of_sketches(one, run[name]) for run in noises)
         band = max(_MARGIN * noise, _UNITS * unit * one.norm)
-        note = "" if one.num_not_finite == other.num_not_finite else "other elements are not finite"
+        lost = [run[name].num_not_finite for run in [plain, *noises]]
+        note = "" if min(lost) <= other.num_not_finite <= max(lost) else "other elements are not finite"
         apart = math.inf if note else distance_of_sketches(one, other)
+        # of elements that only some have nothing can be said
+        band = math.inf if max(lost) and not note else band
         yield Measured("evaluation", name, step, apart, one.norm, band, note)
+
+
+def _evaluate_with_noise(
+    own: PlainTraining, parts: Sequence[MicroBatch], rule: HalfRule, unit: float
+) -> Tuple[Sketches, List[Sketches]]:
+    """Evaluate in plain PyTorch, with the port's precision, and again with every operator rounded at random."""
+    if rule.dtype is None:
+        plain, noises = _evaluate_plain(own, parts), []
+        for seed in range(_NUM_NOISES):
+            with RandomRounding(seed, relative=4 * unit):
+                noises.append(_evaluate_plain(own, parts))
+        return plain, noises
+    runs = []
+    for seed in (None, *range(1, 1 + _NUM_NOISES)):
+        with half_rounding(own, rule, seed=seed) as rounded:
+            runs.append(_evaluate_plain(rounded, parts))
+    return runs[0], runs[1:]
 
 
 def _evaluate_plain(own: PlainTraining, parts: Sequence[MicroBatch]) -> Sketches:

@@ -262,9 +262,11 @@ def _list_lines(certificate: Certificate) -> Iterator[str]:
     if certificate.kinds:
         yield ""
         yield from align_kinds(certificate.kinds)
-    if certificate.first is not None:
+    begins = "" if certificate.first is None else describe_measured(certificate.first)
+    if begins or certificate.location is not None:
         yield ""
-        yield f"it begins with the {describe_measured(certificate.first)}"
+    if begins and begins not in certificate.reason:
+        yield f"it begins with the {begins}"
     if certificate.location is not None:
         named = [(name, text) for name, text in describe_location(certificate.location) if text]
         yield from (f"  {line}" for line in align_columns(named))
@@ -313,7 +315,7 @@ def _list_notes(certificate: Certificate) -> Iterator[str]:
 
 def _list_facts(certificate: Certificate) -> Iterator[str]:
     """List what an error tells besides the verdict."""
-    if certificate.first is not None:
+    if certificate.first is not None and describe_measured(certificate.first) not in certificate.reason:
         yield f"it begins with the {describe_measured(certificate.first)}"
     if certificate.location is not None:
         yield "; ".join(f"{name} {text}" for name, text in describe_location(certificate.location) if text)

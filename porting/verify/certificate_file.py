@@ -67,9 +67,9 @@ def read_plain(kind: Type[_Data], plain: Any) -> _Data:
     try:
         made: _Data = _read_value(kind, plain, "")
     except _WrongValueError as error:
-        _refuse("the certificate is damaged", str(error))
+        _refuse_file("the certificate is damaged", str(error))
     except RecursionError:
-        _refuse("the certificate is damaged", "it is nested too deeply")
+        _refuse_file("the certificate is damaged", "it is nested too deeply")
     return made
 
 
@@ -95,17 +95,19 @@ def read_file(path: _Path, *, version: int) -> Any:
         )
         checksum = _compute_checksum(content.get("certificate") if isinstance(content, dict) else None)
     except OSError as error:
-        _refuse(f"`{name}` cannot be read", error.strerror or str(error))
+        _refuse_file(f"`{name}` cannot be read", error.strerror or str(error))
     except _WrongValueError as error:
-        _refuse(f"`{name}` is damaged", str(error))
+        _refuse_file(f"`{name}` is damaged", str(error))
     except (ValueError, RecursionError) as error:
         # also a file that is no text, or has a number of thousands of digits
-        _refuse(f"`{name}` cannot be read as a certificate", f"it is no JSON: {error}")
+        _refuse_file(f"`{name}` cannot be read as a certificate", f"it is no JSON: {error}")
     if not isinstance(content, dict) or content.get("form") != FORM:
-        _refuse(f"`{name}` cannot be read as a certificate", _OTHER_KIND)
+        _refuse_file(f"`{name}` cannot be read as a certificate", _OTHER_KIND)
     _check_version(name, content.get("version"), version)
     if content.get("checksum") != checksum:
-        _refuse(f"`{name}` is damaged", "its checksum is not that of what it says: it was cut off, or changed by hand")
+        _refuse_file(
+            f"`{name}` is damaged", "its checksum is not that of what it says: it was cut off, or changed by hand"
+        )
     return content["certificate"]
 
 
@@ -119,7 +121,7 @@ def _check_version(name: str, found: Any, own: int) -> None:
     raise PortingError.of("V004", message=f"`{name}` is of another version", notes=note, help=remedy)
 
 
-def _refuse(fault: str, note: str) -> NoReturn:
+def _refuse_file(fault: str, note: str) -> NoReturn:
     remedy = "make it again with `porting verify PROGRAM:FUNCTION --out FILE`"
     raise PortingError.of("V004", message=fault, notes=note, help=remedy) from None
 
@@ -276,9 +278,9 @@ _READERS: Mapping[Any, Callable[[Any, str], Any]] = {
 
 
 def _say_wrong(at: str, wanted: str, plain: Any) -> str:
-    return f"`{at.lstrip('.') or 'certificate'}` must be {wanted}, not {_show(plain)}"
+    return f"`{at.lstrip('.') or 'certificate'}` must be {wanted}, not {_show_plain(plain)}"
 
 
-def _show(plain: Any) -> str:
+def _show_plain(plain: Any) -> str:
     text = ascii(plain) if not isinstance(plain, int) or abs(plain) < 10**18 else "a number of many digits"
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

@@ -74,7 +74,7 @@ def _write_body(certificate: Certificate) -> Iterator[str]:
     ):
         if values:
             yield f"<h2>{name}</h2>"
-            yield from _write_named(_flatten(values))
+            yield from _write_named(_flatten_values(values))
 
 
 def _write_fault(certificate: Certificate) -> Iterator[str]:
@@ -147,22 +147,22 @@ def _write_picture(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 def _write_named(rows: Iterable[Tuple[str, Any]]) -> Iterator[str]:
     yield '<table class="named">'
-    yield from (f"<tr><td>{escape(str(name))}</td><td>{mark_up(_show(value))}</td></tr>" for name, value in rows)
+    yield from (f"<tr><td>{escape(str(name))}</td><td>{mark_up(_show_value(value))}</td></tr>" for name, value in rows)
     yield "</table>"
 
 
-def _flatten(values: Mapping[str, Any], before: str = "") -> Iterator[Tuple[str, Any]]:
+def _flatten_values(values: Mapping[str, Any], before: str = "") -> Iterator[Tuple[str, Any]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flatten(value, f"{before}{name}: ")
+            yield from _flatten_values(value, f"{before}{name}: ")
         else:
             yield f"{before}{name}", value
 
 
-def _show(value: Any) -> str:
+def _show_value(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         more = f" and {len(value) - _MOST_VALUES} more" if len(value) > _MOST_VALUES else ""
-        return ", ".join(map(_show, value[:_MOST_VALUES])) + more
+        return ", ".join(map(_show_value, value[:_MOST_VALUES])) + more
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value is None or value == "" else str(value)

@@ -57,7 +57,7 @@ def judge_half_precision(
     reasons = _tell_lost(lost, measured, rule, scale)
     is_told = bool(reasons)
     reasons += [_tell_outside(kind, rule) for kind in kinds if kind.verdict is Verdict.FAIL]
-    parts = reasons or [f"what was compared is as near to plain PyTorch as rounding to {_name(rule)} leaves it"]
+    parts = reasons or [f"what was compared is as near to plain PyTorch as rounding to {_name_type(rule)} leaves it"]
     parts += [] if curves is None else _tell_curves(curves, rule)
     if scale not in (None, rule.loss_scaling) and not is_told and any(module.lost_gradients for module in measured):
         parts.append(
@@ -170,10 +170,10 @@ def _drop_containers(names: Sequence[str]) -> List[str]:
 def _tell_outside(kind: KindVerdict, rule: HalfRule) -> str:
     found = kind.first or kind.worst
     if found is None:
-        return f"{kind.kind}: outside of what {_name(rule)} explains"
+        return f"{kind.kind}: outside of what {_name_type(rule)} explains"
     name = f" of `{found.name}`" if found.name else ""
     factor = f" by {found.factor:,.1f} times" if math.isfinite(found.factor) else ""
-    return f"{kind.kind}{name} in step {found.step} is outside of what {_name(rule)} explains{factor}"
+    return f"{kind.kind}{name} in step {found.step} is outside of what {_name_type(rule)} explains{factor}"
 
 
 def _tell_curves(curves: Curves, rule: HalfRule) -> List[str]:
@@ -183,8 +183,8 @@ def _tell_curves(curves: Curves, rule: HalfRule) -> List[str]:
     own = _find_furthest(curves.ported, curves.reference)
     rounded = _find_furthest(curves.plain, curves.reference)
     return [
-        f"the losses are up to {own:.2g} from those in float32, and those of plain PyTorch rounded to {_name(rule)} "
-        f"up to {rounded:.2g}"
+        f"the losses are up to {own:.2g} from those in float32, and those of plain PyTorch rounded to "
+        f"{_name_type(rule)} up to {rounded:.2g}"
     ]
 
 
@@ -193,7 +193,7 @@ def _find_furthest(curve: Sequence[float], reference: Sequence[float]) -> float:
     return max(distances, key=lambda distance: math.inf if math.isnan(distance) else distance, default=0.0)
 
 
-def _name(rule: HalfRule) -> str:
+def _name_type(rule: HalfRule) -> str:
     return "bfloat16" if rule.precision == "bfloat16" else "float16"
 
 

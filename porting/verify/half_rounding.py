@@ -122,6 +122,8 @@ class RoundedOperators(TorchDispatchMode):
     def _compute_wide(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], num_rounded: float) -> Any:
         written = _find_written(func, args, kwargs)
         wide_args, wide_kwargs = map_tensors(self._widen, (tuple(args), kwargs))
+        # the backward pass of a softmax is told its input's type
+        wide_args = tuple(torch.float32 if argument is self._dtype else argument for argument in wide_args)
         result = func(*wide_args, **wide_kwargs)
         if written:
             wide_written = _find_written(func, wide_args, wide_kwargs)

@@ -36,6 +36,14 @@ class Judgement:
         for one in found:
             self.measured.setdefault(one.kind, []).append(one)
 
+    def leave_out_drawn(self, reason: str) -> None:
+        """Leave out what depends on random numbers, and the end that they led to."""
+        self.chaos = self.lost = None
+        for kind in (*_TENSOR_KINDS, "loss", "loss curve"):
+            kept = [one for one in self.measured.pop(kind, []) if one.step == 0]
+            self.reasons[kind] = reason
+            self.add(kept)
+
     def list_verdicts(self) -> List[KindVerdict]:
         """Sum up each kind, in the order in which a fault spreads."""
         return [self._sum_up(kind) for kind in KINDS]

@@ -14,6 +14,8 @@ __all__ = ["NoiseBand", "find_sketches", "mean_loss"]
 
 # How much further than the furthest of a few runs another one may be; training magnifies what was small.
 _MARGIN, _LATER_MARGIN, _FIRST_STEPS = 4.0, 8.0, 3
+# of the runs of half precision, whose errors are few and large
+_MARGIN_OF_HALF = 3.0
 # One number is near zero in a run by chance; many are not.
 _MARGIN_OF_FEW = 3.0
 # Units in the last place that count as nothing, of a tensor, or of the weights whose difference an update is.
@@ -42,16 +44,24 @@ class NoiseBand:
         shares = [noises[other] / one.norm for other, one in plain.items() if one.norm and other in noises]
         usual = statistics.median(shares) if shares else 0.0
         noise = max(noises.get(name, 0.0), usual * sketch.norm)
-        margin = (_MARGIN if step <= _FIRST_STEPS else _LATER_MARGIN) * (1 + _MARGIN_OF_FEW / math.sqrt(sketch.numel))
+        margin = self._find_margin(step) * (1 + _MARGIN_OF_FEW / math.sqrt(sketch.numel))
         largest = max((one.norm / math.sqrt(one.numel) for one in plain.values()), default=0.0)
         floor = self._floor * self._find_scale(kind, step, name)
         nothing = _NOTHING * largest * math.sqrt(sketch.numel)
         return max(margin * noise, floor, nothing)
 
     @property
+    def _is_half(self) -> bool:
+        return self.unit > _UNITS * _SINGLE
+
+    @property
     def _floor(self) -> float:
         # the runs of half precision are rounded as the port is
-        return self.unit if self.unit > _UNITS * _SINGLE else _UNITS * self.unit
+        return self.unit if self._is_half else _UNITS * self.unit
+
+    def _find_margin(self, step: int) -> float:
+        margin = _MARGIN if step <= _FIRST_STEPS else _LATER_MARGIN
+        return _MARGIN_OF_HALF * margin if self._is_half else margin
 
     def _find_scale(self, kind: str, step: int, name: str) -> float:
         # an update is the difference of two weights, which are rounded
@@ -83,8 +93,7 @@ class NoiseBand:
     def find_loss_band(self, step: int) -> float:
         """Return how far the mean loss of a step may be."""
         loss = mean_loss(self.plain, step) or 0.0
-        margin = _MARGIN if step <= _FIRST_STEPS else _LATER_MARGIN
-        return max(margin * self.measure_loss(step), 2 * self._floor * abs(loss))
+        return max(self._find_margin(step) * self.measure_loss(step), 2 * self._floor * abs(loss))
 
     def find_chaos(self) -> Optional[int]:
         """Return the first step in which rounding moves the loss as far as training does; None if there is none."""

@@ -85,9 +85,12 @@ def run_plain(
     *,
     seed: int,
     variant: Variant = PLAIN,
+    stream: Optional[torch.Tensor] = None,
     on_step: Callable[[int], None] = lambda _step: None,
 ) -> Record:
     """Train a copy of `training` with the batches of `calls`, and return what it leaves.
+
+    `stream` is the state that random numbers are drawn from, by default that of `seed`.
 
     An error, or the user who stops it, ends the run and is told by the record; before the first step is made, it
     comes through.
@@ -104,7 +107,8 @@ def run_plain(
         try:
             with half_rounding(own, variant.rule or HalfRule("float32"), seed=variant.rounding) as rounded:
                 record.keep_state(0, own.model, name_state(own))
-                run = PlainRun(rounded, 1 if grouping.is_large else grouping.replicas, torch.get_rng_state())
+                start = torch.get_rng_state() if stream is None else stream
+                run = PlainRun(rounded, 1 if grouping.is_large else grouping.replicas, start)
                 _run_calls(run, calls, grouping, variant, record, on_step)
         except (Exception, KeyboardInterrupt) as error:
             if not record.losses:
@@ -161,7 +165,7 @@ def step_schedule(scheduler: Any, loss: float) -> None:
         return
     with warnings.catch_warnings():
         # a copied optimizer does not know that a schedule counts its steps
-        warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.optim\.lr_scheduler")
+        warnings.filterwarnings("ignore", r"(Seems like `optimizer|Detected call of `lr_scheduler)", UserWarning)
         inner = getattr(scheduler, "scheduler", scheduler)
         scheduler.step(loss) if isinstance(inner, ReduceLROnPlateau) else scheduler.step()
 
@@ -195,7 +199,7 @@ def watch_outputs(model: nn.Module) -> Iterator[List[Any]]:
 def name_state(training: PlainTraining) -> Dict[str, torch.Tensor]:
     """Return the optimizer's state by the names of its slots and parameters."""
     optimizer = training.optimizer
-    return name_optimizer_state(optimizer.state_dict(), optimizer.param_groups, training.model)
+    return name_optimizer_state(optimizer.state_dict(), optimizer, training.model)
 
 
 # -- variations --------------------------------------------------------------------------------------------------------

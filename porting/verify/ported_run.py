@@ -13,7 +13,7 @@ from porting.verify.plain_runs import join_outputs, keep_streams, seed_streams, 
 from porting.verify.plain_training import MicroBatch
 from porting.verify.records import Record, list_kept_steps, name_optimizer_state
 
-__all__ = ["PortedTraining", "name_ported_state", "run_ported"]
+__all__ = ["PortedTraining", "can_match_streams", "find_stream", "name_ported_state", "run_ported"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,24 @@ class PortedTraining:
     def schedulers(self) -> List[Any]:
         """The schedules that are stepped after a call."""
         return [self.scheduler] if self.scheduler is not None else self.model.port_optimizer.list_schedulers([])
+
+
+def can_match_streams(model: Any) -> bool:
+    """Tell whether a port draws the random numbers that plain PyTorch draws: the simulator has torch's generator."""
+    return bool(model.port.backend.is_simulator)
+
+
+def find_stream(model: Any) -> Optional[torch.Tensor]:
+    """Return the state of the random stream that a port will draw from, as torch's CPU generator has it.
+
+    None where it begins with the host's, which is so for a fresh port without a seed, or where it cannot be known.
+    """
+    words = model.device_executor.rng_state if model.device_executor is not None else None
+    if words is not None and len(words) > 1 and can_match_streams(model):
+        return torch.tensor(list(words[1:]), dtype=torch.int64).view(torch.uint8).clone()
+    if model.options.seed is not None:
+        return torch.Generator().manual_seed(model.options.seed).get_state()
+    return None
 
 
 def run_ported(
@@ -118,8 +136,7 @@ def _note_losses(record: Record, losses: List[float], step: int, options: Any) -
 
 def name_ported_state(model: Any) -> Dict[str, torch.Tensor]:
     """Return the state of a port's optimizer as torch would have it, by the names of its slots and parameters."""
-    groups = model.port_optimizer.require_users().param_groups
-    return name_optimizer_state(model.optimizer_state_dict(), groups, model.model)
+    return name_optimizer_state(model.optimizer_state_dict(), model.port_optimizer.require_users(), model.model)
 
 
 def find_outputs(model: Any, returned: Any) -> Dict[str, torch.Tensor]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 
-from porting.diagnostics import list_names
+from porting.diagnostics import list_names, say_number
 from porting.structure import flatten_tensors
 from porting.verify.aftermath import look_after_training
 from porting.verify.certificate import (
@@ -20,6 +20,7 @@ from porting.verify.certificate import (
     Verdict,
     describe_measured,
 )
+from porting.verify.distribution import compare_draws
 from porting.verify.fault_place import find_place, kept_port
 from porting.verify.grouping import Comparison, choose_comparison
 from porting.verify.half_precision import judge_half_precision
@@ -29,7 +30,7 @@ from porting.verify.judgement import Judgement, gradient_errors, judge_runs, lis
 from porting.verify.noise_band import NoiseBand, mean_loss
 from porting.verify.plain_runs import PLAIN, Variant, run_plain
 from porting.verify.plain_training import MicroBatch, PlainTraining
-from porting.verify.ported_run import PortedTraining, run_ported
+from porting.verify.ported_run import PortedTraining, can_match_streams, find_stream, run_ported
 from porting.verify.recheck import make_record
 from porting.verify.records import Record
 from porting.verify.samples import compare_samples
@@ -42,7 +43,7 @@ _MOST_DOUBLED = 128 << 20
 # Of the first loss: what a run that computes the same may differ by.
 _SAME_LOSS = 1e-2
 # What no rounding explains, so that it need not be looked at more closely.
-_HOPELESS = 1e5
+_HOPELESS, _HOPELESS_IN_HALF = 1e5, 30.0
 _UNITS = {
     "float32": torch.finfo(torch.float32).eps,
     "float16": torch.finfo(torch.float16).eps,
@@ -50,7 +51,7 @@ _UNITS = {
     "bfloat16": torch.finfo(torch.bfloat16).eps,
 }
 _CHANGED_UNITS, _RESCUE_UNITS, _NUM_RESCUES = 2.0, 4.0, 2
-_NUM_ROUNDED_CALLS, _NUM_HALF_RUNS = 2, 3
+_NUM_ROUNDED_CALLS, _NUM_HALF_RUNS, _NUM_HALF_RESCUES = 2, 3, 8
 
 
 class Proof:
@@ -66,12 +67,14 @@ class Proof:
         self._plain, self._ported_record = Record(), Record()
         self._runs: List[Record] = []
         self._reference: Optional[Record] = None
+        self._rule: Optional[HalfRule] = None
         self._judgement = Judgement()
         self._location: Optional[Location] = None
         self._precision: Optional[PrecisionVerdict] = None
         self._surroundings: Dict[str, Any] = {}
         self._hashes: Dict[str, str] = {}
         self._options: Any = None
+        self._stream: Optional[torch.Tensor] = None
 
     def run(self) -> None:
         """Make all runs and compare them."""
@@ -85,6 +88,7 @@ class Proof:
             theirs, _note = collect_calls(ported.batches, ported, num_calls, seed=self._seed)
         with kept_port(self._maker, ported):
             self._hash_inputs(calls)
+            self._stream = find_stream(ported.model)
             self._comparison = choose_comparison(self._training, calls[0], options, seed=self._seed)
             self._run_plain_side(calls, ported)
             done = self._plain.num_steps // options.device_iterations
@@ -104,12 +108,12 @@ class Proof:
 
     def _run(self, calls: List[MicroBatch], variant: Variant) -> Record:
         assert self._comparison is not None
-        _training, grouping, _draws, _text = self._comparison
-        return run_plain(self._comparison.training, calls, grouping, seed=self._seed, variant=variant)
+        training, grouping, _draws, _text = self._comparison
+        return run_plain(training, calls, grouping, seed=self._seed, variant=variant, stream=self._stream)
 
     def _run_plain_side(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
         is_half = self._options.precision != "float32"
-        rule = HalfRule.of(ported.model) if is_half else None
+        self._rule = rule = HalfRule.of(ported.model) if is_half else None
         self._plain = self._run(calls, replace(PLAIN, rule=rule))
         calls = calls[: self._plain.num_steps // self._options.device_iterations]
         if self._plain.ended_by or not calls:
@@ -164,14 +168,19 @@ class Proof:
         return True
 
     def _run_port(self, ported: PortedTraining, calls: List[MicroBatch], theirs: List[MicroBatch]) -> None:
+        assert self._comparison is not None
         self._judgement.add(compare_samples(self._batches, ported, calls, theirs))
         self._ported_record = run_ported(ported, theirs, seed=self._seed)
         self._surroundings = describe_surroundings(ported.model, seeds={"all": self._seed})
         if self._ported_record.ended_by:
             self.ended_by = f"the port ended after step {self._ported_record.num_steps}: {self._ported_record.ended_by}"
         samples = self._judgement
+        is_matched = not self._comparison.draws or can_match_streams(ported.model)
         self._judgement = self._judge()
-        self._rescue(calls)
+        if is_matched:
+            self._rescue(calls)
+        else:
+            self._judgement.leave_out_drawn("the device's random numbers are not those of plain PyTorch")
         self._judgement.add(one for found in samples.measured.values() for one in found)
         whole = [name for name, buffer in self._training.model.named_buffers() if not buffer.is_floating_point()]
         if whole:
@@ -184,6 +193,17 @@ class Proof:
             )
         if not self._ported_record.ended_by and self._judgement.lost is None:
             self._look_after(ported, theirs)
+        if self._comparison.draws:
+            self._note_draws(ported, theirs[0], is_matched=is_matched)
+
+    def _note_draws(self, ported: PortedTraining, call: MicroBatch, *, is_matched: bool) -> None:
+        """Say how random numbers are compared; draw many times where they are not the same."""
+        if is_matched:
+            self._notes.append("random numbers are drawn: both sides draw from the same stream, in the same order")
+        elif self._comparison is not None and not self.ended_by:
+            found, note = compare_draws(self._comparison, ported, call, seed=self._seed)
+            self._judgement.add(found)
+            self._notes.append(note)
 
     def _judge(self) -> Judgement:
         assert self._comparison is not None
@@ -195,15 +215,20 @@ class Proof:
 
     def _rescue(self, calls: List[MicroBatch]) -> None:
         """Look more closely at what is outside: round every operator otherwise, up to where that is."""
-        if self._options.precision != "float32":
-            return
-        for number in range(_NUM_RESCUES):
+        is_half = self._rule is not None
+        for number in range(_NUM_HALF_RESCUES if is_half else _NUM_RESCUES):
             outside = [one for one in list_outside(self._judgement) if math.isfinite(one.factor)]
-            if not outside or min(outside, key=lambda one: one.step).factor > _HOPELESS:
+            hopeless = _HOPELESS_IN_HALF if is_half else _HOPELESS
+            if not outside or min(outside, key=lambda one: one.step).factor > hopeless:
                 return
             last = -(-max(one.step for one in outside) // self._options.device_iterations)
-            size = _RESCUE_UNITS * self._unit
-            variant = Variant("rounded at random", changes_bits=11 + number, rounding=11 + number, size=size)
+            seed, size = 11 + number, _RESCUE_UNITS * self._unit
+            variant = Variant("rounded at random", changes_bits=seed, rounding=seed, size=size)
+            if is_half:
+                # a few runs may all miss what only some do, such as a unit that rounding switches on
+                variant = Variant("half precision, rounded at random", rounding=seed, rule=self._rule)
+                if number == 0 and self._reference is not None:
+                    self._runs.append(self._reference)
             if not self._try_variant(calls[:last], variant):
                 return
             self._judgement = self._judge()
@@ -233,12 +258,11 @@ class Proof:
             self._notes.append(f"the place of the fault was not found: {type(error).__name__}: {error}")
 
     def _judge_precision(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
-        if self._options.precision == "float32" or self._comparison is None:
+        if self._rule is None or self._comparison is None:
             return
         parts = self._comparison.grouping.cut(calls[0])[0]
         kinds, curves = self._judgement.list_verdicts(), self._make_curves()
-        rule = HalfRule.of(ported.model)
-        self._precision = judge_half_precision(self._training, parts, rule, kinds=kinds, curves=curves)
+        self._precision = judge_half_precision(self._training, parts, self._rule, kinds=kinds, curves=curves)
 
     def _hash_inputs(self, calls: List[MicroBatch]) -> None:
         training = self._training
@@ -269,7 +293,7 @@ class Proof:
             curves=self._make_curves(),
             gradient_errors=gradient_errors(judgement),
             comparison="" if comparison is None else comparison.text,
-            notes=tuple(self._list_notes()),
+            notes=tuple(self._notes),
             location=self._location,
             precision=self._precision,
             settings={"steps": self._num_steps, "seed": self._seed},
@@ -289,7 +313,8 @@ class Proof:
         if first is not None:
             return Verdict.FAIL, f"the port trains something else: {describe_measured(first)}"
         if self.ended_by:
-            return Verdict.INCOMPLETE, f"{self.ended_by}; what was compared until then is equal"
+            until = f"; what was compared in {say_number(steps, 'step')} until then is equal" if steps else ""
+            return Verdict.INCOMPLETE, self.ended_by + until
         if judgement.chaos is not None:
             said = "rounding alone moves the loss as far as training does, so that nothing is shown"
             return Verdict.CHAOTIC, f"from step {judgement.chaos} on {said}; the {steps} before it are equal"
@@ -298,11 +323,6 @@ class Proof:
         said = f"everything lies inside its noise band, {steps} steps long"
         lost = "" if judgement.lost is None else f"; both losses are not finite since step {judgement.lost}"
         return Verdict.PASS, said + lost
-
-    def _list_notes(self) -> Iterator[str]:
-        yield from self._notes
-        if self._comparison is not None and self._comparison.draws:
-            yield "random numbers are drawn: both sides draw from the same stream, in the same order"
 
     def _make_curves(self) -> Curves:
         steps = range(1, self._plain.num_steps + 1)

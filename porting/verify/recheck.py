@@ -135,17 +135,17 @@ def _list_compared(certificate: Certificate) -> set:
 
 
 def _read_record(certificate: Certificate) -> Record:
-    return _read(certificate, Record.from_dict)
+    return _read_part(certificate, Record.from_dict)
 
 
 def _read_bands(certificate: Certificate) -> Dict[Tuple[str, int, str], float]:
     def read(record: Mapping[str, Any]) -> Dict[Tuple[str, int, str], float]:
         return {(str(kind), int(step), str(name)): float(band) for kind, step, name, band in record["bands"]}
 
-    return _read(certificate, read)
+    return _read_part(certificate, read)
 
 
-def _read(certificate: Certificate, read: Any) -> Any:
+def _read_part(certificate: Certificate, read: Any) -> Any:
     try:
         return read(certificate.record)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 import torch
 from torch import nn
@@ -112,15 +112,17 @@ def list_kept_steps(num_steps: int, *, steps_per_call: int = 1) -> List[int]:
     return sorted({-(-step // steps_per_call) * steps_per_call for step in wanted})
 
 
-def name_optimizer_state(state: Mapping[str, Any], groups: Iterable[Any], model: nn.Module) -> Dict[str, torch.Tensor]:
-    """Name the tensors of an optimizer's state after the parameters of `model` that are in its `groups`."""
+def name_optimizer_state(state: Mapping[str, Any], optimizer: Any, model: nn.Module) -> Dict[str, torch.Tensor]:
+    """Name the tensors of an optimizer's state after the parameters of `model` that are in its groups."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    order = [names.get(id(parameter), "?") for group in groups for parameter in group["params"]]
+    order = [names.get(id(parameter), "?") for group in optimizer.param_groups for parameter in group["params"]]
     found = {}
     for index, slots in state.get("state", {}).items():
         name = order[index] if index < len(order) else f"parameter {index}"
         for slot, value in slots.items():
-            if isinstance(value, torch.Tensor):
+            # it counts, and reads the count nowhere; a device does not count
+            is_idle = slot == "step" and isinstance(optimizer, torch.optim.RMSprop)
+            if isinstance(value, torch.Tensor) and not is_idle:
                 found[f"{slot} of {name}"] = value
     return found
 

@@ -1,4 +1,4 @@
-"""What surrounds a proof: versions, device, processor, threads and seeds, and hashes of model, weights, data, options.
+"""The surroundings of a proof: versions, device, threads and seeds, and hashes of model, weights, data and options.
 
 With them a reader can tell whether a run elsewhere was the same one, and what was different if it was not.
 """
@@ -154,7 +154,7 @@ def list_surrounding_differences(theirs: Mapping[str, Any], own: Mapping[str, An
     >>> list_surrounding_differences({"threads": 2, "versions": {"torch": "2.0"}}, {"threads": 1})
     ['threads: 2 there, 1 here', 'torch: 2.0 there, not known here']
     """
-    there, here = dict(_flatten(theirs)), dict(_flatten(own))
+    there, here = dict(_flatten_values(theirs)), dict(_flatten_values(own))
     return [
         f"{_NAMES.get(name, name)}: {_say_value(there.get(name))} there, {_say_value(here.get(name))} here"
         for name in {**there, **here}
@@ -223,10 +223,10 @@ def _list_blocks(value: torch.Tensor) -> Iterator[torch.Tensor]:
     yield from (block for row in value for block in _list_blocks(row))
 
 
-def _flatten(values: Mapping[str, Any]) -> Iterator[Tuple[str, Any]]:
+def _flatten_values(values: Mapping[str, Any]) -> Iterator[Tuple[str, Any]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flatten(value)
+            yield from _flatten_values(value)
         else:
             yield name, value
 

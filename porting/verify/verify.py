@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any, Callable, Optional
 
 import torch
 
+from porting.diagnostics import PortingWarning
 from porting.options import PortOptions
 from porting.verify.certificate import Certificate
 from porting.verify.inputs import PortMaker, make_training
@@ -72,7 +74,10 @@ def verify(
     )
     proof = Proof(training, PortMaker(training, ported, options, device), batches, num_steps=steps, seed=seed)
     try:
-        proof.run()
+        with warnings.catch_warnings():
+            # the certificate says what is not finite, and on which side
+            warnings.filterwarnings("ignore", r"warning\[L008\]", PortingWarning)
+            proof.run()
     except KeyboardInterrupt:
         proof.ended_by = "it was interrupted"
     return proof.make_certificate(seconds=time.perf_counter() - started)

@@ -112,7 +112,7 @@ def test_a_port_of_the_users_that_is_faulty_has_status_1(verify):
     status, out, _err = verify("verified_of_test.py:faulty", "--steps", "3")
 
     assert (status, out.splitlines()[0][:5]) == (1, "FAIL:")
-    assert "it begins with the" in out
+    assert "FAILED  update" in out
 
 
 @pytest.mark.slow

@@ -305,3 +305,17 @@ def test_the_random_stream_is_that_of_float32():
         found = F.dropout(torch.ones(64, dtype=torch.float16), 0.5)
 
     assert torch.equal(found.float(), expected)
+
+
+def test_the_backward_pass_of_a_softmax_is_computed_in_float32_and_rounded():
+    logits = torch.randn(8, 5).half().requires_grad_()
+    labels = torch.randint(5, (8,))
+    wide = logits.detach().float().requires_grad_()
+    F.cross_entropy(wide, labels).backward()
+
+    with RoundedOperators(torch.float16):
+        loss = F.nll_loss(torch.log_softmax(logits, 1), labels)
+        loss.backward()
+
+    assert logits.grad.dtype is torch.float16
+    torch.testing.assert_close(logits.grad.float(), wide.grad, rtol=1e-2, atol=1e-3)

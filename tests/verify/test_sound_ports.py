@@ -167,7 +167,7 @@ PORTS = {
     "transformer, Dropout": Port(lambda: Transformer(0.2), words, adamw),
     "recurrent": Port(Recurrent, optimizer=adamw),
     "by name": Port(ByName, loss=loss_by_name),
-    "own loss": Port(OwnLoss, loss=None),
+    "own loss": Port(OwnLoss, loss=None, more={"loss_output": 0}),
     "mlp, float16": Port(options={"precision": "float16"}),
     "mlp, mixed": Port(options={"precision": "mixed"}, optimizer=adamw),
     "mlp, bfloat16": Port(options={"precision": "bfloat16"}, optimizer=adamw),
