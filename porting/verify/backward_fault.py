@@ -112,12 +112,13 @@ def _find_backward_operator(search: FaultSearch) -> Optional[Location]:
         path = record.origin.module
         cause = explain_gradient(fault, fault.plain.origin.module, evidence)
         parameter = next(iter(fault.parameters), "") or list_wrong_gradients(evidence)[0]
+        is_cut = fault.is_cut or parameter not in evidence.gradients
         return search.make(
             "backward",
             path or LOSS,
             operator=fault.plain.node if extra is None else extra.name,
             place=record.origin.place,
             cause=cause,
-            reproduction=reproduce_gradient(evidence, parameter, is_cut=fault.is_cut),
+            reproduction=reproduce_gradient(evidence, parameter, is_cut=is_cut),
         )
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -127,6 +128,9 @@ def _explain_equal_settings(fault: ValueFault, path: str, evidence: Evidence) ->
 
 
 def _say_apart(apart: Apart) -> str:
+    off = abs(apart.factor - 1) * apart.scale
+    if math.isclose(off, apart.distance, rel_tol=1e-2):
+        return f"{apart.factor:.5g} times plain PyTorch's"
     return f"a distance of {apart.distance:.1e} for values of {apart.scale:.1e}, rounding explains {apart.band:.1e}"
 
 
@@ -168,7 +172,7 @@ def explain_gradient(fault: GradientFault, path: str, evidence: Evidence) -> str
         words.append(f"the gradient at `{name}` of {_say_owner(path, evidence)} is another: {_say_apart(fault.apart)}")
     if fault.extra is not None:
         place = f" at {fault.extra.origin.place}" if fault.extra.origin.place is not None else ""
-        effect = ", which cuts the graph: no gradient goes through" if fault.extra.name == "aten.detach" else ""
+        effect = ", which cuts the graph: no gradient goes through it" if fault.extra.name == "aten.detach" else ""
         words.append(f"only the port runs `{fault.extra.name}`{place}{effect}")
     differences = select_differences(path, evidence)
     if differences:

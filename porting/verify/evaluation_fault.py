@@ -48,7 +48,9 @@ def _find_changes(ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) ->
     before = _read_tensors(ported.model)
     ported(*args, **kwargs)
     after = _read_tensors(ported.model)
-    return [name for name, value in before.items() if not torch.equal(value, after[name])]
+    changed = [name for name, value in before.items() if not torch.equal(value, after[name])]
+    # running statistics first, of which it is that they are forgotten
+    return sorted(changed, key=lambda name: "running_" not in name)
 
 
 def _read_tensors(model: nn.Module) -> Dict[str, torch.Tensor]:

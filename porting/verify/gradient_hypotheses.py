@@ -50,13 +50,15 @@ def explain_gradients(case: GradientCase) -> Optional[GradientExplanation]:
     if not bool(ported.any()):
         return GradientExplanation("every gradient is zero in the port", (0.0,) * len(case.own))
     factor = float(plain @ ported / (plain @ plain))
-    if float((ported - factor * plain).norm()) <= _TOLERANCE * float(ported.norm()):
+    rest = float((ported - factor * plain).norm())
+    # it has to explain most of the difference
+    if rest <= min(_TOLERANCE * float(ported.norm()), 0.05 * float((ported - plain).norm())):
         return _say_common_factor(case, factor, float(ported.norm()))
     return _explain_micro_batches(case, names, ported)
 
 
 def _say_common_factor(case: GradientCase, factor: float, norm: float) -> Optional[GradientExplanation]:
-    if math.isclose(factor, 1.0, rel_tol=_TOLERANCE):
+    if factor == 1.0:
         return None
     count = len(case.own)
     joined = "one side joins their gradients as a sum, the other as a mean"

@@ -192,6 +192,8 @@ def _reproduce_elements(name: str, plain: Tensors, ported: Tensors) -> str:
     """Show the elements of a tensor that differ most, as they were measured."""
     if name not in plain or name not in ported or plain[name].shape != ported[name].shape:
         return ""
+    if torch.equal(plain[name].double(), ported[name].double()):
+        return ""
     one, other = plain[name].double().flatten(), ported[name].double().flatten()
     places = (one - other).abs().topk(min(4, one.numel())).indices
     texts = [write_number([float(f"{float(tensor[place]):.9g}") for place in places]) for tensor in (one, other)]
@@ -248,7 +250,7 @@ def reproduce_buffer(evidence: Evidence, path: str, name: str, code: str = "") -
     plain, ported = _write_pair(path, evidence)
     inputs = _write_inputs(path, evidence, evidence.step.micro_batches[0])
     if plain is None or ported is None or inputs is None or (plain == ported and not code):
-        return ""
+        return _reproduce_elements(name, evidence.step.after.buffers, evidence.observed.after.buffers)
     attribute = name.rpartition(".")[2]
     return _join(
         f"plain = {plain}",
@@ -282,7 +284,7 @@ def reproduce_update(evidence: Evidence, parameter: str) -> str:
         f"optimizers = {texts[0].replace('PARAMETERS', 'plain')}, {texts[1].replace('PARAMETERS', 'ported')}",
         f"norms = {[norm if norm is not None and norm < 1e30 else None for norm in norms]}",
         "for step in range(3):",
-        "    gradient = torch.randn(4, dtype=torch.float64)",
+        f"    gradient = {'1e-6 * ' if _differ_in_eps(pair) else ''}torch.randn(4, dtype=torch.float64)",
         "    for weight, optimizer, norm in zip(weights, optimizers, norms):",
         "        weight.grad = gradient.clone()",
         "        _ = norm and nn.utils.clip_grad_norm_([weight], norm)",
@@ -290,6 +292,11 @@ def reproduce_update(evidence: Evidence, parameter: str) -> str:
         "expected, found = weights[0].detach(), weights[1].detach()",
         _PRINT,
     )
+
+
+def _differ_in_eps(pair: Sequence[Optional[GroupSettings]]) -> bool:
+    # which shows where gradients are small
+    return len({settings.eps for settings in pair if settings is not None}) > 1
 
 
 def _find_settings(

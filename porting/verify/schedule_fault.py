@@ -48,9 +48,7 @@ def _explain_factor(rates: Sequence[float], others: Sequence[float]) -> str:
     for number in range(1, len(rates)):
         pair = [values[number] / values[number - 1] for values in (rates, others) if values[number - 1]]
         if len(pair) == 2 and all(not _is_same(ratio, 1.0) for ratio in pair) and not _is_same(*pair):
-            return (
-                f"the port's schedule changes it by a factor of {pair[1]:.4g} there, plain PyTorch's by {pair[0]:.4g}"
-            )
+            return f"the port's schedule multiplies it by {pair[1]:.4g} there, plain PyTorch's by {pair[0]:.4g}"
     return "the port has another schedule"
 
 

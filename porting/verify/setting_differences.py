@@ -15,6 +15,7 @@ from torch import nn
 from porting.diagnostics import Place
 from porting.engines.calls.group_settings import GroupSettings, read_settings
 from porting.verify.plain_training import PlainTraining
+from porting.verify.program_text import write_module
 
 __all__ = [
     "SettingDifference",
@@ -166,8 +167,8 @@ def _is_of_torch(function: Any) -> bool:
 
 
 def _say_code(function: Any) -> str:
-    """Return the lines of a function of the user's, without its heading."""
-    read = _read_lines(function)
+    """Return the lines of a function of the user's, without its heading; the name of one of torch."""
+    read = None if _is_of_torch(function) else _read_lines(function)
     lines = [line.strip() for line in read[0]] if read is not None else []
     lines = [line for line in lines if _is_code(line)]
     return f"`{'; '.join(lines)}`" if lines else _say_function(function)
@@ -191,7 +192,9 @@ def _read_lines(function: Any) -> Optional[Tuple[List[str], str, int]]:
 def compare_losses(plain: PlainTraining, port: Any) -> List[SettingDifference]:
     """List what differs between the losses: the function or module, its settings, which argument is the label."""
     if plain.compute_loss is not None:
-        return []
+        loss = port.loss
+        text = write_module(loss, with_mode=False) if isinstance(loss, nn.Module) else None
+        return [SettingDifference("loss", "loss", _say_code(plain.compute_loss), text or _say_code(loss))]
     found = list(_compare_loss(plain.loss, port.loss, "loss"))
     if plain.label != port.label:
         found.append(SettingDifference("loss", "label", plain.label, port.label))

@@ -15,7 +15,7 @@ from porting.verify.certificate import Location
 from porting.verify.evidence import Evidence
 from porting.verify.fault_search import FaultSearch
 from porting.verify.reproduction import reproduce_buffer, reproduce_update
-from porting.verify.setting_differences import name_groups, read_plain_settings
+from porting.verify.setting_differences import name_groups
 from porting.verify.trace_comparison import measure_apart
 from porting.verify.traced_steps import ROOT
 from porting.verify.update_hypotheses import UpdateCase, explain_update
@@ -36,7 +36,8 @@ def find_buffer_fault(search: FaultSearch) -> Optional[Location]:
         path = name.rpartition(".")[0] or ROOT
         module = find_module(path, evidence.plain.model)
         if _agrees_in_replay(evidence, "buffers", name):
-            return search.make("buffer", path, operator=name, cause=_BESIDE.format(name))
+            reproduction = reproduce_buffer(evidence, "", name)
+            return search.make("buffer", path, operator=name, cause=_BESIDE.format(name), reproduction=reproduction)
         moved = explain_buffer(name, evidence.step.before.buffers, evidence.step.after.buffers, after, module)
         settings = [str(difference) for difference in select_differences(path, evidence)]
         reproduction = reproduce_buffer(evidence, path, name, moved.code)
@@ -120,18 +121,14 @@ def _subtract(step: Any, name: str) -> torch.Tensor:
 
 def _explain_numbers(evidence: Evidence, wrong: Sequence[str], names: Sequence[str]) -> Optional[str]:
     after, before = _updated_by_port(evidence), evidence.state_before.parameters
-    try:
-        groups = read_plain_settings(evidence.plain)
-    except AssertionError:
-        return None
     case = UpdateCase(
         names=wrong,
         plain={name: _subtract(evidence.step, name) for name in names},
         ported={name: after[name].double() - before[name].double() for name in names},
         weights={name: evidence.step.before.parameters[name] for name in names},
         gradients=evidence.step.gradients,
-        slots=evidence.state_before.slots if evidence.replayed is not None else {},
-        groups=groups,
+        slots=evidence.step.before.slots,
+        optimizer=evidence.plain.optimizer,
         group_names=name_groups(evidence.plain.optimizer, evidence.plain.model),
     )
     return explain_update(case)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from porting import PortOptions, to_ipu
-from porting.verify.certificate import Measured
+from porting.verify.certificate import Curves, Measured
 from porting.verify.location import locate_fault
 from porting.verify.plain_training import PlainTraining
 
@@ -60,13 +60,6 @@ class StaleNet(Net):
         h = self.drop(self.act(self.norm(self.first(x))))
         h = self.second(h)
         return self.head(torch.tanh(h) * self.scale)
-
-
-class StubbornNet(Net):
-    def train(self, mode=True):
-        super().train(mode)
-        self.norm.train(True)
-        return self
 
 
 def exchange_class(kind):
@@ -448,3 +441,105 @@ def test_its_reproduction_runs_and_shows_it(plant, tmp_path):
 
     assert run.returncode == 0, run.stderr
     assert float(run.stdout.split()[-1]) > 1e-6
+
+
+# -- what a single step does not show ----------------------------------------------------------------------------------
+
+
+def build_pair(change=None, scheduler=None):
+    torch.manual_seed(0)
+    model = Net()
+    twin = copy.deepcopy(model)
+    optimizer = make_sgd(model.parameters())
+    plain = PlainTraining(model, nn.CrossEntropyLoss(), optimizer, scheduler and scheduler(optimizer))
+    if change is not None:
+        change(twin)
+    ported = to_ipu(twin, nn.CrossEntropyLoss(), optimizer=make_sgd(twin.parameters()), device="sim")
+    return plain, ported
+
+
+def step_lr(optimizer):
+    return torch.optim.lr_scheduler.StepLR(optimizer, 2)
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        ([0.1] * 6, "ignored"),
+        ([0.1, 0.01, 0.01, 0.001, 0.001, 0.0001], "one step ahead"),
+        ([0.1, 0.1, 0.1, 0.01, 0.01, 0.001], "one step behind"),
+        ([0.1, 0.01, 0.001, 0.0001, 0.00001, 0.000001], "stepped 2 times"),
+        ([0.1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01, 0.01], "only once in 2 steps"),
+        ([0.2, 0.2, 0.02, 0.02, 0.002, 0.002], "2 times"),
+        ([0.1, 0.1, 0.05, 0.05, 0.025, 0.025], "multiplies it by 0.5"),
+    ],
+)
+def test_a_wrong_schedule_is_told_from_the_rates(rates, words):
+    plain, ported = build_pair(scheduler=step_lr)
+    curves = Curves(plain_rates=(0.1, 0.1, 0.01, 0.01, 0.001, 0.001, 1e-4, 1e-4), ported_rates=tuple(rates))
+
+    found = locate_fault(plain, ported, [], first=Measured("learning rate", "group 0", 2, 1.0, 1.0, 0.0), curves=curves)
+
+    assert (found.phase, found.operator) == ("schedule", "StepLR")
+    assert words in found.cause
+    assert "found = torch.tensor" in found.reproduction
+
+
+def evaluate(change, spoil=lambda ported: None):
+    plain, ported = build_pair(change)
+    spoil(ported)
+    ported(*make_batches()[0])
+    plain.model.load_state_dict(ported.state_dict())
+    first = Measured("evaluation", "output 0", 1, 1.0, 1.0, 0.0)
+    return locate_fault(plain, ported, [(make_batches()[0], {})], first=first)
+
+
+def test_an_evaluation_that_goes_on_training_is_found():
+    found = evaluate(lambda model: None, lambda ported: setattr(ported, "eval", lambda: ported))
+
+    assert (found.phase, found.module) == ("evaluation", "norm")
+    assert "writes `norm.running_mean`" in found.cause
+
+
+def test_an_evaluation_with_another_setting_is_found():
+    found = evaluate(change_attribute("norm", "eps", 0.1))
+
+    assert (found.phase, found.module) == ("evaluation", "norm")
+    assert "`eps` is 1e-05" in found.cause
+
+
+def test_samples_that_are_not_seen_are_a_fault_of_the_data():
+    plain, ported = build_pair()
+
+    found = locate_fault(plain, ported, [], first=Measured("samples", "dropped", 1, 4.0, 8.0, 0.0, "4 are dropped"))
+
+    assert found.phase == "data"
+    assert "4 are dropped" in found.cause
+
+
+def test_a_port_that_starts_with_another_weight_is_found_before_any_step():
+    plain, ported = build_pair(add_to_weight)
+
+    found = locate_fault(plain, ported, [], first=Measured("parameter", "second.weight", 0, 1.0, 1.0, 0.0))
+
+    assert (found.phase, found.module) == ("forward", "second")
+    assert "before the first step" in found.cause
+
+
+def test_what_is_not_finite_on_both_sides_is_no_difference():
+    plain, ported = build_pair()
+    x, y = make_batches()[0]
+    x[0, 0] = float("inf")
+
+    found = locate_fault(plain, ported, [((x, y), {})], first=Measured("loss", "loss", 1, 0.0, float("nan"), 0.0))
+
+    assert "both not finite since step 1" in found.cause
+    assert found.phase == "data"
+
+
+def test_an_equal_pair_has_no_fault_to_name():
+    plain, ported = build_pair()
+
+    found = locate_fault(plain, ported, [(make_batches()[0], {})], first=Measured("loss", "loss", 1, 1.0, 1.0, 0.1))
+
+    assert "shows no difference" in found.cause
