@@ -12,6 +12,7 @@ from porting.version import VERSION
 
 if TYPE_CHECKING:  # `as` makes a name public
     from porting import check as check
+    from porting import verify as verify
     from porting.adapters import Checkpoint as Checkpoint
     from porting.adapters import FixedBatchDataset as FixedBatchDataset
     from porting.adapters import LossInForward as LossInForward
@@ -41,9 +42,13 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.support.process import Instance as Instance
     from porting.support.process import this_instance as this_instance
     from porting.training_loop import fit as fit
+    from porting.verify import Certificate as Certificate
     from porting.verify import PlainTraining as PlainTraining
+    from porting.verify import PortedTraining as PortedTraining
     from porting.verify import TrainingComparison as TrainingComparison
+    from porting.verify import check_backward as check_backward
     from porting.verify import compare_training as compare_training
+    from porting.verify import numerical_grad as numerical_grad
 
 if TYPE_CHECKING:  # not public: a package that is called, and names that programs go on to import from here
     from porting import bench  # noqa: F401

@@ -32,7 +32,8 @@ class MeasuredModule:
     """The magnitudes of one module's outputs and of their gradients on a real batch, in float32.
 
     `largest_value` and `largest_gradient` are 0.0 where there are none, and infinite where something is not finite.
-    `lost_gradients` is the share of the gradients other than zero that float16 rounds to zero.
+    `lost_gradients` is the share of the gradients other than zero that float16 rounds to zero, `lost_values` that of
+    the outputs; `overflowing_values` and `overflowing_gradients` are the shares of those beyond its end.
     """
 
     name: str
@@ -40,6 +41,10 @@ class MeasuredModule:
     largest_gradient: float = 0.0
     smallest_gradient: float = 0.0
     lost_gradients: float = 0.0
+    smallest_value: float = 0.0
+    lost_values: float = 0.0
+    overflowing_values: float = 0.0
+    overflowing_gradients: float = 0.0
 
 
 def advise_loss_scaling(modules: Sequence[MeasuredModule]) -> Optional[float]:

@@ -18,7 +18,7 @@ from .batch import check_first_batch, check_labels, has_labels, make_dataloader
 from .compilation import destroy_unseen
 from .gradients import read_gradients
 from .moves import FixedModule, refuse_assignment
-from .nan_search import search_call
+from .nan_search import KeptCall, search_call
 from .optimizer import PortOptimizer, refuse_backward, say_host_step_is_needless
 from .port import Port, PortFindings, read_modes, say_it_is_compiled_in
 from .run_report import RunReport, make_report
@@ -246,13 +246,20 @@ class PortedModel(FixedModule):
         looked at. It takes several times as long as a call. Raises what a call would.
         """
         args, kwargs = make_call_arguments(batch)
+        return search_call(self._port, self.keep_call(*args, **kwargs), args, kwargs, trains=self.training)
+
+    def keep_call(self, *args: Any, **kwargs: Any) -> KeptCall:
+        """Return all that a call with these arguments would begin with, for looking at it without making it.
+
+        On the simulator that is a copy of the device, on which the call can be replayed. Raises what a call would.
+        """
         self._compile_for(args, kwargs, waits=False)
         if self.training:
             self._optimizer.sync(self._send_settings)
             runner = self._runners.select_training(args, kwargs)
         else:
             runner = self._find_evaluator(args, kwargs)
-        return search_call(self._port, runner.keep_call(args, kwargs), args, kwargs, trains=runner.trains)
+        return runner.keep_call(args, kwargs)
 
     def zero_grad(self, *_args: Any, **_kwargs: Any) -> None:
         """Do nothing but say (O007) that a training call needs no `zero_grad()`."""

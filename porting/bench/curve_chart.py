@@ -7,7 +7,7 @@ from typing import Any, Iterator, List, Mapping
 
 from .charts import EAGER_COLOUR, PORTED_COLOUR
 from .curve import CURVE_SIDES, allow_seconds
-from .log_frames import Label, LogFrame, Point, list_ticks
+from .frames import Frame, Label, Point, list_ticks
 from .pages import write_seconds
 
 __all__ = ["draw_curve"]
@@ -22,7 +22,7 @@ def draw_curve(curve: Plain) -> Iterator[str]:
     steps, allowed = curve["steps"], _find_allowed(curve)
     ratios = [ratio for side in CURVE_SIDES for ratio in curve[side]["ratios"] if ratio is not None]
     values = [1.0, *(value for _steps, value in allowed), *(ratio[end] for ratio in ratios for end in ("low", "high"))]
-    frame = LogFrame.of(steps, values)
+    frame = Frame.of(steps, values)
     yield frame.open("eager time over ported time, to N steps")
     yield from frame.draw_axes(steps, list_ticks(frame.low, frame.high), title="steps", write="{:g}".format)
     ends = [(steps[-1], 1.0), (steps[0], 1.0)]
@@ -55,7 +55,7 @@ def _find_allowed(curve: Plain) -> List[Point]:
     return [(number, seconds / allow_seconds(seconds)) for number, seconds in zip(curve["steps"], medians)]
 
 
-def _draw_switches(side: Plain, colour: str, frame: LogFrame) -> Iterator[str]:
+def _draw_switches(side: Plain, colour: str, frame: Frame) -> Iterator[str]:
     """Mark where a process got another engine."""
     for number, run in enumerate(side["engines"], start=1):
         for engine in run[1:]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Iterator, List
 
+from .frames import Frame, Label, list_ticks
 from .growth import Growth
-from .log_frames import Label, LogFrame, list_ticks
 from .pages import write_seconds
 
 __all__ = ["draw_growth"]
@@ -27,7 +27,7 @@ def draw_growth(growth: Growth) -> Iterator[str]:
     # in the middle of the picture, where lines of figures can be seen against it
     middle = (min(values) * max(values)) ** 0.5 * (first / last) ** 0.5
     linear = [(first, middle), (last, middle * last / first)]
-    frame = LogFrame.of(growth.sizes, [*values, *(value for _size, value in linear)])
+    frame = Frame.of(growth.sizes, [*values, *(value for _size, value in linear)])
     yield frame.open(f"seconds over {growth.grown}")
     ticks = list_ticks(frame.low, frame.high)
     yield from frame.draw_axes(growth.sizes, ticks, title=growth.grown.replace("_", " "), write=write_seconds)

@@ -11,6 +11,7 @@ from torch import nn
 
 from .. import simulator
 from ..adapters import LossInForward, to_backend_optimizer
+from ..adapters.half_ranges import measure_step
 from ..adapters.stages import require_modules
 from ..analysis.half_precision import MeasuredModule, advise_loss_scaling, find_range_faults
 from ..analysis.operator_support import find_operator_faults, list_attention
@@ -27,7 +28,6 @@ from ..structure import make_call_arguments
 from .batch_look import BatchLook, cut_micro_batch, find_lost_values
 from .data_audit import DataAudit, audit_data
 from .freeze_search import find_frozen
-from .half_ranges import measure_step
 from .report import Report
 from .step_capture import Arguments, CheckedStep, capture_with_faults, wrap_model
 

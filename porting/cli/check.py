@@ -16,13 +16,13 @@ import porting
 from porting.check.formats import REPORT_FORMATS, write_report
 from porting.check.html_page import write_report_page
 from porting.check.preflight import assemble_report, look_at_sources
-from porting.check.progress import show_progress
 from porting.check.report import Report
 from porting.check.selection import Selection, UnknownCodeError, read_codes
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, refuse_usage
 from porting.cli.program_names import split_program
 from porting.diagnostics import FORMATS as FINDING_FORMATS
 from porting.diagnostics import ExecutableError, Place, PortingError, print_finding, require_extra, say_number
+from porting.support.progress import show_progress
 
 if TYPE_CHECKING:  # loads torch
     from porting.cli.programs import LoadedProgram

@@ -45,6 +45,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "recipe": Verb("porting.cli.recipe", "list, show, run, check, copy and begin step-by-step ports"),
         "run": Verb("porting.cli.run", "run a program written for PopTorch, on IPUs or on the simulator"),
         "trace": Verb("porting.cli.trace", "write a timeline of training calls: loader, transfers, operators"),
+        "verify": Verb("porting.cli.verify", "prove that a port trains as plain PyTorch does: a certificate"),
     }
 )
 """Every verb of the command; the modules are loaded on use."""

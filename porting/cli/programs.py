@@ -14,63 +14,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
-import torch
 from torch import nn
 
 from porting import models
 from porting.bench.choices import apply_choices
 from porting.bench.workloads import Workload
+from porting.cli.program_parts import LoadedProgram, read_parts
 from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame, list_names
 from porting.options import PortOptions
-from porting.structure import flatten_tensors, map_tensors
 
 __all__ = ["LoadedProgram", "ProgramName", "is_reference_model", "load_program", "load_value", "load_workload"]
 
 _FORM = "file.py:name`, `package.module:name` or `family:size"
-_PARTS = ("model", "loss", "batch", "optimizer", "options")
 _REFERENCE_SAMPLES = 8
-_EXAMPLE = (
-    "return `(model, loss, batch)`, where `batch` is `(input, ..., labels)`; an optimizer and `PortOptions` may follow",
-    "a dictionary or an object with these names does as well",
-)
-
-
-@dataclass(frozen=True)
-class LoadedProgram:
-    """A model that can be ported: what `to_ipu` takes, and the arguments of one micro-batch.
-
-    `batch` holds the positional arguments of a call, labels last. `loss` is None for a model that returns its own.
-    `name` is the text that it was loaded by, `made` what was found under it or what the function there returned, which
-    was called with the keywords `call`; None where it is no function.
-    """
-
-    model: nn.Module
-    loss: Any
-    batch: Tuple[Any, ...]
-    optimizer: Optional[torch.optim.Optimizer] = None
-    options: Optional[PortOptions] = None
-    name: str = ""
-    made: Any = None
-    call: Optional[Mapping[str, Any]] = None
-
-    @property
-    def rows(self) -> int:
-        """The samples of `batch`: the rows of its first tensor that has any, 1 when there is none."""
-        return next((tensor.shape[0] for tensor in flatten_tensors(self.batch) if tensor.dim()), 1)
-
-    def batch_of(self, rows: int) -> Tuple[Any, ...]:
-        """Return `batch` with `rows` samples: cut, or repeated from the start.
-
-        Tensors without samples (scalars, and those with another number of rows) stay as they are.
-        """
-        present = self.rows
-        indices = torch.arange(rows) % present
-
-        def resize(tensor: torch.Tensor) -> torch.Tensor:
-            has_samples = tensor.dim() > 0 and tensor.shape[0] == present
-            return tensor.index_select(0, indices) if has_samples and rows != present else tensor
-
-        return tuple(map_tensors(resize, self.batch))
 
 
 @dataclass(frozen=True)
@@ -106,14 +62,17 @@ class ProgramName:
         return self.source.endswith(".py") or os.sep in self.source or "/" in self.source
 
 
-def load_program(text: str, *, batch_size: Optional[int] = None, layers: Optional[int] = None) -> LoadedProgram:
+def load_program(
+    text: str, *, batch_size: Optional[int] = None, layers: Optional[int] = None, draws_batch: bool = False
+) -> LoadedProgram:
     """Load the model, loss and batch that `text` stands for, as in `train.py:make` or `package.train:make`.
 
     The name is that of a function that gives `(model, loss, batch)`, and if need be an optimizer and `PortOptions`, or
     of such a tuple, a dictionary or an object with these attributes. A function with a parameter called `batch_size` or
     `batch` gets `batch_size` when it is given; the batch of any other is cut or repeated to that size. One with a
     parameter called `layers` gets `layers`, and no other can be asked for that. The folder of a file, or the present
-    folder for a module, comes first in `sys.path`, as for a script.
+    folder for a module, comes first in `sys.path`, as for a script. With `draws_batch`, the first batch of a loader
+    takes the place of a batch that is missing.
 
     `gpt:gpt2_small` is the reference model of that family and size, with its loss and random samples.
 
@@ -130,7 +89,8 @@ def load_program(text: str, *, batch_size: Optional[int] = None, layers: Optiona
     found, place = _load_named(name)
     call = _choose_keywords(found, name, place, batch_size=batch_size, layers=layers)
     made = found if call is None else _run_user_code(name, lambda: found(**call))
-    program = replace(_read_parts(made, name, place), made=made, call=call)
+    read = _run_user_code(name, lambda: read_parts(made, str(name), place, draws_batch=draws_batch))
+    program = replace(read, made=made, call=call)
     if batch_size is not None and batch_size != program.rows:
         program = replace(program, batch=program.batch_of(batch_size))
     return program
@@ -293,7 +253,7 @@ def _suggest_name(wanted: str, owner: Any, module: ModuleType) -> str:
     return "define a function of that name that returns `(model, loss, batch)`"
 
 
-# -- making and reading ------------------------------------------------------------------------------------------------
+# -- making ----------------------------------------------------------------------------------------------------------
 
 
 def _choose_keywords(
@@ -336,42 +296,3 @@ def _list_parameters(found: Any) -> Tuple[Set[str], List[str]]:
     named = {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
     needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     return named, needed
-
-
-def _read_parts(made: Any, name: ProgramName, place: Optional[Place]) -> LoadedProgram:
-    fault, kind = "", type(made).__name__
-    values: Dict[str, Any] = {}
-    if isinstance(made, (tuple, list)) and not hasattr(made, "_fields"):
-        values = dict(zip(_PARTS, made))
-        fault = "" if 3 <= len(made) <= len(_PARTS) else f"{len(made)} values"
-    elif isinstance(made, nn.Module) or made is None:
-        fault = f"a {kind}"
-    else:
-        get = made.get if isinstance(made, Mapping) else lambda part: getattr(made, part, None)
-        values = {part: get(part) for part in _PARTS}
-        absent = [part for part in ("model", "batch") if values[part] is None]
-        fault = f"a {kind} without {' and '.join(absent)}" if absent else ""
-    if fault:
-        raise ExecutableError.of("E022", message=f"`{name}` gives {fault}", place=place, help=_EXAMPLE)
-    batch = values["batch"]
-    parts = {**values, "batch": tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)}
-    for part, (wanted, is_right) in _EXPECTED.items():
-        if not is_right(parts.get(part)):
-            message = f"the {part} of `{name}` is a {type(values[part]).__name__}, not {wanted}"
-            raise ExecutableError.of("E022", message=message, place=place, help=_EXAMPLE)
-    return LoadedProgram(**parts, name=str(name))
-
-
-_EXPECTED: Mapping[str, Tuple[str, Callable[[Any], bool]]] = {
-    "model": ("a torch.nn.Module", lambda value: isinstance(value, nn.Module)),
-    "loss": (
-        "a module, a function, a mapping of them, or None",
-        lambda value: value is None or callable(value) or isinstance(value, Mapping),
-    ),
-    "batch": ("tensors: `(inputs, labels)`", lambda value: bool(flatten_tensors(value))),
-    "optimizer": (
-        "a torch.optim.Optimizer, or None",
-        lambda value: isinstance(value, (torch.optim.Optimizer, type(None))),
-    ),
-    "options": ("porting.PortOptions, or None", lambda value: isinstance(value, (PortOptions, type(None)))),
-}

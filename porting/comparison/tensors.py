@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Optional
 
 import torch
 
@@ -12,6 +13,7 @@ __all__ = [
     "have_same_specials",
     "largest_distance",
     "largest_magnitude",
+    "round_at_random",
     "rounding_of",
 ]
 
@@ -20,6 +22,7 @@ __all__ = [
 # not linear: where the sign of a gradient is noise, Adam moves its weight by the full step or not at all.
 _UNITS = {torch.float16: 2.0, torch.bfloat16: 2.0}
 _UNITS_OF_LONG_TYPES = 16.0
+_BLOCK = 1 << 20
 
 
 def largest_magnitude(tensor: torch.Tensor) -> float:
@@ -61,14 +64,37 @@ def rounding_of(tensor: torch.Tensor, *, units: float) -> float:
     return units * torch.finfo(tensor.dtype).eps * largest_magnitude(tensor)
 
 
-def change_last_bits(value: torch.Tensor, generator: torch.Generator) -> None:
+def change_last_bits(value: torch.Tensor, generator: torch.Generator, *, relative: Optional[float] = None) -> None:
     """Change the floating-point numbers of `value`, up or down, in their last bits; not the whole ones.
 
-    By 16 units in the last place, or 2 of a half type.
+    By 16 units in the last place, or 2 of a half type; or by `relative`, as a type that is coarser would.
     """
     if not value.is_floating_point() or not value.numel():
         return
-    # in int8, an eighth of the memory of default integers
-    signs = torch.randint(0, 2, value.shape, generator=generator, dtype=torch.int8) * 2 - 1
-    relative = torch.finfo(value.dtype).eps * _UNITS.get(value.dtype, _UNITS_OF_LONG_TYPES)
-    value.add_((value * signs * relative).masked_fill_(value == value.round(), 0.0))
+    if relative is None:
+        relative = torch.finfo(value.dtype).eps * _UNITS.get(value.dtype, _UNITS_OF_LONG_TYPES)
+    # a block at a time: what is made on the way would be three times as large as the tensor
+    for block in value.view(-1).split(_BLOCK) if value.is_contiguous() else [value]:
+        # in int8, an eighth of the memory of default integers
+        signs = torch.randint(0, 2, block.shape, generator=generator, dtype=torch.int8) * 2 - 1
+        block.add_((block * signs * relative).masked_fill_(block == block.round(), 0.0))
+
+
+def round_at_random(
+    value: torch.Tensor, dtype: torch.dtype, generator: Optional[torch.Generator] = None
+) -> torch.Tensor:
+    """Round up or down in proportion to the distance, by torch's global random stream unless a `generator` is given.
+
+    >>> round_at_random(torch.tensor([0.5, 70000.0]), torch.float16)
+    tensor([0.5000,    inf], dtype=torch.float16)
+    """
+    # Of the two neighbours in the type, the farther one is taken as often as the value is near to it, so that the mean
+    # of many roundings is the value itself.
+    nearest = value.to(dtype)
+    towards = torch.where(nearest.float() < value, math.inf, -math.inf).to(dtype)
+    other = torch.nextafter(nearest, towards)
+    distance = (value - nearest.float()).abs()
+    gap = (other.float() - nearest.float()).abs()
+    draws = torch.rand(value.shape, generator=generator, dtype=value.dtype, device=value.device)
+    # the neighbour of the largest number is infinity, which chance must not choose
+    return torch.where((draws * gap < distance) & other.isfinite(), other, nearest)

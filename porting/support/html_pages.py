@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 from html import escape
-from typing import Iterable
+from typing import Iterable, Iterator, List, Tuple
 
-__all__ = ["write_page"]
+from porting.diagnostics import Place
+
+__all__ = ["mark_up", "write_page", "write_source"]
+
+_CONTEXT_LINES = 2
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1c2733; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
@@ -17,6 +23,10 @@ th:first-child, td:first-child { text-align: left; }
 pre { background: #f5f7f9; padding: .8rem; overflow-x: auto; font-size: 13px; }
 svg { max-width: 100%; height: auto; } svg text { font: 13px system-ui, sans-serif; }
 summary { cursor: pointer; padding: .2rem 0; }
+pre { line-height: 1.45; } pre .number { color: #97a3ae; user-select: none; }
+pre .here { display: block; background: #fff3cd; } pre mark { background: #ffd24d; padding: 0; }
+.verdict { font-size: 1.05rem; padding: .7rem 1rem; background: #f5f7f9; border-radius: 4px; }
+code { font-size: 90%; background: #f0f3f6; padding: 0 .2em; border-radius: 3px; }
 """
 
 
@@ -36,3 +46,36 @@ def write_page(title: str, body: Iterable[str], *, style: str = "") -> str:
             "",
         ]
     )
+
+
+def write_source(place: Place) -> Iterator[str]:
+    """Write the lines around a place, where they can be read."""
+    if "\0" in place.file:  # no name of a file
+        return
+    numbers = range(max(1, place.line - _CONTEXT_LINES), place.line + _CONTEXT_LINES + 1)
+    lines: List[Tuple[int, str]] = [(number, linecache.getline(place.file, number).rstrip()) for number in numbers]
+    if not linecache.getline(place.file, place.line).strip():
+        return
+    width = len(str(numbers[-1]))
+    written = []
+    for number, text in lines:
+        if number > place.line and not any(later for _number, later in lines[lines.index((number, text)) :]):
+            break
+        shown = _mark_span(text, place) if number == place.line else escape(text)
+        row = f'<span class="number">{number:>{width}}  </span>{shown}'
+        written.append(f'<span class="here">{row}</span>' if number == place.line else f"{row}\n")
+    yield f"<pre>{''.join(written)}</pre>"
+
+
+def mark_up(text: str) -> str:
+    """Write text as HTML, with what stands in backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
+
+
+def _mark_span(text: str, place: Place) -> str:
+    if place.column is None or not 1 <= place.column <= len(text):
+        return escape(text)
+    first = place.column - 1
+    is_one_line = place.end_line in (None, place.line) and place.end_column is not None
+    end = place.end_column - 1 if is_one_line and place.end_column is not None else len(text)
+    return f"{escape(text[:first])}<mark>{escape(text[first:end])}</mark>{escape(text[end:])}"

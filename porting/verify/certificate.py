@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
-from porting.diagnostics import Place
+from porting.diagnostics import Place, PortingError, align_columns, say_number
+from porting.verify.certificate_file import make_plain, read_file, read_plain, write_file
 
-__all__ = ["SCHEMA", "Certificate", "Curves", "KindVerdict", "Location", "Measured", "PrecisionVerdict", "Verdict"]
+__all__ = [
+    "SCHEMA",
+    "Certificate",
+    "Curves",
+    "KindVerdict",
+    "Location",
+    "Measured",
+    "PrecisionVerdict",
+    "Verdict",
+    "align_kinds",
+    "describe_extent",
+    "describe_location",
+    "describe_measured",
+    "list_rows",
+]
 
 SCHEMA = 1
 """The version of a certificate's form; one of another version is refused."""
@@ -160,6 +176,147 @@ class Certificate:
         found = [kind.first for kind in self.kinds if kind.first is not None]
         return min(found, key=lambda measured: measured.step) if found else None
 
+    def check(self) -> Certificate:
+        """Return this certificate if its verdict is PASS; raise PortingError V003 with where it begins otherwise."""
+        if self.holds:
+            return self
+        raise PortingError.at_caller(
+            "V003",
+            message=f"the verdict is {self.verdict.value}: {self.reason}",
+            notes=tuple(_list_facts(self)),
+            help=_HELP[self.verdict],
+        )
+
     def to_dict(self) -> Dict[str, Any]:
-        """Return all of it as plain values, as they stand in a JSON file."""
-        raise NotImplementedError
+        """Return all of it as plain values, as they stand in a JSON file; numbers that JSON lacks are marked."""
+        plain: Dict[str, Any] = make_plain(self)
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Any) -> Certificate:
+        """Make a certificate of what `to_dict` has returned; raises PortingError V004 where a type is wrong."""
+        return read_plain(cls, plain)
+
+    def write(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Write a JSON file, as a whole or not at all; raises PortingError E029 where that is not possible."""
+        write_file(path, self.to_dict(), version=SCHEMA)
+
+    @classmethod
+    def read(cls, path: Union[str, os.PathLike[str]]) -> Certificate:
+        """Read a file that `write` has written; raises PortingError V004 for one that is damaged, foreign or newer."""
+        return cls.from_dict(read_file(path, version=SCHEMA))
+
+    def __str__(self) -> str:
+        """Lay the certificate out for a terminal: the verdict, a row for each kind, the place of a fault, notes."""
+        return "\n".join(_list_lines(self))
+
+
+_HELP: Mapping[Verdict, str] = {
+    Verdict.FAIL: "look at the whole certificate, `print(certificate)`, and put right what it names first",
+    Verdict.CHAOTIC: "take a smaller learning rate, or fewer steps: `steps=` the last one that is compared",
+    Verdict.INCOMPLETE: "let it run to its end",
+    Verdict.NOT_COMPARED: "give it what the notes say is missing",
+    Verdict.PASS: "",
+}
+_WORDS = {Verdict.PASS: "ok", Verdict.FAIL: "FAILED", Verdict.NOT_COMPARED: "-"}
+_MOST_FACTOR = 1e6
+
+
+def describe_factor(measured: Optional[Measured]) -> str:
+    """Say in words whether a quantity is inside its noise band.
+
+    >>> describe_factor(Measured("loss", "loss", 3, 2.0, 1.0, 0.5))
+    'outside x 4'
+    """
+    if measured is None:
+        return ""
+    if measured.is_inside:
+        return "inside"
+    if measured.note and math.isinf(measured.distance):
+        return "outside"
+    return f"outside x {measured.factor:.2g}" if measured.factor < _MOST_FACTOR else "outside x > 1,000,000"
+
+
+def describe_measured(measured: Measured) -> str:
+    """Say how far a quantity is from plain PyTorch, and how far rounding alone goes."""
+    subject = f"{measured.kind} `{measured.name}` in step {measured.step}"
+    if measured.note and math.isinf(measured.distance):
+        return f"{subject}: {measured.note}"
+    note = f"; {measured.note}" if measured.note else ""
+    figures = f"{measured.distance:.1e} from plain PyTorch, of {measured.scale:.1e}; noise band {measured.band:.1e}"
+    return f"{subject}: {figures} ({describe_factor(measured)}){note}"
+
+
+def describe_location(location: Location) -> Iterator[Tuple[str, str]]:
+    """Say where a difference begins: pairs of a word and a text, which is empty where it is not known."""
+    yield "pass", f"{location.phase}, step {location.step}"
+    yield "module", location.module
+    yield "operator", location.operator
+    yield "line", "" if location.place is None else str(location.place)
+    yield "cause", location.cause
+
+
+def _list_lines(certificate: Certificate) -> Iterator[str]:
+    yield f"{certificate.verdict.value}: {certificate.reason}"
+    yield describe_extent(certificate)
+    if certificate.kinds:
+        yield ""
+        yield from align_kinds(certificate.kinds)
+    begins = "" if certificate.first is None else describe_measured(certificate.first)
+    if begins or certificate.location is not None:
+        yield ""
+    if begins and begins not in certificate.reason:
+        yield f"it begins with the {begins}"
+    if certificate.location is not None:
+        named = [(name, text) for name, text in describe_location(certificate.location) if text]
+        yield from (f"  {line}" for line in align_columns(named))
+    told = list(_list_notes(certificate))
+    if told:
+        yield ""
+        yield from told
+
+
+def align_kinds(kinds: Sequence[KindVerdict]) -> List[str]:
+    """Lay out the table of kinds in lines."""
+    return align_columns(list(list_rows(kinds)), right={2, 3, 4})
+
+
+def list_rows(kinds: Sequence[KindVerdict]) -> Iterator[Tuple[str, ...]]:
+    """List the rows of the table of kinds, its header first."""
+    yield "", "", "compared", "of band", "in step", "verdict", "worst"
+    for kind in kinds:
+        worst, verdict = kind.worst, kind.verdict
+        figures = ("", "") if worst is None else (_say_share(worst.factor), str(worst.step))
+        said = describe_factor(worst) if verdict in (Verdict.PASS, Verdict.FAIL) else verdict.value.lower()
+        name = "" if worst is None else worst.name
+        texts = [name, "" if worst is None else worst.note, kind.note]
+        word = _WORDS.get(verdict, verdict.value)
+        yield word, kind.kind, f"{kind.num_compared:,}", *figures, said, "; ".join(filter(None, texts))
+
+
+def describe_extent(certificate: Certificate) -> str:
+    """Say which program was compared over how many steps, and how long that took."""
+    steps = say_number(certificate.num_steps, "optimizer step")
+    asked = f" of {certificate.num_steps_asked}" if certificate.num_steps_asked != certificate.num_steps else ""
+    program = f"{certificate.program}: " if certificate.program else ""
+    compared = f"; against {certificate.comparison}" if certificate.comparison else ""
+    return f"{program}{steps}{asked} in {certificate.seconds:.1f} s{compared}"
+
+
+def _say_share(factor: float) -> str:
+    return f"{factor:.2g}" if factor < _MOST_FACTOR else "> 1e+06"
+
+
+def _list_notes(certificate: Certificate) -> Iterator[str]:
+    if certificate.precision is not None:
+        yield f"{certificate.precision.precision}: {certificate.precision.text}"
+    yield from (f"note: {note}" for note in certificate.notes)
+
+
+def _list_facts(certificate: Certificate) -> Iterator[str]:
+    """List what an error tells besides the verdict."""
+    if certificate.first is not None and describe_measured(certificate.first) not in certificate.reason:
+        yield f"it begins with the {describe_measured(certificate.first)}"
+    if certificate.location is not None:
+        yield "; ".join(f"{name} {text}" for name, text in describe_location(certificate.location) if text)
+    yield from certificate.notes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -13,10 +14,12 @@ from torch import nn
 from porting.adapters import LossInForward
 from porting.structure import map_tensors
 
-__all__ = ["MicroBatch", "PlainRun", "PlainStep", "PlainTraining"]
+__all__ = ["Grouping", "MicroBatch", "PlainRun", "PlainStep", "PlainTraining"]
 
 MicroBatch = Tuple[Tuple[Any, ...], Dict[str, Any]]
 """Positional and keyword arguments of a training call."""
+
+_Tensors = Dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,9 @@ class PlainTraining:
 
     `loss`, `label`, `label_transform`, `loss_output` and `reduction` mean what they mean for `to_ipu`. `compute_loss`
     takes the place of all of them: a function of the model and a batch's arguments that returns the loss, as in one's
-    own script. `accumulated` says how the gradients of a step's micro-batches are joined, whatever the port's options
-    say: "mean", as if the step were one batch, or "sum". `scheduler` is stepped after every call, as the port's is.
+    own script. `max_grad_norm` clips the norm of all gradients before each update. `accumulated` says how the
+    gradients of a step's micro-batches are joined, whatever the port's options say: "mean", as if the step were one
+    batch, or "sum". `scheduler` is stepped after every call, as the port's is.
 
     >>> model = nn.Linear(2, 1)
     >>> PlainTraining(model, nn.MSELoss(), torch.optim.SGD(model.parameters(), lr=0.1)).label
@@ -43,6 +47,7 @@ class PlainTraining:
     reduction: Optional[str] = None
     accumulated: str = "mean"
     compute_loss: Optional[Callable[..., torch.Tensor]] = None
+    max_grad_norm: Optional[float] = None
 
 
 class PlainStep(NamedTuple):
@@ -52,6 +57,16 @@ class PlainStep(NamedTuple):
     gradients: Dict[str, torch.Tensor]
 
 
+RunPasses = Callable[[Callable[[], torch.Tensor], float], torch.Tensor]
+
+
+def run_both_passes(compute_loss: Callable[[], torch.Tensor], scale: float) -> torch.Tensor:
+    """Compute the loss of a micro-batch, add the gradients of `scale` times the loss to `.grad`, and return it."""
+    loss = compute_loss()
+    (loss * scale).backward()
+    return loss
+
+
 @dataclass
 class PlainRun:
     """A plain training that goes on: its random stream, and the buffers of each replica that it stands for."""
@@ -59,18 +74,27 @@ class PlainRun:
     training: PlainTraining
     num_replicas: int
     random_state: torch.Tensor
-    _loss_of: Callable[..., torch.Tensor] = field(init=False)
+    loss_of: Callable[..., torch.Tensor] = field(init=False)
     _buffers: List[Dict[str, torch.Tensor]] = field(init=False)
 
     def __post_init__(self) -> None:
         """Make the function that computes the loss."""
-        self._loss_of = _make_loss_function(self.training)
+        self.loss_of = make_loss_function(self.training)
         self._buffers = [_copy_buffers(self.training.model) for _ in range(self.num_replicas)]
 
-    def step(self, micro_batches: Sequence[MicroBatch]) -> PlainStep:
+    def step(
+        self,
+        micro_batches: Sequence[MicroBatch],
+        *,
+        look: Optional[Callable[[_Tensors], None]] = None,
+        run_passes: RunPasses = run_both_passes,
+    ) -> PlainStep:
         """Make one optimizer step of `micro_batches`, which lie as [accumulation][replica].
 
         Numbers are drawn from this training's own random stream; the host's goes on as if nothing had been drawn.
+        `look` is shown the gradients as they are before the update; without it, copies of them are returned.
+        `run_passes` runs the passes of a micro-batch: given what computes its loss, and what the loss is multiplied by
+        before the backward pass, it returns the loss.
         """
         training, losses = self.training, []
         scale = 1.0 / len(micro_batches) if training.accumulated == "mean" else 1.0
@@ -79,11 +103,15 @@ class PlainRun:
             training.optimizer.zero_grad(set_to_none=True)
             for number, (args, kwargs) in enumerate(micro_batches):
                 with self._use_buffers(number % self.num_replicas):
-                    loss = self._loss_of(*args, **kwargs)
-                    (loss * scale).backward()
+                    loss = run_passes(partial(self.loss_of, *args, **kwargs), scale)
                 losses.append(loss.detach().clone())
-            named = training.model.named_parameters()
-            gradients = {name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None}
+            gradients = _list_gradients(training.model)
+            if look is not None:
+                look(gradients)
+                gradients = {}
+            gradients = {name: gradient.clone() for name, gradient in gradients.items()}
+            if training.max_grad_norm is not None:
+                torch.nn.utils.clip_grad_norm_(training.model.parameters(), training.max_grad_norm)
             training.optimizer.step()
             self.random_state = torch.get_rng_state()
         return PlainStep(losses, gradients)
@@ -104,6 +132,31 @@ class PlainRun:
             _write_buffers(model, self._buffers[0])
 
 
+@dataclass(frozen=True)
+class Grouping:
+    """How the rows of a call become optimizer steps; with `is_large`, each step is one batch on the plain side."""
+
+    steps_per_call: int
+    micro_batches_per_step: int
+    replicas: int
+    is_large: bool = False
+
+    def cut(self, batch: MicroBatch) -> List[List[MicroBatch]]:
+        """Cut a call's batch into its steps, and these into micro-batches.
+
+        >>> steps = Grouping(steps_per_call=2, micro_batches_per_step=3, replicas=1).cut(((torch.arange(6),), {}))
+        >>> [len(step) for step in steps]
+        [3, 3]
+        """
+        size = 1 if self.is_large else self.micro_batches_per_step
+        parts = cut_micro_batches(*batch, self.steps_per_call * size)
+        return [parts[start : start + size] for start in range(0, len(parts), size)]
+
+
+def _list_gradients(model: nn.Module) -> _Tensors:
+    return {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
 def cut_micro_batches(args: Sequence[Any], kwargs: Mapping[str, Any], num_parts: int) -> List[MicroBatch]:
     """Cut the rows of a combined batch into micro-batches; what is no tensor with rows goes to all of them.
 
@@ -118,7 +171,8 @@ def cut_micro_batches(args: Sequence[Any], kwargs: Mapping[str, Any], num_parts:
     return [(map_tensors(cut, tuple(args)), map_tensors(cut, dict(kwargs))) for cut in cuts]
 
 
-def _make_loss_function(training: PlainTraining) -> Callable[..., torch.Tensor]:
+def make_loss_function(training: PlainTraining) -> Callable[..., torch.Tensor]:
+    """Return the function of a batch's arguments that runs the model and returns the loss."""
     if training.compute_loss is not None:
         own, model = training.compute_loss, training.model
         return lambda *args, **kwargs: own(model, *args, **kwargs)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-__all__ = ["Block", "blocks_of", "commands_of", "run", "without_measures"]
+__all__ = ["Block", "blocks_of", "commands_of", "run", "without_measures", "without_numbers"]
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,11 @@ def without_measures(text: str) -> List[str]:
     """Leave out of a text what differs from run to run and from machine to machine: times, rates, folders, spacing."""
     text = re.sub(r"\d{4}-\d\d-\d\d[T ]\S+|\d[\d,]*\.\d+|\d+,\d+|\b\d+(?=$)", "N", text, flags=re.MULTILINE)
     return [" ".join(line.split()) for line in text.strip().splitlines()]
+
+
+def without_numbers(line: str) -> str:
+    """Leave out of a line its numbers and how they are aligned."""
+    return " ".join(re.sub(r"\d[\d.,]*(e[+-]\d+)?", "N", line).split())
 
 
 def _text_of(error: Exception) -> str:

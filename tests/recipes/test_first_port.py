@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from porting.cli.main import main
 from porting.recipe_chain import Steps, find_recipe
+from tests.docs.page_blocks import blocks_of, without_numbers
 
 pytest.importorskip("sklearn")
 from porting.recipes.first_port import costs
@@ -68,3 +70,15 @@ def test_the_costs_of_a_host_loop_are_measured(capsys):
     assert float(rows["host loop"][1]) > float(rows["port"][1]) + 2 * num_bytes / 1024
     assert float(rows["host loop"][2]) > float(rows["port"][2]) + num_bytes / 1024
     assert all(float(cells[-1].replace(",", "")) > 0 for cells in rows.values())
+
+
+@pytest.mark.slow
+def test_the_proof_of_the_story_is_what_the_command_prints(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    block = next(block for block in blocks_of(RECIPE.readme) if block.source.startswith("$ porting verify"))
+    command, *shown = block.source.splitlines()
+
+    assert main(command.replace("$ porting ", "").split()) == 0
+
+    printed = [without_numbers(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in shown if line != "..." and without_numbers(line) not in printed] == []

@@ -19,12 +19,12 @@ import torch
 from ...capture import StepGraph
 from ...capture.plain_values import dtype_name
 from ...comparison import is_rounding
+from ...comparison.random_rounding import RandomRounding
 from ...comparison.tensors import change_last_bits, distance_of, have_same_specials, largest_magnitude
 from ..calls.call_plan import CallPlan
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable
 from ..replay.replay import ReplayExecutable
-from .random_rounding import RandomRounding
 
 __all__ = ["Parity", "ReplayedCalls", "Trial", "compare_with_replay", "find_working_type", "make_empty_state"]
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 
 import torch
 
+from ...comparison.tensors import round_at_random
 from ..calls.call_plan import GradientExchange
 from ..calls.group_settings import GroupSettings
 from .update_parts import cut_update
@@ -212,7 +213,7 @@ def _update_group(
     for targets, values in ((weights, single_weights), *((state[slot], single_state[slot]) for slot in state)):
         for target, value in zip(targets, values):
             if target is not value:
-                target.copy_(_round_at_random(value, target.dtype) if rounds_at_random else value)
+                target.copy_(round_at_random(value, target.dtype) if rounds_at_random else value)
 
 
 def _list_state(settings: GroupSettings, names: Sequence[str], slots: Mapping[str, Slots]) -> State:
@@ -224,20 +225,6 @@ def _list_state(settings: GroupSettings, names: Sequence[str], slots: Mapping[st
 def _widen_tensors(tensors: Tensors) -> Tensors:
     """Return tensors in single precision; those that are in it are themselves."""
     return [tensor if tensor.dtype is torch.float32 else tensor.float() for tensor in tensors]
-
-
-def _round_at_random(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Round up or down in proportion to the distance, by torch's global random stream."""
-    # Of the two neighbours in the type, the farther one is taken as often as the value is near to it, so that the mean
-    # of many roundings is the value itself.
-    nearest = value.to(dtype)
-    towards = torch.where(nearest.float() < value, math.inf, -math.inf).to(dtype)
-    other = torch.nextafter(nearest, towards)
-    distance = (value - nearest.float()).abs()
-    gap = (other.float() - nearest.float()).abs()
-    takes_other = torch.rand_like(value) * gap < distance
-    # the neighbour of the largest number is infinity, which chance must not choose
-    return torch.where(takes_other & other.isfinite(), other, nearest)
 
 
 # -- In single precision; weights and state change in place, gradients are used up. The operations and their order are

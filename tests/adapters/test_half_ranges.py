@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from porting.check.half_ranges import measure_step
+from porting.adapters.half_ranges import measure_step
 
 X, Y = torch.rand(8, 4), torch.randint(3, (8,))
 

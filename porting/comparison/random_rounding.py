@@ -1,4 +1,4 @@
-"""Replay that is rounded at random: how far it spreads is what rounding alone may change."""
+"""A computation that is rounded at random: how far it spreads is what rounding alone may change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ...comparison.tensors import change_last_bits
+from porting.comparison.tensors import change_last_bits
 
 __all__ = ["RandomRounding"]
 
@@ -35,9 +35,10 @@ class RandomRounding(TorchDispatchMode):
     operators and other kernels may change, however deep the step and however it magnifies.
     """
 
-    def __init__(self, seed: int = 1) -> None:
-        """Start a random stream for the signs of the changes."""
+    def __init__(self, seed: int = 1, *, relative: Optional[float] = None) -> None:
+        """Start a random stream for the signs of the changes; `relative` is their size in place of a type's units."""
         super().__init__()
+        self._relative = relative
         self._generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(
@@ -53,5 +54,5 @@ class RandomRounding(TorchDispatchMode):
         results = result if isinstance(result, (tuple, list)) else [result]
         for returned, value in zip(func._schema.returns, results):
             if returned.alias_info is None and isinstance(value, torch.Tensor):
-                change_last_bits(value, self._generator)
+                change_last_bits(value, self._generator, relative=self._relative)
         return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from porting.engines.tuning.random_rounding import RandomRounding
+from porting.comparison.random_rounding import RandomRounding
 
 THIRDS = torch.arange(1.0, 65.0) / 3
 

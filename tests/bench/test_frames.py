@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from porting.bench.log_frames import LogFrame, list_ticks
+from porting.bench.frames import Frame, list_ticks
 
-FRAME = LogFrame.of([1, 100], [0.01, 1.0])
+FRAME = Frame.of([1, 100], [0.01, 1.0])
 
 
 def test_equal_factors_are_equal_distances():
@@ -21,7 +21,7 @@ def test_a_number_beyond_the_frame_is_at_its_edge():
 
 
 def test_a_single_number_has_a_place():
-    assert LogFrame.of([5], [1.0]).x(5) == FRAME.x(1)
+    assert Frame.of([5], [1.0]).x(5) == FRAME.x(1)
 
 
 def test_names_that_would_lie_on_each_other_are_moved_apart():

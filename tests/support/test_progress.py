@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from porting.check import progress
-from porting.check.progress import show_progress
+from porting.support import progress
+from porting.support.progress import show_progress
 
 
 class Terminal(io.StringIO):

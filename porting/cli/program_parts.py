@@ -1,0 +1,126 @@
+"""The parts of a program that can be ported: what its function gives, as a tuple, a dictionary or an object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+
+import torch
+from torch import nn
+
+from porting.diagnostics import ExecutableError, Place
+from porting.options import PortOptions
+from porting.structure import flatten_tensors, map_tensors
+
+__all__ = ["LoadedProgram", "read_parts"]
+
+_PARTS = ("model", "loss", "batch", "optimizer", "options")
+_MORE_PARTS = ("scheduler", "ported")
+_SETTINGS = ("label", "label_transform", "loss_output", "reduction", "compute_loss", "max_grad_norm")
+_EXAMPLE = (
+    "return `(model, loss, batch)`, where `batch` is `(input, ..., labels)`; an optimizer and `PortOptions` may follow",
+    "a dictionary or an object with these names does as well; it may have `loader`, `scheduler` and `ported` besides",
+)
+
+
+@dataclass(frozen=True)
+class LoadedProgram:
+    """A model that can be ported: what `to_ipu` takes, and the arguments of one micro-batch.
+
+    `batch` holds the positional arguments of a call, labels last. `loss` is None for a model that returns its own.
+    `batches` are those of a training, a list or a loader, with the `scheduler` of the optimizer, `ported`, which is or
+    makes a port, and `settings`, which say how the loss gets its arguments as the keywords of `to_ipu` do: only a
+    dictionary or an object has these. `name` is the text that it was loaded by, `made` what was found under it or what
+    the function there returned, which was called with the keywords `call`; None where it is no function.
+    """
+
+    model: nn.Module
+    loss: Any
+    batch: Tuple[Any, ...]
+    optimizer: Optional[torch.optim.Optimizer] = None
+    options: Optional[PortOptions] = None
+    batches: Any = None
+    scheduler: Any = None
+    ported: Any = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    made: Any = None
+    call: Optional[Mapping[str, Any]] = None
+
+    @property
+    def rows(self) -> int:
+        """The samples of `batch`: the rows of its first tensor that has any, 1 when there is none."""
+        return next((tensor.shape[0] for tensor in flatten_tensors(self.batch) if tensor.dim()), 1)
+
+    def batch_of(self, rows: int) -> Tuple[Any, ...]:
+        """Return `batch` with `rows` samples: cut, or repeated from the start.
+
+        Tensors without samples (scalars, and those with another number of rows) stay as they are.
+        """
+        present = self.rows
+        indices = torch.arange(rows) % present
+
+        def resize(tensor: torch.Tensor) -> torch.Tensor:
+            has_samples = tensor.dim() > 0 and tensor.shape[0] == present
+            return tensor.index_select(0, indices) if has_samples and rows != present else tensor
+
+        return tuple(map_tensors(resize, self.batch))
+
+
+def read_parts(made: Any, name: str, place: Optional[Place], *, draws_batch: bool = False) -> LoadedProgram:
+    """Read what the program `name` has given; raises ExecutableError E022 with its place where that is no model."""
+    fault, kind = "", type(made).__name__
+    values: Dict[str, Any] = {}
+    more: Dict[str, Any] = {}
+    if isinstance(made, (tuple, list)) and not hasattr(made, "_fields"):
+        values = dict(zip(_PARTS, made))
+        fault = "" if 3 <= len(made) <= len(_PARTS) else f"{len(made)} values"
+    elif isinstance(made, nn.Module) or made is None:
+        fault = f"a {kind}"
+    else:
+        get = made.get if isinstance(made, Mapping) else lambda part: getattr(made, part, None)
+        values, more = {part: get(part) for part in _PARTS}, _read_more_parts(get)
+        if draws_batch and values["batch"] is None and more["batches"] is not None:
+            values["batch"] = _draw_first(more["batches"])
+        absent = [part for part in ("model", "batch") if values[part] is None]
+        fault = f"a {kind} without {' and '.join(absent)}" if absent else ""
+    if fault:
+        raise ExecutableError.of("E022", message=f"`{name}` gives {fault}", place=place, help=_EXAMPLE)
+    batch = values["batch"]
+    parts = {**values, "batch": tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)}
+    for part, (wanted, is_right) in _EXPECTED.items():
+        if not is_right(parts.get(part)):
+            message = f"the {part} of `{name}` is a {type(values[part]).__name__}, not {wanted}"
+            raise ExecutableError.of("E022", message=message, place=place, help=_EXAMPLE)
+    return LoadedProgram(**parts, **more, name=name)
+
+
+def _read_more_parts(get: Callable[[str], Any]) -> Dict[str, Any]:
+    loader = get("loader")
+    settings = {setting: get(setting) for setting in _SETTINGS}
+    return {
+        **{part: get(part) for part in _MORE_PARTS},
+        "batches": get("batches") if loader is None else loader,
+        "settings": {setting: value for setting, value in settings.items() if value is not None},
+    }
+
+
+def _draw_first(batches: Any) -> Any:
+    """Take the first batch, and leave the random stream of a loader that shuffles as it was."""
+    with torch.random.fork_rng(devices=[]):
+        return next(iter(batches), None)
+
+
+_EXPECTED: Mapping[str, Tuple[str, Callable[[Any], bool]]] = {
+    "model": ("a torch.nn.Module", lambda value: isinstance(value, nn.Module)),
+    "loss": (
+        "a module, a function, a mapping of them, or None",
+        lambda value: value is None or callable(value) or isinstance(value, Mapping),
+    ),
+    "batch": ("tensors: `(inputs, labels)`", lambda value: bool(flatten_tensors(value))),
+    "optimizer": (
+        "a torch.optim.Optimizer, or None",
+        lambda value: isinstance(value, (torch.optim.Optimizer, type(None))),
+    ),
+    "options": ("porting.PortOptions, or None", lambda value: isinstance(value, (PortOptions, type(None)))),
+}

@@ -1,0 +1,198 @@
+"""`porting verify`: trains a program's model in plain PyTorch and ported, and writes a certificate of what it found."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
+
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, count, refuse_usage
+from porting.diagnostics import ExecutableError, PortingError, find_raising_frame, print_finding, take_first_line
+from porting.support.progress import show_progress
+
+if TYPE_CHECKING:  # loads torch
+    from porting.verify.certificate import Certificate
+    from porting.verify.recheck import Comparison
+
+__all__ = ["FORMATS", "add_arguments", "run"]
+
+FORMATS = ("text", "json")
+"""The formats of this verb: a certificate is no annotation."""
+
+_STEPS, _SEED = 50, 0
+_REQUIRED = ("PASS", "CHAOTIC", "INCOMPLETE")
+
+_EPILOG = """\
+PROGRAM:FUNCTION is a function that returns (model, loss, batch, optimizer,
+options), as for `porting check`; the last two may be missing. A dictionary or an
+object with these names may have as well: `loader` or `batches`, a list; a
+`scheduler`; `ported`, your own port of a copy, or a function of a copied model
+that makes one.
+
+  $ porting verify train.py:make --html proof.html --out certificate.json
+  $ porting verify train.py:make --steps 200 --require PASS
+  $ porting verify --recheck certificate.json
+  $ porting verify --compare simulator.json hardware.json
+
+exit status: 0 the verdict is PASS, or as --require says, and a run or a file that
+it is compared with agrees; 1 it is not; 2 it could not be run
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument("program", nargs="?", metavar="PROGRAM:FUNCTION", help="what to verify, as train.py:make")
+    parser.add_argument("--steps", type=count, metavar="N", help=f"optimizer steps (default {_STEPS})")
+    parser.add_argument("--seed", type=int, metavar="N", help=f"of all random numbers (default {_SEED})")
+    parser.add_argument("--device", choices=("auto", "ipu", "sim"), default="auto", help="where the port runs")
+    parser.add_argument("--require", choices=_REQUIRED, default="PASS", help="the least that status 0 stands for")
+    written = parser.add_argument_group("what is written besides the table")
+    written.add_argument("--out", type=Path, metavar="FILE", help="the certificate, as JSON")
+    written.add_argument("--html", type=Path, metavar="FILE", help="the certificate, as one HTML page")
+    compared = parser.add_argument_group("certificates that are there already")
+    compared.add_argument("--recheck", type=Path, metavar="FILE", help="run it again as this certificate was made")
+    compared.add_argument("--compare", type=Path, nargs=2, metavar="FILE", help="compare two, and run nothing")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make a certificate or read two, print what came of it, and tell it by the status."""
+    if arguments.compare is not None and (arguments.program is not None or arguments.recheck is not None):
+        return refuse_usage("verify", "--compare runs no program: give two certificates alone")
+    if arguments.program is None and arguments.recheck is None and arguments.compare is None:
+        return refuse_usage("verify", "name a program, as train.py:make")
+    try:
+        if arguments.compare is not None:
+            return _compare_files(arguments)
+        return _verify_program(arguments)
+    except PortingError as error:
+        print_finding(error.finding, arguments.format)
+        return EXIT_USAGE
+
+
+def _compare_files(arguments: argparse.Namespace) -> int:
+    from porting.verify.certificate import Certificate
+    from porting.verify.recheck import compare_certificates
+
+    theirs, own = (Certificate.read(path) for path in arguments.compare)
+    comparison = compare_certificates(theirs, own)
+    _print_results(arguments.format, comparison=comparison)
+    return EXIT_DONE if comparison.holds else EXIT_FAILED
+
+
+def _verify_program(arguments: argparse.Namespace) -> int:
+    from porting.verify.certificate import Certificate
+    from porting.verify.recheck import compare_certificates
+
+    earlier = None if arguments.recheck is None else Certificate.read(arguments.recheck)
+    _check_writable(arguments.out, arguments.html)
+    certificate = _make_certificate(arguments, earlier)
+    if arguments.out is not None:
+        certificate.write(arguments.out)
+    if arguments.html is not None:
+        _write_page(arguments.html, certificate)
+    comparison = None if earlier is None else compare_certificates(earlier, certificate)
+    _print_results(arguments.format, certificate=certificate, comparison=comparison)
+    is_enough = certificate.verdict.value in _REQUIRED[: _REQUIRED.index(arguments.require) + 1]
+    agrees = comparison is None or comparison.holds
+    return EXIT_DONE if is_enough and agrees else EXIT_FAILED
+
+
+def _make_certificate(arguments: argparse.Namespace, earlier: Optional[Certificate]) -> Certificate:
+    """Load the program and verify it, as an earlier certificate was made where the command does not say otherwise."""
+    settings: Mapping[str, Any] = {} if earlier is None else earlier.settings
+    text = arguments.program or ("" if earlier is None else earlier.program)
+    if not text:
+        help = "name it: `porting verify PROGRAM:FUNCTION --recheck FILE`"
+        raise PortingError.of("V004", message=f"`{arguments.recheck}` does not name its program", help=help)
+    steps = _choose_setting(arguments.steps, settings.get("steps"), _STEPS)
+    seed = _choose_setting(arguments.seed, settings.get("seed"), _SEED)
+    with show_progress(sys.stderr) as tell:
+        tell(f"loading {text}")
+        # what the user's code prints is no part of the certificate
+        with redirect_stdout(sys.stderr):
+            return _run_program(text, steps=steps, seed=seed, device=arguments.device, tell=tell)
+
+
+def _run_program(text: str, *, steps: int, seed: int, device: str, tell: Callable[[str], None]) -> Certificate:
+    import torch
+
+    from porting.cli.programs import load_program
+    from porting.verify.verify import verify
+
+    # before the weights are drawn, so that a run elsewhere begins with the same
+    torch.manual_seed(seed)
+    program = load_program(text, draws_batch=True)
+    tell(f"verifying {text}")
+    try:
+        certificate = verify(
+            program.model,
+            program.loss,
+            program.batch if program.batches is None else program.batches,
+            optimizer=program.optimizer,
+            scheduler=program.scheduler,
+            options=program.options,
+            ported=program.ported,
+            steps=steps,
+            seed=seed,
+            device=device,
+            tell=tell,
+            **program.settings,
+        )
+    except PortingError:
+        raise
+    except Exception as error:
+        raise _make_failure(text, error) from error
+    return replace(certificate, program=text)
+
+
+def _make_failure(text: str, error: Exception) -> ExecutableError:
+    raised = find_raising_frame(error)
+    return ExecutableError.of(
+        "E021",
+        message=f"running `{text}` failed: {type(error).__name__}: {take_first_line(error)}",
+        place=None if raised is None else raised[1],
+        label=f"raises {type(error).__name__}",
+        help="make a step of it run in plain PyTorch first, with the same batch",
+    )
+
+
+def _choose_setting(asked: Optional[int], before: Any, default: int) -> int:
+    if asked is not None:
+        return asked
+    return before if isinstance(before, int) and not isinstance(before, bool) and before >= 0 else default
+
+
+def _check_writable(*paths: Optional[Path]) -> None:
+    """Refuse files in folders that are not there before the work of a minute is lost."""
+    for path in filter(None, paths):
+        if not path.absolute().parent.is_dir():
+            message = f"`{path}` cannot be written: there is no folder `{path.parent}`"
+            raise ExecutableError.of("E029", message=message, help="make the folder, or name a file in another one")
+
+
+def _write_page(path: Path, certificate: Certificate) -> None:
+    from porting.support.atomic_files import write_atomically
+    from porting.verify.certificate_page import write_certificate_page
+
+    page = write_certificate_page(certificate).encode("utf-8", "backslashreplace")
+    try:
+        write_atomically(path, page)
+    except OSError as error:
+        raise ExecutableError.of("E029", message=f"`{path}` cannot be written: {error.strerror}") from error
+
+
+def _print_results(
+    format: str, *, certificate: Optional[Certificate] = None, comparison: Optional[Comparison] = None
+) -> None:
+    if format == "json":
+        found: Dict[str, Any] = {} if certificate is None else {"certificate": certificate.to_dict()}
+        found.update({} if comparison is None else {"comparison": comparison.to_dict()})
+        print(json.dumps(found, indent=2, allow_nan=False))
+        return
+    texts: List[str] = [str(part) for part in (certificate, comparison) if part is not None]
+    print("\n\n".join(texts))

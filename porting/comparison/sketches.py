@@ -1,0 +1,109 @@
+"""Sketches of tensors: a few numbers in place of many, whose differences tell how far the tensors are apart."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Tuple
+
+import torch
+
+__all__ = ["Sketch", "distance_of_sketches", "make_sketch"]
+
+# Tensors up to this size are kept whole.
+_WHOLE = 1024
+# A prime, so that a column of a matrix does not fall into one number of the sketch.
+_WIDTH = 251
+_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A tensor in little: `values` in float64, the whole tensor where it is small, else sums of it with random signs.
+
+    `norm` and `largest` leave out what is not finite, which `num_not_finite` counts. A sketch is linear: the sketch of
+    a difference is the difference of the sketches.
+    """
+
+    shape: Tuple[int, ...]
+    values: torch.Tensor
+    norm: float
+    largest: float
+    num_not_finite: int = 0
+
+    @property
+    def numel(self) -> int:
+        """How many elements the tensor has."""
+        return math.prod(self.shape)
+
+    def minus(self, other: Sketch) -> Sketch:
+        """Return the sketch of the difference of two tensors of one shape; its norm is an estimate.
+
+        >>> make_sketch(torch.tensor([3.0, 5.0])).minus(make_sketch(torch.tensor([0.0, 1.0]))).norm
+        5.0
+        """
+        values = self.values - other.values
+        largest = float(values.abs().max()) if values.numel() else 0.0
+        lost = max(self.num_not_finite, other.num_not_finite)
+        return Sketch(self.shape, values, float(values.norm()), largest, lost)
+
+
+def make_sketch(tensor: torch.Tensor) -> Sketch:
+    """Make the sketch of a tensor of any type; complex numbers count as pairs.
+
+    The length of a sketch estimates that of the tensor: the sums have random signs, the same for every tensor of one
+    size, and each is over every 251st element (a count sketch: Charikar, Chen and Farach-Colton, "Finding frequent
+    items in data streams", ICALP 2002). Large tensors are read in blocks; no copy of one is made.
+    """
+    shape = tuple(tensor.shape)
+    flat = tensor.detach()
+    flat = (torch.view_as_real(flat.resolve_conj()) if flat.is_complex() else flat).reshape(-1)
+    count = flat.numel()
+    if not count:
+        return Sketch(shape, torch.zeros(0, dtype=torch.float64), 0.0, 0.0)
+    num_lost = 0 if math.isfinite(float(flat.sum())) else int((~flat.isfinite()).sum())
+    if num_lost:
+        flat = flat.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    if count <= _WHOLE:
+        values = flat.double()
+        # a copy: the tensor goes on changing
+        values = values.clone() if values is flat else values
+        return Sketch(shape, values, float(values.norm()), float(values.abs().max()), num_lost)
+    least, most = torch.aminmax(flat)
+    values, norm = _sum_with_signs(flat)
+    return Sketch(shape, values, norm, max(abs(float(least)), abs(float(most))), num_lost)
+
+
+def distance_of_sketches(one: Sketch, other: Sketch) -> float:
+    """Return how far two tensors of one shape are apart as vectors: exactly if they are small, else an estimate.
+
+    The estimate is nearly always within a factor of 2. What is not finite is left out.
+    """
+    return float((one.values - other.values).norm())
+
+
+def _sum_with_signs(flat: torch.Tensor) -> Tuple[torch.Tensor, float]:
+    """Return the sums of a sketch, and the length of the tensor."""
+    signs, block_signs = _draw_signs()
+    result = torch.zeros(_WIDTH, dtype=torch.float64)
+    size, square = _ROWS * _WIDTH, 0.0
+    for number, start in enumerate(range(0, flat.numel(), size)):
+        # small enough for the processor's cache
+        block = flat[start : start + size].double()
+        square += float(block.dot(block))
+        if block.numel() < size:
+            block = torch.nn.functional.pad(block, (0, size - block.numel()))
+        sums = block.view(_ROWS, _WIDTH).mul_(signs) if block.dtype != flat.dtype else block.view(_ROWS, _WIDTH) * signs
+        result.addcmul_(sums.sum(0), block_signs[number % len(block_signs)])
+    return result, math.sqrt(square)
+
+
+@functools.lru_cache(maxsize=1)
+def _draw_signs() -> Tuple[torch.Tensor, torch.Tensor]:
+    """Draw the signs within a block, and those of the blocks; the same in every process."""
+    generator = torch.Generator().manual_seed(20_261)
+    return tuple(  # type: ignore[return-value]
+        (torch.randint(0, 2, (rows, _WIDTH), generator=generator, dtype=torch.int8) * 2 - 1).double()
+        for rows in (_ROWS, 997)
+    )

@@ -1,0 +1,245 @@
+"""After the training: evaluation that changes nothing, weights that load into plain PyTorch, and a resumed training."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+
+import torch
+
+from porting.adapters import Checkpoint, load_checkpoint
+from porting.comparison.random_rounding import RandomRounding
+from porting.comparison.sketches import distance_of_sketches
+from porting.structure import flatten_tensors
+from porting.verify.certificate import Measured
+from porting.verify.half_rounding import HalfRule, half_rounding
+from porting.verify.plain_runs import copy_training, join_outputs, keep_streams, name_state, watch_outputs
+from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining, cut_micro_batches
+from porting.verify.ported_run import PortedTraining, make_call, name_ported_state
+from porting.verify.records import Sketches, sketch_all
+
+__all__ = ["look_after_training"]
+
+_MARGIN, _UNITS = 8.0, 16.0
+_NUM_RESUMED, _NUM_NOISES = 2, 2
+# bytes of weights
+_LARGE = 128 << 20
+
+
+class _Looked(NamedTuple):
+    """What an evaluation returned, by name."""
+
+    values: Sketches
+
+
+def look_after_training(
+    ported: PortedTraining, training: PlainTraining, calls: Sequence[MicroBatch], *, step: int, unit: float
+) -> Tuple[List[Measured], Dict[str, str]]:
+    """Evaluate, save, reload and resume; return what was measured, and by kind why something was not.
+
+    `unit` is that of the coarsest type in use. The port is left behind its further training.
+    """
+    found: List[Measured] = []
+    reasons: Dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder, keep_streams():
+        path = Path(folder) / "before.pt"
+        _save_port(ported, path)
+        before = _sketch_state(ported)
+        outputs = _evaluate_ported(ported, calls[-1])
+        _save_port(ported, path.with_name("after.pt"))
+        found += _compare_exactly("evaluation", step, before, _sketch_state(ported), "it changed in evaluation")
+        found += _compare_streams(_read_streams(path), _read_streams(path.with_name("after.pt")), step)
+        further = _train_further(ported, calls)
+        if sum(value.numel() * value.element_size() for value in ported.model.parameters()) > _LARGE:
+            # so that a proof needs little more memory than the training; the next call compiles anew
+            ported.model.destroy()
+        found += _compare_reloaded(training, load_checkpoint(path), before, step)
+        if outputs.values:
+            found += _compare_evaluation(ported, training, path, calls[-1], outputs, step, unit)
+        else:
+            reasons["evaluation"] = "its outputs could not be told apart; that nothing changes was looked at"
+        found += _compare_resumed(ported, path, calls, further, step, unit)
+    return found, reasons
+
+
+# -- evaluation --------------------------------------------------------------------------------------------------------
+
+
+def _evaluate_ported(ported: PortedTraining, batch: MicroBatch) -> _Looked:
+    model = ported.model
+    args, kwargs = _take_rows(batch, model.options.accumulation)
+    model.eval()
+    try:
+        returned = model(*args, **kwargs)
+    finally:
+        model.train()
+    if model.port.loss is not None and isinstance(returned, (tuple, list)) and len(returned) > 1:
+        returned = returned[0]
+    return _Looked(sketch_all(join_outputs([[tensor.detach() for tensor in flatten_tensors(returned)]])))
+
+
+def _take_rows(batch: MicroBatch, parts: int) -> MicroBatch:
+    """Take the rows of an evaluation, in which nothing is accumulated."""
+    return cut_micro_batches(*batch, parts)[0]
+
+
+def _compare_evaluation(
+    ported: PortedTraining,
+    training: PlainTraining,
+    path: Path,
+    batch: MicroBatch,
+    outputs: _Looked,
+    step: int,
+    unit: float,
+) -> Iterator[Measured]:
+    """Compare with plain PyTorch that has the saved weights: what a user gets who takes them home."""
+    options = ported.model.options
+    own = copy_training(training)
+    own.model.load_state_dict(load_checkpoint(path).model)
+    own.model.eval()
+    parts = cut_micro_batches(
+        *_take_rows(batch, options.accumulation), options.micro_batches_per_call // options.accumulation
+    )
+    plain, noises = _evaluate_with_noise(own, parts, HalfRule.of(ported.model), unit)
+    for name in {**plain, **outputs.values}:
+        one, other = plain.get(name), outputs.values.get(name)
+        if one is None or other is None or one.shape != other.shape:
+            continue
+        noise = max(distance_of_sketches(one, run[name]) for run in noises)
+        band = max(_MARGIN * noise, _UNITS * unit * one.norm)
+        lost = [run[name].num_not_finite for run in [plain, *noises]]
+        note = "" if min(lost) <= other.num_not_finite <= max(lost) else "other elements are not finite"
+        apart = math.inf if note else distance_of_sketches(one, other)
+        # of elements that only some have nothing can be said
+        band = math.inf if max(lost) and not note else band
+        yield Measured("evaluation", name, step, apart, one.norm, band, note)
+
+
+def _evaluate_with_noise(
+    own: PlainTraining, parts: Sequence[MicroBatch], rule: HalfRule, unit: float
+) -> Tuple[Sketches, List[Sketches]]:
+    """Evaluate in plain PyTorch, with the port's precision, and again with every operator rounded at random."""
+    if rule.dtype is None:
+        plain, noises = _evaluate_plain(own, parts), []
+        for seed in range(_NUM_NOISES):
+            with RandomRounding(seed, relative=4 * unit):
+                noises.append(_evaluate_plain(own, parts))
+        return plain, noises
+    runs = []
+    for seed in (None, *range(1, 1 + _NUM_NOISES)):
+        with half_rounding(own, rule, seed=seed) as rounded:
+            runs.append(_evaluate_plain(rounded, parts))
+    return runs[0], runs[1:]
+
+
+def _evaluate_plain(own: PlainTraining, parts: Sequence[MicroBatch]) -> Sketches:
+    run = PlainRun(own, 1, torch.get_rng_state())
+    with torch.no_grad(), watch_outputs(own.model) as outputs:
+        for args, kwargs in parts:
+            run.loss_of(*args, **kwargs)
+    return sketch_all(join_outputs(outputs))
+
+
+def _read_streams(path: Path) -> Mapping[str, str]:
+    """Return the states of the device's random streams in a checkpoint, by executor."""
+    training = load_checkpoint(path).training or {}
+    streams: Mapping[str, str] = training.get("device", {}).get("random", {})
+    return streams
+
+
+def _compare_streams(before: Mapping[str, str], after: Mapping[str, str], step: int) -> Iterator[Measured]:
+    """Compare the device's random streams: an evaluation draws from none that training goes on with."""
+    is_same = all(after.get(name) == words for name, words in before.items() if name == "training")
+    apart, note = (0.0, "") if is_same else (math.inf, "it went on in evaluation")
+    yield Measured("evaluation", "random stream", step, apart, 1.0, 0.0, note)
+
+
+# -- weights that are taken home ---------------------------------------------------------------------------------------
+
+
+def _compare_reloaded(training: PlainTraining, checkpoint: Checkpoint, live: Sketches, step: int) -> Iterator[Measured]:
+    """Load a checkpoint into plain PyTorch: model and optimizer must have what the port had, `live`."""
+    own = copy_training(training)
+    try:
+        own.model.load_state_dict(checkpoint.model)
+    except RuntimeError as error:
+        yield Measured("reloading", "weights", step, math.inf, 0.0, 0.0, str(error).splitlines()[0])
+        return
+    loaded = sketch_all(dict(own.model.state_dict()))
+    if checkpoint.optimizer is not None and checkpoint.optimizer.get("state"):
+        own.optimizer.load_state_dict(checkpoint.optimizer)
+        loaded.update(sketch_all(name_state(own)))
+    # tied weights have several names
+    common = [name for name in loaded if name in live]
+    ours, theirs = ({name: side[name] for name in common} for side in (live, loaded))
+    yield from _compare_exactly("reloading", step, ours, theirs, "it is not what the port had")
+
+
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+
+def _compare_resumed(
+    ported: PortedTraining, path: Path, calls: Sequence[MicroBatch], first: Sketches, step: int, unit: float
+) -> Iterator[Measured]:
+    """Go back to the checkpoint and go on: that must leave what going on without it has left, `first`."""
+    ported.model.load(path, schedulers=_own_schedulers(ported))
+    again = _train_further(ported, calls)
+    for name, one in first.items():
+        other = again.get(name)
+        if other is None or other.shape != one.shape:
+            yield Measured("resuming", name, step, math.inf, one.norm, 0.0, "it is missing after resuming")
+            continue
+        apart = distance_of_sketches(one, other)
+        if one.num_not_finite != other.num_not_finite:
+            apart = math.inf
+        yield Measured("resuming", name, step, apart, one.norm, _UNITS * unit * one.norm)
+
+
+def _train_further(ported: PortedTraining, calls: Sequence[MicroBatch]) -> Sketches:
+    losses = []
+    for number in range(_NUM_RESUMED):
+        args, kwargs = calls[number % len(calls)]
+        returned = make_call(ported, args, kwargs)
+        losses.append(ported.model.loss_of(returned).detach().double().flatten().clone())
+    return {**_sketch_state(ported), **sketch_all({"losses": torch.cat(losses)})}
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+
+
+def _save_port(ported: PortedTraining, path: Path) -> None:
+    ported.model.save(path, schedulers=_own_schedulers(ported))
+
+
+def _own_schedulers(ported: PortedTraining) -> List[Any]:
+    """List the schedules of the loop that a checkpoint can hold."""
+    own = ported.scheduler
+    return [own] if own is not None and hasattr(own, "state_dict") else []
+
+
+def _sketch_state(ported: PortedTraining) -> Sketches:
+    model = ported.model
+    return sketch_all(
+        {
+            **{name: value for name, value in model.model.named_parameters()},
+            **{name: value for name, value in model.model.named_buffers()},
+            **name_ported_state(model),
+        }
+    )
+
+
+def _compare_exactly(
+    kind: str, step: int, before: Mapping[str, Any], after: Mapping[str, Any], fault: str
+) -> Iterator[Measured]:
+    for name in {**before, **after}:
+        one, other = before.get(name), after.get(name)
+        if one is None or other is None or one.shape != other.shape:
+            yield Measured(kind, name, step, math.inf, 0.0, 0.0, "it is there only before or only after")
+            continue
+        # to load half types into float32 changes nothing
+        apart = distance_of_sketches(one, other)
+        is_same = apart == 0.0 and one.num_not_finite == other.num_not_finite
+        note = "" if is_same else fault
+        yield Measured(kind, name, step, apart if apart else (0.0 if is_same else math.inf), one.norm, 0.0, note)

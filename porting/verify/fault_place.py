@@ -1,0 +1,89 @@
+"""Both trainings, brought again to the step in which they part, so that the place of the fault can be looked for."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Iterator, Optional, Sequence
+
+import torch
+
+from porting.verify.certificate import Curves, Location, Measured
+from porting.verify.grouping import Comparison
+from porting.verify.inputs import PortMaker
+from porting.verify.location import locate_fault
+from porting.verify.plain_runs import copy_training, keep_streams, seed_streams, step_schedule
+from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining
+from porting.verify.ported_run import PortedTraining, make_call
+
+__all__ = ["find_place", "kept_port"]
+
+_AFTERWARDS = ("evaluation", "reloading", "resuming")
+
+
+def find_place(
+    comparison: Comparison,
+    maker: PortMaker,
+    calls: Sequence[MicroBatch],
+    theirs: Sequence[MicroBatch],
+    *,
+    first: Measured,
+    curves: Curves,
+    seed: int,
+) -> Optional[Location]:
+    """Train both again up to the call in which `first` lies, and locate it.
+
+    `theirs` are the port's batches. A port of the user's must be in its first state, and is not afterwards.
+    """
+    ported = maker.make()
+    per_call = ported.model.options.device_iterations
+    is_after = first.kind in _AFTERWARDS
+    number = len(calls) if is_after else max(0, math.ceil(first.step / per_call) - 1)
+    with keep_streams():
+        plain = _train_plain(comparison, calls[:number], seed)
+        seed_streams(seed)
+        for args, kwargs in theirs[:number]:
+            loss = ported.model.loss_of(make_call(ported, args, kwargs)).detach().double().mean()
+            for scheduler in ported.schedulers:
+                step_schedule(scheduler, float(loss))
+        call = theirs[min(number, len(theirs) - 1)]
+        found = locate_fault(
+            plain, ported.model, [call], first=first, curves=curves, make_call=partial(make_call, ported)
+        )
+    if not maker.is_given:
+        ported.model.destroy()
+    return found
+
+
+def _train_plain(comparison: Comparison, calls: Sequence[MicroBatch], seed: int) -> PlainTraining:
+    own = copy_training(comparison.training)
+    seed_streams(seed)
+    run = PlainRun(own, 1 if comparison.grouping.is_large else comparison.grouping.replicas, torch.get_rng_state())
+    for call in calls:
+        losses = []
+        for parts in comparison.grouping.cut(call):
+            made = run.step(parts, look=lambda _gradients: None)
+            losses += [float(loss.double().mean()) for loss in made.losses]
+        step_schedule(own.scheduler, sum(losses) / len(losses))
+    torch.set_rng_state(run.random_state)
+    return own
+
+
+@contextmanager
+def kept_port(maker: PortMaker, ported: PortedTraining) -> Iterator[None]:
+    """Bring a port of the user's back to where it was afterwards; free the device of any other."""
+    if not maker.is_given:
+        yield
+        ported.model.destroy()
+        return
+    schedulers = [ported.scheduler] if hasattr(ported.scheduler, "state_dict") else []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "start.pt"
+        ported.model.save(path, schedulers=schedulers)
+        try:
+            yield
+        finally:
+            ported.model.load(path, schedulers=schedulers)

@@ -1,0 +1,278 @@
+"""Plain PyTorch that is rounded to half precision after each operator, as a device does: so far goes a sound port."""
+
+from __future__ import annotations
+
+import functools
+import re
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, Iterator, List, Mapping, MutableMapping, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from porting.adapters.precision import cast_floats, cast_weights
+from porting.comparison.tensors import round_at_random
+from porting.host_tensors import read_registry, walk_modules
+from porting.structure import flatten_tensors, map_tensors
+
+from .plain_training import PlainTraining, make_loss_function
+
+__all__ = ["HalfRule", "RoundedOperators", "half_rounding"]
+
+_TYPES = {"float16": torch.float16, "mixed": torch.float16, "bfloat16": torch.bfloat16}
+
+# Of mixed operands these follow the first: activations in half go with statistics or weights of single precision. What
+# else they return, such as the means of a normalisation, stays as it is.
+_FOLLOWS_FIRST = re.compile(r"(batch|layer|group|rms)_norm|scaled_dot_product|convolution|prelu")
+
+
+@dataclass(frozen=True)
+class HalfRule:
+    """How a device computes in half precision: `precision` is that of `PortOptions`, "float32" included.
+
+    `loss_scaling` multiplies the gradients on their way back, and is divided out of those of the weights.
+    `rounds_at_random` rounds weights and results up or down at random, in proportion to the distance.
+    """
+
+    precision: str
+    loss_scaling: float = 1.0
+    rounds_at_random: bool = False
+
+    @classmethod
+    def of(cls, ported: Any) -> HalfRule:
+        """Read the rule of a port from its options and its optimizer.
+
+        >>> import porting
+        >>> options = porting.PortOptions(precision="mixed")
+        >>> HalfRule.of(porting.to_ipu(nn.Linear(2, 1), nn.MSELoss(), options=options, device="sim"))
+        HalfRule(precision='mixed', loss_scaling=1.0, rounds_at_random=False)
+        """
+        optimizer = ported.port_optimizer.device
+        scaling = float(getattr(optimizer, "loss_scaling", None) or 1.0)
+        return cls(ported.options.precision, scaling)
+
+    @property
+    def dtype(self) -> Optional[torch.dtype]:
+        """The half type that is computed in; None for float32."""
+        return _TYPES.get(self.precision)
+
+
+@contextmanager
+def half_rounding(training: PlainTraining, rule: HalfRule, *, seed: Optional[int] = None) -> Iterator[PlainTraining]:
+    """Let a plain training in float32 compute as a device does in half precision, while the context lasts.
+
+    What it gives is to be run inside of it, as any `PlainTraining` is. Each operator on half numbers is computed in
+    float32 and its result rounded: to the nearest number without a `seed`, and with one up or down at random, in
+    proportion to the distance, which is as far as another order of sums, fused operators and other kernels may lead.
+    Several seeds give the noise band around the run without one. Casts, loss scaling and what is stored in half
+    precision follow `rule`. The optimizer's state stays in float32, as it does on a device by default, and the
+    gradients that it finds are those in float32, not scaled. Parameters and buffers of "float16" are rounded when the
+    context begins and after each step; the weights stay as they were trained. Random numbers that the model draws are
+    drawn as without it. With `rule` in float32 nothing changes.
+    """
+    dtype = rule.dtype
+    if dtype is None:
+        yield training
+        return
+    # weights that are stored in half are rounded to the nearest number, but by a device that rounds at random
+    draws = torch.Generator().manual_seed(0 if seed is None else seed + 1)
+    is_random = rule.rounds_at_random or seed is not None
+    with ExitStack() as undone:
+        if rule.precision == "float16":
+            _store_in_half(training, undone, draws if rule.rounds_at_random else None)
+        if rule.precision == "bfloat16":
+            _run_under_autocast(training.model, undone)
+        else:
+            _cast_around(training.model, undone)
+        if dtype is torch.float16:
+            training = _scale_losses(training, rule.loss_scaling, undone)
+        undone.enter_context(RoundedOperators(dtype, draws if is_random else None))
+        yield training
+
+
+class RoundedOperators(TorchDispatchMode):
+    """Within it operators on numbers of `dtype`, a half type, are computed in float32 and rounded once.
+
+    Without a `generator` they are rounded to the nearest number, with one up or down at random. Operators that draw
+    random numbers, that only look at their operand or are told a type of their result run as they are.
+    """
+
+    def __init__(self, dtype: torch.dtype, generator: Optional[torch.Generator] = None) -> None:
+        """Change nothing yet."""
+        super().__init__()
+        self._dtype = dtype
+        self._generator = generator
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Mapping[str, Any]] = None
+    ) -> Any:
+        """Run `func` on wide operands, and round what would be half."""
+        named = dict(kwargs or {})
+        tensors = [tensor for tensor in flatten_tensors((args, named)) if tensor.is_floating_point()]
+        target = named.get("dtype")
+        if target is self._dtype and func.overloadpacket is torch.ops.aten._to_copy and args[0].dtype is torch.float32:
+            return self._round(func(*args, **{**named, "dtype": torch.float32}))
+        is_half = any(tensor.dtype is self._dtype for tensor in tensors)
+        if not is_half or target is not None or _is_left_alone(func):
+            return func(*args, **named)
+        return self._compute_wide(func, args, named, _count_rounded(func, tensors, self._dtype))
+
+    def _compute_wide(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], num_rounded: float) -> Any:
+        written = _find_written(func, args, kwargs)
+        wide_args, wide_kwargs = map_tensors(self._widen, (tuple(args), kwargs))
+        # the backward pass of a softmax is told its input's type
+        wide_args = tuple(torch.float32 if argument is self._dtype else argument for argument in wide_args)
+        result = func(*wide_args, **wide_kwargs)
+        if written:
+            wide_written = _find_written(func, wide_args, wide_kwargs)
+            for own, wide in zip(written, wide_written):
+                if own is not wide:
+                    own.copy_(self._round(wide))
+            originals = {id(wide): own for own, wide in zip(written, wide_written)}
+            result = map_tensors(lambda tensor: originals.get(id(tensor), tensor), result)
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        for place, value in enumerate(results):
+            is_wide = isinstance(value, torch.Tensor) and value.dtype is torch.float32
+            if is_wide and place < num_rounded:
+                results[place] = self._round(value)
+        return type(result)(results) if isinstance(result, (tuple, list)) else results[0]
+
+    def _widen(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.float() if tensor.dtype is self._dtype else tensor
+
+    def _round(self, value: torch.Tensor) -> torch.Tensor:
+        if self._generator is None or not value.numel():
+            return value.to(self._dtype)
+        return round_at_random(value, self._dtype, self._generator)
+
+
+def _is_left_alone(func: Any) -> bool:
+    """Tell whether an operator computes nothing, or draws numbers, which another type would change."""
+    if torch.Tag.nondeterministic_seeded in func.tags:
+        return True
+    returned = [value.alias_info for value in func._schema.returns]
+    return any(alias is not None and not alias.is_write for alias in returned)
+
+
+def _find_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> List[torch.Tensor]:
+    """Return the tensors that `func` writes to."""
+    found: List[torch.Tensor] = []
+    # its schema does not say that it writes the running statistics
+    unsaid = ("running_mean", "running_var") if func.overloadpacket is torch.ops.aten.native_batch_norm else ()
+    for place, argument in enumerate(func._schema.arguments):
+        is_written = argument.alias_info is not None and argument.alias_info.is_write
+        if not is_written and argument.name not in unsaid:
+            continue
+        value = args[place] if place < len(args) else kwargs.get(argument.name)
+        found += flatten_tensors(value)
+    return found
+
+
+def _count_rounded(func: Any, tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> float:
+    """Return how many of an operator's first results are rounded to half."""
+    name = func.overloadpacket.__name__
+    follows = _FOLLOWS_FIRST.search(name) is not None
+    if follows and tensors[0].dtype is dtype:
+        return float("inf") if "backward" in name else 1
+    # numbers without dimensions take the type of what they meet
+    weighty = [tensor for tensor in tensors if tensor.dim()] or tensors
+    return float("inf") if all(tensor.dtype is dtype for tensor in weighty) else 0
+
+
+# -- what is cast, scaled and stored -----------------------------------------------------------------------------------
+
+
+def _cast_around(model: nn.Module, undone: ExitStack) -> None:
+    """Let `model` take and compute half numbers, and return single ones to the loss."""
+    own = model.forward
+
+    @functools.wraps(own)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        with cast_weights(model, torch.float16):
+            args, kwargs = cast_floats((args, kwargs), torch.float16)
+            return cast_floats(own(*args, **kwargs), torch.float32)
+
+    _replace_forward(model, forward, undone)
+
+
+def _run_under_autocast(model: nn.Module, undone: ExitStack) -> None:
+    own = model.forward
+
+    @functools.wraps(own)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        # casts that autocast keeps would be those of an earlier step's weights
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
+            returned = own(*args, **kwargs)
+        return cast_floats(returned, torch.float32)
+
+    _replace_forward(model, forward, undone)
+
+
+def _replace_forward(model: nn.Module, forward: Callable[..., Any], undone: ExitStack) -> None:
+    # on the instance: the user's class stays as it is, and so does what is called besides `forward`
+    former = model.__dict__.get("forward")
+    model.__dict__["forward"] = forward
+    if former is None:
+        undone.callback(model.__dict__.pop, "forward")
+    else:
+        undone.callback(model.__dict__.__setitem__, "forward", former)
+
+
+class _ScaleGradient(torch.autograd.Function):
+    """The identity of a loss, whose gradient is the loss scaling, whatever autograd started with."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, scaling: float, factors: List[torch.Tensor]) -> torch.Tensor:
+        ctx.scaling, ctx.factors = scaling, factors
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        ctx.factors[:] = [gradients[0] / ctx.scaling]
+        return torch.full_like(gradients[0], ctx.scaling), None, None
+
+
+def _scale_losses(training: PlainTraining, scaling: float, undone: ExitStack) -> PlainTraining:
+    """Send the loss scaling through the backward pass, and take it out of the gradients of the weights.
+
+    A mean over micro-batches is taken there as well, as a device does: in half precision it could make them vanish.
+    """
+    loss_of = make_loss_function(training)
+    factors: List[torch.Tensor] = []
+    groups = training.optimizer.param_groups
+    trained = [*training.model.parameters(), *(weight for group in groups for weight in group["params"])]
+    for weight in {id(weight): weight for weight in trained if weight.requires_grad}.values():
+        undone.callback(weight.register_hook(lambda gradient: gradient * factors[0] if factors else None).remove)
+
+    def compute_loss(_model: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return _ScaleGradient.apply(loss_of(*args, **kwargs), scaling, factors)
+
+    return replace(training, compute_loss=compute_loss)
+
+
+def _store_in_half(training: PlainTraining, undone: ExitStack, draws: Optional[torch.Generator]) -> None:
+    """Keep the values of weights, in float32, such as float16 can hold, and the buffers in float16 itself."""
+    model = training.model
+
+    def round_weights(*_step: Any) -> None:
+        with torch.no_grad():
+            for weight in model.parameters():
+                if weight.dtype is torch.float32:
+                    half = weight.half() if draws is None else round_at_random(weight, torch.float16, draws)
+                    weight.copy_(half)
+
+    round_weights()
+    undone.callback(training.optimizer.register_step_post_hook(round_weights).remove)
+    for _prefix, module in walk_modules(model):
+        registry = read_registry(module, "_buffers")
+        for name, buffer in registry.items():
+            if buffer is not None and buffer.dtype is torch.float32:
+                registry[name] = buffer.half()
+                undone.callback(_widen_buffer, registry, name, buffer)
+
+
+def _widen_buffer(registry: MutableMapping[str, Any], name: str, own: torch.Tensor) -> None:
+    """Bring a buffer's value back into the tensor that it was in."""
+    registry[name] = own.copy_(registry[name])

@@ -1,0 +1,167 @@
+"""The record of a port against that of plain PyTorch, quantity by quantity, each with its noise band."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional
+
+from porting.comparison.sketches import Sketch, distance_of_sketches
+from porting.verify.certificate import KindVerdict, Measured, Verdict
+from porting.verify.noise_band import NoiseBand, find_sketches, mean_loss
+from porting.verify.records import KINDS, Record
+
+__all__ = ["Judgement", "judge_runs", "list_outside"]
+
+# float32 holds a rate no better
+_RATE_UNIT = 1e-6
+_TENSOR_KINDS = ("output", "gradient", "update", "optimizer state", "buffer", "parameter")
+_AT_START = ("parameter", "buffer")
+
+
+@dataclass
+class Judgement:
+    """All that was measured, by kind, and why a kind could not be; `chaos` and `lost` are steps that end the proof.
+
+    From `chaos` on rounding leads anywhere; from `lost` on neither side's loss is finite.
+    """
+
+    measured: Dict[str, List[Measured]] = field(default_factory=dict)
+    reasons: Dict[str, str] = field(default_factory=dict)
+    chaos: Optional[int] = None
+    lost: Optional[int] = None
+
+    def add(self, found: Iterable[Measured]) -> None:
+        """Add what was measured."""
+        for one in found:
+            self.measured.setdefault(one.kind, []).append(one)
+
+    def leave_out_drawn(self, reason: str) -> None:
+        """Leave out what depends on random numbers, and the end that they led to."""
+        self.chaos = self.lost = None
+        for kind in (*_TENSOR_KINDS, "loss", "loss curve"):
+            kept = [one for one in self.measured.pop(kind, []) if one.step == 0]
+            self.reasons[kind] = reason
+            self.add(kept)
+
+    def list_verdicts(self) -> List[KindVerdict]:
+        """Sum up each kind, in the order in which a fault spreads."""
+        return [self._sum_up(kind) for kind in KINDS]
+
+    def _sum_up(self, kind: str) -> KindVerdict:
+        found, note = self.measured.get(kind, []), self.reasons.get(kind, "")
+        if not found:
+            return KindVerdict(kind, Verdict.NOT_COMPARED, note=note or "there is none of this kind")
+        outside = [one for one in found if not one.is_inside]
+        first = min(outside, key=lambda one: one.step) if outside else None
+        verdict = Verdict.FAIL if outside else Verdict.PASS
+        worst = max(found, key=lambda one: one.factor)
+        return KindVerdict(kind, verdict, len(found), worst, first, note)
+
+
+def judge_runs(plain: Record, ported: Record, band: NoiseBand, *, loss_factor: float = 1.0) -> Judgement:
+    """Compare all that two records have; `loss_factor` makes the port's mean loss of one plain PyTorch's."""
+    judgement = Judgement(chaos=band.find_chaos(), lost=_find_lost(plain, ported))
+    ends = [step for step in (judgement.chaos, judgement.lost) if step is not None]
+    # at the end one run may have gone further than the other
+    end = min([*ends, plain.num_steps + 1, ported.num_steps + 1])
+    judgement.add(_compare_losses(plain, ported, band, end, loss_factor))
+    judgement.add(_compare_rates(plain, ported, end))
+    for kind in _TENSOR_KINDS:
+        for step in plain.list_steps("parameter" if kind == "update" else kind):
+            if step < end and (step or kind in _AT_START):
+                judgement.add(_compare_tensors(plain, ported, band, kind, step))
+    return judgement
+
+
+def list_outside(judgement: Judgement) -> List[Measured]:
+    """List what lies outside of its band."""
+    return [one for found in judgement.measured.values() for one in found if not one.is_inside]
+
+
+def _find_lost(plain: Record, ported: Record) -> Optional[int]:
+    """Return the first step in which the loss of both is not finite."""
+    for step in range(1, plain.num_steps + 1):
+        losses = mean_loss(plain, step), mean_loss(ported, step)
+        if all(loss is not None and not math.isfinite(loss) for loss in losses):
+            return step
+    return None
+
+
+def _compare_losses(plain: Record, ported: Record, band: NoiseBand, end: int, loss_factor: float) -> Iterator[Measured]:
+    for step in range(1, end):
+        ours, theirs = plain.losses.get(step, []), ported.losses.get(step, [])
+        if not ours or not theirs:
+            continue
+        if len(theirs) < len(ours):  # those of the last micro-batches
+            ours = ours[-len(theirs) :]
+        one, other = sum(ours) / len(ours), loss_factor * sum(theirs) / len(theirs)
+        apart, note = abs(one - other), ""
+        if not math.isfinite(apart):
+            note = f"{other:g} in the port, {one:g} in plain PyTorch"
+            apart = 0.0 if math.isinf(one) and one == other else math.inf
+        kind = "loss" if step == 1 else "loss curve"
+        yield Measured(kind, "loss", step, apart, abs(one), band.find_loss_band(step), note)
+
+
+def _compare_rates(plain: Record, ported: Record, end: int) -> Iterator[Measured]:
+    for step in range(1, end):
+        ours, theirs = plain.rates.get(step, []), ported.rates.get(step, [])
+        if len(ours) != len(theirs) and theirs:
+            note = f"{len(theirs)} parameter groups in the port, {len(ours)} in plain PyTorch"
+            yield Measured("learning rate", "groups", step, math.inf, 0.0, 0.0, note)
+            continue
+        for number, (one, other) in enumerate(zip(ours, theirs)):
+            band = _RATE_UNIT * abs(one)
+            yield Measured("learning rate", f"group {number}", step, abs(one - other), abs(one), band)
+
+
+def _compare_tensors(plain: Record, ported: Record, band: NoiseBand, kind: str, step: int) -> Iterator[Measured]:
+    ours, theirs = find_sketches(plain, kind, step), find_sketches(ported, kind, step)
+    if not theirs and not _has_kind(ported, kind, step):
+        return
+    for name in {**ours, **theirs}:
+        one, other = ours.get(name), theirs.get(name)
+        if one is None or other is None:
+            yield _measure_one_side(kind, name, step, one, other)
+        elif one.shape != other.shape:
+            note = f"shape {list(other.shape)} in the port, {list(one.shape)} in plain PyTorch"
+            yield Measured(kind, name, step, math.inf, one.norm, 0.0, note)
+        elif one.num_not_finite != other.num_not_finite:
+            yield _measure_lost(kind, name, step, one, other, band)
+        else:
+            allowed = band.find_band(kind, step, name)
+            yield Measured(kind, name, step, distance_of_sketches(one, other), one.norm, allowed)
+
+
+def _has_kind(record: Record, kind: str, step: int) -> bool:
+    """Tell whether a record has kept a kind in a step, even if there was nothing."""
+    return ("parameter" if kind == "update" else kind, step) in record.sketches and bool(
+        kind not in ("output", "optimizer state") or step in record.list_steps(kind) and record.sketches[kind, step]
+    )
+
+
+def _measure_one_side(kind: str, name: str, step: int, plain: Optional[Sketch], ported: Optional[Sketch]) -> Measured:
+    present = plain if ported is None else ported
+    assert present is not None
+    if not present.norm and not present.num_not_finite and kind not in _AT_START:
+        return Measured(kind, name, step, 0.0, 0.0, 0.0)
+    note = f"only {'plain PyTorch' if ported is None else 'the port'} has it"
+    return Measured(kind, name, step, math.inf, present.norm, 0.0, note)
+
+
+def _measure_lost(kind: str, name: str, step: int, one: Sketch, other: Sketch, band: NoiseBand) -> Measured:
+    """Measure a tensor with more elements that are not finite on one side; rounding alone may decide of some."""
+    others = [find_sketches(run, kind, step).get(name) for run in band.runs]
+    counts = [run.num_not_finite for run in others if run is not None] + [one.num_not_finite]
+    if min(counts) <= other.num_not_finite <= max(counts):
+        return Measured(kind, name, step, 0.0, one.norm, 0.0)
+    note = f"{other.num_not_finite} elements are not finite in the port, {one.num_not_finite} in plain PyTorch"
+    return Measured(kind, name, step, math.inf, one.norm, 0.0, note)
+
+
+def gradient_errors(judgement: Judgement) -> Mapping[str, tuple]:
+    """Return, by parameter, the distance of the first gradient that was compared, its scale and its band."""
+    found = judgement.measured.get("gradient", [])
+    first = min((one.step for one in found), default=0)
+    return {one.name: (one.distance, one.scale, one.band) for one in found if one.step == first}

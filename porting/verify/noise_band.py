@@ -1,0 +1,134 @@
+"""The noise band of each quantity: how far rounding alone carries it, measured by runs that are right and differ."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, field
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from porting.comparison.sketches import distance_of_sketches
+from porting.verify.records import Record, Sketches
+
+__all__ = ["NoiseBand", "find_sketches", "mean_loss"]
+
+# How much further than the furthest of a few runs another one may be; training magnifies what was small.
+_MARGIN, _LATER_MARGIN, _FIRST_STEPS = 4.0, 8.0, 3
+# of the runs of half precision, whose errors are few and large
+_MARGIN_OF_HALF = 1.5
+# One number is near zero in a run by chance; many are not.
+_MARGIN_OF_FEW = 3.0
+# Units in the last place that count as nothing, of a tensor, or of the weights whose difference an update is.
+_UNITS = 8.0
+_SINGLE = 2.0**-23
+# A tensor that is nothing beside the others of its kind is rounded as those are.
+_NOTHING = 1e-7
+# A tensor that rounding changes by this share has no value of its own.
+_UNDECIDED = 0.1
+# Of the loss's own change, and of the loss: beyond it rounding leads anywhere.
+_CHAOS, _LEAST_CHAOS = 0.5, 1e-2
+
+
+@dataclass
+class NoiseBand:
+    """Bands around a plain run; `runs` are others of the same training, `unit` is that of the coarsest type used."""
+
+    plain: Record
+    runs: Sequence[Record]
+    unit: float
+    _noises: Dict[Tuple[str, int], Dict[str, float]] = field(default_factory=dict)
+
+    def find_band(self, kind: str, step: int, name: str) -> float:
+        """Return how far the port may be: measured noise times a margin, and at least some units in the last place."""
+        plain = find_sketches(self.plain, kind, step)
+        sketch = plain[name]
+        noises = self._measure_noises(kind, step)
+        shares = [noises[other] / one.norm for other, one in plain.items() if one.norm and other in noises]
+        if self._is_half:
+            # half precision makes nothing but noise of some tensors, which says nothing of the others
+            shares = [share for share in shares if share < _UNDECIDED]
+        usual = statistics.median(shares) if shares else 0.0
+        noise = max(noises.get(name, 0.0), usual * sketch.norm)
+        margin = self._find_margin(step) * (1 + _MARGIN_OF_FEW / math.sqrt(sketch.numel))
+        largest = max((one.norm / math.sqrt(one.numel) for one in plain.values()), default=0.0)
+        floor = self._floor * self._find_scale(kind, step, name)
+        nothing = _NOTHING * largest * math.sqrt(sketch.numel)
+        return max(margin * noise, floor, nothing)
+
+    @property
+    def _is_half(self) -> bool:
+        return self.unit > _UNITS * _SINGLE
+
+    @property
+    def _floor(self) -> float:
+        # the runs of half precision are rounded as the port is
+        return self.unit if self._is_half else _UNITS * self.unit
+
+    def _find_margin(self, step: int) -> float:
+        margin = _MARGIN if step <= _FIRST_STEPS else _LATER_MARGIN
+        return _MARGIN_OF_HALF * margin if self._is_half else margin
+
+    def _find_scale(self, kind: str, step: int, name: str) -> float:
+        # an update is the difference of two weights, which are rounded
+        place = "parameter" if kind == "update" else kind
+        return self.plain.sketches[place, step][name].norm
+
+    def _measure_noises(self, kind: str, step: int) -> Dict[str, float]:
+        """Return for each tensor how far the furthest run is from the plain one."""
+        if (kind, step) not in self._noises:
+            plain = find_sketches(self.plain, kind, step)
+            found: Dict[str, float] = {}
+            for run in self.runs:
+                for name, sketch in find_sketches(run, kind, step).items():
+                    if name in plain and plain[name].shape == sketch.shape:
+                        found[name] = max(found.get(name, 0.0), distance_of_sketches(plain[name], sketch))
+            self._noises[kind, step] = found
+        return self._noises[kind, step]
+
+    def measure_loss(self, step: int) -> float:
+        """Return how far rounding has carried the mean loss of a step, or of one before it."""
+        found = 0.0
+        for run in self.runs:
+            for number in range(1, step + 1):
+                one, other = mean_loss(self.plain, number), mean_loss(run, number)
+                if one is not None and other is not None and math.isfinite(one - other):
+                    found = max(found, abs(one - other))
+        return found
+
+    def find_loss_band(self, step: int) -> float:
+        """Return how far the mean loss of a step may be."""
+        loss = mean_loss(self.plain, step) or 0.0
+        return max(self._find_margin(step) * self.measure_loss(step), 2 * self._floor * abs(loss))
+
+    def find_chaos(self) -> Optional[int]:
+        """Return the first step in which rounding moves the loss as far as training does; None if there is none."""
+        losses: List[float] = []
+        for step in range(1, self.plain.num_steps + 1):
+            loss = mean_loss(self.plain, step)
+            if loss is None or not math.isfinite(loss):
+                return None
+            losses.append(loss)
+            change = max(losses) - min(losses)
+            least = max(_LEAST_CHAOS, 4 * self.unit) * abs(loss)
+            if step > 1 and self.measure_loss(step) > max(_CHAOS * change, least):
+                return step
+        return None
+
+
+def find_sketches(record: Record, kind: str, step: int) -> Sketches:
+    """Return the sketches of a kind; an update is the difference of the parameters to those kept before."""
+    if kind != "update":
+        return record.sketches.get((kind, step), {})
+    before = [earlier for earlier in record.list_steps("parameter") if earlier < step]
+    after = record.sketches.get(("parameter", step), {})
+    if not before:
+        return {}
+    start = record.sketches["parameter", before[-1]]
+    pairs = ((name, sketch, start.get(name)) for name, sketch in after.items())
+    return {name: new.minus(old) for name, new, old in pairs if old is not None and old.shape == new.shape}
+
+
+def mean_loss(record: Record, step: int) -> Optional[float]:
+    """Return the mean of a step's losses; None where none are known."""
+    losses = record.losses.get(step)
+    return sum(losses) / len(losses) if losses else None

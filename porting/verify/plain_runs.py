@@ -1,0 +1,269 @@
+"""Runs of plain PyTorch for a proof: as it is, rounded otherwise in several ways, and in double precision.
+
+Each works on a copy of the user's model, optimizer and schedule. Nothing of the user's changes, and the random streams
+and the number of threads are as before afterwards.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import warnings
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence
+
+import numpy
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from porting.adapters.loader_position import read_streams, set_streams
+from porting.comparison.random_rounding import RandomRounding
+from porting.comparison.tensors import change_last_bits
+from porting.structure import flatten_tensors, map_tensors
+from porting.verify.half_rounding import HalfRule, half_rounding
+from porting.verify.plain_training import Grouping, MicroBatch, PlainRun, PlainTraining
+from porting.verify.records import Record, list_kept_steps, name_optimizer_state
+
+__all__ = [
+    "PLAIN",
+    "Variant",
+    "copy_training",
+    "join_outputs",
+    "keep_streams",
+    "name_state",
+    "run_plain",
+    "seed_streams",
+    "step_schedule",
+    "watch_outputs",
+    "widen_training",
+]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way of computing the same training.
+
+    `permutes` and `changes_bits` are seeds, for another order of the rows in each micro-batch and for weights that
+    differ in their last bits. With `rounding`, a seed, the results of all operators are changed at random. `size` is
+    that of both changes, relative to a number. With a `rule` the run is rounded to half precision as a device does it,
+    and `rounding` is for that.
+    """
+
+    name: str
+    is_double: bool = False
+    permutes: Optional[int] = None
+    changes_bits: Optional[int] = None
+    num_threads: Optional[int] = None
+    rounding: Optional[int] = None
+    size: Optional[float] = None
+    rule: Optional[HalfRule] = None
+
+
+PLAIN = Variant("plain PyTorch")
+
+
+def copy_training(training: PlainTraining, *, is_double: bool = False) -> PlainTraining:
+    """Copy model, loss, optimizer and schedule, which go on belonging together; in double precision if asked for."""
+    parts = training.model, training.optimizer, training.scheduler, training.loss, training.compute_loss
+    model, optimizer, scheduler, loss, compute_loss = copy.deepcopy(parts)
+    if is_double:
+        for part in (model, loss):
+            if isinstance(part, nn.Module):
+                part.double()
+        for slots in optimizer.state.values():
+            slots.update((name, _make_double(value)) for name, value in slots.items())
+    return replace(
+        training, model=model, optimizer=optimizer, scheduler=scheduler, loss=loss, compute_loss=compute_loss
+    )
+
+
+def run_plain(
+    training: PlainTraining,
+    calls: Sequence[MicroBatch],
+    grouping: Grouping,
+    *,
+    seed: int,
+    variant: Variant = PLAIN,
+    stream: Optional[torch.Tensor] = None,
+    on_step: Callable[[int], None] = lambda _step: None,
+) -> Record:
+    """Train a copy of `training` with the batches of `calls`, and return what it leaves.
+
+    `stream` is the state that random numbers are drawn from, by default that of `seed`.
+
+    An error, or the user who stops it, ends the run and is told by the record; before the first step is made, it
+    comes through.
+    """
+    record = Record()
+    with keep_streams(), _use_threads(variant.num_threads):
+        own = copy_training(training, is_double=variant.is_double)
+        if variant.changes_bits is not None:
+            generator = torch.Generator().manual_seed(variant.changes_bits)
+            with torch.no_grad():
+                for parameter in own.model.parameters():
+                    change_last_bits(parameter, generator, relative=variant.size)
+        seed_streams(seed)
+        try:
+            with half_rounding(own, variant.rule or HalfRule("float32"), seed=variant.rounding) as rounded:
+                record.keep_state(0, own.model, name_state(own))
+                start = torch.get_rng_state() if stream is None else stream
+                run = PlainRun(rounded, 1 if grouping.is_large else grouping.replicas, start)
+                _run_calls(run, calls, grouping, variant, record, on_step)
+        except (Exception, KeyboardInterrupt) as error:
+            if not record.losses:
+                raise
+            record.ended_by = f"{type(error).__name__}: {error}"
+    return record
+
+
+def _run_calls(
+    run: PlainRun,
+    calls: Sequence[MicroBatch],
+    grouping: Grouping,
+    variant: Variant,
+    record: Record,
+    on_step: Callable[[int], None],
+) -> None:
+    """Make the steps of all calls and keep what they leave."""
+    step, num_steps = 0, len(calls) * grouping.steps_per_call
+    kept = set(list_kept_steps(num_steps, steps_per_call=grouping.steps_per_call))
+    with_gradients = set(list_kept_steps(num_steps)) | kept
+    own = run.training
+    shuffle = torch.Generator().manual_seed(variant.permutes or 0)
+    for batch in calls:
+        sums = []
+        for parts in grouping.cut(batch):
+            step += 1
+            micro_batches = [_vary_batch(part, variant, shuffle) for part in parts]
+
+            def look(gradients: Dict[str, torch.Tensor], step: int = step) -> None:
+                if step in with_gradients:
+                    record.keep("gradient", step, gradients)
+
+            rates = [float(group["lr"]) for group in own.optimizer.param_groups]
+            changes: ContextManager[Any] = nullcontext()
+            if variant.rounding is not None and variant.rule is None:
+                changes = RandomRounding(1000 * variant.rounding + step, relative=variant.size)
+            watched: ContextManager[List[Any]] = watch_outputs(own.model) if step == 1 else nullcontext([])
+            with changes, watched as outputs:
+                made = run.step(micro_batches, look=look)
+            record.losses[step] = [float(loss.double().mean()) for loss in made.losses]
+            record.rates[step] = rates
+            sums.append(sum(record.losses[step]) / len(made.losses))
+            if step == 1 and variant.permutes is None:
+                record.keep("output", 1, join_outputs(outputs))
+            if step in kept:
+                record.keep_state(step, own.model, name_state(own))
+            on_step(step)
+        step_schedule(own.scheduler, sum(sums) / len(sums))
+
+
+def widen_training(training: PlainTraining) -> PlainTraining:
+    """Return a training whose weights are in float32, a copy where the user's are in float16.
+
+    A device computes with such a model's state in float32; plain PyTorch would divide by an epsilon that is zero.
+    """
+    if not any(weight.dtype is torch.float16 for weight in training.model.parameters()):
+        return training
+    own = copy_training(training)
+    own.model.float()
+    return own
+
+
+def step_schedule(scheduler: Any, loss: float) -> None:
+    """Step a schedule after a call; one that watches the loss gets the call's."""
+    if scheduler is None:
+        return
+    with warnings.catch_warnings():
+        # a copied optimizer does not know that a schedule counts its steps
+        warnings.filterwarnings("ignore", r"(Seems like `optimizer|Detected call of `lr_scheduler)", UserWarning)
+        inner = getattr(scheduler, "scheduler", scheduler)
+        scheduler.step(loss) if isinstance(inner, ReduceLROnPlateau) else scheduler.step()
+
+
+def join_outputs(outputs: Sequence[Any]) -> Dict[str, torch.Tensor]:
+    """Put the tensors that a model returned for several micro-batches together, row after row."""
+    each = [flatten_tensors(output) for output in outputs]
+    if len({len(tensors) for tensors in each}) != 1:
+        return {}
+    joined = {}
+    for number, tensors in enumerate(zip(*each)):
+        parts = [tensor.reshape(1) if not tensor.dim() else tensor for tensor in tensors]
+        if len({part.shape[1:] for part in parts}) == 1:
+            joined[f"output {number}"] = torch.cat(parts)
+    return joined
+
+
+@contextmanager
+def watch_outputs(model: nn.Module) -> Iterator[List[Any]]:
+    """Collect copies of what the model returns, call after call."""
+    found: List[Any] = []
+    hook = model.register_forward_hook(
+        lambda _module, _args, output: found.append(map_tensors(lambda tensor: tensor.detach().clone(), output))
+    )
+    try:
+        yield found
+    finally:
+        hook.remove()
+
+
+def name_state(training: PlainTraining) -> Dict[str, torch.Tensor]:
+    """Return the optimizer's state by the names of its slots and parameters."""
+    optimizer = training.optimizer
+    return name_optimizer_state(optimizer.state_dict(), optimizer, training.model)
+
+
+# -- variations --------------------------------------------------------------------------------------------------------
+
+
+def _vary_batch(batch: MicroBatch, variant: Variant, generator: torch.Generator) -> MicroBatch:
+    args, kwargs = batch
+    if variant.is_double:
+        args, kwargs = map_tensors(_make_double, args), map_tensors(_make_double, kwargs)
+    if variant.permutes is None:
+        return args, kwargs
+    rows = next((tensor.shape[0] for tensor in flatten_tensors([args, kwargs]) if tensor.dim()), 0)
+    order = torch.randperm(rows, generator=generator)
+
+    def permute(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor[order] if tensor.dim() and tensor.shape[0] == rows else tensor
+
+    return map_tensors(permute, args), map_tensors(permute, kwargs)
+
+
+def _make_double(value: Any) -> Any:
+    is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.double() if is_float else value
+
+
+# -- surroundings ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def keep_streams() -> Iterator[None]:
+    """Set the host's random streams back afterwards."""
+    before = read_streams()
+    try:
+        yield
+    finally:
+        set_streams(before)
+
+
+def seed_streams(seed: int) -> None:
+    """Start the host's random streams anew."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+
+
+@contextmanager
+def _use_threads(number: Optional[int]) -> Iterator[None]:
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,188 @@
+"""The run of a port for a proof: losses, learning rates as the device had them, and sketches of all that it keeps."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import torch
+
+from porting.structure import flatten_tensors
+from porting.verify.plain_runs import join_outputs, keep_streams, seed_streams, step_schedule
+from porting.verify.plain_training import MicroBatch
+from porting.verify.records import Record, list_kept_steps, name_optimizer_state
+
+__all__ = ["PortedTraining", "can_match_streams", "find_stream", "name_ported_state", "run_ported"]
+
+
+@dataclass(frozen=True)
+class PortedTraining:
+    """What a loop trains with a port.
+
+    `scheduler` is stepped after every call; without one, those that were connected by `ported.scheduler(...)` are.
+    `batches` are the combined batches, or the loader, that the loop takes; without them, those of the plain side.
+    `call` is what the loop does with one: a function of the port and a batch's arguments that returns what the port's
+    call returned.
+    """
+
+    model: Any
+    scheduler: Any = None
+    batches: Any = None
+    call: Optional[Callable[..., Any]] = None
+
+    @property
+    def schedulers(self) -> List[Any]:
+        """The schedules that are stepped after a call."""
+        return [self.scheduler] if self.scheduler is not None else self.model.port_optimizer.list_schedulers([])
+
+
+def can_match_streams(model: Any) -> bool:
+    """Tell whether a port draws the random numbers that plain PyTorch draws: the simulator has torch's generator."""
+    return bool(model.port.backend.is_simulator)
+
+
+def find_stream(model: Any) -> Optional[torch.Tensor]:
+    """Return the state of the random stream that a port will draw from, as torch's CPU generator has it.
+
+    None where it begins with the host's, which is so for a fresh port without a seed, or where it cannot be known.
+    """
+    words = model.device_executor.rng_state if model.device_executor is not None else None
+    if words is not None and len(words) > 1 and can_match_streams(model):
+        return torch.tensor(list(words[1:]), dtype=torch.int64).view(torch.uint8).clone()
+    if model.options.seed is not None:
+        return torch.Generator().manual_seed(model.options.seed).get_state()
+    return None
+
+
+def run_ported(
+    ported: PortedTraining,
+    calls: Sequence[MicroBatch],
+    *,
+    seed: int,
+    on_step: Callable[[int], None] = lambda _step: None,
+) -> Record:
+    """Train the port with the batches of `calls` and return what it leaves.
+
+    An error, or the user who stops it, ends the run and is told by the record; before the first call is made, it comes
+    through.
+    """
+    record = Record()
+    model = ported.model
+    with keep_streams():
+        record.keep_state(0, model.model, {})
+        seed_streams(seed)
+        start = torch.get_rng_state()
+        model.compile(*calls[0][0], **calls[0][1])
+        seed_streams(seed)
+        torch.set_rng_state(start)
+        try:
+            _run_calls(ported, calls, record, on_step)
+        except (Exception, KeyboardInterrupt) as error:
+            if not record.losses:
+                raise
+            record.ended_by = f"{type(error).__name__}: {error}"
+    return record
+
+
+def _run_calls(
+    ported: PortedTraining, calls: Sequence[MicroBatch], record: Record, on_step: Callable[[int], None]
+) -> None:
+    model = ported.model
+    options = model.options
+    per_call = options.device_iterations
+    num_steps = len(calls) * per_call
+    kept = set(list_kept_steps(num_steps, steps_per_call=per_call))
+    with_gradients = set(list_kept_steps(num_steps)) | kept if options.keep_gradients else set()
+    step = 0
+    with _watch_rates(model) as rates:
+        for args, kwargs in calls:
+            returned = make_call(ported, args, kwargs)
+            losses = model.loss_of(returned).detach().double().flatten().tolist()
+            _note_losses(record, losses, step, options)
+            for number in range(per_call):
+                record.rates[step + number + 1] = rates[-1] if rates else []
+                if step + number + 1 in with_gradients:
+                    record.keep("gradient", step + number + 1, model.gradients(number))
+            if not step:
+                record.keep("output", 1, find_outputs(model, returned))
+            step += per_call
+            if step in kept:
+                record.keep_state(step, model.model, name_ported_state(model))
+            for scheduler in ported.schedulers:
+                step_schedule(scheduler, sum(losses) / len(losses))
+            on_step(step)
+
+
+def make_call(ported: PortedTraining, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+    """Make a training call as the user's loop does."""
+    if ported.call is not None:
+        return ported.call(ported.model, *args, **kwargs)
+    return ported.model(*args, **kwargs)
+
+
+def _note_losses(record: Record, losses: List[float], step: int, options: Any) -> None:
+    """Keep the losses of a call by step; those of some micro-batches alone belong to the last one."""
+    per_call, count = options.device_iterations, options.micro_batches_per_call
+    for number in range(1, per_call + 1):
+        record.losses[step + number] = []
+    if len(losses) == count:
+        size = count // per_call
+        for number in range(per_call):
+            record.losses[step + number + 1] = losses[number * size : (number + 1) * size]
+    elif options.output_mode in ("default", "final"):
+        record.losses[step + per_call] = losses
+
+
+def name_ported_state(model: Any) -> Dict[str, torch.Tensor]:
+    """Return the state of a port's optimizer as torch would have it, by the names of its slots and parameters."""
+    return name_optimizer_state(model.optimizer_state_dict(), model.port_optimizer.require_users(), model.model)
+
+
+def find_outputs(model: Any, returned: Any) -> Dict[str, torch.Tensor]:
+    """Find what the model returned in what a call of the port returned, of the call's first step."""
+    if model.port.loss is not None:
+        if not isinstance(returned, (tuple, list)) or len(returned) < 2:
+            return {}
+        returned = returned[0]
+    options = model.options
+    if options.output_mode != "all" and options.micro_batches_per_call > 1:
+        return {}
+    return join_outputs([[_take_first_step(tensor, options) for tensor in flatten_tensors(returned)]])
+
+
+def _take_first_step(tensor: torch.Tensor, options: Any) -> torch.Tensor:
+    return tensor.chunk(options.device_iterations)[0].detach() if tensor.dim() else tensor.detach()
+
+
+@contextmanager
+def _watch_rates(model: Any) -> Iterator[List[List[float]]]:
+    """List the learning rates that the device had in each training call.
+
+    They are what the executor was handed last; what the optimizer on the host says need not be what the device has.
+    """
+    executor = model.device_executor
+    device = [_read_rates(model.optimizer)]
+    found: List[List[float]] = []
+    hand_over = executor.setOptimizer
+
+    def note_rates(optimizer: Any) -> Any:
+        result = hand_over(optimizer)
+        device[0] = _read_rates(optimizer)
+        return result
+
+    def note_call(_model: Any, _args: Tuple[Any, ...], _returned: Any) -> None:
+        if model.training:
+            found.append(device[0])
+
+    hook = model.register_forward_hook(note_call)
+    executor.setOptimizer = note_rates
+    try:
+        yield found
+    finally:
+        hook.remove()
+        executor.setOptimizer = hand_over
+
+
+def _read_rates(optimizer: Any) -> List[float]:
+    return [float(group["lr"]) for group in optimizer.param_groups]

@@ -1,0 +1,374 @@
+"""The course of a proof: plain runs, the port's run, what is left afterwards, and the certificate of it all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Optional
+
+import torch
+
+from porting.diagnostics import list_names, say_number
+from porting.structure import flatten_tensors
+from porting.verify.aftermath import look_after_training
+from porting.verify.certificate import (
+    Certificate,
+    Curves,
+    Location,
+    Measured,
+    PrecisionVerdict,
+    Verdict,
+    describe_measured,
+)
+from porting.verify.distribution import compare_draws
+from porting.verify.fault_place import find_place, kept_port
+from porting.verify.grouping import Comparison, choose_comparison
+from porting.verify.half_precision import judge_half_precision
+from porting.verify.half_rounding import HalfRule
+from porting.verify.inputs import PortMaker, collect_calls
+from porting.verify.judgement import Judgement, gradient_errors, judge_runs, list_outside
+from porting.verify.noise_band import NoiseBand, mean_loss
+from porting.verify.plain_runs import PLAIN, Variant, run_plain, widen_training
+from porting.verify.plain_training import MicroBatch, PlainTraining
+from porting.verify.ported_run import PortedTraining, can_match_streams, find_stream, run_ported
+from porting.verify.recheck import make_record
+from porting.verify.records import Record
+from porting.verify.samples import compare_samples
+from porting.verify.surroundings import Hasher, describe_surroundings, hash_options, hash_source, hash_weights
+
+__all__ = ["Proof"]
+
+# Beyond it the float64 run would need more memory than a proof may.
+_MOST_DOUBLED = 128 << 20
+# Of the first loss: what a run that computes the same may differ by.
+_SAME_LOSS = 1e-2
+# What no rounding explains, so that it need not be looked at more closely.
+_HOPELESS, _HOPELESS_IN_HALF = 1e5, 30.0
+_UNITS = {
+    "float32": torch.finfo(torch.float32).eps,
+    "float16": torch.finfo(torch.float16).eps,
+    "mixed": torch.finfo(torch.float16).eps,
+    "bfloat16": torch.finfo(torch.bfloat16).eps,
+}
+_CHANGED_UNITS, _RESCUE_UNITS, _NUM_RESCUES = 2.0, 4.0, 2
+_NUM_ROUNDED_CALLS, _NUM_HALF_RUNS, _NUM_HALF_RESCUES = 2, 3, 8
+
+
+class Proof:
+    """A proof that goes on; whenever it ends, a certificate can be made of what there is."""
+
+    def __init__(
+        self,
+        training: PlainTraining,
+        maker: PortMaker,
+        batches: Any,
+        *,
+        num_steps: int,
+        seed: int,
+        tell: Optional[Callable[[str], None]] = None,
+    ) -> None:
+        """Begin with nothing done; `tell` is called with what is done next."""
+        self.ended_by = ""
+        self._tell = tell or (lambda _stage: None)
+        self._training, self._maker, self._batches = training, maker, batches
+        self._num_steps, self._seed = num_steps, seed
+        self._notes: List[str] = []
+        self._comparison: Optional[Comparison] = None
+        self._plain, self._ported_record = Record(), Record()
+        self._runs: List[Record] = []
+        self._reference: Optional[Record] = None
+        self._rule: Optional[HalfRule] = None
+        self._judgement = Judgement()
+        self._location: Optional[Location] = None
+        self._precision: Optional[PrecisionVerdict] = None
+        self._surroundings: Dict[str, Any] = {}
+        self._hashes: Dict[str, str] = {}
+        self._options: Any = None
+        self._stream: Optional[torch.Tensor] = None
+
+    def run(self) -> None:
+        """Make all runs and compare them."""
+        ported = self._maker.make()
+        options = self._options = ported.model.options
+        if options.precision != "float32":
+            self._training = widen_training(self._training)
+        num_calls = max(1, math.ceil(self._num_steps / options.device_iterations))
+        calls, note = collect_calls(self._batches, ported, num_calls, seed=self._seed)
+        self._notes += [note] if note else []
+        theirs = calls
+        if ported.batches is not None:
+            theirs, _note = collect_calls(ported.batches, ported, num_calls, seed=self._seed)
+        with kept_port(self._maker, ported):
+            self._hash_inputs(calls)
+            self._stream = find_stream(ported.model)
+            self._comparison = choose_comparison(self._training, calls[0], options, seed=self._seed)
+            self._run_plain_side(calls, ported)
+            done = self._plain.num_steps // options.device_iterations
+            if self._plain.ended_by:
+                self.ended_by = f"plain PyTorch ended after step {self._plain.num_steps}: {self._plain.ended_by}"
+            if "KeyboardInterrupt" not in self._plain.ended_by and done:
+                self._run_port(ported, calls[:done], theirs[:done])
+                self._judge_precision(calls, ported)
+        with kept_port(self._maker, ported):
+            self._find_place(calls, theirs)
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _unit(self) -> float:
+        return _UNITS[self._options.precision]
+
+    def _run_variant(self, calls: List[MicroBatch], variant: Variant) -> Record:
+        assert self._comparison is not None
+        training, grouping, _draws, _text = self._comparison
+        self._tell(f"{len(calls)} calls: {variant.name}")
+        return run_plain(training, calls, grouping, seed=self._seed, variant=variant, stream=self._stream)
+
+    def _run_plain_side(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
+        is_half = self._options.precision != "float32"
+        self._rule = rule = HalfRule.of(ported.model) if is_half else None
+        self._plain = self._run_variant(calls, replace(PLAIN, rule=rule))
+        calls = calls[: self._plain.num_steps // self._options.device_iterations]
+        if self._plain.ended_by or not calls:
+            return
+        if is_half:
+            for seed in range(1, 1 + _NUM_HALF_RUNS):
+                self._try_variant(calls, Variant("half precision, rounded at random", rounding=seed, rule=rule))
+            self._reference = self._run_variant(calls, PLAIN)
+            return
+        self._run_single(calls)
+
+    def _run_single(self, calls: List[MicroBatch]) -> None:
+        """Make the runs that measure the noise band of single precision."""
+        assert self._comparison is not None
+        # never more than the user allows
+        num_threads = max(1, torch.get_num_threads() // 2)
+        other = Variant(
+            "another order of sums",
+            permutes=None if self._comparison.draws else 1,
+            changes_bits=1,
+            num_threads=num_threads,
+            size=_CHANGED_UNITS * self._unit,
+        )
+        if not self._try_variant(calls, other):
+            self._try_variant(calls, replace(other, permutes=None))
+        size = sum(parameter.numel() * parameter.element_size() for parameter in self._training.model.parameters())
+        if size <= _MOST_DOUBLED and self._try_variant(calls, Variant("float64", is_double=True)):
+            self._reference = self._runs[-1]
+        elif size <= _MOST_DOUBLED:
+            self._notes.append("there is no float64 reference: the model computes something else in that type")
+        else:
+            self._notes.append("there is no float64 reference: the model is too large for one")
+            self._try_variant(calls, replace(other, permutes=None, changes_bits=2))
+        rounded = Variant("rounded at random", rounding=1, size=_CHANGED_UNITS * self._unit)
+        self._try_variant(calls[:_NUM_ROUNDED_CALLS], rounded)
+
+    def _try_variant(self, calls: List[MicroBatch], variant: Variant) -> bool:
+        """Make a run that should be the same but for rounding; leave it out if it is not."""
+        try:
+            record = self._run_variant(calls, variant)
+        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+            return False
+        if "KeyboardInterrupt" in record.ended_by:
+            raise KeyboardInterrupt
+        one, other = mean_loss(self._plain, 1), mean_loss(record, 1)
+        assert one is not None
+        assert other is not None
+        coarse = max(_SAME_LOSS, 16 * self._unit)
+        if math.isfinite(one) and not abs(one - other) <= coarse * max(abs(one), 1e-6):
+            return False
+        self._runs.append(record)
+        return True
+
+    def _run_port(self, ported: PortedTraining, calls: List[MicroBatch], theirs: List[MicroBatch]) -> None:
+        assert self._comparison is not None
+        self._judgement.add(compare_samples(self._batches, ported, calls, theirs))
+        self._tell(f"{len(theirs)} calls: the port")
+        self._ported_record = run_ported(ported, theirs, seed=self._seed)
+        self._surroundings = describe_surroundings(ported.model, seeds={"all": self._seed})
+        if self._ported_record.ended_by:
+            self.ended_by = f"the port ended after step {self._ported_record.num_steps}: {self._ported_record.ended_by}"
+        samples = self._judgement
+        is_matched = not self._comparison.draws or can_match_streams(ported.model)
+        self._judgement = self._judge_runs()
+        if is_matched:
+            self._round_otherwise(calls)
+        else:
+            self._judgement.leave_out_drawn("the device's random numbers are not those of plain PyTorch")
+        self._judgement.add(one for found in samples.measured.values() for one in found)
+        whole = [name for name, buffer in self._training.model.named_buffers() if not buffer.is_floating_point()]
+        if whole:
+            self._judgement.reasons["buffer"] = (
+                f"whole numbers are constants on the device: {list_names(whole, most=3)}"
+            )
+        if not ported.model.options.keep_gradients:
+            self._judgement.reasons["gradient"] = (
+                "the port keeps them on the device: `PortOptions(keep_gradients=True)`"
+            )
+        if not self._ported_record.ended_by and self._judgement.lost is None:
+            self._look_after(ported, theirs)
+        if self._comparison.draws:
+            self._note_draws(ported, theirs[0], is_matched=is_matched)
+
+    def _note_draws(self, ported: PortedTraining, call: MicroBatch, *, is_matched: bool) -> None:
+        """Say how random numbers are compared; draw many times where they are not the same."""
+        if is_matched:
+            self._notes.append("random numbers are drawn: both sides draw from the same stream, in the same order")
+        elif self._comparison is not None and not self.ended_by:
+            found, note = compare_draws(self._comparison, ported, call, seed=self._seed)
+            self._judgement.add(found)
+            self._notes.append(note)
+
+    def _judge_runs(self) -> Judgement:
+        assert self._comparison is not None
+        band = NoiseBand(self._plain, self._runs, self._unit)
+        training, grouping, _draws, _text = self._comparison
+        is_sum = grouping.is_large and training.accumulated == "sum"
+        factor = float(grouping.micro_batches_per_step) if is_sum else 1.0
+        return judge_runs(self._plain, self._ported_record, band, loss_factor=factor)
+
+    def _round_otherwise(self, calls: List[MicroBatch]) -> None:
+        """Look more closely at what is outside: round every operator otherwise, up to where that is."""
+        is_half = self._rule is not None
+        for number in range(_NUM_HALF_RESCUES if is_half else _NUM_RESCUES):
+            outside = [one for one in list_outside(self._judgement) if math.isfinite(one.factor)]
+            hopeless = _HOPELESS_IN_HALF if is_half else _HOPELESS
+            if not outside or min(outside, key=lambda one: one.step).factor > hopeless:
+                return
+            last = -(-max(one.step for one in outside) // self._options.device_iterations)
+            seed, size = 11 + number, _RESCUE_UNITS * self._unit
+            variant = Variant("rounded at random", changes_bits=seed, rounding=seed, size=size)
+            if is_half:
+                # a few runs may all miss what only some do, such as a unit that rounding switches on
+                variant = Variant("half precision, rounded at random", rounding=seed, rule=self._rule)
+                if number == 0 and self._reference is not None:
+                    self._runs.append(self._reference)
+            if not self._try_variant(calls[:last], variant):
+                return
+            self._judgement = self._judge_runs()
+
+    def _look_after(self, ported: PortedTraining, calls: List[MicroBatch]) -> None:
+        assert self._comparison is not None
+        step = self._ported_record.num_steps
+        try:
+            self._tell("evaluation, saving and resuming")
+            found, reasons = look_after_training(ported, self._comparison.training, calls, step=step, unit=self._unit)
+        except Exception as error:
+            self.ended_by = f"evaluation, saving or resuming failed: {type(error).__name__}: {error}"
+            return
+        self._judgement.add(found)
+        self._judgement.reasons.update(reasons)
+
+    def _find_place(self, calls: List[MicroBatch], theirs: List[MicroBatch]) -> None:
+        """Look for the place of what is outside; that it cannot be found changes no verdict."""
+        first = _find_first(self._judgement)
+        if first is None or self._comparison is None:
+            return
+        curves = self._make_curves()
+        try:
+            self._location = find_place(
+                self._comparison, self._maker, calls, theirs, first=first, curves=curves, seed=self._seed
+            )
+        except Exception as error:
+            self._notes.append(f"the place of the fault was not found: {type(error).__name__}: {error}")
+
+    def _judge_precision(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
+        if self._rule is None or self._comparison is None:
+            return
+        parts = self._comparison.grouping.cut(calls[0])[0]
+        kinds, curves = self._judgement.list_verdicts(), self._make_curves()
+        self._precision = judge_half_precision(self._training, parts, self._rule, kinds=kinds, curves=curves)
+
+    def _hash_inputs(self, calls: List[MicroBatch]) -> None:
+        training = self._training
+        data = Hasher()
+        for call in calls:
+            data.add([flatten_tensors(call[0]), flatten_tensors(call[1])])
+        self._hashes = {
+            "source": hash_source(training.model, *([training.loss] if callable(training.loss) else [])),
+            "weights": hash_weights(training.model),
+            "data": data.digest,
+            "options": hash_options(self._options, training.optimizer),
+        }
+
+    # -- the certificate -----------------------------------------------------------------------------------------------
+
+    def make_certificate(self, *, seconds: float) -> Certificate:
+        """Make the certificate of what there is."""
+        judgement = self._judgement
+        kinds = tuple(judgement.list_verdicts())
+        verdict, reason = self._decide_verdict(judgement)
+        comparison = self._comparison
+        return Certificate(
+            verdict,
+            reason,
+            kinds,
+            num_steps=self._count_compared(),
+            num_steps_asked=self._num_steps,
+            curves=self._make_curves(),
+            gradient_errors=gradient_errors(judgement),
+            comparison="" if comparison is None else comparison.text,
+            notes=tuple(self._notes),
+            location=self._location,
+            precision=self._precision,
+            settings={"steps": self._num_steps, "seed": self._seed},
+            surroundings=self._surroundings or describe_surroundings(seeds={"all": self._seed}),
+            hashes=self._hashes,
+            seconds=seconds,
+            record=make_record(self._ported_record, self._judgement),
+        )
+
+    def _count_compared(self) -> int:
+        ends = [step - 1 for step in (self._judgement.chaos, self._judgement.lost) if step is not None]
+        return min([self._plain.num_steps, self._ported_record.num_steps, *ends])
+
+    def _decide_verdict(self, judgement: Judgement) -> tuple[Verdict, str]:
+        first = _find_first(judgement)
+        steps = self._count_compared()
+        if first is not None:
+            return Verdict.FAIL, f"the port trains something else: {describe_measured(first)}"
+        if self._precision is not None and not self._precision.explains:
+            # plain PyTorch loses the same when it is rounded as the port is: nothing lies outside of the band
+            return Verdict.FAIL, f"half precision loses what is trained with: {self._precision.text}"
+        if self.ended_by:
+            until = f"; what was compared in {say_number(steps, 'step')} until then is equal" if steps else ""
+            return Verdict.INCOMPLETE, self.ended_by + until
+        if judgement.chaos is not None:
+            said = "rounding alone moves the loss as far as training does, so that nothing is shown"
+            return Verdict.CHAOTIC, f"from step {judgement.chaos} on {said}; the {steps} before it are equal"
+        if judgement.lost is not None and steps < 1:
+            return Verdict.INCOMPLETE, "the loss is not finite from the first step on, on both sides"
+        said = f"everything lies inside its noise band, {steps} steps long"
+        lost = "" if judgement.lost is None else f"; both losses are not finite since step {judgement.lost}"
+        return Verdict.PASS, said + lost
+
+    def _make_curves(self) -> Curves:
+        steps = range(1, self._plain.num_steps + 1)
+        runs = [self._plain, *self._runs]
+        known = [[mean_loss(run, step) for run in runs] for step in steps]
+        bounds = [[loss for loss in losses if loss is not None] for losses in known]
+        return Curves(
+            plain=_list_losses(self._plain),
+            ported=_list_losses(self._ported_record),
+            reference=() if self._reference is None else _list_losses(self._reference),
+            lowest=tuple(min(losses, default=math.nan) for losses in bounds),
+            highest=tuple(max(losses, default=math.nan) for losses in bounds),
+            plain_rates=_list_rates(self._plain),
+            ported_rates=_list_rates(self._ported_record),
+        )
+
+
+def _find_first(judgement: Judgement) -> Optional[Measured]:
+    firsts = [kind.first for kind in judgement.list_verdicts() if kind.first is not None]
+    return min(firsts, key=lambda one: one.step) if firsts else None
+
+
+def _list_losses(record: Record) -> tuple[float, ...]:
+    losses = [mean_loss(record, step) for step in range(1, record.num_steps + 1)]
+    return tuple(math.nan if loss is None else loss for loss in losses)
+
+
+def _list_rates(record: Record) -> tuple[float, ...]:
+    return tuple(
+        record.rates.get(step, [math.nan])[0] for step in range(1, record.num_steps + 1) if record.rates.get(step)
+    )

@@ -1,0 +1,142 @@
+"""The record of a training: losses and learning rates of every step, and sketches of tensors at some of them."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Tuple
+
+import torch
+from torch import nn
+
+from porting.comparison.sketches import Sketch, make_sketch
+
+__all__ = ["KINDS", "Record", "Sketches", "list_kept_steps", "name_optimizer_state", "sketch_all"]
+
+KINDS = (
+    "samples",
+    "output",
+    "loss",
+    "gradient",
+    "learning rate",
+    "update",
+    "optimizer state",
+    "buffer",
+    "parameter",
+    "loss curve",
+    "evaluation",
+    "reloading",
+    "resuming",
+)
+"""What is compared, in the order in which a fault spreads."""
+
+Sketches = Dict[str, Sketch]
+
+_FIRST_STEPS = (1, 2, 3, 4, 5, 7)
+
+
+@dataclass
+class Record:
+    """What a run leaves behind.
+
+    `losses` are by optimizer step, counted from 1, those of its micro-batches that are known; `rates` the learning
+    rates of its parameter groups. `sketches` are by kind and step; step 0 is the start. `ended_by` is what cut the run
+    off.
+    """
+
+    losses: Dict[int, List[float]] = field(default_factory=dict)
+    rates: Dict[int, List[float]] = field(default_factory=dict)
+    sketches: Dict[Tuple[str, int], Sketches] = field(default_factory=dict)
+    ended_by: str = ""
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps that were made."""
+        return max(self.losses, default=0)
+
+    def keep(self, kind: str, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Keep sketches of tensors."""
+        self.sketches[kind, step] = sketch_all(tensors)
+
+    def keep_state(self, step: int, model: nn.Module, optimizer_state: Mapping[str, torch.Tensor]) -> None:
+        """Keep what a step has left behind: parameters, buffers and the optimizer's state."""
+        self.keep("parameter", step, dict(model.named_parameters()))
+        # others are constants on the device, such as BatchNorm's count of batches
+        floats = {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
+        self.keep("buffer", step, floats)
+        self.keep("optimizer state", step, optimizer_state)
+
+    def list_steps(self, kind: str) -> List[int]:
+        """List the steps that have sketches of a kind."""
+        return sorted(step for found, step in self.sketches if found == kind)
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return the record as plain values; the sketches as base64 of little-endian numbers in float64."""
+        return {
+            "losses": {str(step): losses for step, losses in self.losses.items()},
+            "rates": {str(step): rates for step, rates in self.rates.items()},
+            "sketches": [
+                {"kind": kind, "step": step, "tensors": {name: _write_sketch(one) for name, one in sketches.items()}}
+                for (kind, step), sketches in self.sketches.items()
+            ],
+            "ended_by": self.ended_by,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Record:
+        """Read what `to_dict` gave."""
+        return cls(
+            {int(step): list(losses) for step, losses in values["losses"].items()},
+            {int(step): list(rates) for step, rates in values["rates"].items()},
+            {
+                (item["kind"], item["step"]): {name: _read_sketch(one) for name, one in item["tensors"].items()}
+                for item in values["sketches"]
+            },
+            values["ended_by"],
+        )
+
+
+def sketch_all(tensors: Mapping[str, torch.Tensor]) -> Sketches:
+    """Make a sketch of each tensor, but for those without elements."""
+    return {name: make_sketch(tensor) for name, tensor in tensors.items() if tensor.numel()}
+
+
+def list_kept_steps(num_steps: int, *, steps_per_call: int = 1) -> List[int]:
+    """List the steps that leave sketches, each the last one of a call.
+
+    >>> list_kept_steps(25), list_kept_steps(9, steps_per_call=3)
+    ([1, 2, 3, 4, 5, 7, 10, 15, 20, 25], [3, 6, 9])
+    """
+    wanted = [*_FIRST_STEPS, *(factor * 10**power for power in range(1, 7) for factor in (1, 1.5, 2, 3, 5, 7))]
+    wanted = [int(step) for step in wanted if step <= num_steps] + [num_steps]
+    return sorted({-(-step // steps_per_call) * steps_per_call for step in wanted})
+
+
+def name_optimizer_state(state: Mapping[str, Any], optimizer: Any, model: nn.Module) -> Dict[str, torch.Tensor]:
+    """Name the tensors of an optimizer's state after the parameters of `model` that are in its groups."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    order = [names.get(id(parameter), "?") for group in optimizer.param_groups for parameter in group["params"]]
+    found = {}
+    for index, slots in state.get("state", {}).items():
+        name = order[index] if index < len(order) else f"parameter {index}"
+        for slot, value in slots.items():
+            # it counts, and reads the count nowhere; a device does not count
+            is_idle = slot == "step" and isinstance(optimizer, torch.optim.RMSprop)
+            if isinstance(value, torch.Tensor) and not is_idle:
+                found[f"{slot} of {name}"] = value
+    return found
+
+
+def _write_sketch(sketch: Sketch) -> Dict[str, Any]:
+    return {
+        "shape": list(sketch.shape),
+        "values": base64.b64encode(sketch.values.numpy().astype("<f8").tobytes()).decode(),
+        "norm": sketch.norm,
+        "largest": sketch.largest,
+        "num_not_finite": sketch.num_not_finite,
+    }
+
+
+def _read_sketch(values: Mapping[str, Any]) -> Sketch:
+    numbers = torch.frombuffer(bytearray(base64.b64decode(values["values"])), dtype=torch.float64)
+    return Sketch(tuple(values["shape"]), numbers, values["norm"], values["largest"], values["num_not_finite"])

@@ -1,0 +1,321 @@
+"""Plain runs that are rounded to half are a band: sound ports in half precision are inside, faulty ones outside."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import porting
+import porting.simulator as poptorch
+from porting import PlainTraining, PortOptions
+from porting.adapters import LossInForward
+from porting.verify.half_rounding import HalfRule, RoundedOperators, half_rounding
+from porting.verify.plain_training import PlainRun, cut_micro_batches
+
+MARGIN = 4.0
+NUM_STEPS = 8
+ACCUMULATION = 2
+
+
+class Transformer(nn.Module):
+    """One block, with a buffer that is added in `forward`."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.register_buffer("positions", torch.randn(8, 16))
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, tokens):
+        return self.head(self.block(self.embedding(tokens) + self.positions).mean(1))
+
+
+class Recurrent(nn.Module):
+    """An LSTM over tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.lstm = nn.LSTM(16, 16, batch_first=True)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, tokens):
+        return self.head(self.lstm(self.embedding(tokens))[0][:, -1])
+
+
+def mlp():
+    return nn.Sequential(nn.Flatten(), nn.Linear(48, 32), nn.ReLU(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 5))
+
+
+def cnn():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GELU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 5)
+    )
+
+
+MODELS = {"mlp": mlp, "cnn": cnn, "transformer": Transformer, "lstm": Recurrent}
+
+
+def sgd(model, **changes):
+    return torch.optim.SGD(model.parameters(), **{"lr": 0.05, "momentum": 0.9, **changes})
+
+
+def adamw(model, **changes):
+    return torch.optim.AdamW(model.parameters(), **{"lr": 1e-3, **changes})
+
+
+def make(name):
+    torch.manual_seed(0)
+    model = MODELS[name]()
+    batches = []
+    for _step in range(NUM_STEPS):
+        labels = torch.randint(0, 5, (16,))
+        images = torch.randn(16, 3, 4, 4) + 0.3 * labels.reshape(-1, 1, 1, 1)
+        tokens = (torch.randint(0, 20, (16, 8)) + labels[:, None]) % 20
+        batches.append((images if name in ("mlp", "cnn") else tokens, labels))
+    return model, batches
+
+
+def keep(loss, gradients, model):
+    weights = {f"weight {name}": weight.detach().double() for name, weight in model.named_parameters()}
+    buffers = {f"buffer {name}": b.double() for name, b in model.named_buffers() if b.is_floating_point()}
+    gradients = {f"gradient {name}": gradient.double() for name, gradient in gradients.items()}
+    return copy.deepcopy({"loss": loss.double(), **gradients, **weights, **buffers})
+
+
+def train_plain(model, optimizer, batches, rule, seed=None, loss=None):
+    model = copy.deepcopy(model)
+    training = PlainTraining(model, loss or nn.CrossEntropyLoss(), optimizer(model))
+    kept = []
+    with half_rounding(training, rule, seed=seed) as rounded:
+        run = PlainRun(rounded, 1, torch.get_rng_state())
+        for batch in batches:
+            step = run.step(cut_micro_batches(batch, {}, ACCUMULATION))
+            kept.append(keep(torch.stack(step.losses).mean(), step.gradients, model))
+    return kept
+
+
+def train_port(model, optimizer, batches, precision, loss=None):
+    model = copy.deepcopy(model)
+    options = PortOptions(
+        precision=precision, accumulation=ACCUMULATION, output_mode="all", keep_gradients=True, engine="replay"
+    )
+    ported = porting.to_ipu(
+        model, loss or nn.CrossEntropyLoss(), optimizer=optimizer(model), options=options, device="sim"
+    )
+    rule = HalfRule.of(ported)
+    kept = []
+    for batch in batches:
+        losses = ported.loss_of(ported(*batch))
+        kept.append(keep(losses.mean(), ported.gradients(), model))
+    ported.destroy()
+    return kept, rule
+
+
+def find_factors(ported, rule, model, optimizer, batches, loss=None):
+    """Return how many times the noise band each quantity is, at most over all steps."""
+    centre = train_plain(model, optimizer, batches, rule, loss=loss)
+    noise = [train_plain(model, optimizer, batches, rule, seed, loss) for seed in (1, 2, 3)]
+    noise.append(train_plain(model, optimizer, batches, HalfRule("float32"), None, loss))
+    factors = {}
+    for name in centre[0]:
+        wanted = [step[name] for step in centre]
+        scales = [float(value.norm()) + 1e-30 for value in wanted]
+        relative = [
+            max(float((run[step][name] - wanted[step]).norm()) / scales[step] for run in noise)
+            for step in range(NUM_STEPS)
+        ]
+        for step in range(NUM_STEPS):
+            distance = float((ported[step].get(name, torch.zeros(())) - wanted[step]).norm()) / scales[step]
+            band = max(MARGIN * max(relative), 1e-6)
+            factors[name] = max(factors.get(name, 0.0), distance / band)
+    return factors
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::porting.PortingWarning")
+@pytest.mark.parametrize("optimizer", [sgd, adamw])
+@pytest.mark.parametrize("precision", ["mixed", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", list(MODELS))
+def test_sound_ports_are_inside_the_band(name, precision, optimizer):
+    model, batches = make(name)
+    ported, rule = train_port(model, optimizer, batches, precision)
+
+    factors = find_factors(ported, rule, model, optimizer, batches)
+
+    assert max(factors.values()) <= 1.0, {key: factor for key, factor in factors.items() if factor > 1.0}
+
+
+@pytest.mark.parametrize("scaling", [1.0, 1024.0])
+@pytest.mark.filterwarnings("ignore::porting.PortingWarning")
+def test_a_port_with_a_loss_scaling_is_inside_the_band(scaling):
+    model, batches = make("mlp")
+
+    def device_sgd(model):
+        return poptorch.optim.SGD(
+            model.parameters(), lr=0.05, momentum=0.9, loss_scaling=scaling, use_combined_accum=False
+        )
+
+    ported, rule = train_port(model, device_sgd, batches, "mixed")
+
+    assert rule.loss_scaling == scaling
+    assert max(find_factors(ported, rule, model, sgd, batches).values()) <= 1.0
+
+
+def scale_down(loss):
+    return lambda output, label: F.cross_entropy(output, label) * (1.0 - loss)
+
+
+class WithoutBiasGradient(nn.Linear):
+    """A layer whose bias does not learn."""
+
+    def forward(self, x):
+        return F.linear(x, self.weight, self.bias.detach() + 0.0 * self.bias)
+
+
+def lose_bias_gradient(model):
+    model = copy.deepcopy(model)
+    model[3].__class__ = WithoutBiasGradient
+    return model
+
+
+FAULTS = {
+    "rate": {"optimizer": lambda model: sgd(model, lr=0.052)},
+    "momentum": {"optimizer": lambda model: sgd(model, momentum=0.88)},
+    "decay": {"optimizer": lambda model: sgd(model, weight_decay=0.02)},
+    "loss": {"loss": scale_down(0.02)},
+    "bias": {"change": lose_bias_gradient},
+}
+
+
+@pytest.mark.filterwarnings("ignore::porting.PortingWarning")
+@pytest.mark.parametrize("precision", ["mixed", "float16", "bfloat16"])
+@pytest.mark.parametrize("fault", list(FAULTS))
+def test_a_fault_does_not_hide_behind_half_precision(fault, precision):
+    model, batches = make("mlp")
+    own = FAULTS[fault]
+    changed = own.get("change", copy.deepcopy)(model)
+    ported, rule = train_port(changed, own.get("optimizer", sgd), batches, precision, own.get("loss"))
+
+    factors = find_factors(ported, rule, model, sgd, batches)
+
+    assert max(factors.values()) > 1.0
+
+
+def test_weights_rounded_at_random_have_a_band_of_their_own():
+    model, batches = make("mlp")
+    half = copy.deepcopy(model).half()
+    wrapped = LossInForward(
+        half, nn.CrossEntropyLoss(), backend=poptorch, input_dtype=torch.float16, loss_dtype=torch.float32
+    )
+    options = poptorch.Options()
+    options.Precision.enableStochasticRounding(True)
+    options.Training.gradientAccumulation(ACCUMULATION)
+    trained = poptorch.trainingModel(
+        wrapped, options, poptorch.optim.SGD(half.parameters(), lr=0.05, momentum=0.9, use_combined_accum=False)
+    )
+    ported = []
+    for batch in batches:
+        trained(*batch)
+        trained.copyWeightsToHost()
+        ported.append({f"weight {name}": weight.detach().double().clone() for name, weight in half.named_parameters()})
+    trained.destroy()
+    rule = HalfRule("float16", rounds_at_random=True)
+    centre = train_plain(model, sgd, batches, rule)
+    noise = [train_plain(model, sgd, batches, rule, seed) for seed in (1, 2)]
+
+    for name, weight in ported[-1].items():
+        band = max(float((run[-1][name] - centre[-1][name]).norm()) for run in noise)
+        assert 0.0 < float((weight - centre[-1][name]).norm()) <= MARGIN * band
+
+
+def test_everything_is_as_before_afterwards():
+    model, batches = make("cnn")
+    optimizer = sgd(model)
+    training = PlainTraining(model, nn.CrossEntropyLoss(), optimizer)
+    buffers = dict(model.named_buffers())
+
+    with half_rounding(training, HalfRule("float16", 8.0)) as rounded:
+        PlainRun(rounded, 1, torch.get_rng_state()).step([(batches[0], {})])
+        assert model[1].running_mean.dtype == torch.float16
+
+    assert all(buffer is buffers[name] for name, buffer in model.named_buffers())
+    assert float(model[1].running_mean.abs().max()) > 0.0
+    assert "forward" not in model.__dict__
+    assert not model[0].weight._backward_hooks
+    assert not optimizer._optimizer_step_post_hooks
+
+
+def test_float32_is_left_alone():
+    model, _batches = make("mlp")
+    training = PlainTraining(model, nn.CrossEntropyLoss(), sgd(model))
+
+    with half_rounding(training, HalfRule("float32"), seed=1) as rounded:
+        assert rounded is training
+
+
+def test_products_are_summed_in_float32_and_rounded_once():
+    torch.manual_seed(0)
+    one, other = torch.randn(8, 512).half(), torch.randn(512, 8).half()
+
+    with RoundedOperators(torch.float16):
+        found = one @ other
+
+    assert torch.equal(found, (one.float() @ other.float()).half())
+
+
+def test_rounding_at_random_is_right_on_average():
+    ones = torch.ones(20000, dtype=torch.float16)
+
+    with RoundedOperators(torch.float16, torch.Generator().manual_seed(1)):
+        sums = ones + ones * 2.0**-12
+
+    assert sums.unique().tolist() == [1.0, 1.0 + 2.0**-10]
+    assert float(sums.double().mean()) == pytest.approx(1.0 + 2.0**-12, abs=3e-5)
+
+
+def test_what_is_written_in_place_is_rounded():
+    x = torch.ones(4, dtype=torch.float16)
+
+    with RoundedOperators(torch.float16):
+        x.mul_(3.0).add_(torch.full((4,), 2.0**-20))
+
+    assert x.dtype == torch.float16
+    assert x.tolist() == [3.0] * 4
+
+
+def test_a_wider_operand_makes_a_wide_result():
+    with RoundedOperators(torch.float16):
+        assert (torch.ones(2, dtype=torch.float16) + torch.ones(2)).dtype == torch.float32
+        assert (torch.ones(2, dtype=torch.float16) * torch.tensor(2.0)).dtype == torch.float16
+        assert F.layer_norm(torch.ones(2, 4, dtype=torch.float16), (4,)).dtype == torch.float16
+
+
+def test_the_random_stream_is_that_of_float32():
+    torch.manual_seed(3)
+    expected = F.dropout(torch.ones(64), 0.5)
+    torch.manual_seed(3)
+
+    with RoundedOperators(torch.float16):
+        found = F.dropout(torch.ones(64, dtype=torch.float16), 0.5)
+
+    assert torch.equal(found.float(), expected)
+
+
+def test_the_backward_pass_of_a_softmax_is_computed_in_float32_and_rounded():
+    logits = torch.randn(8, 5).half().requires_grad_()
+    labels = torch.randint(5, (8,))
+    wide = logits.detach().float().requires_grad_()
+    F.cross_entropy(wide, labels).backward()
+
+    with RoundedOperators(torch.float16):
+        loss = F.nll_loss(torch.log_softmax(logits, 1), labels)
+        loss.backward()
+
+    assert logits.grad.dtype is torch.float16
+    torch.testing.assert_close(logits.grad.float(), wide.grad, rtol=1e-2, atol=1e-3)

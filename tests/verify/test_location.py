@@ -1,0 +1,545 @@
+"""Faults of one line, planted in ports, are found where they are, and their causes are named."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Tuple
+
+import pytest
+import torch
+from torch import nn
+
+from porting import PortOptions, to_ipu
+from porting.verify.certificate import Curves, Measured
+from porting.verify.location import locate_fault
+from porting.verify.plain_training import PlainTraining
+
+
+class Net(nn.Module):
+    """A small network with most of what a fault can sit in."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 16)
+        self.norm = nn.BatchNorm1d(16)
+        self.act = nn.ReLU()
+        self.drop = nn.Dropout(0.2)
+        self.second = nn.Linear(16, 8)
+        self.scale = 2.0
+        self.register_buffer("mean", torch.zeros(8))
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        h = self.drop(self.act(self.norm(self.first(x))))
+        h = self.second(h)
+        self.mean.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
+        return self.head(torch.tanh(h) * self.scale)
+
+
+class ShiftedNet(Net):
+    def forward(self, x):
+        h = self.drop(self.act(self.norm(self.first(x))))
+        h = self.second(h) + 0.1
+        self.mean.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
+        return self.head(torch.tanh(h) * self.scale)
+
+
+class CutNet(Net):
+    def forward(self, x):
+        h = self.drop(self.act(self.norm(self.first(x))))
+        h = self.second(h.detach())
+        self.mean.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
+        return self.head(torch.tanh(h) * self.scale)
+
+
+class StaleNet(Net):
+    def forward(self, x):
+        h = self.drop(self.act(self.norm(self.first(x))))
+        h = self.second(h)
+        return self.head(torch.tanh(h) * self.scale)
+
+
+def exchange_class(kind):
+    def change(model):
+        model.__class__ = kind
+
+    return change
+
+
+def change_attribute(path, name, value):
+    return lambda model: setattr(model.get_submodule(path), name, value)
+
+
+def exchange_module(path, module):
+    return lambda model: setattr(model, path, module)
+
+
+def add_to_weight(model):
+    with torch.no_grad():
+        model.second.weight.add_(0.01)
+
+
+def make_sgd(parameters, **settings):
+    return torch.optim.SGD(parameters, **{"lr": 0.1, "momentum": 0.9, **settings})
+
+
+def sgd(**settings):
+    return lambda model: make_sgd(model.parameters(), **settings)
+
+
+def adam(kind=torch.optim.Adam, **settings):
+    return lambda model: kind(model.parameters(), **{"lr": 0.01, "weight_decay": 0.1, **settings})
+
+
+def decay_biases(model):
+    named = list(model.named_parameters())
+    biases = [p for name, p in named if name.endswith("bias")]
+    others = [p for name, p in named if not name.endswith("bias")]
+    return torch.optim.SGD([{"params": others}, {"params": biases, "weight_decay": 0.1}], lr=0.1, momentum=0.9)
+
+
+def split_groups(model):
+    named = list(model.named_parameters())
+    biases = [p for name, p in named if name.endswith("bias")]
+    others = [p for name, p in named if not name.endswith("bias")]
+    return torch.optim.SGD([{"params": others}, {"params": biases, "weight_decay": 0.0}], lr=0.1, momentum=0.9)
+
+
+def leave_out_head(model):
+    return make_sgd([p for name, p in model.named_parameters() if not name.startswith("head")])
+
+
+class Around:
+    """A port inside of somebody's own class."""
+
+    def __init__(self, ported):
+        self.inner = ported
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["inner"], name)
+
+    def __call__(self, *args):
+        return self.inner(*args)
+
+
+class FlippedLabels(Around):
+    def __call__(self, x, y):
+        return self.inner(x, y.flip(0))
+
+
+class DroppedTail(Around):
+    def __init__(self, ported):
+        super().__init__(ported)
+        x, y = make_batches()[0]
+        ported.compile(x[:-1], y[:-1])
+
+    def __call__(self, x, y):
+        return self.inner(x[:-1], y[:-1])
+
+
+class LostReplica(Around):
+    def gradients(self, iteration=-1):
+        return {name: gradient * 0.5 for name, gradient in self.inner.gradients(iteration).items()}
+
+
+def roll_labels(labels):
+    return labels.roll(1, 0)
+
+
+def plain_loss(output, labels):
+    return nn.functional.cross_entropy(output, labels)
+
+
+def halved_loss(output, labels):
+    return nn.functional.cross_entropy(output, labels) * 0.5
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A fault, what is said to differ first, and what has to be found."""
+
+    name: str
+    kind: str
+    phase: str
+    module: str
+    words: Tuple[str, ...]
+    change: Callable[[nn.Module], Any] = lambda model: None
+    not_words: Tuple[str, ...] = ()
+    plain_loss: Any = field(default_factory=nn.CrossEntropyLoss)
+    ported_loss: Any = field(default_factory=nn.CrossEntropyLoss)
+    optimizer: Callable[[nn.Module], Any] = sgd()
+    ported_optimizer: Any = None
+    settings: Dict[str, Any] = field(default_factory=dict)
+    options: Dict[str, Any] = field(default_factory=dict)
+    around: Any = None
+    num_steps: int = 1
+    reproduces: bool = True
+
+
+PLANTS = [
+    Plant(
+        "batch norm's eps",
+        "loss",
+        "forward",
+        "norm",
+        ("BatchNorm1d", "`eps` is 1e-05", "0.01"),
+        change_attribute("norm", "eps", 1e-2),
+        not_words=("optimizer",),
+    ),
+    Plant("eval mode", "output", "forward", "norm", ("eval mode",), lambda model: model.norm.eval()),
+    Plant("dropout's p", "output", "forward", "drop", ("`p` is 0.2", "0.3"), change_attribute("drop", "p", 0.3)),
+    Plant("another activation", "loss", "forward", "act", ("ReLU", "GELU"), exchange_module("act", nn.GELU())),
+    Plant(
+        "a number in forward", "loss", "forward", "Net", ("`scale` is 2 ", "2.1"), change_attribute("", "scale", 2.1)
+    ),
+    Plant("a line in forward", "loss", "forward", "Net", ("+ 0.1",), exchange_class(ShiftedNet)),
+    Plant(
+        "another weight",
+        "loss",
+        "forward",
+        "second",
+        ("second.weight", "before the step"),
+        add_to_weight,
+        reproduces=False,
+    ),
+    Plant(
+        "reduction",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("`reduction` is mean", "sum", "8 times"),
+        ported_loss=nn.CrossEntropyLoss(reduction="sum"),
+    ),
+    Plant(
+        "label smoothing",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("label_smoothing", "0.1"),
+        ported_loss=nn.CrossEntropyLoss(label_smoothing=0.1),
+    ),
+    Plant(
+        "ignored label",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("ignore_index",),
+        ported_loss=nn.CrossEntropyLoss(ignore_index=0),
+    ),
+    Plant(
+        "class weights",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("`weight` is None", "[1.0, 2.0"),
+        ported_loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 1.0, 1.0])),
+    ),
+    Plant(
+        "a factor in a function",
+        "loss",
+        "loss",
+        "plain_loss",
+        ("* 0.5", "0.5 times"),
+        plain_loss=plain_loss,
+        ported_loss=halved_loss,
+    ),
+    Plant(
+        "rolled labels",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("label_transform", "roll_labels"),
+        settings={"label_transform": roll_labels},
+    ),
+    Plant(
+        "flipped labels",
+        "loss",
+        "loss",
+        "CrossEntropyLoss",
+        ("reverse order", "what a call gets"),
+        around=FlippedLabels,
+    ),
+    Plant(
+        "dropped tail",
+        "output",
+        "data",
+        "CrossEntropyLoss",
+        ("last sample",),
+        change_attribute("norm", "training", True),
+        around=DroppedTail,
+        reproduces=False,
+    ),
+    Plant("cut graph", "gradient", "backward", "Net", ("detach", "no gradient"), exchange_class(CutNet)),
+    Plant(
+        "frozen bias",
+        "gradient",
+        "backward",
+        "second",
+        ("second.bias", "frozen"),
+        lambda model: model.second.bias.requires_grad_(False),
+    ),
+    Plant(
+        "sum of micro-batches",
+        "gradient",
+        "backward",
+        "Net",
+        ("4 times", "sum", "micro-batches"),
+        options={"accumulation": 4, "reduction": "sum"},
+    ),
+    Plant(
+        "sum of replicas",
+        "gradient",
+        "backward",
+        "Net",
+        ("2 times", "sum"),
+        options={"replicas": 2, "broadcast_buffers": False, "reduction": "sum"},
+    ),
+    Plant(
+        "half of the gradient",
+        "gradient",
+        "backward",
+        "Net",
+        ("0.5 times",),
+        options={"replicas": 2, "broadcast_buffers": False},
+        around=LostReplica,
+    ),
+    Plant(
+        "batch norm's momentum",
+        "buffer",
+        "buffer",
+        "norm",
+        ("`momentum` is 0.1", "0.01"),
+        change_attribute("norm", "momentum", 0.01),
+    ),
+    Plant(
+        "a stale buffer", "buffer", "buffer", "Net", ("`mean` is stale",), exchange_class(StaleNet), reproduces=False
+    ),
+    Plant(
+        "momentum",
+        "update",
+        "update",
+        "Net",
+        ("momentum differs", "0.9", "0.8"),
+        ported_optimizer=sgd(momentum=0.8),
+        num_steps=2,
+    ),
+    Plant(
+        "no momentum", "update", "update", "Net", ("momentum differs",), ported_optimizer=sgd(momentum=0.0), num_steps=2
+    ),
+    Plant("Nesterov", "update", "update", "Net", ("Nesterov",), ported_optimizer=sgd(nesterov=True)),
+    Plant(
+        "learning rate",
+        "update",
+        "update",
+        "Net",
+        ("learning rates differ", "0.1", "0.2"),
+        ported_optimizer=sgd(lr=0.2),
+    ),
+    Plant(
+        "decay of biases",
+        "update",
+        "update",
+        "first",
+        ("weight decay differs", "biases alone"),
+        optimizer=split_groups,
+        ported_optimizer=decay_biases,
+    ),
+    Plant(
+        "a parameter left out",
+        "update",
+        "update",
+        "head",
+        ("not trained", "head.weight"),
+        ported_optimizer=leave_out_head,
+    ),
+    Plant(
+        "Adam's eps",
+        "update",
+        "update",
+        "Net",
+        ("optimizer's `eps`", "0.001"),
+        optimizer=adam(),
+        ported_optimizer=adam(eps=1e-3),
+        not_words=("BatchNorm",),
+    ),
+    Plant(
+        "Adam's betas",
+        "optimizer state",
+        "update",
+        "Net",
+        ("betas[1]", "0.99"),
+        optimizer=adam(),
+        ported_optimizer=adam(betas=(0.9, 0.99)),
+    ),
+    Plant(
+        "decoupled decay",
+        "update",
+        "update",
+        "Net",
+        ("other kinds", "AdamW"),
+        optimizer=adam(),
+        ported_optimizer=adam(torch.optim.AdamW),
+    ),
+    Plant("clipping", "update", "update", "Net", ("clipped", "max_grad_norm"), settings={"max_grad_norm": 0.1}),
+]
+
+
+def make_batches(count=3, rows=8):
+    generator = torch.Generator().manual_seed(5)
+    return [
+        (torch.randn(rows, 6, generator=generator), torch.randint(4, (rows,), generator=generator))
+        for _ in range(count)
+    ]
+
+
+def build(plant):
+    torch.manual_seed(0)
+    model = Net()
+    twin = copy.deepcopy(model)
+    plain = PlainTraining(model, plant.plain_loss, plant.optimizer(model))
+    plant.change(twin)
+    options = PortOptions(keep_gradients=True, output_mode="all", **plant.options)
+    optimizer = (plant.ported_optimizer or plant.optimizer)(twin)
+    ported = to_ipu(twin, plant.ported_loss, optimizer=optimizer, options=options, device="sim", **plant.settings)
+    return plain, ported if plant.around is None else plant.around(ported)
+
+
+def locate(plant):
+    plain, ported = build(plant)
+    batches = make_batches()
+    for number in range(plant.num_steps - 1):
+        # one after the other, from the same weights: what differs later is a fault of the update alone
+        x, y = batches[number]
+        plain.optimizer.zero_grad()
+        plain.loss(plain.model(x), y).backward()
+        plain.optimizer.step()
+        ported(x, y)
+    if plant.num_steps > 1:
+        ported.load_state_dict(plain.model.state_dict())
+    first = Measured(plant.kind, "first.weight", plant.num_steps, 1.0, 1.0, 1e-6)
+    return locate_fault(plain, ported, [(batch, {}) for batch in batches[plant.num_steps - 1 :]], first=first)
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
+def test_a_fault_is_found_where_it_was_planted(plant):
+    found = locate(plant)
+
+    assert (found.phase, found.module) == (plant.phase, plant.module), found.cause
+    assert all(word in found.cause for word in plant.words), found.cause
+    assert not any(word in found.cause for word in plant.not_words), found.cause
+
+
+@pytest.mark.parametrize("plant", [plant for plant in PLANTS if plant.reproduces], ids=lambda plant: plant.name)
+def test_its_reproduction_runs_and_shows_it(plant, tmp_path):
+    script = tmp_path / "reproduction.py"
+    script.write_text(locate(plant).reproduction)
+
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+
+    assert run.returncode == 0, run.stderr
+    assert float(run.stdout.split()[-1]) > 1e-6
+
+
+# -- what a single step does not show ----------------------------------------------------------------------------------
+
+
+def build_pair(change=None, scheduler=None):
+    torch.manual_seed(0)
+    model = Net()
+    twin = copy.deepcopy(model)
+    optimizer = make_sgd(model.parameters())
+    plain = PlainTraining(model, nn.CrossEntropyLoss(), optimizer, scheduler and scheduler(optimizer))
+    if change is not None:
+        change(twin)
+    ported = to_ipu(twin, nn.CrossEntropyLoss(), optimizer=make_sgd(twin.parameters()), device="sim")
+    return plain, ported
+
+
+def step_lr(optimizer):
+    return torch.optim.lr_scheduler.StepLR(optimizer, 2)
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        ([0.1] * 6, "ignored"),
+        ([0.1, 0.01, 0.01, 0.001, 0.001, 0.0001], "one step ahead"),
+        ([0.1, 0.1, 0.1, 0.01, 0.01, 0.001], "one step behind"),
+        ([0.1, 0.01, 0.001, 0.0001, 0.00001, 0.000001], "stepped 2 times"),
+        ([0.1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01, 0.01], "only once in 2 steps"),
+        ([0.2, 0.2, 0.02, 0.02, 0.002, 0.002], "2 times"),
+        ([0.1, 0.1, 0.05, 0.05, 0.025, 0.025], "multiplies it by 0.5"),
+    ],
+)
+def test_a_wrong_schedule_is_told_from_the_rates(rates, words):
+    plain, ported = build_pair(scheduler=step_lr)
+    curves = Curves(plain_rates=(0.1, 0.1, 0.01, 0.01, 0.001, 0.001, 1e-4, 1e-4), ported_rates=tuple(rates))
+
+    found = locate_fault(plain, ported, [], first=Measured("learning rate", "group 0", 2, 1.0, 1.0, 0.0), curves=curves)
+
+    assert (found.phase, found.operator) == ("schedule", "StepLR")
+    assert words in found.cause
+    assert "found = torch.tensor" in found.reproduction
+
+
+def evaluate(change, spoil=lambda ported: None):
+    plain, ported = build_pair(change)
+    spoil(ported)
+    ported(*make_batches()[0])
+    plain.model.load_state_dict(ported.state_dict())
+    first = Measured("evaluation", "output 0", 1, 1.0, 1.0, 0.0)
+    return locate_fault(plain, ported, [(make_batches()[0], {})], first=first)
+
+
+def test_an_evaluation_that_goes_on_training_is_found():
+    found = evaluate(lambda model: None, lambda ported: setattr(ported, "eval", lambda: ported))
+
+    assert (found.phase, found.module) == ("evaluation", "norm")
+    assert "writes `norm.running_mean`" in found.cause
+
+
+def test_an_evaluation_with_another_setting_is_found():
+    found = evaluate(change_attribute("norm", "eps", 0.1))
+
+    assert (found.phase, found.module) == ("evaluation", "norm")
+    assert "`eps` is 1e-05" in found.cause
+
+
+def test_samples_that_are_not_seen_are_a_fault_of_the_data():
+    plain, ported = build_pair()
+
+    found = locate_fault(plain, ported, [], first=Measured("samples", "dropped", 1, 4.0, 8.0, 0.0, "4 are dropped"))
+
+    assert found.phase == "data"
+    assert "4 are dropped" in found.cause
+
+
+def test_a_port_that_starts_with_another_weight_is_found_before_any_step():
+    plain, ported = build_pair(add_to_weight)
+
+    found = locate_fault(plain, ported, [], first=Measured("parameter", "second.weight", 0, 1.0, 1.0, 0.0))
+
+    assert (found.phase, found.module) == ("forward", "second")
+    assert "before the first step" in found.cause
+
+
+def test_what_is_not_finite_on_both_sides_is_no_difference():
+    plain, ported = build_pair()
+    x, y = make_batches()[0]
+    x[0, 0] = float("inf")
+
+    found = locate_fault(plain, ported, [((x, y), {})], first=Measured("loss", "loss", 1, 0.0, float("nan"), 0.0))
+
+    assert "both not finite since step 1" in found.cause
+    assert found.phase == "data"
+
+
+def test_an_equal_pair_has_no_fault_to_name():
+    plain, ported = build_pair()
+
+    found = locate_fault(plain, ported, [(make_batches()[0], {})], first=Measured("loss", "loss", 1, 1.0, 1.0, 0.1))
+
+    assert "shows no difference" in found.cause
