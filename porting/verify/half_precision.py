@@ -23,6 +23,7 @@ __all__ = ["judge_half_precision", "measure_lost_gradients"]
 
 # A gradient that is off by this part of its length has lost what it should say; all of a model's together steer it.
 _LOST, _LOST_TOGETHER = 0.5, 0.25
+_MANY_VALUES = 0.01
 _MOST_NAMES = 3
 
 
@@ -63,6 +64,9 @@ def judge_half_precision(
         parts.append(
             f"a loss scaling of {scale:,.0f} fits the gradients, and the port multiplies by {rule.loss_scaling:,.0f}"
         )
+    vanishing = _name_innermost([module for module in measured if module.lost_values > _MANY_VALUES], measured)
+    if is_float16 and vanishing:
+        parts.append(f"many outputs of {list_names(vanishing, most=_MOST_NAMES)} are below what float16 can hold")
     layers = {module.name: _list_numbers(module) for module in measured}
     return PrecisionVerdict(rule.precision, not reasons, "; ".join(parts), scale, layers)
 
@@ -148,10 +152,10 @@ def _tell_lost(
     remedy = "" if scale in (None, rule.loss_scaling) else f": a loss scaling of {scale:,.0f} would fit"
     infinite = [name for name, part in lost.items() if math.isinf(part)]
     if infinite:
-        values = _drop_containers([module.name for module in measured if module.overflowing_values])
+        values = _name_innermost([module for module in measured if module.overflowing_values], measured)
         if values:
             return [f"the output of {list_names(values, most=_MOST_NAMES)} is beyond the end of float16, 65,504"]
-        names = _drop_containers([module.name for module in measured if module.overflowing_gradients]) or infinite
+        names = _name_innermost([module for module in measured if module.overflowing_gradients], measured) or infinite
         return [f"the gradients at {list_names(names, most=_MOST_NAMES)} overflow, {scaled}{remedy}"]
     together = lost.get("", 0.0)
     if together <= _LOST_TOGETHER:
@@ -161,10 +165,11 @@ def _tell_lost(
     return [f"float16 loses {min(together, 1.0):.0%} of the gradients{where}, {scaled}{remedy}"]
 
 
-def _drop_containers(names: Sequence[str]) -> List[str]:
-    """Leave out the whole model, which comes first, and modules whose parts are named."""
-    inner = list(names[1:])
-    return [name for name in inner if not any(other.startswith(f"{name}.") for other in inner)] or list(names)
+def _name_innermost(found: Sequence[MeasuredModule], measured: Sequence[MeasuredModule]) -> List[str]:
+    """Name the modules, but for those whose parts are among them; the first of `measured` is the whole model."""
+    inner = [module.name for module in found if module is not measured[0]]
+    names = [name for name in inner if not any(other.startswith(f"{name}.") for other in inner)]
+    return names or [module.name for module in found]
 
 
 def _tell_outside(kind: KindVerdict, rule: HalfRule) -> str:

@@ -70,6 +70,15 @@ def test_values_beyond_the_end_are_named_by_module():
     assert "the output of `0`, `1`, `2` is beyond the end of float16" in verdict.text
 
 
+def test_outputs_that_vanish_are_named():
+    training = make()
+    with torch.no_grad():
+        for tensor in (training.model[0].weight, training.model[0].bias):
+            tensor.mul_(1e-9)
+
+    assert "many outputs of `0`, `1` are below what float16 can hold" in judge(training, HalfRule("mixed")).text
+
+
 def test_bfloat16_has_the_range_of_float32():
     assert judge(make(factor=1e-7, gain=1e6), HalfRule("bfloat16")).explains
 
