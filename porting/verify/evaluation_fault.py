@@ -40,7 +40,7 @@ def locate_evaluation(plain: PlainTraining, ported: Any, call: MicroBatch, first
         words = f"; {list_names(modes, most=4)} stays in train mode" if modes else ""
         cause = f"an evaluation by the port writes {list_names(changed, most=4)}, which it must not{words}"
         return Location("evaluation", first.step, path or type(plain.model).__name__, changed[0], cause=cause)
-    return _describe(plain, ported, first, traces)
+    return _describe_evaluation(plain, ported, first, traces)
 
 
 def _find_changes(ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[str]:
@@ -79,7 +79,7 @@ def _trace_both(plain: PlainTraining, ported: Any, args: Tuple[Any, ...], kwargs
     return own, replayed, changed
 
 
-def _describe(plain: PlainTraining, ported: Any, first: Measured, traces: Any) -> Location:
+def _describe_evaluation(plain: PlainTraining, ported: Any, first: Measured, traces: Any) -> Location:
     fault = None if traces is None else find_value_fault(*traces)
     differences = compare_modules(plain.model, ported.model)
     if fault is None:

@@ -93,7 +93,7 @@ def gather_evidence(plain: PlainTraining, ported: Any, call: MicroBatch, *, step
     args, kwargs = call
     options = ported.options
     index, size = (step - 1) % options.device_iterations, options.accumulation * options.replicas
-    rehearsal, unknown = _rehearse(ported, call)
+    rehearsal, unknown = _rehearse_call(ported, call)
     groups, group_names = _read_port_groups(ported) if rehearsal is None else (rehearsal.groups, rehearsal.group_names)
     random_state = torch.get_rng_state()
     if rehearsal is not None and rehearsal.state.rng_state is not None:
@@ -110,7 +110,7 @@ def gather_evidence(plain: PlainTraining, ported: Any, call: MicroBatch, *, step
     with kept_training(plain):
         traced = _trace_plain(plain, options.replicas, random_state, steps[: index + 1])
     before = _read_host_state(ported)
-    observed = _observe(ported, make_call(args, kwargs), index, size)
+    observed = _observe_call(ported, make_call(args, kwargs), index, size)
     return Evidence(
         plain=plain,
         ported=ported,
@@ -127,7 +127,7 @@ def gather_evidence(plain: PlainTraining, ported: Any, call: MicroBatch, *, step
     )
 
 
-def _rehearse(ported: Any, call: MicroBatch) -> Tuple[Any, str]:
+def _rehearse_call(ported: Any, call: MicroBatch) -> Tuple[Any, str]:
     """Return the call of the port that can be replayed; None, and the reason, where there is none."""
     try:
         rehearsal = ported.keep_call(*call[0], **call[1]).rehearsal
@@ -158,7 +158,7 @@ def _find_narrowest(replayed: Optional[StepTrace]) -> torch.dtype:
     return found
 
 
-def _observe(ported: Any, returned: Any, index: int, size: int) -> Observed:
+def _observe_call(ported: Any, returned: Any, index: int, size: int) -> Observed:
     losses = ported.loss_of(returned).detach().flatten()
     if len(losses) == size * ported.options.device_iterations:
         losses = losses[index * size : (index + 1) * size]

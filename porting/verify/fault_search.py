@@ -1,4 +1,4 @@
-"""What a search for the place of a fault starts from: the evidence of a step, and what it was that differed first."""
+"""The start of a search for the place of a fault: the evidence of a step, and what it was that differed first."""
 
 from __future__ import annotations
 

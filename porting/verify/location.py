@@ -50,7 +50,9 @@ def locate_fault(
         return locate_not_finite(ported, calls[0], step=first.step)
     if not first.step:
         return locate_start(plain, ported, first)
-    evidence = gather_evidence(plain, ported, calls[0], step=first.step, make_call=make_call or partial(_call, ported))
+    evidence = gather_evidence(
+        plain, ported, calls[0], step=first.step, make_call=make_call or partial(_call_port, ported)
+    )
     search = FaultSearch(evidence, first)
     for find in _ORDER[phase]:
         found = find(search)
@@ -59,7 +61,7 @@ def locate_fault(
     return _give_up(phase, search)
 
 
-def _call(ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+def _call_port(ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
     return ported(*args, **kwargs)
 
 

@@ -54,7 +54,7 @@ def explain_loss(training: PlainTraining, case: LossCase) -> Optional[LossExplan
     """
     found: Dict[str, LossExplanation] = {}
     for explanation, losses in _list_variants(training, case):
-        if _agree(losses, case.ported):
+        if _are_close(losses, case.ported):
             found.setdefault(explanation.text, explanation)
     if found:  # several where this batch cannot tell them apart
         return next(iter(found.values()))._replace(text=", or ".join(found))
@@ -62,7 +62,7 @@ def explain_loss(training: PlainTraining, case: LossCase) -> Optional[LossExplan
     return None if text is None else LossExplanation(text)
 
 
-def _agree(losses: Optional[Sequence[float]], others: Sequence[float]) -> bool:
+def _are_close(losses: Optional[Sequence[float]], others: Sequence[float]) -> bool:
     return losses is not None and all(
         math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=1e-9) for one, other in zip(losses, others)
     )
@@ -178,11 +178,11 @@ def _change_labels(
             changed = list(change(torch.cat(tensors)).split([len(tensor) for tensor in tensors]))
         else:
             changed = [change(tensor) for tensor in tensors]
-        return [_exchange(item, old, new) for item, old, new in zip(micro_batches, tensors, changed)]
+        return [_exchange_labels(item, old, new) for item, old, new in zip(micro_batches, tensors, changed)]
     return None
 
 
-def _exchange(micro_batch: MicroBatch, old: torch.Tensor, new: torch.Tensor) -> MicroBatch:
+def _exchange_labels(micro_batch: MicroBatch, old: torch.Tensor, new: torch.Tensor) -> MicroBatch:
     exchanged: MicroBatch = map_tensors(lambda tensor: new if tensor is old else tensor, micro_batch)
     return exchanged
 

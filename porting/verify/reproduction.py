@@ -33,7 +33,7 @@ _HEAD = ("import torch", "import torch.nn.functional as F", "from torch import n
 _PRINT = 'print("largest difference:", float((found - expected).abs().max()))'
 
 
-def _join(*lines: str, head: Sequence[str] = _HEAD) -> str:
+def _join_lines(*lines: str, head: Sequence[str] = _HEAD) -> str:
     body = "\n".join(lines)
     used = [line for line in head if not line.endswith(" as F") or "F." in body]
     used = [line for line in used if line != "from torch import nn" or "nn." in body.replace("torch.nn.", "")]
@@ -68,7 +68,7 @@ def reproduce_value(fault: ValueFault, path: str, evidence: Evidence, trace: Mic
     inputs = _write_inputs(path, evidence, trace)
     if plain is None or ported is None or plain == ported or inputs is None:
         return _reproduce_operators(fault)
-    return _join(
+    return _join_lines(
         f"plain = {plain}",
         f"ported = {ported}  # as in the port",
         "ported.load_state_dict(plain.state_dict(), strict=False)",
@@ -97,7 +97,7 @@ def _reproduce_operators(fault: ValueFault) -> str:
         return ""
     lines = ["t[0]" if call is None else call for call in calls]
     tensors = ", ".join(write_tensor(form) for form in forms)
-    return _join(
+    return _join_lines(
         f"t = [{tensors}]",
         f"expected = {lines[0]}",
         f"found = {lines[1]}  # in the port",
@@ -120,7 +120,7 @@ def reproduce_loss(evidence: Evidence, trace: MicroBatchTrace, code: str = "") -
     classes = output.shape[1] if len(output.shape) > 1 else 2
     code = code.replace("labels + 1", f"(labels + 1) % {classes}").replace("labels - 1", f"(labels - 1) % {classes}")
     probabilities = ".sigmoid()" if isinstance(losses[0], nn.BCELoss) else ""
-    return _join(
+    return _join_lines(
         *texts[0].split("\n"),
         *texts[1].split("\n"),
         f"output, labels = {write_tensor(output)}{probabilities}, {write_tensor(labels, classes=classes)}",
@@ -168,7 +168,7 @@ def reproduce_gradient(
     if text is None or inputs is None:
         return _reproduce_elements(parameter, evidence.step.gradients, evidence.gradients)
     ratio = 0.0 if is_cut else factor
-    return _join(
+    return _join_lines(
         f"plain = {text}",
         f"inputs = [{inputs}]",
         "output = plain(*inputs)",
@@ -197,7 +197,7 @@ def _reproduce_elements(name: str, plain: Tensors, ported: Tensors) -> str:
     one, other = plain[name].double().flatten(), ported[name].double().flatten()
     places = (one - other).abs().topk(min(4, one.numel())).indices
     texts = [write_number([float(f"{float(tensor[place]):.9g}") for place in places]) for tensor in (one, other)]
-    return _join(
+    return _join_lines(
         f"# elements {places.tolist()} of `{name}`, as they were measured",
         f"expected = torch.tensor({texts[0]})  # plain PyTorch",
         f"found = torch.tensor({texts[1]})  # the port",
@@ -217,7 +217,7 @@ def _reproduce_joined(evidence: Evidence, shares: Sequence[float]) -> str:
     settings = f"accumulation={options.accumulation}, replicas={options.replicas}, reduction={options.reduction!r}"
     if own != options.reduction and len(set(shares)) == 1 and count > 1:
         factor = "" if own == "mean" else f" * {count}"
-        return _join(
+        return _join_lines(
             "model = nn.Linear(4, 2)",
             "plain = copy.deepcopy(model)",
             f"x, y = torch.randn({2 * count}, 4), torch.randn({2 * count}, 2)",
@@ -230,7 +230,7 @@ def _reproduce_joined(evidence: Evidence, shares: Sequence[float]) -> str:
             _PRINT,
             head=("import copy", "", *_HEAD[:3], "from porting import PortOptions, to_ipu", *_HEAD[3:]),
         )
-    return _join(
+    return _join_lines(
         "plain = nn.Linear(4, 2)",
         f"parts = [(torch.randn(2, 4), torch.randn(2, 2)) for _ in range({count})]",
         "losses = [nn.functional.mse_loss(plain(x), y) for x, y in parts]",
@@ -252,7 +252,7 @@ def reproduce_buffer(evidence: Evidence, path: str, name: str, code: str = "") -
     if plain is None or ported is None or inputs is None or (plain == ported and not code):
         return _reproduce_elements(name, evidence.step.after.buffers, evidence.observed.after.buffers)
     attribute = name.rpartition(".")[2]
-    return _join(
+    return _join_lines(
         f"plain = {plain}",
         f"ported = {ported}  # as in the port",
         *([code] if code and plain == ported else []),
@@ -278,7 +278,7 @@ def reproduce_update(evidence: Evidence, parameter: str) -> str:
     norms = [None if settings is None else settings.max_grad_norm for settings in pair]
     if texts[0] == texts[1] and norms[0] == norms[1]:
         return _reproduce_numbers(evidence, parameter, texts[0])
-    return _join(
+    return _join_lines(
         "weights = [nn.Parameter(torch.ones(4, dtype=torch.float64)) for _ in range(2)]",
         "plain, ported = [weights[0]], [weights[1]]",
         f"optimizers = {texts[0].replace('PARAMETERS', 'plain')}, {texts[1].replace('PARAMETERS', 'ported')}",
@@ -330,19 +330,20 @@ def _reproduce_numbers(evidence: Evidence, parameter: str, optimizer: str) -> st
         if plain is None or parameter not in after:
             return ""
         place = _find_largest(plain, after[parameter])
-        return _join(
+        return _join_lines(
             f"# `{parameter}` behind step, where they differ most",
-            f"expected = torch.tensor({_pick(plain, place)})  # plain PyTorch",
-            f"found = torch.tensor({_pick(after[parameter], place)})  # the port",
+            f"expected = torch.tensor({_pick_element(plain, place)})  # plain PyTorch",
+            f"found = torch.tensor({_pick_element(after[parameter], place)})  # the port",
             _PRINT,
         )
     place = _find_largest(evidence.step.after.parameters[parameter], after[parameter])
-    return _join(
-        f"weight = torch.nn.Parameter(torch.tensor([{_pick(evidence.step.before.parameters[parameter], place)}]))",
-        f"weight.grad = torch.tensor([{_pick(gradient, place)}])",
+    weight = _pick_element(evidence.step.before.parameters[parameter], place)
+    return _join_lines(
+        f"weight = torch.nn.Parameter(torch.tensor([{weight}]))",
+        f"weight.grad = torch.tensor([{_pick_element(gradient, place)}])",
         f"optimizer = {optimizer.replace('PARAMETERS', '[weight]')}",
         "optimizer.step()",
-        f"expected, found = weight.detach(), torch.tensor([{_pick(after[parameter], place)}])  # in the port",
+        f"expected, found = weight.detach(), torch.tensor([{_pick_element(after[parameter], place)}])  # in the port",
         _PRINT,
     )
 
@@ -351,7 +352,7 @@ def _find_largest(one: torch.Tensor, other: torch.Tensor) -> int:
     return int((one.double() - other.double()).abs().flatten().argmax())
 
 
-def _pick(tensor: torch.Tensor, place: int) -> str:
+def _pick_element(tensor: torch.Tensor, place: int) -> str:
     return f"{float(tensor.flatten()[place]):.9g}"
 
 
@@ -361,7 +362,7 @@ def reproduce_schedule(plain: PlainTraining, rates: Sequence[float], others: Seq
     if not count:
         return ""
     text = [write_number(value) for value in (list(rates[:count]), list(others[:count]))]
-    return _join(
+    return _join_lines(
         f"expected = torch.tensor({text[0]})  # {type(plain.scheduler).__name__} of plain PyTorch, step by step",
         f"found = torch.tensor({text[1]})  # what the device saw",
         _PRINT,

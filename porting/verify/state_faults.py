@@ -104,7 +104,7 @@ def _list_wrong_updates(evidence: Evidence, names: Sequence[str]) -> List[str]:
     after, before = _updated_by_port(evidence), evidence.state_before.parameters
     wrong = []
     for name in names:
-        plain, ported = _subtract(evidence.step, name), after[name].double() - before[name].double()
+        plain, ported = _subtract_weights(evidence.step, name), after[name].double() - before[name].double()
         changed = evidence.changed.after.parameters[name].double() - evidence.changed.before.parameters[name].double()
         apart = measure_apart(plain, ported, changed)
         weight = evidence.step.before.parameters[name]
@@ -114,7 +114,7 @@ def _list_wrong_updates(evidence: Evidence, names: Sequence[str]) -> List[str]:
     return wrong
 
 
-def _subtract(step: Any, name: str) -> torch.Tensor:
+def _subtract_weights(step: Any, name: str) -> torch.Tensor:
     difference: torch.Tensor = step.after.parameters[name].double() - step.before.parameters[name].double()
     return difference
 
@@ -123,7 +123,7 @@ def _explain_numbers(evidence: Evidence, wrong: Sequence[str], names: Sequence[s
     after, before = _updated_by_port(evidence), evidence.state_before.parameters
     case = UpdateCase(
         names=wrong,
-        plain={name: _subtract(evidence.step, name) for name in names},
+        plain={name: _subtract_weights(evidence.step, name) for name in names},
         ported={name: after[name].double() - before[name].double() for name in names},
         weights={name: evidence.step.before.parameters[name] for name in names},
         gradients=evidence.step.gradients,

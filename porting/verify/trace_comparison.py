@@ -49,11 +49,6 @@ class ValueFault:
     ported: Optional[ValueRecord]
     apart: Apart
 
-    @property
-    def is_structural(self) -> bool:
-        """Whether the operators are others, not only their values."""
-        return self.plain is None or self.ported is None or self.plain.name != self.ported.name
-
 
 @dataclass(frozen=True)
 class GradientFault:
@@ -110,7 +105,7 @@ def find_value_fault(
     ones, others = _list_telling(plain), _list_telling(ported)
     noise = _list_telling(changed) if changed is not None else []
     noisy = len(noise) == len(ones)
-    pairs = list(_align([_key_value(one) for one in ones], [_key_value(other) for other in others]))
+    pairs = list(_align_keys([_key_value(one) for one in ones], [_key_value(other) for other in others]))
     matched = {ones[i].number for i, j in pairs if i is not None and j is not None}
     partners = {others[j].number for i, j in pairs if i is not None and j is not None}
     for i, j in pairs:
@@ -227,7 +222,7 @@ def find_gradient_fault(
     `seeds` are what the losses were multiplied by before the passes: plain, ported, changed.
     """
     sides = _Sides(plain, ported, changed, seeds)
-    pairs = _align([_key_node(one) for one in plain.gradients], [_key_node(other) for other in ported.gradients])
+    pairs = _align_keys([_key_node(one) for one in plain.gradients], [_key_node(other) for other in ported.gradients])
     partners = {i: j for i, j in pairs if i is not None}
     extra = _find_extra_operator(plain, ported)
     for one in sorted((node for node in plain.gradients if node.has_run), key=lambda node: node.order):
@@ -261,7 +256,7 @@ def _compare_nodes(
 def _find_extra_operator(plain: MicroBatchTrace, ported: MicroBatchTrace) -> Optional[ValueRecord]:
     """Return the last operator of the forward pass that the port has alone; a `detach` before all others."""
     ones, others = _list_telling(plain), _list_telling(ported)
-    pairs = _align([_key_value(one) for one in ones], [_key_value(other) for other in others])
+    pairs = _align_keys([_key_value(one) for one in ones], [_key_value(other) for other in others])
     found = [others[j] for i, j in pairs if i is None and j is not None]
     return next((value for value in reversed(found) if value.name == "aten.detach"), found[-1] if found else None)
 
@@ -277,16 +272,16 @@ _Pair = Tuple[Optional[int], Optional[int]]
 _MOST_AT_ONCE = 3000
 
 
-def _align(ones: Sequence[Any], others: Sequence[Any]) -> Iterator[_Pair]:
+def _align_keys(ones: Sequence[Any], others: Sequence[Any]) -> Iterator[_Pair]:
     """Yield the places of what corresponds, and of what one side has alone, in the order of the second side."""
     if ones == others:
         return iter([(index, index) for index in range(len(ones))])
     if max(len(ones), len(others)) <= _MOST_AT_ONCE:
-        return iter(_match(ones, others))
+        return iter(_match_keys(ones, others))
     return iter(_align_modules(ones, others))
 
 
-def _match(ones: Sequence[Any], others: Sequence[Any]) -> List[_Pair]:
+def _match_keys(ones: Sequence[Any], others: Sequence[Any]) -> List[_Pair]:
     pairs: List[_Pair] = []
     for kind, i, i_end, j, j_end in SequenceMatcher(None, ones, others, autojunk=False).get_opcodes():
         if kind == "equal":
@@ -298,11 +293,11 @@ def _match(ones: Sequence[Any], others: Sequence[Any]) -> List[_Pair]:
 
 
 def _align_modules(ones: Sequence[Any], others: Sequence[Any]) -> List[_Pair]:
-    own, foreign = _group(ones), _group(others)
+    own, foreign = _group_keys(ones), _group_keys(others)
     found: List[_Pair] = []
     for module, places in foreign.items():
         before = own.pop(module, [])
-        pairs = _match([ones[place] for place in before], [others[place] for place in places])
+        pairs = _match_keys([ones[place] for place in before], [others[place] for place in places])
         found += [(None if i is None else before[i], None if j is None else places[j]) for i, j in pairs]
     found += [(place, None) for places in own.values() for place in places]
     # what the first side has alone comes where its own order puts it
@@ -310,7 +305,7 @@ def _align_modules(ones: Sequence[Any], others: Sequence[Any]) -> List[_Pair]:
     return sorted(found, key=key)
 
 
-def _group(keys: Sequence[Any]) -> Dict[str, List[int]]:
+def _group_keys(keys: Sequence[Any]) -> Dict[str, List[int]]:
     found: Dict[str, List[int]] = {}
     for place, key in enumerate(keys):
         found.setdefault(key[0], []).append(place)

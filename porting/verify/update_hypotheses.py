@@ -41,7 +41,7 @@ def explain_update(case: UpdateCase) -> Optional[str]:
     if still and len(still) == len(case.names):
         begins = "momentum" in case.optimizer.defaults and not any(case.slots.values())
         late = ": in a first step the momentum of the step before is zero" if begins else ""
-        return f"the port does not update {_name(still, case)}{late}"
+        return f"the port does not update {_list_parameters(still, case)}{late}"
     if _is_momentum_late(case):
         return "the update is made with the momentum of the step before: momentum is off by one step"
     found = _explain_candidates(case)
@@ -50,35 +50,37 @@ def explain_update(case: UpdateCase) -> Optional[str]:
     return _explain_factor(case) or _explain_direction(case)
 
 
-def _name(names: Sequence[str], case: UpdateCase) -> str:
+def _list_parameters(names: Sequence[str], case: UpdateCase) -> str:
     if len(names) == len(case.plain):
         return "any parameter" if len(names) > 1 else f"`{names[0]}`"
     return list_names(names, most=4)
 
 
 def _explain_factor(case: UpdateCase) -> Optional[str]:
-    plain, ported = _join(case.plain, case.names), _join(case.ported, case.names)
+    plain, ported = _join_tensors(case.plain, case.names), _join_tensors(case.ported, case.names)
     if not bool(plain.any()):
-        return f"plain PyTorch does not update {_name(case.names, case)}, the port does"
+        return f"plain PyTorch does not update {_list_parameters(case.names, case)}, the port does"
     factor = float(plain @ ported / (plain @ plain))
     rest = float((ported - factor * plain).norm())
     # it has to explain most of the difference
     if rest > min(_TOLERANCE * float(ported.norm()), 0.05 * float((ported - plain).norm())):
         return None
-    everything = "every update" if len(case.names) == len(case.plain) else f"the update of {_name(case.names, case)}"
+    everything = (
+        "every update" if len(case.names) == len(case.plain) else f"the update of {_list_parameters(case.names, case)}"
+    )
     sign = ": it goes the other way" if factor < 0 else ", as another learning rate would make it"
     return f"{everything} is {say_factor(factor, {})}{sign}"
 
 
 def _explain_direction(case: UpdateCase) -> Optional[str]:
     """Return what the difference of the updates is a multiple of: the weights, the momentum, the gradients."""
-    difference = _join(case.ported, case.names) - _join(case.plain, case.names)
+    difference = _join_tensors(case.ported, case.names) - _join_tensors(case.plain, case.names)
     rate = _find_rate(case)
     momentum = _list_momentum(case)
     for what, tensors in (("weights", case.weights), ("momentum", momentum), ("gradients", case.gradients)):
         if any(name not in tensors for name in case.names):
             continue
-        direction = _join(tensors, case.names)
+        direction = _join_tensors(tensors, case.names)
         size = float(direction @ direction)
         share = float(direction @ difference) / size if size else 0.0
         if not share or float((difference - share * direction).norm()) > 0.05 * float(difference.norm()):
@@ -88,7 +90,7 @@ def _explain_direction(case: UpdateCase) -> Optional[str]:
 
 
 def _say_direction(what: str, share: float, case: UpdateCase) -> str:
-    names = _name(case.names, case)
+    names = _list_parameters(case.names, case)
     if what == "weights":
         vectors = all(case.weights[name].dim() <= 1 for name in case.names)
         kind = ", biases and norms alone" if vectors and len(case.names) < len(case.plain) else ""
@@ -99,7 +101,7 @@ def _say_direction(what: str, share: float, case: UpdateCase) -> str:
     return f"the gradient of {names} counts by {share:+.3g} more than in plain PyTorch"
 
 
-def _join(tensors: Tensors, names: Sequence[str]) -> torch.Tensor:
+def _join_tensors(tensors: Tensors, names: Sequence[str]) -> torch.Tensor:
     return torch.cat([tensors[name].double().flatten() for name in names])
 
 
@@ -117,7 +119,7 @@ def _is_momentum_late(case: UpdateCase) -> bool:
     momentum = {name: own["momentum_buffer"] for name, own in case.slots.items() if "momentum_buffer" in own}
     if any(name not in momentum for name in case.names):
         return False
-    expected, ported = -_find_rate(case) * _join(momentum, case.names), _join(case.ported, case.names)
+    expected, ported = -_find_rate(case) * _join_tensors(momentum, case.names), _join_tensors(case.ported, case.names)
     return float((ported - expected).norm()) <= _TOLERANCE * float(ported.norm())
 
 
@@ -125,14 +127,14 @@ def _is_momentum_late(case: UpdateCase) -> bool:
 
 
 def _explain_candidates(case: UpdateCase) -> Optional[str]:
-    wanted = _join(case.ported, case.names)
+    wanted = _join_tensors(case.ported, case.names)
     best: Tuple[float, str] = (math.inf, "")
     for text, changes, slots in _list_candidates(case):
         found = _try_update(case, changes, slots)
         if found is not None:
-            best = min(best, (float((_join(found, case.names) - wanted).norm()), text))
+            best = min(best, (float((_join_tensors(found, case.names) - wanted).norm()), text))
     # it has to explain most of the difference
-    difference = float((_join(case.plain, case.names) - wanted).norm())
+    difference = float((_join_tensors(case.plain, case.names) - wanted).norm())
     return best[1] if best[0] <= min(_TOLERANCE * float(wanted.norm()), 0.05 * difference) else None
 
 

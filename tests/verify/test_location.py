@@ -432,6 +432,7 @@ def test_a_fault_is_found_where_it_was_planted(plant):
     assert not any(word in found.cause for word in plant.not_words), found.cause
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", [plant for plant in PLANTS if plant.reproduces], ids=lambda plant: plant.name)
 def test_its_reproduction_runs_and_shows_it(plant, tmp_path):
     script = tmp_path / "reproduction.py"
