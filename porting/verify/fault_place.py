@@ -14,7 +14,6 @@ import torch
 from porting.verify.certificate import Curves, Location, Measured
 from porting.verify.grouping import Comparison
 from porting.verify.inputs import PortMaker
-from porting.verify.location import locate_fault
 from porting.verify.plain_runs import copy_training, keep_streams, seed_streams, step_schedule
 from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining
 from porting.verify.ported_run import PortedTraining, make_call
@@ -36,8 +35,12 @@ def find_place(
 ) -> Optional[Location]:
     """Train both again up to the call in which `first` lies, and locate it.
 
-    `theirs` are the port's batches. A port of the user's must be in its first state, and is not afterwards.
+    `theirs` are the port's batches. A port of the user's must be in its first state, and is not afterwards. Raises
+    CaptureError C009 where torch is too old to capture.
     """
+    # it captures steps, for which the torch of a machine with IPUs may be too old: C009
+    from porting.verify.fault_location.location import locate_fault
+
     ported = maker.make()
     per_call = ported.model.options.device_iterations
     is_after = first.kind in _AFTERWARDS

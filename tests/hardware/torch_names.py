@@ -20,8 +20,21 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "porting"
 TABLE = Path(__file__).with_name("torch_2_0_names.txt")
 
-# packages for the simulator, which needs a newer torch
-CAPTURING = ("capture", "engines", "executables", "exports", "planning", "simulator")
+# packages and modules for the simulator, which needs a newer torch
+CAPTURING = (
+    "analysis",
+    "capture",
+    "check/batch_look.py",
+    "check/freeze_search.py",
+    "check/model_check.py",
+    "check/step_capture.py",
+    "engines",
+    "executables",
+    "exports",
+    "planning",
+    "simulator",
+    "verify/fault_location",
+)
 
 # classes whose members are used of objects, where the sources do not name the class
 OF_OBJECTS = (
@@ -45,7 +58,8 @@ class Use(NamedTuple):
 
 def sources() -> List[Path]:
     """List the modules that run where the vendor's PopTorch and torch 2.0 are."""
-    return sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in CAPTURING)
+    capturing = tuple(str(PACKAGE / part) for part in CAPTURING)
+    return sorted(path for path in PACKAGE.rglob("*.py") if not str(path).startswith(capturing))
 
 
 def uses_in(path: Path) -> List[Use]:

@@ -14,7 +14,7 @@ from typing import AbstractSet, Any, Callable, Dict, Iterator, List, Optional, S
 import torch
 
 from porting.comparison.tensors import distance_of, have_same_specials
-from porting.verify.step_trace import GradientRecord, MicroBatchTrace, ValueRecord
+from porting.verify.fault_location.step_trace import GradientRecord, MicroBatchTrace, ValueRecord
 
 __all__ = ["Apart", "GradientFault", "ValueFault", "find_gradient_fault", "find_value_fault", "measure_apart"]
 

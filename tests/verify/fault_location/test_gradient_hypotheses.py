@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.verify.gradient_hypotheses import GradientCase, explain_gradients
+from porting.verify.fault_location.gradient_hypotheses import GradientCase, explain_gradients
 
 
 def make_case(weights, *, replicas=1):

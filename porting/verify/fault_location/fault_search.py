@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, List, Tuple
 
-from porting.verify.causes import name_module
 from porting.verify.certificate import Location, Measured
-from porting.verify.evidence import Evidence
+from porting.verify.fault_location.causes import name_module
+from porting.verify.fault_location.evidence import Evidence
 
 __all__ = ["FaultSearch", "name_phase"]
 

@@ -9,7 +9,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 import torch
 
 from porting.diagnostics import list_names
-from porting.verify.loss_hypotheses import say_factor
+from porting.verify.fault_location.loss_hypotheses import say_factor
 
 __all__ = ["GradientCase", "GradientExplanation", "explain_gradients"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import List, Optional, Sequence
 
 from porting.diagnostics import list_names
-from porting.verify.causes import explain_gradient, find_module
 from porting.verify.certificate import Location
-from porting.verify.evidence import Evidence
-from porting.verify.fault_search import FaultSearch
-from porting.verify.gradient_hypotheses import GradientCase, explain_gradients
-from porting.verify.reproduction import reproduce_gradient
-from porting.verify.trace_comparison import find_gradient_fault, measure_apart
-from porting.verify.traced_steps import LOSS, ROOT
+from porting.verify.fault_location.causes import explain_gradient, find_module
+from porting.verify.fault_location.evidence import Evidence
+from porting.verify.fault_location.fault_search import FaultSearch
+from porting.verify.fault_location.gradient_hypotheses import GradientCase, explain_gradients
+from porting.verify.fault_location.reproduction import reproduce_gradient
+from porting.verify.fault_location.trace_comparison import find_gradient_fault, measure_apart
+from porting.verify.fault_location.traced_steps import LOSS, ROOT
 
 __all__ = ["find_backward_fault", "list_wrong_gradients"]
 

@@ -9,13 +9,19 @@ from torch import nn
 
 from porting.engines.calls.group_settings import GroupSettings
 from porting.structure import flatten_tensors
-from porting.verify.evidence import Evidence
+from porting.verify.fault_location.evidence import Evidence
+from porting.verify.fault_location.program_text import (
+    write_call,
+    write_function,
+    write_module,
+    write_number,
+    write_tensor,
+)
+from porting.verify.fault_location.setting_differences import name_groups, read_plain_settings
+from porting.verify.fault_location.step_trace import MicroBatchTrace, TensorForm
+from porting.verify.fault_location.trace_comparison import ValueFault
+from porting.verify.fault_location.traced_steps import ROOT
 from porting.verify.plain_training import PlainTraining
-from porting.verify.program_text import write_call, write_function, write_module, write_number, write_tensor
-from porting.verify.setting_differences import name_groups, read_plain_settings
-from porting.verify.step_trace import MicroBatchTrace, TensorForm
-from porting.verify.trace_comparison import ValueFault
-from porting.verify.traced_steps import ROOT
 
 __all__ = [
     "reproduce_buffer",

@@ -6,17 +6,17 @@ import math
 from functools import partial
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
-from porting.verify.backward_fault import find_backward_fault
 from porting.verify.certificate import Curves, Location, Measured
-from porting.verify.evaluation_fault import locate_evaluation
-from porting.verify.evidence import MakeCall, gather_evidence
-from porting.verify.fault_search import FaultSearch, name_phase
-from porting.verify.forward_fault import find_forward_fault, find_loss_fault
-from porting.verify.not_finite_fault import locate_not_finite
+from porting.verify.fault_location.backward_fault import find_backward_fault
+from porting.verify.fault_location.evaluation_fault import locate_evaluation
+from porting.verify.fault_location.evidence import MakeCall, gather_evidence
+from porting.verify.fault_location.fault_search import FaultSearch, name_phase
+from porting.verify.fault_location.forward_fault import find_forward_fault, find_loss_fault
+from porting.verify.fault_location.not_finite_fault import locate_not_finite
+from porting.verify.fault_location.schedule_fault import locate_schedule
+from porting.verify.fault_location.start_fault import locate_start
+from porting.verify.fault_location.state_faults import find_buffer_fault, find_update_fault
 from porting.verify.plain_training import MicroBatch, PlainTraining
-from porting.verify.schedule_fault import locate_schedule
-from porting.verify.start_fault import locate_start
-from porting.verify.state_faults import find_buffer_fault, find_update_fault
 
 __all__ = ["locate_fault"]
 

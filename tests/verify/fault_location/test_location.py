@@ -14,7 +14,7 @@ from torch import nn
 
 from porting import PortOptions, to_ipu
 from porting.verify.certificate import Curves, Measured
-from porting.verify.location import locate_fault
+from porting.verify.fault_location.location import locate_fault
 from porting.verify.plain_training import PlainTraining
 
 

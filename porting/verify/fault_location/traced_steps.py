@@ -17,6 +17,7 @@ from porting.engines.replay.direct_calls import Call, find_direct_call
 from porting.engines.replay.replay import ReplayExecutable
 from porting.host_tensors import walk_modules
 from porting.structure import flatten_tensors
+from porting.verify.fault_location.step_trace import MicroBatchTrace, Origin, keep_part
 from porting.verify.plain_training import (
     MicroBatch,
     PlainRun,
@@ -24,7 +25,6 @@ from porting.verify.plain_training import (
     cut_micro_batches,
     make_loss_function,
 )
-from porting.verify.step_trace import MicroBatchTrace, Origin, keep_part
 
 __all__ = [
     "LOSS",

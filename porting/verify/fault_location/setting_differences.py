@@ -14,8 +14,8 @@ from torch import nn
 
 from porting.diagnostics import Place
 from porting.engines.calls.group_settings import GroupSettings, read_settings
+from porting.verify.fault_location.program_text import write_module
 from porting.verify.plain_training import PlainTraining
-from porting.verify.program_text import write_module
 
 __all__ = [
     "SettingDifference",

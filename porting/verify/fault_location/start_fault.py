@@ -7,9 +7,9 @@ from typing import Any, Optional
 from torch import nn
 
 from porting.verify.certificate import Location, Measured
+from porting.verify.fault_location.reproduction import reproduce_start
+from porting.verify.fault_location.setting_differences import compare_modules
 from porting.verify.plain_training import PlainTraining
-from porting.verify.reproduction import reproduce_start
-from porting.verify.setting_differences import compare_modules
 
 __all__ = ["locate_start"]
 

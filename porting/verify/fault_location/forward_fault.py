@@ -7,14 +7,14 @@ from typing import Optional, Sequence
 
 from torch import nn
 
-from porting.verify.causes import explain_value, find_module
 from porting.verify.certificate import Location
-from porting.verify.evidence import Evidence
-from porting.verify.fault_search import FaultSearch, name_phase
-from porting.verify.loss_hypotheses import LossCase, LossExplanation, explain_loss
-from porting.verify.reproduction import reproduce_loss, reproduce_value
-from porting.verify.trace_comparison import find_value_fault
-from porting.verify.traced_steps import LOSS
+from porting.verify.fault_location.causes import explain_value, find_module
+from porting.verify.fault_location.evidence import Evidence
+from porting.verify.fault_location.fault_search import FaultSearch, name_phase
+from porting.verify.fault_location.loss_hypotheses import LossCase, LossExplanation, explain_loss
+from porting.verify.fault_location.reproduction import reproduce_loss, reproduce_value
+from porting.verify.fault_location.trace_comparison import find_value_fault
+from porting.verify.fault_location.traced_steps import LOSS
 
 __all__ = ["find_forward_fault", "find_loss_fault"]
 

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from porting.diagnostics import list_names
-from porting.verify.evidence import Evidence
-from porting.verify.setting_differences import SettingDifference
-from porting.verify.step_trace import TensorForm, ValueRecord
-from porting.verify.trace_comparison import Apart, GradientFault, ValueFault
-from porting.verify.traced_steps import LOSS, ROOT
+from porting.verify.fault_location.evidence import Evidence
+from porting.verify.fault_location.setting_differences import SettingDifference
+from porting.verify.fault_location.step_trace import TensorForm, ValueRecord
+from porting.verify.fault_location.trace_comparison import Apart, GradientFault, ValueFault
+from porting.verify.fault_location.traced_steps import LOSS, ROOT
 
 __all__ = ["explain_gradient", "explain_value", "name_module", "say_optimizer_differences", "select_differences"]
 

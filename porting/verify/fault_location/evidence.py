@@ -11,16 +11,16 @@ import torch
 from porting.adapters.optimizer_state import name_parameters
 from porting.diagnostics import BatchError, PortingError
 from porting.engines.calls.group_settings import read_settings
-from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining, cut_micro_batches
-from porting.verify.setting_differences import (
+from porting.verify.fault_location.setting_differences import (
     SettingDifference,
     compare_losses,
     compare_modules,
     compare_optimizers,
 )
-from porting.verify.step_trace import keep_part
-from porting.verify.traced_steps import StateParts, StepTrace, replay_call, trace_plain_step
-from porting.verify.training_copies import kept_training, perturb_weights
+from porting.verify.fault_location.step_trace import keep_part
+from porting.verify.fault_location.traced_steps import StateParts, StepTrace, replay_call, trace_plain_step
+from porting.verify.fault_location.training_copies import kept_training, perturb_weights
+from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining, cut_micro_batches
 
 __all__ = ["Evidence", "MakeCall", "Observed", "gather_evidence"]
 

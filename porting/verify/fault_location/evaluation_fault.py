@@ -10,12 +10,12 @@ from torch import nn
 from porting.diagnostics import list_names
 from porting.module_attributes import keep_train_modes
 from porting.verify.certificate import Location, Measured
+from porting.verify.fault_location.setting_differences import compare_modules
+from porting.verify.fault_location.step_trace import MicroBatchTrace, keep_part
+from porting.verify.fault_location.trace_comparison import find_value_fault
+from porting.verify.fault_location.traced_steps import LOSS, ROOT, replay_call, trace_plain_evaluation
+from porting.verify.fault_location.training_copies import kept_training, perturb_weights
 from porting.verify.plain_training import MicroBatch, PlainTraining, cut_micro_batches
-from porting.verify.setting_differences import compare_modules
-from porting.verify.step_trace import MicroBatchTrace, keep_part
-from porting.verify.trace_comparison import find_value_fault
-from porting.verify.traced_steps import LOSS, ROOT, replay_call, trace_plain_evaluation
-from porting.verify.training_copies import kept_training, perturb_weights
 
 __all__ = ["locate_evaluation"]
 

@@ -6,8 +6,8 @@ import math
 from typing import Any, Optional, Sequence
 
 from porting.verify.certificate import Curves, Location, Measured
+from porting.verify.fault_location.reproduction import reproduce_schedule
 from porting.verify.plain_training import PlainTraining
-from porting.verify.reproduction import reproduce_schedule
 
 __all__ = ["locate_schedule"]
 

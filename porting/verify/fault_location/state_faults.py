@@ -8,17 +8,17 @@ from typing import Any, List, Mapping, Optional, Sequence
 import torch
 
 from porting.diagnostics import list_names
-from porting.verify.backward_fault import list_wrong_gradients
-from porting.verify.buffer_hypotheses import explain_buffer
-from porting.verify.causes import find_module, say_optimizer_differences, select_differences
 from porting.verify.certificate import Location
-from porting.verify.evidence import Evidence
-from porting.verify.fault_search import FaultSearch
-from porting.verify.reproduction import reproduce_buffer, reproduce_update
-from porting.verify.setting_differences import name_groups
-from porting.verify.trace_comparison import measure_apart
-from porting.verify.traced_steps import ROOT
-from porting.verify.update_hypotheses import UpdateCase, explain_update
+from porting.verify.fault_location.backward_fault import list_wrong_gradients
+from porting.verify.fault_location.buffer_hypotheses import explain_buffer
+from porting.verify.fault_location.causes import find_module, say_optimizer_differences, select_differences
+from porting.verify.fault_location.evidence import Evidence
+from porting.verify.fault_location.fault_search import FaultSearch
+from porting.verify.fault_location.reproduction import reproduce_buffer, reproduce_update
+from porting.verify.fault_location.setting_differences import name_groups
+from porting.verify.fault_location.trace_comparison import measure_apart
+from porting.verify.fault_location.traced_steps import ROOT
+from porting.verify.fault_location.update_hypotheses import UpdateCase, explain_update
 
 __all__ = ["find_buffer_fault", "find_update_fault"]
 

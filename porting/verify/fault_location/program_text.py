@@ -9,7 +9,7 @@ from typing import Any, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from porting.verify.step_trace import TensorForm, ValueRecord
+from porting.verify.fault_location.step_trace import TensorForm, ValueRecord
 
 __all__ = ["write_call", "write_function", "write_module", "write_number", "write_tensor"]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from porting.verify.update_hypotheses import UpdateCase, explain_update
+from porting.verify.fault_location.update_hypotheses import UpdateCase, explain_update
 
 
 def make_case(make_optimizer, change, *, steps=3):
