@@ -50,6 +50,8 @@ PLACES = {
 }
 
 
+# a faulty port may be warned of as well
+@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLACES)
 def test_a_planted_fault_is_located(name):

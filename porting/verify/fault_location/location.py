@@ -95,10 +95,12 @@ _ALL: Tuple[_Find, ...] = (
     find_buffer_fault,
     find_update_fault,
 )
+_WITHOUT_LOSS = tuple(find for find in _ALL if find is not find_loss_fault)
 _ORDER: Mapping[str, Tuple[_Find, ...]] = {
     "forward": _ALL,
     "loss": _ALL,
-    "backward": _ALL,
-    "buffer": (find_forward_fault, find_buffer_fault, *_ALL),
-    "update": (find_update_fault, *_ALL),
+    # the loss was inside its band then
+    "backward": _WITHOUT_LOSS,
+    "buffer": (find_forward_fault, find_buffer_fault, *_WITHOUT_LOSS),
+    "update": (find_update_fault, *_WITHOUT_LOSS),
 }

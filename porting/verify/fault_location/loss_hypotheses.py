@@ -54,7 +54,8 @@ def explain_loss(training: PlainTraining, case: LossCase) -> Optional[LossExplan
     """
     found: Dict[str, LossExplanation] = {}
     for explanation, losses in _list_variants(training, case):
-        if _are_close(losses, case.ported):
+        # what leaves the losses as they are explains nothing
+        if _are_close(losses, case.ported) and not _are_close(losses, case.plain):
             found.setdefault(explanation.text, explanation)
     if found:  # several where this batch cannot tell them apart
         return next(iter(found.values()))._replace(text=", or ".join(found))
