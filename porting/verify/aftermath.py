@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
@@ -28,6 +29,10 @@ _NUM_RESUMED, _NUM_NOISES = 2, 2
 _LARGE = 128 << 20
 
 
+# the names of the parameters of each group
+_Groups = List[List[str]]
+
+
 class _Looked(NamedTuple):
     """What an evaluation returned, by name."""
 
@@ -47,6 +52,7 @@ def look_after_training(
         path = Path(folder) / "before.pt"
         _save_port(ported, path)
         before = _sketch_state(ported)
+        groups = _name_groups(ported)
         outputs = _evaluate_ported(ported, calls[-1])
         _save_port(ported, path.with_name("after.pt"))
         found += _compare_exactly("evaluation", step, before, _sketch_state(ported), "it changed in evaluation")
@@ -55,7 +61,7 @@ def look_after_training(
         if sum(value.numel() * value.element_size() for value in ported.model.parameters()) > _LARGE:
             # so that a proof needs little more memory than the training; the next call compiles anew
             ported.model.destroy()
-        found += _compare_reloaded(training, load_checkpoint(path), before, step)
+        found += _compare_reloaded(training, load_checkpoint(path), before, step, groups)
         if outputs.values:
             found += _compare_evaluation(ported, training, path, calls[-1], outputs, step, unit)
         else:
@@ -159,7 +165,9 @@ def _compare_streams(before: Mapping[str, str], after: Mapping[str, str], step: 
 # -- weights that are taken home ---------------------------------------------------------------------------------------
 
 
-def _compare_reloaded(training: PlainTraining, checkpoint: Checkpoint, live: Sketches, step: int) -> Iterator[Measured]:
+def _compare_reloaded(
+    training: PlainTraining, checkpoint: Checkpoint, live: Sketches, step: int, groups: _Groups
+) -> Iterator[Measured]:
     """Load a checkpoint into plain PyTorch: model and optimizer must have what the port had, `live`."""
     own = copy_training(training)
     try:
@@ -169,12 +177,33 @@ def _compare_reloaded(training: PlainTraining, checkpoint: Checkpoint, live: Ske
         return
     loaded = sketch_all(dict(own.model.state_dict()))
     if checkpoint.optimizer is not None and checkpoint.optimizer.get("state"):
+        own = replace(own, optimizer=_regroup(own, groups, checkpoint.optimizer["param_groups"]))
         own.optimizer.load_state_dict(checkpoint.optimizer)
         loaded.update(sketch_all(name_state(own)))
     # tied weights have several names
     common = [name for name in loaded if name in live]
     ours, theirs = ({name: side[name] for name in common} for side in (live, loaded))
     yield from _compare_exactly("reloading", step, ours, theirs, "it is not what the port had")
+
+
+def _name_groups(ported: PortedTraining) -> _Groups:
+    """Name the parameters of each group of the port's optimizer."""
+    names = {id(parameter): name for name, parameter in ported.model.model.named_parameters()}
+    groups = ported.model.port_optimizer.require_users().param_groups
+    return [[names.get(id(parameter), "") for parameter in group["params"]] for group in groups]
+
+
+def _regroup(own: PlainTraining, groups: _Groups, settings: Sequence[Mapping[str, Any]]) -> torch.optim.Optimizer:
+    """Return an optimizer like `own`'s that has these groups, as the port's has, so that it can load their state."""
+    optimizer, parameters = own.optimizer, dict(own.model.named_parameters())
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    if groups == [[names[id(item)] for item in group["params"]] for group in optimizer.param_groups]:
+        return optimizer
+    regrouped = []
+    for part, group in zip(groups, settings):
+        own_settings = {key: group[key] for key in optimizer.defaults if key in group}
+        regrouped.append({**own_settings, "params": [parameters[name] for name in part]})
+    return type(optimizer)(regrouped, lr=optimizer.defaults["lr"])  # type: ignore[call-arg]
 
 
 # -- going on ----------------------------------------------------------------------------------------------------------

@@ -212,3 +212,25 @@ def test_a_sound_port_passes(name):
     assert compared["gradient"]
     assert compared["update"]
     assert compared["resuming"]
+
+
+@pytest.mark.parametrize("is_plain_parted", [True, False])
+def test_the_same_settings_in_other_groups_pass(is_plain_parted):
+    def make_parted(model):
+        return torch.optim.AdamW([{"params": [parameter]} for parameter in model.parameters()], lr=1e-3)
+
+    def make_whole(model):
+        return torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    plain, ported = (make_parted, make_whole) if is_plain_parted else (make_whole, make_parted)
+
+    def make_port(model):
+        options = PortOptions(keep_gradients=True, output_mode="all")
+        return porting.to_ipu(model, nn.MSELoss(), optimizer=ported(model), options=options, device="sim")
+
+    batch = torch.randn(8, 4), torch.randn(8, 2)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+
+    certificate = porting.verify(model, nn.MSELoss(), batch, optimizer=plain, ported=make_port, steps=5)
+
+    assert certificate.verdict is Verdict.PASS, str(certificate)
