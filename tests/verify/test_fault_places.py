@@ -19,7 +19,7 @@ PLACES = {
     "no momentum": ("update", "Net", ("momentum differs",)),
     "Nesterov's momentum": ("update", "Net", ("Nesterov",)),
     "dampening": ("update", "Net", ("dampening",)),
-    "other rate": ("schedule", "", ("1.002 times",)),
+    "other rate": ("update", "", ("1.002 times",)),
     "no weight decay": ("update", "Net", ("weight decay differs",)),
     "weight decay of biases": ("update", "conv", ("biases and weights of norms alone",)),
     "Adam's epsilon": ("update", "Net", ("the optimizer's `eps`",)),

@@ -1,4 +1,4 @@
-"""A learning rate that is not the schedule's: shifted by steps, ignored, or of another schedule."""
+"""A learning rate that is not plain PyTorch's: of another optimizer, or of a schedule that is shifted or ignored."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ __all__ = ["locate_schedule"]
 
 
 def locate_schedule(plain: PlainTraining, ported: Any, first: Measured, curves: Curves) -> Location:
-    """Return how the learning rates of the port differ from plain PyTorch's, from the curves of both."""
+    """Return how the learning rates of the port differ from plain PyTorch's, from the curves of both.
+
+    Where neither side has a schedule, it is the update that differs.
+    """
     rates, others = list(curves.plain_rates), list(curves.ported_rates)
     cause = _explain_rates(rates, others, first.step) or _say_present(plain, ported)
     schedule = type(plain.scheduler).__name__ if plain.scheduler is not None else ""
+    is_constant = plain.scheduler is None and len(set(others)) == 1
     return Location(
-        "schedule",
+        "update" if is_constant else "schedule",
         first.step,
         operator=schedule or type(plain.optimizer).__name__,
         cause=cause,
@@ -32,7 +36,7 @@ def _explain_rates(rates: Sequence[float], others: Sequence[float], step: int) -
     number = next((i for i in range(count) if not _is_same(rates[i], others[i])), None)
     if number is None:
         return None
-    begin = f"in step {number + 1} the device's learning rate is {others[number]:g}, the schedule's {rates[number]:g}"
+    begin = f"in step {number + 1} the device's learning rate is {others[number]:g}, plain PyTorch's {rates[number]:g}"
     if len(set(rates)) > 1 and _are_same(others, [others[0]] * count):
         return f"{begin}: the schedule is ignored, the rate stays {others[0]:g}"
     if len(set(rates)) == 1 and len(set(others)) > 1:
