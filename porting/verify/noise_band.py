@@ -53,7 +53,27 @@ class NoiseBand:
         largest = max((one.norm / math.sqrt(one.numel) for one in plain.values()), default=0.0)
         floor = self._floor * self._find_scale(kind, step, name)
         nothing = _NOTHING * largest * math.sqrt(sketch.numel)
-        return max(margin * noise, floor, nothing)
+        return max(margin * noise, floor, nothing, self._find_turned(kind, step, name))
+
+    def _find_turned(self, kind: str, step: int, name: str) -> float:
+        """Return how far a weight may be whose gradient has no sign of its own; 0 where it has one.
+
+        Adam and its kin move a weight by the sign of its gradient: as far to one side as to the other.
+        """
+        if not self._is_half or kind not in ("update", "parameter") or not step:
+            return 0.0
+        undecided = 0.0
+        for earlier in self.plain.list_steps("gradient"):
+            gradient = find_sketches(self.plain, "gradient", earlier).get(name)
+            if earlier <= step and gradient is not None and gradient.norm:
+                undecided = max(undecided, self.find_band("gradient", earlier, name) / gradient.norm)
+        if undecided < _UNDECIDED:
+            return 0.0
+        moved = find_sketches(self.plain, "update", step)[name].norm
+        if kind == "parameter":
+            start, now = (self.plain.sketches["parameter", number][name] for number in (0, step))
+            moved = now.minus(start).norm
+        return 2 * moved * min(1.0, math.sqrt(undecided))
 
     @property
     def _is_half(self) -> bool:
