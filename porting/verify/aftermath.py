@@ -177,7 +177,7 @@ def _compare_reloaded(
         return
     loaded = sketch_all(dict(own.model.state_dict()))
     if checkpoint.optimizer is not None and checkpoint.optimizer.get("state"):
-        own = replace(own, optimizer=_regroup(own, groups, checkpoint.optimizer["param_groups"]))
+        own = replace(own, optimizer=_arrange_groups(own, groups, checkpoint.optimizer["param_groups"]))
         own.optimizer.load_state_dict(checkpoint.optimizer)
         loaded.update(sketch_all(name_state(own)))
     # tied weights have several names
@@ -193,7 +193,9 @@ def _name_groups(ported: PortedTraining) -> _Groups:
     return [[names.get(id(parameter), "") for parameter in group["params"]] for group in groups]
 
 
-def _regroup(own: PlainTraining, groups: _Groups, settings: Sequence[Mapping[str, Any]]) -> torch.optim.Optimizer:
+def _arrange_groups(
+    own: PlainTraining, groups: _Groups, settings: Sequence[Mapping[str, Any]]
+) -> torch.optim.Optimizer:
     """Return an optimizer like `own`'s that has these groups, as the port's has, so that it can load their state."""
     optimizer, parameters = own.optimizer, dict(own.model.named_parameters())
     names = {id(parameter): name for name, parameter in parameters.items()}
