@@ -30,6 +30,8 @@ CAPTURING_PARTS = (
     "check.step_capture",
     "verify.fault_location",
 )
+# modules that an extra brings, which a machine with IPUs need not have
+OF_EXTRAS = ("source.patches.edits", "source.patches.fixes")
 # a name of a package that is there, as `porting.check` is, and captures when it is called
 CAPTURE_WHEN_CALLED = ("check",)
 MAY_NEED_CAPTURE = (*NEED_CAPTURE, *CAPTURE_WHEN_CALLED)
@@ -40,7 +42,7 @@ MODULES = sorted(
     if path.name != "__main__.py" and "skeleton" not in path.parts
 )
 # every module of a recipe is a program: its steps are run by test_recipes.py
-NOT_ORDINARY = ("porting.recipes.", *(f"porting.{part}" for part in (*CAPTURING, *CAPTURING_PARTS)))
+NOT_ORDINARY = ("porting.recipes.", *(f"porting.{part}" for part in (*CAPTURING, *CAPTURING_PARTS, *OF_EXTRAS)))
 ORDINARY = [name for name in MODULES if not name.startswith(NOT_ORDINARY)]
 
 IMPORT_ALL = """

@@ -227,6 +227,15 @@ def _widen_tensors(tensors: Tensors) -> Tensors:
     return [tensor if tensor.dtype is torch.float32 else tensor.float() for tensor in tensors]
 
 
+def _copy_values(targets: Tensors, sources: Tensors) -> None:
+    if hasattr(torch, "_foreach_copy_"):
+        torch._foreach_copy_(targets, sources)
+        return
+    # torch 2.0, in which a search for NaN repeats the device's update, has no such function
+    for target, source in zip(targets, sources):
+        target.copy_(source)
+
+
 # -- In single precision; weights and state change in place, gradients are used up. The operations and their order are
 # -- those of torch's own optimizers in their default form, so that a port's weights are the same to the last bit.
 
@@ -253,7 +262,7 @@ def _update_moments(s: GroupSettings, gradients: Tensors, state: State, *, is_co
     torch._foreach_addcmul_(state["Accl2"], gradients, gradients, 1.0 - s.beta2)
     # a tensor more for each would make the step's peak higher
     denominators = gradients
-    torch._foreach_copy_(denominators, state["Accl2"])
+    _copy_values(denominators, state["Accl2"])
     torch._foreach_sqrt_(denominators)
     # The corrections are Python numbers in double precision, as torch computes them.
     corrections = _compute_bias_corrections(state, s.beta2, is_corrected)
