@@ -234,3 +234,23 @@ def test_the_same_settings_in_other_groups_pass(is_plain_parted):
     certificate = porting.verify(model, nn.MSELoss(), batch, optimizer=plain, ported=make_port, steps=5)
 
     assert certificate.verdict is Verdict.PASS, str(certificate)
+
+
+@pytest.mark.slow
+def test_a_compiled_port_passes_with_its_own_rounding():
+    def make_port(model):
+        options = PortOptions(engine="aot", output_mode="all")
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        return porting.to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, options=options, device="sim")
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 5))
+    batch = torch.randn(32, 64), torch.randint(5, (32,))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+
+    certificate = porting.verify(model, nn.CrossEntropyLoss(), batch, optimizer=optimizer, ported=make_port, steps=10)
+
+    assert certificate.verdict is Verdict.PASS, str(certificate)
+    assert certificate.surroundings["device"]["engine"] == "aot"
+    verdicts = {kind.kind: kind.verdict for kind in certificate.kinds}
+    assert verdicts["gradient"] is Verdict.NOT_COMPARED
