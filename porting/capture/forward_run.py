@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch.jit._fuser import optimized_execution
-from torch.nn.modules import module as module_hooks
 
 from ..diagnostics import Finding
 from ..structure import flatten_tensors, rebuild
+from ..support.module_hooks import follow_modules
 from .autocast import enter_autocast
 from .device_tensor import DeviceTensor
 from .errors import Refusal
@@ -101,9 +101,5 @@ def _note_paths(recorder: Recorder, model: nn.Module) -> Iterator[None]:
         while recorder.module_stack and recorder.module_stack.pop()[1] is not module:
             pass
 
-    handles = [module_hooks.register_module_forward_pre_hook(enter), module_hooks.register_module_forward_hook(leave)]
-    try:
+    with follow_modules(enter, leave):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -12,11 +12,11 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 import torch
 from torch import nn
-from torch.nn.modules import module as module_hooks
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from porting.diagnostics import caller_place
 
+from ..support.module_hooks import follow_modules
 from .gradient_records import GradientRecords
 from .not_finite import NotFinite, WatchedOperator
 from .operator_records import NamedValue, OperatorRecords
@@ -143,13 +143,7 @@ class _FunctionWatch(TorchFunctionMode):
 
     def modules_followed(self) -> ExitStack:
         """Return a context in which the module that runs is known."""
-        stack = ExitStack()
-        for register, hook in (
-            (module_hooks.register_module_forward_pre_hook, self._enter_module),
-            (module_hooks.register_module_forward_hook, self._leave_module),
-        ):
-            stack.callback(register(hook).remove)
-        return stack
+        return follow_modules(self._enter_module, self._leave_module)
 
     def _enter_module(self, module: nn.Module, _args: Any) -> None:
         self._modules.append(self._module_names.get(id(module), self._modules[-1] if self._modules else ""))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from porting.source.facts import Facts, Kind
-from porting.source.programs import split_facts
 from porting.source.project import Project, read_programs
 from porting.source.walk import collect_facts
 
-__all__ = ["Facts", "Kind", "Project", "collect_facts", "read_programs", "split_facts"]
+__all__ = ["Facts", "Kind", "Project", "collect_facts", "read_programs"]

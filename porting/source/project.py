@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from porting.diagnostics import Finding
 from porting.source.files import SourceFile, Unit, list_sources, read_source
@@ -40,8 +40,6 @@ class Project:
     """By path."""
     entries: List[str] = field(default_factory=list)
     findings: List[Finding] = field(default_factory=list)
-    imported: Dict[str, Set[str]] = field(default_factory=dict)
-    """The paths that each file has been found to import."""
     num_followed_lines: int = 0
     """The lines of files that only imports lead to."""
     known: Mapping[str, Module] = field(default_factory=dict)
@@ -89,19 +87,14 @@ class Project:
         key = (name, folder)
         if key not in self._folders:
             self._folders[key] = self._find_near(name, folder) or self._find_by_suffix(name, importer)
-        return self._remember_import(importer, self._folders[key])
+        return self._folders[key]
 
     def find_relative(self, name: str, *, level: int, importer: Module) -> Optional[Module]:
         """Find the file that `from ..name import` means; `name` may be empty."""
         folder = os.path.dirname(importer.path)
         for _ in range(level - 1):
             folder = os.path.dirname(folder) or os.pardir
-        return self._remember_import(importer, self._find_in(folder, name))
-
-    def _remember_import(self, importer: Module, found: Optional[Module]) -> Optional[Module]:
-        if found is not None and found is not importer:
-            self.imported.setdefault(importer.path, set()).add(found.path)
-        return found
+        return self._find_in(folder, name)
 
     def _find_near(self, name: str, folder: str) -> Optional[Module]:
         """Look beside the importer and, while these are packages or the program's, in the folders above."""

@@ -105,16 +105,12 @@ def run_plain(
                 for parameter in own.model.parameters():
                     change_last_bits(parameter, generator, relative=variant.size)
         seed_streams(seed)
-        try:
-            with half_rounding(own, variant.rule or HalfRule("float32"), seed=variant.rounding) as rounded:
-                record.keep_state(0, own.model, name_state(own))
-                start = torch.get_rng_state() if stream is None else stream
-                run = PlainRun(rounded, 1 if grouping.is_large else grouping.replicas, start)
-                _run_calls(run, calls, grouping, variant, record, on_step)
-        except (Exception, KeyboardInterrupt) as error:
-            if not record.losses:
-                raise
-            record.ended_by = f"{type(error).__name__}: {error}"
+        rule = variant.rule or HalfRule("float32")
+        with record.noting_its_end(), half_rounding(own, rule, seed=variant.rounding) as rounded:
+            record.keep_state(0, own.model, name_state(own))
+            start = torch.get_rng_state() if stream is None else stream
+            run = PlainRun(rounded, 1 if grouping.is_large else grouping.replicas, start)
+            _run_calls(run, calls, grouping, variant, record, on_step)
     return record
 
 

@@ -76,12 +76,8 @@ def run_ported(
         model.compile(*calls[0][0], **calls[0][1])
         seed_streams(seed)
         torch.set_rng_state(start)
-        try:
+        with record.noting_its_end():
             _run_calls(ported, calls, record, on_step)
-        except (Exception, KeyboardInterrupt) as error:
-            if not record.losses:
-                raise
-            record.ended_by = f"{type(error).__name__}: {error}"
     return record
 
 

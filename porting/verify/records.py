@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
 import torch
 from torch import nn
@@ -53,6 +54,16 @@ class Record:
     def num_steps(self) -> int:
         """Optimizer steps that were made."""
         return max(self.losses, default=0)
+
+    @contextmanager
+    def noting_its_end(self) -> Iterator[None]:
+        """Note an error, or the user who stops the run, as its end; before the first step is made, it comes through."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as error:
+            if not self.losses:
+                raise
+            self.ended_by = f"{type(error).__name__}: {error}"
 
     def keep(self, kind: str, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Keep sketches of tensors."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import functools
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 from torch import nn
-from torch.nn.modules import module as module_hooks
 
+from ...support.module_hooks import follow_modules
 from .._operators.op_library import define_operator, do_nothing
 from .._options_impl import require
 from ..tracing_state import tracing
@@ -193,24 +193,23 @@ def trace_in_scopes(
     Blocks begin stages of the execution `strategy`; with `names_modules`, calls of sub-modules are name scopes.
     """
     global _open
-    handles: List[Any] = []
+    hooks = ExitStack()
     before, _open = _open, scopes
     # everything that may fail is inside, also the strategy's own start
     try:
         strategy.onStartTracing()
         if names_modules:
-            handles = _follow_modules(scopes, model)
+            hooks = _follow_modules(scopes, model)
         with tracing():
             yield
     finally:
         _open = before
         strategy.onEndTracing()
-        for handle in handles:
-            handle.remove()
+        hooks.close()
 
 
-def _follow_modules(scopes: GraphScopes, model: nn.Module) -> List[Any]:
-    """Make calls of sub-modules name scopes; return the handles that end it."""
+def _follow_modules(scopes: GraphScopes, model: nn.Module) -> ExitStack:
+    """Make calls of sub-modules name scopes, until what is returned is closed."""
     names = {id(module): path.rsplit(".", 1)[-1] for path, module in model.named_modules() if path}
 
     def enter(module: nn.Module, _args: Any) -> None:
@@ -221,8 +220,7 @@ def _follow_modules(scopes: GraphScopes, model: nn.Module) -> List[Any]:
         if id(module) in names:
             scopes.pop_name_scope(module)
 
-    # hooks of all modules, because hooks of its own would show in the text of a user's module
-    return [module_hooks.register_module_forward_pre_hook(enter), module_hooks.register_module_forward_hook(leave)]
+    return follow_modules(enter, leave)
 
 
 _PACKAGE = str(Path(__file__).parents[2])

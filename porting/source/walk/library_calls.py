@@ -18,6 +18,7 @@ from porting.source.walk.attributes import read_attribute
 from porting.source.walk.functions import Arguments, call_function
 from porting.source.walk.guesses import is_loss_name
 from porting.source.walk.iteration import find_element
+from porting.source.walk.method_calls import update_elements
 from porting.source.walk.values import (
     UNKNOWN,
     External,
@@ -268,14 +269,7 @@ def _call_max(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
 
 def _call_dict(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     container = walk.make_container(node)
-    assert container.elements is not None
-    for value in arguments.values:
-        for item in value:
-            if isinstance(item, Object) and item.elements is not None:
-                for key, element in list(item.elements.items()):
-                    walk.store.write(container.elements, key, element)
-    for name, value in arguments.keywords.items():
-        walk.store.write(container.elements, name, value)
+    update_elements(walk, container, arguments)
     return (container,)
 
 

@@ -22,7 +22,7 @@ from porting.source.walk.values import (
 )
 from porting.source.walk.walk import Walk
 
-__all__ = ["call_method"]
+__all__ = ["call_method", "update_elements"]
 
 # of what trains for the program: of Accelerate, Fabric and Ignite
 _PASSING = frozenset(
@@ -172,7 +172,7 @@ def _call_of_container(walk: Walk, item: Object, name: str, arguments: Arguments
     if name in ("append", "extend", "insert", "add", "appendleft"):
         return _add_elements(walk, item, name, arguments, node)
     if name == "update":
-        return _update_elements(walk, item, arguments)
+        return update_elements(walk, item, arguments)
     element = find_element(walk, (item,), node)
     if name in ("get", "pop", "setdefault", "popleft", "popitem"):
         keys = list_constants(arguments.values[0]) if arguments.values else []
@@ -184,7 +184,8 @@ def _call_of_container(walk: Walk, item: Object, name: str, arguments: Arguments
     return (item,) if name in ("copy", "__iter__", "to") else UNKNOWN
 
 
-def _update_elements(walk: Walk, item: Object, arguments: Arguments) -> Value:
+def update_elements(walk: Walk, item: Object, arguments: Arguments) -> Value:
+    """Write what a dictionary is given into the elements of `item`, as `update` does."""
     assert item.elements is not None
     for value in arguments.values:
         for part in value:

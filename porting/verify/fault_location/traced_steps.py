@@ -8,7 +8,6 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence
 
 import torch
 from torch import nn
-from torch.nn.modules import module as module_hooks
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from porting.diagnostics import caller_place
@@ -17,6 +16,7 @@ from porting.engines.replay.direct_calls import Call, find_direct_call
 from porting.engines.replay.replay import ReplayExecutable
 from porting.host_tensors import walk_modules
 from porting.structure import flatten_tensors
+from porting.support.module_hooks import follow_modules
 from porting.verify.fault_location.step_trace import MicroBatchTrace, Origin, keep_part
 from porting.verify.plain_training import (
     MicroBatch,
@@ -166,13 +166,7 @@ class _PlainWatch(TorchFunctionMode):
 
     def modules_followed(self) -> ExitStack:
         """Return a context in which the module that runs is known."""
-        stack = ExitStack()
-        for register, hook in (
-            (module_hooks.register_module_forward_pre_hook, self._enter_module),
-            (module_hooks.register_module_forward_hook, self._leave_module),
-        ):
-            stack.callback(register(hook).remove)
-        return stack
+        return follow_modules(self._enter_module, self._leave_module)
 
     def _enter_module(self, module: nn.Module, args: Any) -> None:
         around = self._modules[-1]
