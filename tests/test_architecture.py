@@ -11,7 +11,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Iterator, Set
+from typing import Set
 
 import pytest
 import torch
@@ -42,24 +42,28 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def imports_of(path: Path) -> Iterator[ast.stmt]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return (node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
+def read_source(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
-def modules_imported_by(path: Path) -> Set[str]:
+@pytest.fixture(scope="module")
+def trees():
+    """All sources, parsed once; let go of when these tests are over."""
+    return {path: ast.parse(read_source(path)) for path in SOURCES}
+
+
+def modules_imported_by(tree: ast.Module) -> Set[str]:
     """List the modules that a file imports absolutely, wherever in it."""
     found: Set[str] = set()
-    for node in imports_of(path):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
-        elif not node.level:
+        elif isinstance(node, ast.ImportFrom) and not node.level:
             found.add(str(node.module))
     return found
 
 
-def defines_something(path: Path) -> bool:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+def defines_something(tree: ast.Module) -> bool:
     return any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) for node in ast.walk(tree))
 
 
@@ -86,39 +90,43 @@ def test_the_front_doors_are_relative_links_into_the_package(link):
     assert os.readlink(ROOT / link) == f"porting/{link}"
 
 
-@pytest.mark.parametrize("path", [*PACKAGE.glob("adapters/**/*.py")], ids=name_of)
-def test_adapters_get_their_backend_as_an_argument(path):
-    backends = {module for module in modules_imported_by(path) if module.startswith(("poptorch", "porting.simulator"))}
+def test_adapters_get_their_backend_as_an_argument(trees):
+    found = {
+        name_of(path): module
+        for path in PACKAGE.glob("adapters/**/*.py")
+        for module in modules_imported_by(trees[path])
+        if module.startswith(("poptorch", "porting.simulator"))
+    }
 
-    assert backends == set()
+    assert found == {}
 
 
-@pytest.mark.parametrize("path", [*PACKAGE.glob("recipes/*/**/*.py")], ids=name_of)
-def test_recipes_use_public_names_only(path):
+def test_recipes_use_public_names_only(trees):
     inner = {
-        module
-        for module in modules_imported_by(path)
+        name_of(path): module
+        for path in PACKAGE.glob("recipes/*/**/*.py")
+        for module in modules_imported_by(trees[path])
         if module not in DOORS_OPEN_TO_RECIPES and not is_open_to_recipes(module)
     }
 
-    assert inner == set()
+    assert inner == {}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_module_says_in_a_docstring_what_it_is(path):
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+def test_a_module_says_in_a_docstring_what_it_is(trees):
+    assert [name_of(path) for path in SOURCES if not ast.get_docstring(trees[path])] == []
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if defines_something(path)], ids=name_of)
-def test_annotations_are_not_evaluated_so_that_python_38_can_read_them(path):
-    assert "from __future__ import annotations" in path.read_text(encoding="utf-8")
+def test_annotations_are_not_evaluated_so_that_python_38_can_read_them(trees):
+    evaluated = [path for path in SOURCES if "from __future__ import annotations" not in read_source(path)]
+
+    assert [name_of(path) for path in evaluated if defines_something(trees[path])] == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_module_can_be_read_in_one_sitting_or_says_at_the_top_why_not(path):
-    lines = path.read_text(encoding="utf-8").splitlines()
+def test_a_module_can_be_read_in_one_sitting_or_says_at_the_top_why_not():
+    lines = {name_of(path): read_source(path).splitlines() for path in SOURCES}
+    long = {name: len(text) for name, text in lines.items() if len(text) > MAX_LINES}
 
-    assert len(lines) <= MAX_LINES or any(line.startswith("# long because ") for line in lines[:20])
+    assert [name for name in long if not any(line.startswith("# long because ") for line in lines[name][:20])] == []
 
 
 def test_the_version_is_written_down_once():

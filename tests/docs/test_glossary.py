@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from typing import Iterator, List, Tuple
+from typing import Iterator
 
 import pytest
 
@@ -53,12 +53,16 @@ VENDORS = {"OverlapDeviceIterationLoop", "iteration"}
 # the one-word private functions that are verbs; all others say as well what they act on
 VERBS = {"_apply", "_fail", "_fits", "_freeze", "_round", "_start", "_unfreeze", "_widen"}
 
-each_source = pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+
+@pytest.fixture(scope="module")
+def trees():
+    """All sources, parsed once, by their names; let go of when these tests are over."""
+    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
 
 
-def names_in(path: Path) -> Iterator[str]:
+def names_in(tree: ast.Module) -> Iterator[str]:
     """List the names that a file gives: to functions, classes, arguments and variables."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             yield node.name
         elif isinstance(node, ast.arg):
@@ -71,9 +75,9 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def functions_in(path: Path) -> Iterator[str]:
+def functions_in(tree: ast.Module) -> Iterator[str]:
     """List the functions of a file that are called: properties are nouns."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and not any("property" in ast.unparse(d) for d in node.decorator_list):
             yield node.name
 
@@ -93,27 +97,31 @@ def test_no_word_is_both_explained_and_unwanted():
     assert set(UNWANTED) & {snake_case(term).replace("-", "_") for term in TERMS} == set()
 
 
-@each_source
-def test_names_have_the_words_of_the_glossary(path):
-    found: List[Tuple[str, str]] = [
-        (name, word)
-        for name in names_in(path)
-        for word in UNWANTED
-        if f"_{word}_" in f"_{snake_case(name)}_" and name not in VENDORS
-    ]
+def test_names_have_the_words_of_the_glossary(trees):
+    unwanted = re.compile("|".join(f"_{word}(?=_)" for word in UNWANTED))
+    found = {
+        path: name
+        for path, tree in trees.items()
+        for name in names_in(tree)
+        if unwanted.search(f"_{snake_case(name)}_") and name not in VENDORS
+    }
 
-    assert found == []
-
-
-@each_source
-def test_a_docstring_says_what_a_module_is_for_and_asks_nothing(path):
-    first_word = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split(" ")[0]
-
-    assert first_word not in {"How", "What", "When", "Where", "Whether", "Which", "Who", "Why", "Will"}
+    assert found == {}
 
 
-@each_source
-def test_a_private_function_of_one_word_is_a_verb(path):
-    one_word = {name for name in functions_in(path) if re.fullmatch(r"_[a-z0-9]+", name)}
+def test_a_docstring_says_what_a_module_is_for_and_asks_nothing(trees):
+    asking = {"How", "What", "When", "Where", "Whether", "Which", "Who", "Why", "Will"}
+    first_words = {path: (ast.get_docstring(tree) or "").split(" ")[0] for path, tree in trees.items()}
 
-    assert one_word <= VERBS
+    assert {name: word for name, word in first_words.items() if word in asking} == {}
+
+
+def test_a_private_function_of_one_word_is_a_verb(trees):
+    one_word = {
+        path: name
+        for path, tree in trees.items()
+        for name in functions_in(tree)
+        if re.fullmatch(r"_[a-z0-9]+", name) and name not in VERBS
+    }
+
+    assert one_word == {}
