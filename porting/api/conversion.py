@@ -16,6 +16,7 @@ from ..diagnostics import OptionError, log_finding, notify, show_findings_alone
 from ..host_tensors import walk_modules
 from ..options import PortOptions
 from ..remedies import Remedies
+from ..remedies.operator_table import load_built_in
 from ..structure import make_call_arguments
 from .host_loop import HostLoopModel, check_host_loop
 from .moves import FixedModule
@@ -24,6 +25,9 @@ from .port import Port, PortFindings
 from .ported_model import PortedModel
 
 __all__ = ["to_ipu"]
+
+# They need the capture, which a machine with IPUs does not have.
+_LOOKS_AT_STEPS = ("porting.capture.users_code", "porting.capture.second_run", "porting.planning.memory_look")
 
 
 @overload
@@ -204,5 +208,12 @@ def _convert_optimizer(optimizer: Any, wrapped: nn.Module, backend: Any, max_gra
 
 
 def _load_simulator() -> Any:
-    """Import the simulator only where it is used: it needs a newer torch than the vendor's machines have."""
-    return importlib.import_module("porting.simulator")
+    """Import the simulator only where it is used: it needs a newer torch than the vendor's machines have.
+
+    What the first call looks at a step with comes with it, so that this call spends its time on the step alone.
+    """
+    simulator = importlib.import_module("porting.simulator")
+    for name in _LOOKS_AT_STEPS:
+        importlib.import_module(name)
+    load_built_in()
+    return simulator
