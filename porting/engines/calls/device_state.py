@@ -98,7 +98,7 @@ class DeviceState:
             for name in self.slots.keys() - other.slots.keys():
                 del self.slots[name]
             for name, slots in other.slots.items():
-                _write_slots(self.slots.setdefault(name, {}), slots)
+                _write_slots(self.slots.setdefault(name, {}), slots, self.parameters[name])
         self.rng_state = None if other.rng_state is None else other.rng_state.clone()
         factor = other.loss_scale_factor
         if self.loss_scale_factor is None or factor is None:
@@ -200,14 +200,15 @@ class DeviceState:
         return self._storages
 
 
-def _write_slots(slots: Dict[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> None:
+def _write_slots(slots: Dict[str, torch.Tensor], others: Mapping[str, torch.Tensor], parameter: torch.Tensor) -> None:
     for name in slots.keys() - others.keys():
         del slots[name]
     for name, value in others.items():
-        if name in slots:
-            slots[name].copy_(value)
-        else:
-            slots[name] = value.detach().clone()
+        if name not in slots:
+            # compiled updates want a slot in the order of memory that its parameter has
+            pattern = parameter if value.shape == parameter.shape else value
+            slots[name] = torch.empty_like(pattern, dtype=value.dtype, requires_grad=False)
+        slots[name].copy_(value)
 
 
 def _make_zeros_like(tensor: torch.Tensor) -> torch.Tensor:

@@ -68,6 +68,10 @@ class BoundState:
         # right, and nothing waits for a device.
         self._seen_version = -1
         self._values: List[Optional[int]] = []
+        # All of them now: before a call begins, a mismatch only means that it is replayed.
+        for role in layout.arguments:
+            for replica in range(1 if layout.kind == "steps" else len(state.buffers)):
+                self.find_arguments(role, replica)
 
     # -- counts of updates ---------------------------------------------------------------------------------------------
 

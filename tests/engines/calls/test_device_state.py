@@ -10,6 +10,7 @@ from torch import nn
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import ReplicaGroups
 from porting.engines.calls.device_state import DeviceState
+from porting.engines.tuning.memory_format import put_channels_last
 
 
 class Counting(nn.Module):
@@ -273,3 +274,19 @@ def test_download_skips_what_the_host_does_not_have():
     state.download(host)
 
     assert host["bias"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_copy_for_another_order_of_memory_has_the_optimizers_state_in_it():
+    plain = graph_of(nn.Conv2d(2, 3, 3), torch.ones(1, 2, 8, 8))
+    state = DeviceState.for_graph(plain)
+    moment = torch.randn(3, 2, 3, 3)
+    state.slots = {"weight": {"Accl1": moment, "Step": torch.tensor(4.0)}}
+
+    copied = state.copy_for(put_channels_last(plain))
+
+    assert copied.slots["weight"]["Accl1"].stride() == copied.parameters["weight"].stride() == (18, 1, 6, 2)
+    assert torch.equal(copied.slots["weight"]["Accl1"], moment)
+    assert float(copied.slots["weight"]["Step"]) == 4.0
+    back = copied.copy_for(plain)
+    assert back.slots["weight"]["Accl1"].is_contiguous()
+    assert torch.equal(back.slots["weight"]["Accl1"], moment)

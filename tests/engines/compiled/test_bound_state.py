@@ -80,7 +80,7 @@ def test_a_tensor_in_another_memory_format_is_a_mismatch(graph, groups, layout):
     state.parameters["weight"] = torch.zeros(3, 2).t()
 
     with pytest.raises(Mismatch, match="memory format"):
-        BoundState(state, layout, groups).find_arguments("step")
+        BoundState(state, layout, groups)
 
 
 def test_accumulators_are_empty_when_a_step_begins(graph, groups, layout):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
 from porting import PortOptions, to_ipu
+from porting.engines import load_engine
 from porting.engines.calls.executable import Variant
-from porting.engines.replay.replay import build_replay
 from porting.engines.tuning.memory_format import lay_out
 from porting.executables.background import BackgroundTuning
 from porting.simulator._device import engine_change
@@ -46,7 +47,7 @@ def find_after(monkeypatch):
             step = running[0].device_executor.device_session.compiled
             request = replace(tuning._request, variant=variant)
             graph = lay_out(step.obtained.graph, variant)
-            executable = build_replay(graph, request)
+            executable = load_engine(variant.engine)(graph, request)
             if slow_down:
                 executable = SlowedDown(executable, slow_down)
             return replace(step.obtained, executable=executable, graph=graph, variant=variant)
@@ -123,6 +124,18 @@ def test_weights_may_lie_in_another_order(find_after):
     assert ported.report().executors[0].engine == "replay, channels-last"
     weight = ported.device_executor.device_session.compiled.state.parameters["conv.weight"]
     assert weight.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, partial(torch.optim.SGD, momentum=0.9)], ids=["adam", "sgd"])
+def test_a_program_whose_weights_lie_in_another_order_takes_the_optimizers_state_over(find_after, optimizer):
+    find_after(3, Variant("aot", channels_last=True))
+
+    ported, losses = train(find_after, optimizer=optimizer)
+
+    assert_same(ported, losses, *train(engine="ready", optimizer=optimizer), rtol=1e-4, atol=1e-5)
+    assert ported.report().executors[0].engine == "aot, channels-last"
+    assert [finding.code for finding in ported.report().findings if finding.code.startswith("E")] == ["E011"]
 
 
 def test_the_report_says_when_and_what_for(find_after):
