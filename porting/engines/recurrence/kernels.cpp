@@ -16,7 +16,7 @@ namespace {
 #if defined(__AVX512F__)
 constexpr int LANES = 16, ROWS = 8;
 #elif defined(__AVX__)
-constexpr int LANES = 8, ROWS = 4;
+constexpr int LANES = 8, ROWS = 6;
 #elif defined(__aarch64__)
 constexpr int LANES = 4, ROWS = 8;
 #else
@@ -50,6 +50,16 @@ struct Layer {
 // -- vectors ----------------------------------------------------------------------------------------------------------
 
 inline vector fill(float value) { return value - vector{}; }
+
+// Keep a value in a register. Otherwise GCC reads it from memory wherever it is used, which takes longer than the
+// arithmetic of a small tile.
+inline void keep_in_register(vector &value) {
+#if defined(__x86_64__)
+    __asm__("" : "+v"(value));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(value));
+#endif
+}
 
 // Rows end anywhere: the last vector of each is a part of one.
 inline vector load(const float *from, int64_t count) {
@@ -124,7 +134,10 @@ inline void multiply_tile(const Left &first, const Left &second, const float *pa
         for (int64_t k = 0; k < left.inner; k++, panel += WIDTH) {
             vector right[PANEL];
 #pragma GCC unroll 2
-            for (int part = 0; part < PANEL; part++) right[part] = *(const vector *)(panel + part * LANES);
+            for (int part = 0; part < PANEL; part++) {
+                right[part] = *(const vector *)(panel + part * LANES);
+                keep_in_register(right[part]);
+            }
 #pragma GCC unroll 8
             for (int row = 0; row < rows; row++) {
                 vector factor = fill(left.start[row * left.row_stride + k]);
@@ -138,17 +151,28 @@ inline void multiply_tile(const Left &first, const Left &second, const float *pa
         for (int part = 0; part < PANEL; part++) *(vector *)(to + row * to_stride + part * LANES) = sums[row][part];
 }
 
-// to = both factors x packed, where `to` has rows of whole panels. A panel stays in the cache for all rows.
+// Choose the function for a tile of `count` rows.
+template <int rows>
+inline void multiply_rows(int64_t count, const Left &first, const Left &second, const float *panel, float *to,
+                          int64_t to_stride) {
+    if (count == rows)
+        multiply_tile<rows>(first, second, panel, to, to_stride);
+    else
+        multiply_rows<rows - 1>(count, first, second, panel, to, to_stride);
+}
+
+template <>
+inline void multiply_rows<0>(int64_t, const Left &, const Left &, const float *, float *, int64_t) {}
+
+// to = both factors x packed, where `to` has rows of whole panels. A panel stays in the cache for all rows, which are
+// shared out evenly: tiles of few rows wait for their own sums.
 void multiply(const Left &first, const Left &second, int64_t rows, const float *packed, int64_t columns, float *to) {
-    const int64_t stride = round_up(columns), inner = first.inner + second.inner;
-    for (int64_t start = 0; start < columns; start += WIDTH, packed += inner * WIDTH) {
-        int64_t row = 0;
-        for (; row + ROWS <= rows; row += ROWS)
-            multiply_tile<ROWS>(first.skip(row), second.skip(row), packed, to + row * stride + start, stride);
-        for (; row + 2 <= rows; row += 2)
-            multiply_tile<2>(first.skip(row), second.skip(row), packed, to + row * stride + start, stride);
-        if (row < rows) multiply_tile<1>(first.skip(row), second.skip(row), packed, to + row * stride + start, stride);
-    }
+    const int64_t stride = round_up(columns), inner = first.inner + second.inner, num_tiles = (rows + ROWS - 1) / ROWS;
+    for (int64_t start = 0; start < columns; start += WIDTH, packed += inner * WIDTH)
+        for (int64_t tile = 0; tile < num_tiles; tile++) {
+            const int64_t row = rows * tile / num_tiles, count = rows * (tile + 1) / num_tiles - row;
+            multiply_rows<ROWS>(count, first.skip(row), second.skip(row), packed, to + row * stride + start, stride);
+        }
 }
 
 // -- the steps --------------------------------------------------------------------------------------------------------
