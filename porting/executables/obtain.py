@@ -176,8 +176,11 @@ class _Search:
             self.cache = "off" if self.cache_dir is None else "miss"
             return None
         key = self._make_key("auto")
+        found = self._load_executable(key)
+        if found is not None:
+            return found
         # all engines that a store can hold; those of other packages are not imported to find out
-        names = ["auto", *(name for name in engine_names() if name != "replay")]
+        names = (name for name in engine_names() if name != "replay")
         return next(filter(None, (self._load_executable(key.for_engine(name)) for name in names)), None)
 
     def _make_key(self, engine: str) -> ExecutableKey:

@@ -74,10 +74,11 @@ def read_requested_device(device: str = "auto") -> str:
     An argument other than "auto" wins; otherwise the environment variable PORTING_DEVICE decides. Raises OptionError:
     P002 for an unknown argument, P005 for an unknown value of the variable.
     """
-    known = list_devices()
+    value = os.environ.get("PORTING_DEVICE", "").strip()
+    # looking for the devices of others reads a file of each installed package
+    known = DEVICES if device in DEVICES and value in ("", *DEVICES) else list_devices()
     if device not in known:
         raise OptionError.at_caller("P002", message=f"`device` is {device!r}", help=f"use one of {list_names(known)}")
-    value = os.environ.get("PORTING_DEVICE", "").strip()
     value = value if value in known else value.lower()
     if device != "auto" or not value:
         return device

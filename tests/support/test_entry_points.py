@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from porting.support.entry_points import read_entry_points
+from porting.support import entry_points
 
 ENTRY = SimpleNamespace(name="mine", value="package.module")
 
@@ -17,11 +17,26 @@ class Selectable(dict):
         return self.get(group, ())
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_known():
+    entry_points._read_all.cache_clear()
+    yield
+    entry_points._read_all.cache_clear()
+
+
 @pytest.mark.parametrize("kind", [dict, Selectable])
 def test_entry_points_are_found_by_group(kind, monkeypatch):
     monkeypatch.setattr(metadata, "entry_points", lambda: kind(group=[ENTRY]))
-    read_entry_points.cache_clear()
 
-    assert read_entry_points("group") == {"mine": ENTRY}
-    assert read_entry_points("another") == {}
-    read_entry_points.cache_clear()
+    assert entry_points.read_entry_points("group") == {"mine": ENTRY}
+    assert entry_points.read_entry_points("another") == {}
+
+
+def test_packages_are_read_once_for_all_groups(monkeypatch):
+    reads = []
+    monkeypatch.setattr(metadata, "entry_points", lambda: reads.append(1) or Selectable())
+
+    entry_points.read_entry_points("group")
+    entry_points.read_entry_points("another")
+
+    assert reads == [1]
