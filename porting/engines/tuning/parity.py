@@ -185,13 +185,17 @@ class _Series:
 
     def _start(self) -> None:
         self._num_calls = 0
+        self._last: Dict[_Key, torch.Tensor] = {}
         self._state: Optional[DeviceState] = None
         self._rounding = RandomRounding()
 
     def find(self, call: int) -> Dict[_Key, torch.Tensor]:
         if call in self._kept:
             return self._kept[call]
-        if call <= self._num_calls:
+        # asked for again and again, by each tensor that differs
+        if call == self._num_calls:
+            return self._last
+        if call < self._num_calls:
             self._start()
         if self._state is None:
             self._state = self._make_state()
@@ -200,12 +204,11 @@ class _Series:
             with self._rounding if self._is_rounded else nullcontext():
                 results = self._trial.run(replay, self._state)
             self._num_calls += 1
-        values = _collect_all(results, self._state)
-        if sum(value.numel() * value.element_size() for value in values.values()) > _MOST_KEPT_BYTES:
-            return values
-        # the state goes on
-        self._kept[call] = {key: value.clone() for key, value in values.items()}
-        return self._kept[call]
+        self._last = _collect_all(results, self._state)
+        if sum(value.numel() * value.element_size() for value in self._last.values()) <= _MOST_KEPT_BYTES:
+            # the state goes on
+            self._kept[call] = {key: value.clone() for key, value in self._last.items()}
+        return self._last
 
     def _make_state(self) -> DeviceState:
         state = self._trial.prepare(make_empty_state(self._graph, self._request))

@@ -150,6 +150,23 @@ def test_several_candidates_are_compared_with_the_same_calls(compare, monkeypatc
     assert compare(ReplayExecutable, change_graph=put_channels_last, **given).holds
 
 
+def test_a_large_step_is_replayed_once_for_all_tensors_that_differ(compare, monkeypatch):
+    made = []
+    monkeypatch.setattr(parity_module, "ReplayExecutable", lambda graph: made.append(graph) or ReplayExecutable(graph))
+    monkeypatch.setattr(parity_module, "_MOST_KEPT_BYTES", 0)
+    monkeypatch.setitem(parity_module._TOLERANCES, torch.float32, parity_module._Tolerances(0.0, 0.0))
+
+    class Rounded(ReplayExecutable):
+        def run(self, *args, **kwargs):
+            with parity_module.RandomRounding(seed=2):
+                return super().run(*args, **kwargs)
+
+    parity = compare(Rounded, momentum=0.9)
+
+    assert parity.holds, parity.difference
+    assert len(made) == 2 * 3  # as it is and rounded, for each of three calls
+
+
 def test_an_update_that_is_a_little_different_is_found_out(compare):
     def change(state, results, call):
         if call == 1:
