@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from ...capture import StepGraph
 from ...support.interleaved import Interval, Timing
@@ -15,6 +15,9 @@ from .predictions import LEAST_GAIN, StepCost, explain_loss, find_score, predict
 from .report import Candidate
 
 __all__ = ["Contestant", "choose_wave", "describe_candidate"]
+
+# Its loops compile in seconds, however large the step is, and are replayed but for them.
+_QUICK = "recurrence"
 
 
 @dataclass
@@ -59,6 +62,7 @@ def choose_wave(
     """Return what to compile next, one of each engine, and mark what cannot win any more.
 
     Of an engine there are up to `num_at_once` if each will have to be tried even if the first is as fast as expected.
+    What compiles in seconds goes first: beside what it reaches, others may have no chance.
     """
     scores = {one.variant: one.score for one in contestants if one.score is not None and one.is_in}
     replays = {variant: score for variant, score in scores.items() if variant.engine == PLAIN.engine}
@@ -77,6 +81,8 @@ def choose_wave(
         contestant.expected = predict(variant, compiled, replays, known)
         is_first = not any(other.engine == variant.engine for other in compiled)
         contestant.left_out = explain_loss(contestant.expected, best, is_first=is_first)
+        if variant.engine == _QUICK and not contestant.left_out:
+            contestant.left_out = _compare_updates(variant, replays)
         own = relative_cost(variant, replays, known)
         if contestant.left_out:
             continue
@@ -84,7 +90,7 @@ def choose_wave(
         if own * LEAST_GAIN <= costs.get(variant.engine, math.inf):
             chosen[variant.engine], costs[variant.engine] = contestant, own
     found = []
-    for engine, first in chosen.items():
+    for engine, first in chosen.items() if _QUICK not in chosen else [(_QUICK, chosen[_QUICK])]:
         known = cost if engine == "aot" else None
         after = {**compiled, first.variant: costs[engine]}
         others = [
@@ -95,6 +101,16 @@ def choose_wave(
         ]
         found += [first, *others][:num_at_once]
     return found
+
+
+def _compare_updates(variant: Variant, replays: Mapping[Variant, float]) -> str:
+    """Say why the other kind of update is the better one for what is replayed, as `variant` is; empty if it is not."""
+    own, other = (
+        replays.get(replace(PLAIN, fused_update=fused)) for fused in (variant.fused_update, not variant.fused_update)
+    )
+    if own is None or other is None or (own, variant.fused_update) <= (other, not variant.fused_update):
+        return ""
+    return f"its update takes replay {own / other:.2f} times as long as the other one"
 
 
 def describe_candidate(contestant: Contestant) -> Candidate:

@@ -17,6 +17,7 @@ from porting.support.interleaved import Timing
 PLAIN, FUSED, LAST = Variant(), Variant(fused_update=True), Variant(channels_last=True)
 AOT, AOT_LAST = Variant("aot"), Variant("aot", channels_last=True)
 AOT_FUSED, AOT_LAST_FUSED = Variant("aot", fused_update=True), Variant("aot", channels_last=True, fused_update=True)
+LOOPS, LOOPS_FUSED = Variant("recurrence"), Variant("recurrence", fused_update=True)
 TEN, TWENTY_FIVE = Variant("aot", steps_per_run=10), Variant("aot", steps_per_run=25)
 
 
@@ -54,6 +55,11 @@ REPORTS = {
         {PLAIN: 147.2, FUSED: 145.5, LAST: 145.0, AOT_LAST_FUSED: 158.0, AOT_FUSED: 130.3, AOT_LAST: 140.4, AOT: 131.2},
         StepCost(1.0e-3, 109.8e-3, 19.5e-3, 25.4e-3),
         4,
+    ),
+    "LSTM of length 32": Measured(
+        {PLAIN: 10.8, FUSED: 10.5, LOOPS: 8.63, LOOPS_FUSED: 8.34, AOT: 10.5},
+        StepCost(0.0, 11.32e-3, 0.97e-3, 1.11e-3, product_flops=245_760),
+        1,
     ),
     "CNN of the examples": Measured(
         {PLAIN: 1.477, FUSED: 1.474, LAST: 1.248, AOT_LAST: 0.861, AOT: 0.920},
@@ -136,6 +142,21 @@ def test_a_step_of_library_kernels_alone_is_not_compiled(graph):
 
     assert choose_wave(contestants, measured.cost) == []
     assert all("kernels of libraries" in one.left_out for one in contestants[1:])
+
+
+def test_loops_over_time_are_compiled_before_programs_and_with_the_update_that_is_faster(graph):
+    measured = REPORTS["LSTM of length 32"]._replace(cost=None)
+    contestants = enter(graph, measured)
+    for contestant in contestants[:2]:
+        measure(contestant, measured)
+
+    (first,) = choose_wave(contestants, None)
+    first.compile_seconds = 4.0
+    measure(first, measured)
+
+    assert first.variant == LOOPS_FUSED
+    assert contestants[2].left_out == "its update takes replay 1.03 times as long as the other one"
+    assert [one.variant for one in choose_wave(contestants, None)] == [AOT]
 
 
 def test_after_a_failure_the_next_candidate_is_compiled(graph):
