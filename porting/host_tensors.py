@@ -69,9 +69,11 @@ def refuse_shared_memory(hosts: Sequence[HostTensor], changes: Callable[[HostTen
     """
     by_storage: Dict[int, List[HostTensor]] = {}
     for host in hosts:
-        # tensors without values have no memory to share
-        if host.tensor.numel() and host.tensor.layout == torch.strided and not host.tensor.is_meta:
-            by_storage.setdefault(host.tensor.untyped_storage().data_ptr(), []).append(host)
+        if host.tensor.numel() and host.tensor.layout == torch.strided:
+            storage = host.tensor.untyped_storage()
+            # tensors without values have no memory, but the same storage where they would share it
+            memory = storage._cdata if storage.device.type == "meta" else storage.data_ptr()
+            by_storage.setdefault(memory, []).append(host)
     for one, other in (pair for sharing in by_storage.values() for pair in combinations(sharing, 2)):
         (start, end), (other_start, other_end) = _find_extent(one.tensor), _find_extent(other.tensor)
         if start < other_end and other_start < end and (changes(one) or changes(other)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from porting.diagnostics import CaptureError
 from porting.host_tensors import find_gradient_hooks, host_tensors, refuse_shared_memory, walk_modules
@@ -53,3 +54,13 @@ def test_tensors_that_share_memory_are_refused_where_one_changes():
 @pytest.mark.parametrize(("start", "changes"), [(2, False), (3, True)])
 def test_what_nobody_changes_and_what_only_lies_in_one_storage_may_stay(start, changes):
     refuse_shared_memory(make_overlapping(start), lambda _host: changes)
+
+
+@pytest.mark.parametrize("values", [FakeTensorMode(), torch.device("meta")], ids=["fake", "meta"])
+def test_weights_without_values_share_memory_where_those_with_values_would(values):
+    with values:
+        apart, tied = nn.Linear(2, 3), make_overlapping(2)
+
+    refuse_shared_memory(host_tensors(apart), lambda _host: True)
+    with pytest.raises(CaptureError, match="`one` and the buffer `other` share memory"):
+        refuse_shared_memory(tied, lambda _host: True)
