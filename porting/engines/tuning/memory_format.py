@@ -16,7 +16,7 @@ import torch
 from ...capture import StepGraph
 from ...capture.device_operators import device_operator
 from ...capture.graph_flow import is_random, tensor_memory, written_nodes
-from ...capture.operator_schema import operator_name
+from ...capture.operator_schema import name_arguments, operator_name
 from ...capture.shape_mode import in_order_of
 from ..calls.executable import Variant
 
@@ -37,6 +37,7 @@ _VIEW_OR_COPY = frozenset("reshape reshape_as flatten ravel contiguous to view v
 _READ_MEMORY = frozenset("as_strided as_strided_copy as_strided_scatter view_as_real view_as_complex".split())
 _CASTS = (aten.to.dtype, aten._to_copy.default)
 _PLAIN = (operator.getitem, torch._C._set_grad_enabled)
+_POOLS = frozenset("adaptive_avg_pool2d adaptive_avg_pool3d mean".split())
 _CHANGE_MEMORY = frozenset("resize_ resize_as_ set_ as_strided_".split())
 
 
@@ -135,6 +136,20 @@ def _insert_copy(node: torch.fx.Node, *, before: torch.fx.Node, memory_format: t
     return copy
 
 
+def _pools_whole_images(node: torch.fx.Node) -> bool:
+    """Tell whether a value is one number for each channel of each image, which lie in the same order in any format."""
+    name, value = operator_name(node.target), node.meta.get("val")
+    if name not in _POOLS or not isinstance(value, torch.Tensor) or not value.is_contiguous():
+        return False
+    shape = node.all_input_nodes[0].meta["val"].shape
+    if name == "mean":
+        dims: Any = name_arguments(node.target, node.args, node.kwargs).get("dim")
+        is_whole = isinstance(dims, (list, tuple)) and {dim % len(shape) for dim in dims} == set(range(2, len(shape)))
+    else:
+        is_whole = value.numel() == shape[:2].numel()
+    return is_whole and len(shape) in _FORMATS
+
+
 class _Adaptation:
     """Follows what may lie in another order (`moved`) than the `ordinary` one, and changes operators that notice."""
 
@@ -159,7 +174,8 @@ class _Adaptation:
             elif used and node not in self._moved:
                 if isinstance(node.target, torch._ops.OpOverload):
                     self._adapt_operator(node, used, position)
-                self._moved.add(node)
+                if not _pools_whole_images(node):
+                    self._moved.add(node)
 
     def _adapt_operator(self, node: torch.fx.Node, used: Sequence[torch.fx.Node], position: int) -> None:
         target: Any = node.target

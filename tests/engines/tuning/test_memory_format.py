@@ -33,6 +33,17 @@ class Pooled(nn.Module):
         return self.last(self.flatten(nn.functional.max_pool2d(features, 2)))
 
 
+class Applied(nn.Module):
+    """A function as a layer."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
 def captured(model, *example, mode="training", **settings):
     torch.manual_seed(0)
     for parameter in model.parameters():
@@ -91,6 +102,29 @@ def test_dropout_drops_the_same_elements(settings):
 
 def test_layers_that_work_in_place_train_alike(settings):
     assert_same_step(Pooled(lambda x: x.flatten(1), between=nn.ReLU(inplace=True)), settings("ADAM", eps=1e-3))
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.AdaptiveAvgPool2d(1),
+        lambda x: x.mean((2, 3)),
+        lambda x: x.mean((-1, -2), keepdim=True),
+    ],
+    ids=["average", "mean", "kept"],
+)
+def test_what_works_in_place_on_pooled_images_trains_alike(pool, settings):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), Applied(pool), nn.Flatten(), nn.Dropout(inplace=True), nn.Linear(8, 3))
+
+    assert_same_step(model, settings(momentum=0.9))
+
+
+@pytest.mark.parametrize("dims", [(0, 3), (1, 2), (3,)])
+def test_means_over_other_dimensions_are_no_pooled_images(dims, settings):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), Applied(lambda x: x.mean(dims).reshape(-1, 24)), nn.Linear(24, 3))
+    graph = captured(model, IMAGES, mode="inference")
+
+    torch.testing.assert_close(run(put_channels_last(graph), model, [IMAGES])[0], run(graph, model, [IMAGES])[0])
 
 
 def test_accumulation_is_alike(settings):
