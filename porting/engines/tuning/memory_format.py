@@ -138,7 +138,8 @@ def _insert_copy(node: torch.fx.Node, *, before: torch.fx.Node, memory_format: t
 
 def _pools_whole_images(node: torch.fx.Node) -> bool:
     """Tell whether a value is one number for each channel of each image, which lie in the same order in any format."""
-    name, value = operator_name(node.target), node.meta.get("val")
+    name = operator_name(node.target) if isinstance(node.target, torch._ops.OpOverload) else ""
+    value = node.meta.get("val")
     if name not in _POOLS or not isinstance(value, torch.Tensor) or not value.is_contiguous():
         return False
     shape = node.all_input_nodes[0].meta["val"].shape

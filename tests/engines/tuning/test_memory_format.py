@@ -104,6 +104,13 @@ def test_layers_that_work_in_place_train_alike(settings):
     assert_same_step(Pooled(lambda x: x.flatten(1), between=nn.ReLU(inplace=True)), settings("ADAM", eps=1e-3))
 
 
+def test_values_of_several_results_are_moved_one_by_one(settings):
+    pool = Applied(lambda x: sum(nn.functional.max_pool2d_with_indices(x, 2)[:1]))
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), pool, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
+
+    assert_same_step(model, settings(momentum=0.9))
+
+
 @pytest.mark.parametrize(
     "pool",
     [
