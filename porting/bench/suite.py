@@ -65,6 +65,8 @@ def _make_of(
     )
 
 
+# Two programs for large convolutional networks take two compilers minutes on a busy machine.
+_PATIENT = PortOptions(tuning_seconds=600.0)
 _SGD, _ADAM = _make_sgd(0.01), _make_adam(1e-3)
 _SIZES: Mapping[str, Any] = dict(
     filters=8, depth=4, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=64
@@ -91,10 +93,10 @@ SUITE: Mapping[str, SuiteEntry] = MappingProxyType(
             "CNN 28x28 with BatchNorm, SGD with momentum", 64, _CNN_MOMENTUM, {"float32": 1.5, "bfloat16": 2.5}
         ),
         "resnet18": SuiteEntry(
-            "ResNet-18 at 64x64, SGD with momentum", 16, _RESNET18, {"float32": 1.05, "bfloat16": 1.4}
+            "ResNet-18 at 64x64, SGD with momentum", 16, _RESNET18, {"float32": 1.05, "bfloat16": 1.4}, _PATIENT
         ),
         "uresnet2d": SuiteEntry(
-            "UResNet2D, small, 3 planes of 160x256, Adam", 1, _UNET, {"float32": 1.1, "bfloat16": 1.4}
+            "UResNet2D, small, 3 planes of 160x256, Adam", 1, _UNET, {"float32": 1.1, "bfloat16": 1.4}, _PATIENT
         ),
         "gpt": SuiteEntry(
             "GPT of 4 layers, width 256, length 128, AdamW", 16, _GPT, {"float32": 1.12, "bfloat16": 1.8}
