@@ -41,7 +41,7 @@ def _make_entry(
 
 def _make_sgd(parameters: Any) -> torch.optim.Optimizer:
     # small enough for a few images not to be learnt by heart: rounding would decide the losses then
-    return torch.optim.SGD(parameters, lr=1e-5, momentum=0.9)
+    return torch.optim.SGD(parameters, lr=1e-6, momentum=0.9)
 
 
 def _make_adamw(parameters: Any) -> torch.optim.Optimizer:
