@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping
+from typing import Any, Dict, Iterator, List, Mapping, Union
 
 from ..version import VERSION
 
@@ -44,8 +44,7 @@ def list_versions() -> Mapping[str, str]:
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for folder in ("engines", "capture", "simulator/_operators"):
         for file in sorted(_list_sources(os.path.join(package, folder))):
-            with open(file, "rb") as source:
-                digest.update(os.path.relpath(file, package).encode() + b"\n" + source.read())
+            digest.update(f"{os.path.relpath(file, package)}\n".encode() + _read_bytes(file))
     return {
         "torch": _find_torch_version(),
         "porting": f"{VERSION} ({digest.hexdigest()[:8]})",
@@ -136,7 +135,12 @@ def list_machine_differences(their_versions: Mapping[str, Any], their_processor:
 
 
 def _read_text(file: Path) -> str:
+    return _read_bytes(file).decode("utf-8", errors="replace")
+
+
+def _read_bytes(file: Union[str, Path]) -> bytes:
     try:
-        return file.read_text(encoding="utf-8", errors="replace")
+        with open(file, "rb") as source:
+            return source.read()
     except OSError:
-        return ""
+        return b""

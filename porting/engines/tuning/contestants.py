@@ -90,7 +90,7 @@ def choose_wave(
         if own * LEAST_GAIN <= costs.get(variant.engine, math.inf):
             chosen[variant.engine], costs[variant.engine] = contestant, own
     found = []
-    for engine, first in chosen.items() if _QUICK not in chosen else [(_QUICK, chosen[_QUICK])]:
+    for engine, first in ({_QUICK: chosen[_QUICK]} if _QUICK in chosen else chosen).items():
         known = cost if engine == "aot" else None
         after = {**compiled, first.variant: costs[engine]}
         others = [
