@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from statistics import median
 from typing import Callable, Deque, Optional, Sequence
 
@@ -76,6 +77,8 @@ class EngineChange:
         before = self._compiled.obtained
         self._is_over = found.variant == before.variant
         if self._is_over:
+            # nothing changes but what is known of it
+            self._compiled.obtained = replace(before, tuning=found.tuning)
             self._say_change(f"nothing was found that is faster than `{before.variant.label}`")
             return
         try:

@@ -15,6 +15,7 @@ from porting import PortOptions, to_ipu
 from porting.engines import load_engine
 from porting.engines.calls.executable import Variant
 from porting.engines.tuning.memory_format import lay_out
+from porting.engines.tuning.report import TuningReport
 from porting.executables.background import BackgroundTuning
 from porting.simulator._device import engine_change
 
@@ -36,7 +37,7 @@ class Net(nn.Module):
 def find_after(monkeypatch):
     """Give a function that lets the background find a variant after some calls, and tells how often it was asked."""
 
-    def prepare(num_calls, variant, *, slow_down=0.0):
+    def prepare(num_calls, variant, *, slow_down=0.0, tuning_report=None):
         asked = []
 
         def look(tuning, state, inputs):
@@ -50,7 +51,8 @@ def find_after(monkeypatch):
             executable = load_engine(variant.engine)(graph, request)
             if slow_down:
                 executable = SlowedDown(executable, slow_down)
-            return replace(step.obtained, executable=executable, graph=graph, variant=variant)
+            found = replace(step.obtained, executable=executable, graph=graph, variant=variant)
+            return replace(found, tuning=tuning_report)
 
         monkeypatch.setattr(BackgroundTuning, "look", look)
         return asked
@@ -145,6 +147,18 @@ def test_the_report_says_when_and_what_for(find_after):
 
     [finding] = [finding for finding in ported.report().findings if finding.code == "E011"]
     assert finding.message.startswith("from call 4 on the step runs as ")
+
+
+def test_the_report_has_the_measurements_also_where_they_change_nothing(find_after):
+    measured = TuningReport(Variant(), seconds=3.0)
+    find_after(3, Variant(), tuning_report=measured)
+
+    ported, losses = train(find_after)
+
+    [finding] = [finding for finding in ported.report().findings if finding.code == "E011"]
+    assert finding.message == "nothing was found that is faster than `replay`"
+    assert ported.report().executors[0].tuning is measured
+    assert_same(ported, losses, *train(engine="ready"), rtol=0.0, atol=0.0)
 
 
 def test_nothing_is_asked_any_more_once_the_engine_has_proven_itself(find_after, monkeypatch):
