@@ -28,6 +28,7 @@ from . import pointwise_products as products
 __all__ = [
     "Convolution",
     "choose_convolution_kernels",
+    "count_lanes",
     "find_algorithm",
     "find_convolutions",
     "is_faster_than_onednn",
@@ -37,8 +38,6 @@ __all__ = [
 aten = torch.ops.aten
 _logger = logging.getLogger("porting")
 
-# Vectors of the kernels have at most so many channels.
-_LANES = 16
 # What is smaller takes microseconds. A product is called in less time than a convolution, and for the gradient of
 # depthwise filters oneDNN may take five times as long, however small the images are.
 _MIN_MULTIPLICATIONS = {"winograd": 1 << 20, "depthwise": 1 << 12, "product": 1 << 12}
@@ -148,13 +147,21 @@ def find_algorithm(
 ) -> str:
     """Return the algorithm for a convolution of images with filters of these shapes; "" if there is none."""
     if groups == images[1] == filters[0] > 1:
-        return "" if groups < _LANES else "depthwise"
+        return "" if groups < count_lanes() else "depthwise"
     if set(stride) != {1}:
         return ""
     if groups == 1 and set(filters[2:]) == {1} and not any(padding):
         return _PRODUCT
     is_small = tuple(filters[2:]) == (3, 3) and max(padding) <= 2 and set(dilation) == {1}
-    return "" if groups > 1 or not is_small or any(size % _LANES for size in filters[:2]) else "winograd"
+    return "" if groups > 1 or not is_small or any(size % count_lanes() for size in filters[:2]) else "winograd"
+
+
+@functools.lru_cache(maxsize=None)
+def count_lanes() -> int:
+    """Return how many channels a vector of the kernels has at most: 8, or 16 where the processor has AVX-512."""
+    # as Inductor asks, which this process need not import; a narrower vector of the compiler fits in these as well
+    supports_avx512: Callable[[], bool] = getattr(torch.cpu, "_is_avx512_supported", lambda: True)
+    return 16 if supports_avx512() else 8
 
 
 def _has_order(value: Any) -> bool:

@@ -10,7 +10,12 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from porting.engines.aot.compile_process import compile_in_child
-from porting.engines.aot.convolution_kernels import Convolution, choose_convolution_kernels, find_convolutions
+from porting.engines.aot.convolution_kernels import (
+    Convolution,
+    choose_convolution_kernels,
+    count_lanes,
+    find_convolutions,
+)
 from porting.engines.aot.library import load_program
 from porting.engines.compiled.call_layout import TensorSpec
 from porting.engines.compiled.compile_settings import CompileSettings
@@ -18,6 +23,7 @@ from porting.engines.compiled.program_file import write_program
 from porting.engines.compiled.programs import Program
 
 aten = torch.ops.aten
+LANES = count_lanes()
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 last = torch.channels_last
 
@@ -66,6 +72,9 @@ _SHAPES = [
     ((9, 96, 7, 5), (32, 96, 3, 3), dict()),
     ((3, 48, 12, 13), (80, 48, 3, 3), dict()),
     ((8, 64, 9, 9), (16, 64, 3, 3), dict(padding=0)),
+    ((2, 8 * LANES, 19, 12), (5 * LANES, 8 * LANES, 3, 3), dict()),
+    ((2, LANES, 21, 30), (3 * LANES, LANES, 3, 3), dict(padding=2)),
+    ((4, LANES, 33, 30), (LANES, 1, 3, 3), dict()),
     ((2, 32, 40, 41), (32, 1, 5, 5), dict(padding=2)),
     ((3, 16, 70, 31), (16, 1, 3, 7), dict(padding=0, bias=False)),
     ((3, 48, 33, 30), (48, 1, 3, 3), dict(padding=2, dilation=2)),
@@ -141,12 +150,12 @@ def test_a_convolution_that_is_not_faster_stays():
 @pytest.mark.parametrize(
     ("images", "filters", "how"),
     [
-        ((2, 24, 32, 32), (64, 24, 3, 3), dict()),
+        ((2, 20, 32, 32), (64, 20, 3, 3), dict()),
         ((2, 32, 64, 64), (32, 32, 5, 5), dict(padding=2)),
         ((2, 32, 64, 64), (32, 32, 3, 3), dict(dilation=2, padding=2)),
         ((2, 32, 64, 64), (32, 16, 3, 3), dict()),
         ((2, 32, 64, 64), (32, 32, 3, 3), dict(stride=(2, 1))),
-        ((2, 12, 64, 64), (12, 1, 3, 3), dict()),
+        ((2, 6, 64, 64), (6, 1, 3, 3), dict()),
         ((2, 32, 4, 4), (32, 32, 3, 3), dict()),
     ],
     ids=[
