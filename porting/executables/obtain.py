@@ -27,8 +27,9 @@ from ..engines.compiled.why_replay import NotCompilable, why_not_tuned
 from ..engines.recompute.recomputation import recomputes
 from ..engines.replay.replay import build_replay
 from ..engines.tuning.memory_format import lay_out
-from ..engines.tuning.parity import Trial, compare_with_replay
+from ..engines.tuning.parity import compare_with_replay
 from ..engines.tuning.report import TuningLimits, TuningReport
+from ..engines.tuning.trials import Trial
 from ..engines.tuning.tuner import tune
 from .background import BackgroundTuning
 from .explanations import explain_miss

@@ -11,8 +11,8 @@ import torch
 
 from ..diagnostics import ExecutableError, Finding
 from ..engines.recompute.recomputation import ComputationOrder, order_computation
-from ..engines.tuning.parity import Trial
 from ..engines.tuning.report import TuningLimits
+from ..engines.tuning.trials import Trial
 from ..executables.background import STEP
 from ..executables.exported_step import ExportedStep, load_step
 from ..executables.obtain import Obtained, obtain_executable

@@ -31,10 +31,11 @@ from .candidates import PLAIN, choose, list_candidates, list_tuned_engines
 from .contestants import Contestant, choose_wave, describe_candidate
 from .measuring import measure_contestants
 from .memory_format import lay_out
-from .parity import ReplayedCalls, Trial, compare_with_replay, make_empty_state
+from .parity import compare_with_replay
 from .predictions import StepCost
 from .report import TuningLimits, TuningReport
 from .step_costs import measure_step_cost
+from .trials import ReplayedCalls, Trial, make_empty_state
 
 __all__ = ["Tuned", "tune"]
 

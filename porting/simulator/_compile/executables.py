@@ -16,8 +16,8 @@ from ...engines.calls.executable import BuildRequest
 from ...engines.calls.group_settings import GroupSettings
 from ...engines.calls.guards import make_recordable
 from ...engines.calls.step_anchors import StepObserver
-from ...engines.tuning.parity import Trial, make_empty_state
 from ...engines.tuning.report import TuningLimits
+from ...engines.tuning.trials import Trial, make_empty_state
 from ...executables.obtain import Obtained, obtain_executable
 from .._executables.executable_cache import find_cache_folder
 from .._graph.anchors import OptimizerNames

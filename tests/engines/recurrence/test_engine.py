@@ -16,7 +16,8 @@ from porting.engines.compiled.why_replay import NotCompilable
 from porting.engines.recurrence.compiler import PRODUCTS
 from porting.engines.recurrence.engine import RECURRENCE, find_recurrent_nodes
 from porting.engines.replay.replay import ReplayExecutable
-from porting.engines.tuning.parity import Trial, compare_with_replay
+from porting.engines.tuning.parity import compare_with_replay
+from porting.engines.tuning.trials import Trial
 from porting.host_tensors import host_tensors
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import nn
 
 from porting.capture import capture_step
+from porting.comparison.random_rounding import RandomRounding
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest, Variant
 from porting.engines.replay.replay import ReplayExecutable
 from porting.engines.tuning import parity as parity_module
+from porting.engines.tuning import trials as trials_module
 from porting.engines.tuning.memory_format import put_channels_last
-from porting.engines.tuning.parity import ReplayedCalls, Trial, compare_with_replay, find_working_type
+from porting.engines.tuning.parity import compare_with_replay, find_working_type
+from porting.engines.tuning.trials import ReplayedCalls, Trial
 from porting.host_tensors import host_tensors
 
 
@@ -134,14 +138,14 @@ def test_the_first_difference_is_named(compare, change, difference):
 
 def test_rounding_is_looked_at_only_where_something_differs(compare, monkeypatch):
     # what would be made for it cannot be called
-    monkeypatch.setattr(parity_module, "change_last_bits", None)
+    monkeypatch.setattr(trials_module, "change_last_bits", None)
 
     assert compare(ReplayExecutable).holds
 
 
 @pytest.mark.parametrize("most_kept", [0, 1 << 30])
 def test_several_candidates_are_compared_with_the_same_calls(compare, monkeypatch, most_kept):
-    monkeypatch.setattr(parity_module, "_MOST_KEPT_BYTES", most_kept)
+    monkeypatch.setattr(trials_module, "_MOST_KEPT_BYTES", most_kept)
     given = {"shared": {}, "momentum": 0.9}
 
     assert compare(ReplayExecutable, **given).holds
@@ -152,19 +156,43 @@ def test_several_candidates_are_compared_with_the_same_calls(compare, monkeypatc
 
 def test_a_large_step_is_replayed_once_for_all_tensors_that_differ(compare, monkeypatch):
     made = []
-    monkeypatch.setattr(parity_module, "ReplayExecutable", lambda graph: made.append(graph) or ReplayExecutable(graph))
-    monkeypatch.setattr(parity_module, "_MOST_KEPT_BYTES", 0)
+    monkeypatch.setattr(trials_module, "ReplayExecutable", lambda graph: made.append(graph) or ReplayExecutable(graph))
+    monkeypatch.setattr(trials_module, "_MOST_KEPT_BYTES", 0)
     monkeypatch.setitem(parity_module._TOLERANCES, torch.float32, parity_module._Tolerances(0.0, 0.0))
 
     class Rounded(ReplayExecutable):
         def run(self, *args, **kwargs):
-            with parity_module.RandomRounding(seed=2):
+            with RandomRounding(seed=20):
                 return super().run(*args, **kwargs)
 
     parity = compare(Rounded, momentum=0.9)
 
     assert parity.holds, parity.difference
-    assert len(made) == 2 * 3  # as it is and rounded, for each of three calls
+    assert len(made) == 2  # as it is and rounded
+
+
+def test_a_tensor_that_one_example_moves_little_is_given_others(compare, monkeypatch):
+    asked = []
+
+    def round_from_the_third_on(example):
+        asked.append(example)
+        return RandomRounding(example) if example > 2 else nullcontext()
+
+    monkeypatch.setattr(trials_module, "RandomRounding", round_from_the_third_on)
+    monkeypatch.setattr(trials_module, "change_last_bits", lambda *args: None)
+
+    class Rounded(ReplayExecutable):
+        def run(self, *args, **kwargs):
+            with RandomRounding(20, relative=2e-5):
+                return super().run(*args, **kwargs)
+
+    assert not compare(Rounded).holds
+    assert asked == list(range(1, 9))
+    asked.clear()
+    monkeypatch.setitem(parity_module._TOLERANCES, torch.float32, parity_module._Tolerances(0.0, 0.0))
+    parity = compare(ReplayExecutable, change_graph=put_channels_last)
+    assert parity.holds, parity.difference
+    assert asked[:3] == [1, 2, 3]
 
 
 def test_an_update_that_is_a_little_different_is_found_out(compare):
