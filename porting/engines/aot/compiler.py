@@ -27,6 +27,7 @@ import torch._inductor
 from torch._inductor import cpu_vec_isa
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.cpp_builder import get_cpp_compiler
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from ..compiled.call_layout import describe_layout
 from ..compiled.compile_settings import CompileSettings
@@ -41,6 +42,7 @@ from .matmul_kernels import use_faster_products
 from .max_pools import use_torch_for_max_pools
 from .short_sums import install_short_sums
 from .single_source import install_single_source
+from .vector_width import use_better_vectors
 
 __all__ = ["compile_here", "make_example_arguments", "try_out"]
 
@@ -59,9 +61,12 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     """Compile a program in this process and put a library and what `load_program` must know into `folder`."""
     program = read_program(program_file)
     _prepare_inductor(settings)
+    # A program that was read from a file has no values; shapes and strides are needed to choose.
+    FakeTensorProp(program.module).propagate(*make_example_arguments(program))
+    lanes = use_better_vectors(program.module)
     # Other kernels round otherwise than those of ATen, which a deterministic program must not.
     if not settings.is_deterministic:
-        use_faster_convolutions(program.module, make_example_arguments(program), num_threads=settings.num_threads)
+        use_faster_convolutions(program.module, num_threads=settings.num_threads, lanes=lanes)
         use_faster_products(program.module, make_example_arguments(program), num_threads=settings.num_threads)
     build = Path("build").resolve()
     install_light_headers(Path("headers").resolve())

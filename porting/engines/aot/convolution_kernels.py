@@ -20,7 +20,6 @@ import timeit
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from . import convolution_operators as operators
 from . import pointwise_products as products
@@ -28,7 +27,6 @@ from . import pointwise_products as products
 __all__ = [
     "Convolution",
     "choose_convolution_kernels",
-    "count_lanes",
     "find_algorithm",
     "find_convolutions",
     "is_faster_than_onednn",
@@ -79,19 +77,15 @@ class Convolution(NamedTuple):
         return self.images[0] * math.prod(self.filters) * math.prod(result)
 
 
-def use_faster_convolutions(
-    module: torch.fx.GraphModule, arguments: Sequence[torch.Tensor], *, num_threads: int
-) -> None:
+def use_faster_convolutions(module: torch.fx.GraphModule, *, num_threads: int, lanes: int) -> None:
     """Choose the kernels of all convolutions of `module`, in a process that compiles for `num_threads` and then ends.
 
-    `arguments` are tensors like those that the module takes.
+    Its nodes need values (`meta["val"]`). `lanes` is how many numbers a vector has in what this process compiles.
     """
-    # A program that was read from a file has no values; shapes and strides are needed to tell convolutions apart.
-    FakeTensorProp(module).propagate(*arguments)
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:
-        chosen = choose_convolution_kernels(module.graph)
+        chosen = choose_convolution_kernels(module.graph, lanes=lanes)
     finally:
         torch.set_num_threads(before)
     if any(chosen.values()):
@@ -99,19 +93,19 @@ def use_faster_convolutions(
         module.recompile()
 
 
-def find_convolutions(graph: torch.fx.Graph) -> Dict[Convolution, List[torch.fx.Node]]:
+def find_convolutions(graph: torch.fx.Graph, *, lanes: int) -> Dict[Convolution, List[torch.fx.Node]]:
     """Return the nodes of each computation that an algorithm could do and that is large enough for a choice.
 
     The backward pass of a convolution is one node and up to two computations.
     """
     found: Dict[Convolution, List[torch.fx.Node]] = {}
     for node in graph.nodes:
-        for convolution in _read_convolutions(node):
+        for convolution in _read_convolutions(node, lanes):
             found.setdefault(convolution, []).append(node)
     return found
 
 
-def _read_convolutions(node: torch.fx.Node) -> List[Convolution]:
+def _read_convolutions(node: torch.fx.Node, lanes: int) -> List[Convolution]:
     rest: Any
     if node.target is aten.convolution.default:
         images, filters, bias, *rest = node.args
@@ -128,7 +122,8 @@ def _read_convolutions(node: torch.fx.Node) -> List[Convolution]:
     if is_transposed or len(padding) != 2 or not all(map(_has_order, values)):
         return []
     shape, of_filters = (tuple(value.shape) for value in values[1:])
-    algorithm = find_algorithm(shape, of_filters, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    how: Any = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    algorithm = find_algorithm(shape, of_filters, lanes=lanes, **how)
     of_node = (algorithm, shape, of_filters, tuple(stride), tuple(padding), tuple(dilation), bias is not None)
     # oneDNN is twice as fast as gathering each pixel's gradient from the results that a stride lets it reach
     kinds = kinds if set(stride) == {1} else [kind for kind in kinds if kind != _GRADIENTS[0]]
@@ -144,24 +139,20 @@ def find_algorithm(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
+    lanes: int,
 ) -> str:
-    """Return the algorithm for a convolution of images with filters of these shapes; "" if there is none."""
+    """Return the algorithm for a convolution of images with filters of these shapes; "" if there is none.
+
+    `lanes` is how many channels a vector of the kernels has.
+    """
     if groups == images[1] == filters[0] > 1:
-        return "" if groups < count_lanes() else "depthwise"
+        return "" if groups < lanes else "depthwise"
     if set(stride) != {1}:
         return ""
     if groups == 1 and set(filters[2:]) == {1} and not any(padding):
         return _PRODUCT
     is_small = tuple(filters[2:]) == (3, 3) and max(padding) <= 2 and set(dilation) == {1}
-    return "" if groups > 1 or not is_small or any(size % count_lanes() for size in filters[:2]) else "winograd"
-
-
-@functools.lru_cache(maxsize=None)
-def count_lanes() -> int:
-    """Return how many channels a vector of the kernels has at most: 8, or 16 where the processor has AVX-512."""
-    # as Inductor asks, which this process need not import; a narrower vector of the compiler fits in these as well
-    supports_avx512: Callable[[], bool] = getattr(torch.cpu, "_is_avx512_supported", lambda: True)
-    return 16 if supports_avx512() else 8
+    return "" if groups > 1 or not is_small or any(size % lanes for size in filters[:2]) else "winograd"
 
 
 def _has_order(value: Any) -> bool:
@@ -175,14 +166,15 @@ def _get_value(argument: Any) -> Any:
 
 
 def choose_convolution_kernels(
-    graph: torch.fx.Graph, *, is_faster: Optional[Callable[[Convolution], bool]] = None
+    graph: torch.fx.Graph, *, lanes: int, is_faster: Optional[Callable[[Convolution], bool]] = None
 ) -> Dict[Convolution, bool]:
     """Let an algorithm convolve, in place, where it is faster; return for each computation whether it is.
 
-    The nodes of `graph` need values (`meta["val"]`). Torch must have as many threads as the program will.
+    The nodes of `graph` need values (`meta["val"]`), and `lanes` is how many numbers a vector has. Torch must have as
+    many threads as the program will.
     """
     measure = is_faster_than_onednn if is_faster is None else is_faster
-    found = find_convolutions(graph)
+    found = find_convolutions(graph, lanes=lanes)
     try:
         chosen = {convolution: measure(convolution) for convolution in found}
     except RuntimeError as error:  # what Inductor raises for a compiler that fails

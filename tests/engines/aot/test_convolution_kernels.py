@@ -13,7 +13,6 @@ from porting.engines.aot.compile_process import compile_in_child
 from porting.engines.aot.convolution_kernels import (
     Convolution,
     choose_convolution_kernels,
-    count_lanes,
     find_convolutions,
 )
 from porting.engines.aot.library import load_program
@@ -23,7 +22,7 @@ from porting.engines.compiled.program_file import write_program
 from porting.engines.compiled.programs import Program
 
 aten = torch.ops.aten
-LANES = count_lanes()
+LANES = 16 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 8
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 last = torch.channels_last
 
@@ -53,7 +52,9 @@ def _trace(tensors: Any) -> Any:
 
 
 def _exchange(module: Any, *, kinds: Any = ("forward", "image gradient", "filter gradient")) -> Any:
-    chosen = choose_convolution_kernels(module.graph, is_faster=lambda convolution: convolution.kind in kinds)
+    chosen = choose_convolution_kernels(
+        module.graph, lanes=LANES, is_faster=lambda convolution: convolution.kind in kinds
+    )
     module.recompile()
     return chosen
 
@@ -169,20 +170,20 @@ def test_a_convolution_that_is_not_faster_stays():
     ],
 )
 def test_what_the_kernels_cannot_do_or_what_is_small_is_left_alone(images, filters, how):
-    assert find_convolutions(_trace(_tensors(images, filters, **how)).graph) == {}
+    assert find_convolutions(_trace(_tensors(images, filters, **how)).graph, lanes=LANES) == {}
 
 
 def test_other_memory_formats_are_left_alone():
     x, w, b, g, rest = _tensors((2, 32, 16, 16), (32, 32, 3, 3))
 
-    assert find_convolutions(_trace((x.contiguous(), w, b, g, rest)).graph) == {}
+    assert find_convolutions(_trace((x.contiguous(), w, b, g, rest)).graph, lanes=LANES) == {}
 
 
 def test_equal_convolutions_are_measured_once():
     graph = _trace(_tensors((2, 32, 16, 16), (32, 32, 3, 3))).graph
     measured = []
 
-    choose_convolution_kernels(graph, is_faster=lambda convolution: bool(measured.append(convolution)))
+    choose_convolution_kernels(graph, lanes=LANES, is_faster=lambda convolution: bool(measured.append(convolution)))
 
     shape = ("winograd", (2, 32, 16, 16), (32, 32, 3, 3), (1, 1), (1, 1), (1, 1))
     assert measured == [
@@ -200,7 +201,7 @@ def test_without_a_compiler_that_can_do_it_convolutions_stay(caplog):
         raise RuntimeError("unknown pragma")
 
     with caplog.at_level("INFO", logger="porting"):
-        chosen = choose_convolution_kernels(module.graph, is_faster=fail)
+        chosen = choose_convolution_kernels(module.graph, lanes=LANES, is_faster=fail)
 
     assert not any(chosen.values())
     assert module.code == before
@@ -209,9 +210,10 @@ def test_without_a_compiler_that_can_do_it_convolutions_stay(caplog):
 
 @needs_compiler
 @pytest.mark.slow
-def test_a_compiled_program_convolves_as_torch_does(tmp_path):
-    x, w, b, g, rest = _tensors((4, 32, 40, 40), (32, 1, 5, 5), padding=2)
-    dense = _tensors((4, 32, 40, 40), (32, 32, 3, 3))[1]
+@pytest.mark.parametrize("channels", [32, 24])
+def test_a_compiled_program_convolves_as_torch_does(tmp_path, channels):
+    x, w, b, g, rest = _tensors((4, channels, 40, 40), (channels, 1, 5, 5), padding=2)
+    dense = _tensors((4, channels, 40, 40), (channels, channels, 3, 3))[1]
 
     arguments = [x, w, b, dense, g]
 

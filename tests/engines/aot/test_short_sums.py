@@ -20,20 +20,35 @@ def _sums(images, rows):
     return squares.sum((0, 2, 3)), squares.sum(), (rows * 3).sum(0), (rows * 3).sum(1)
 
 
+def _variances(images, rows):
+    squares = images * images
+    return (
+        *torch.var_mean(squares, (0, 2, 3)),
+        *torch.var_mean(rows * 3 + 64, 0),
+        *torch.var_mean(rows * 3, 1),
+        *torch.var_mean(rows[:100, :130] * 3, 1),
+        torch.var(torch.ones_like(rows) * 0.1, 1, correction=0),
+    )
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("function", [_sums, _variances])
 @pytest.mark.parametrize(("memory_format", "num_threads"), [(torch.contiguous_format, 1), (torch.channels_last, 2)])
-def test_sums_are_within_a_few_roundings_of_float64(tmp_path, memory_format, num_threads):
+@pytest.mark.parametrize("num_channels", [8, 12, 40])
+def test_sums_are_within_a_few_roundings_of_float64(tmp_path, function, memory_format, num_threads, num_channels):
     torch.manual_seed(0)
     # 0.9 to 1.1: numbers of one sign, so that a running sum grows and loses their last bits
-    images = (torch.rand(16, 12, 16, 16) * 0.2 + 0.9).contiguous(memory_format=memory_format)
-    arguments = [images, torch.rand(4096, 1500) * 0.2 + 0.9]
-    module = make_fx(_sums, tracing_mode="fake")(*arguments)
+    images = (torch.rand(16, num_channels, 16, 16) * 0.2 + 0.9).contiguous(memory_format=memory_format)
+    # 1/128ths, so that the numbers of `rows * 3 + 64` are exact
+    arguments = [images, (torch.rand(4096, 1500) * 0.2 + 0.9).mul(128).round().div(128)]
+    module = make_fx(function, tracing_mode="fake")(*arguments)
+    expected = function(*(argument.double() for argument in arguments))
     specs = tuple(TensorSpec.of(tensor, name=f"input:{index}:") for index, tensor in enumerate(arguments))
-    write_program(Program("step", module, specs, num_results=4), tmp_path / "sums.program")
+    write_program(Program("step", module, specs, num_results=len(expected)), tmp_path / "sums.program")
 
     compile_in_child(tmp_path / "sums.program", tmp_path / "sums", settings=CompileSettings(num_threads=num_threads))
 
     found = load_program(tmp_path / "sums")(arguments)
-    for sums, expected in zip(found, _sums(*(argument.double() for argument in arguments))):
-        # Inductor's own partial sums of 4,096 numbers are 4e-6 away here
-        torch.testing.assert_close(sums.double(), expected, rtol=1e-6, atol=0)
+    for sums, wanted in zip(found, expected):
+        # Inductor's own are 4e-6 away here, of 4,096 numbers one after the other, and its variances 1e-4
+        torch.testing.assert_close(sums.double(), wanted, rtol=1e-6 if function is _sums else 5e-6, atol=1e-12)
