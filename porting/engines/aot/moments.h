@@ -49,9 +49,10 @@ inline Welford<T> find_moments(const Welford<T>& sums) {
   return Welford<T>{mean, choose(squares < T(0), T(0), squares), sums.weight, sums.index};
 }
 
+// The sums come one by one: those of a structure in memory would stay there while they are added up.
 template <class T>
-__attribute__((noinline)) void keep_chunk(const Welford<T>& sums, Moments<T>* moments) {
-  Welford<T> found = find_moments(sums);
+__attribute__((noinline, cold)) void keep_chunk(T mean, T m2, T weight, Moments<T>* moments) {
+  Welford<T> found = find_moments(Welford<T>{mean, m2, weight, kChunk});
   if (moments->num_chunks == 0) {
     const T first = moments->shift;
     moments->shift = first + found.mean;
@@ -66,16 +67,17 @@ __attribute__((noinline)) void keep_chunk(const Welford<T>& sums, Moments<T>* mo
 // one number more
 template <class T>
 inline Welford<T> welford_combine(const Welford<T>& sums, const T& data, Moments<T>* moments) {
-  Welford<T> before = sums;
-  if (before.index == kChunk) {
-    keep_chunk(before, moments);
-    before = Welford<T>();
-  } else if (before.index == 0 && moments->num_chunks == 0) {
+  T mean = sums.mean, m2 = sums.m2, weight = sums.weight;
+  std::uint64_t index = sums.index;
+  if (index == kChunk) {
+    keep_chunk(mean, m2, weight, moments);
+    mean = m2 = weight = T(0);
+    index = 0;
+  } else if (index == 0 && moments->num_chunks == 0) {
     moments->shift = data;
   }
   const T difference = data - moments->shift;
-  return Welford<T>{
-      before.mean + difference, before.m2 + difference * difference, before.weight + T(1), before.index + 1};
+  return Welford<T>{mean + difference, m2 + difference * difference, weight + T(1), index + 1};
 }
 
 // the same for the first numbers of a vector

@@ -1,0 +1,66 @@
+"""Values that a larger tensor repeats, such as the scale of a channel, are computed once and not for each element.
+
+Inductor writes a chain of elementwise operators into the loop that needs its result. The scale of a BatchNorm is a square
+root and a division for each channel; in the loop over all pixels it was both for each vector, because the C++ compiler
+cannot know that what the loop writes is not what the scale is made of. Here such a value gets memory of its own.
+
+This changes a function of Inductor in the process that compiles, which does nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+from torch._inductor.graph import GraphLowering
+from torch._inductor.ir import TensorBox
+
+__all__ = ["compute_repeated_values_once", "is_repeated"]
+
+# Less often, and the memory costs as much as it saves.
+_LEAST_REPEATS = 16
+_VIEWS = frozenset("alias detach expand permute reshape select slice squeeze transpose unsqueeze view".split())
+
+
+def compute_repeated_values_once() -> None:
+    """Make Inductor do so from now on; RuntimeError for a torch where this is not known to work."""
+    original = vars(GraphLowering).get("run_node")
+    if original is None:
+        raise RuntimeError(f"the Inductor of torch {torch.__version__} has no GraphLowering.run_node")
+    if not getattr(original, "computes_repeated_values_once", False):
+        GraphLowering.run_node = _keep_repeated(original)  # type: ignore[method-assign]
+
+
+def _keep_repeated(original: Callable[..., Any]) -> Callable[..., Any]:
+    def run_node(self: Any, n: torch.fx.Node) -> Any:
+        result = original(self, n)
+        if isinstance(result, TensorBox) and is_repeated(n):
+            result.realize()
+        return result
+
+    run_node.computes_repeated_values_once = True  # type: ignore[attr-defined]
+    return run_node
+
+
+def is_repeated(node: torch.fx.Node) -> bool:
+    """Tell whether an operator that uses the value of `node`, perhaps a view of it, repeats each of its elements."""
+    value = node.meta.get("val")
+    if node.op != "call_function" or not isinstance(value, torch.Tensor) or _is_view(node):
+        return False
+    return _find_largest_use(node) >= _LEAST_REPEATS * max(1, value.numel())
+
+
+def _find_largest_use(node: torch.fx.Node) -> int:
+    """Return how many elements the largest result has that is computed from the value of `node`."""
+    sizes = [0]
+    for user in node.users:
+        if _is_view(user):
+            sizes.append(_find_largest_use(user))
+        elif isinstance(user.meta.get("val"), torch.Tensor):
+            sizes.append(user.meta["val"].numel())
+    return max(sizes)
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    packet = getattr(node.target, "overloadpacket", None)
+    return getattr(packet, "__name__", "") in _VIEWS
