@@ -39,10 +39,10 @@ from .library import LIBRARY, OPERATORS, RUNNER, load_program
 from .light_headers import install_light_headers
 from .loop_renames import install_loop_renames
 from .matmul_kernels import use_faster_products
-from .max_pools import use_torch_for_max_pools
 from .repeated_values import compute_repeated_values_once
 from .short_sums import install_short_sums
 from .single_source import install_single_source
+from .torch_kernels import use_torch_kernels
 from .vector_width import use_better_vectors
 
 __all__ = ["compile_here", "make_example_arguments", "try_out"]
@@ -110,7 +110,7 @@ def _prepare_inductor(settings: CompileSettings) -> None:
     install_loop_renames()
     install_index_guards()
     install_short_sums()
-    use_torch_for_max_pools()
+    use_torch_kernels()
     compute_repeated_values_once()
     torch.use_deterministic_algorithms(settings.is_deterministic)
     torch.set_num_threads(1)

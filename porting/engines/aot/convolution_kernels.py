@@ -174,6 +174,7 @@ def choose_convolution_kernels(
     many threads as the program will.
     """
     measure = is_faster_than_onednn if is_faster is None else is_faster
+    _lay_out_gradients(graph)
     found = find_convolutions(graph, lanes=lanes)
     try:
         chosen = {convolution: measure(convolution) for convolution in found}
@@ -190,6 +191,18 @@ def choose_convolution_kernels(
         else:
             _replace_gradients(graph, node, convolutions)
     return chosen
+
+
+def _lay_out_gradients(graph: torch.fx.Graph) -> None:
+    """Give gradients of results the order of the images, as torch would for each gradient that it finds by them."""
+    for node in graph.find_nodes(op="call_function", target=aten.convolution_backward.default):
+        gradients, images, filters, *_rest = node.args
+        value = _get_value(gradients)
+        if not _has_order(value) and _has_order(_get_value(images)) and _has_order(_get_value(filters)):
+            with graph.inserting_before(node):
+                laid_out = graph.call_function(aten.clone.default, (gradients,), {"memory_format": torch.channels_last})
+            laid_out.meta["val"] = aten.clone.default(value, memory_format=torch.channels_last)
+            node.replace_input_with(gradients, laid_out)
 
 
 def _replace_forward(graph: torch.fx.Graph, node: torch.fx.Node, algorithm: str) -> None:

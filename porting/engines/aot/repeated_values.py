@@ -1,8 +1,9 @@
 """Values that a larger tensor repeats, such as the scale of a channel, are computed once and not for each element.
 
-Inductor writes a chain of elementwise operators into the loop that needs its result. The scale of a BatchNorm is a square
-root and a division for each channel; in the loop over all pixels it was both for each vector, because the C++ compiler
-cannot know that what the loop writes is not what the scale is made of. Here such a value gets memory of its own.
+Inductor writes a chain of elementwise operators into the loop that needs its result. The scale of a BatchNorm is a
+square root and a division for each channel; in the loop over all pixels it was both for each vector, because the C++
+compiler cannot know that what the loop writes is not what the scale is made of. Here such a value gets memory of its
+own.
 
 This changes a function of Inductor in the process that compiles, which does nothing else.
 """

@@ -31,7 +31,7 @@ def use_better_vectors(module: torch.fx.GraphModule) -> int:
     wide, narrow = (sum(count_loop_steps(value, width) for value in values) for width in (_WIDE, _NARROW))
     if wide <= narrow:
         return _WIDE
-    config.cpp.simdlen = _BITS * _NARROW  # type: ignore[assignment]
+    config.cpp.simdlen = _BITS * _NARROW
     return _NARROW
 
 

@@ -13,7 +13,7 @@ from ..calls.executable import BuildRequest, Variant
 from ..compiled.findings import failure_reason
 from .candidates import PLAIN, is_settled
 from .contestants import Contestant
-from .parity import Trial, make_empty_state
+from .trials import Trial, make_empty_state
 
 __all__ = ["measure_contestants"]
 

@@ -179,6 +179,17 @@ def test_other_memory_formats_are_left_alone():
     assert find_convolutions(_trace((x.contiguous(), w, b, g, rest)).graph, lanes=LANES) == {}
 
 
+def test_a_gradient_in_another_order_is_brought_into_that_of_the_images():
+    x, w, b, g, rest = _tensors((2, 2 * LANES, 12, 12), (LANES, 2 * LANES, 3, 3))
+    tensors = x, w, b, g.contiguous(), rest
+    module = _trace(tensors)
+
+    chosen = _exchange(module)
+
+    assert {convolution.kind for convolution in chosen} == {"forward", "image gradient", "filter gradient"}
+    _assert_same(module(*tensors[:4]), _trace(tensors)(*(value.double() for value in tensors[:4])))
+
+
 def test_equal_convolutions_are_measured_once():
     graph = _trace(_tensors((2, 32, 16, 16), (32, 32, 3, 3))).graph
     measured = []
