@@ -90,7 +90,7 @@ def use_faster_convolutions(module: torch.fx.GraphModule, *, num_threads: int, l
         torch.set_num_threads(before)
     if any(chosen.values()):
         operators.install_lowerings(num_threads)
-        module.recompile()
+    module.recompile()
 
 
 def find_convolutions(graph: torch.fx.Graph, *, lanes: int) -> Dict[Convolution, List[torch.fx.Node]]:
@@ -185,6 +185,9 @@ def choose_convolution_kernels(
     for convolution, nodes in found.items():
         for node in nodes if chosen[convolution] else []:
             by_node.setdefault(node, []).append(convolution)
+    for node in graph.find_nodes(op="call_function", target=aten.convolution_backward.default):
+        if _has_order(_get_value(node.args[0])):
+            by_node.setdefault(node, [])
     for node, convolutions in by_node.items():
         if node.target is aten.convolution.default:
             _replace_forward(graph, node, convolutions[0].algorithm)
@@ -220,11 +223,11 @@ def _replace_forward(graph: torch.fx.Graph, node: torch.fx.Node, algorithm: str)
 
 
 def _replace_gradients(graph: torch.fx.Graph, node: torch.fx.Node, chosen: Sequence[Convolution]) -> None:
-    """Take the gradients of `chosen` out of the backward pass of a convolution, which computes the others as before."""
+    """Take the gradients of `chosen`, and that of the bias, out of the backward pass of a convolution."""
     inputs: Sequence[Any] = node.args[:7]
     gradients, images, filters, _bias_sizes, stride, padding, dilation = inputs
-    is_product = chosen[0].algorithm == _PRODUCT
-    how = (stride, padding, dilation, chosen[0].algorithm)
+    algorithm = chosen[0].algorithm if chosen else ""
+    is_product, how = algorithm == _PRODUCT, (stride, padding, dilation, algorithm)
     kinds = [convolution.kind for convolution in chosen]
     writers: Dict[int, Callable[[], torch.fx.Node]] = {}
     left: Any = list(node.args[-1])  # type: ignore[arg-type]
@@ -242,8 +245,8 @@ def _replace_gradients(graph: torch.fx.Graph, node: torch.fx.Node, chosen: Seque
         by_product = functools.partial(products.write_filter_gradient, graph, gradients, images)
         by_kernel = call(operators.find_filter_gradient, gradients, images, window, *how)
         writers[1], left[1] = by_product if is_product else by_kernel, False
-    # torch would find the gradient of the filters beside that of the bias, whether it is wanted or not
-    if left[2] and not left[1]:
+    # Torch adds it up in a pass of its own, and finds the gradient of the filters beside it, wanted or not.
+    if left[2]:
         writers[2], left[2] = call(aten.sum.dim_IntList, gradients, [0, 2, 3]), False
     values = node.meta["val"]
     for user in list(node.users):

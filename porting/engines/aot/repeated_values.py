@@ -44,9 +44,14 @@ def _keep_repeated(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_repeated(node: torch.fx.Node) -> bool:
-    """Tell whether an operator that uses the value of `node`, perhaps a view of it, repeats each of its elements."""
+    """Tell whether an operator that uses the value of `node`, perhaps a view of it, repeats each of its elements.
+
+    Constants do not count: they are written into the loop as numbers. Nor do integers, which are indices.
+    """
     value = node.meta.get("val")
     if node.op != "call_function" or not isinstance(value, torch.Tensor) or _is_view(node):
+        return False
+    if not value.is_floating_point() or not node.all_input_nodes:
         return False
     return _find_largest_use(node) >= _LEAST_REPEATS * max(1, value.numel())
 

@@ -141,7 +141,7 @@ def test_gradients_that_stay_are_still_torchs():
 
 
 def test_a_convolution_that_is_not_faster_stays():
-    module = _trace(_tensors((2, 32, 16, 16), (32, 32, 3, 3)))
+    module = _trace(_tensors((2, 32, 16, 16), (32, 32, 3, 3), bias=False))
     before = module.code
 
     assert not any(_exchange(module, kinds=[]).values())
@@ -202,6 +202,18 @@ def test_equal_convolutions_are_measured_once():
         Convolution("filter gradient", *shape),
         Convolution("forward", *shape, has_bias=True),
     ]
+
+
+def test_the_gradient_of_a_bias_is_a_sum_that_can_be_fused():
+    tensors = _tensors((2, 32, 16, 16), (32, 32, 3, 3))
+    module = _trace(tensors)
+
+    _exchange(module, kinds=[])
+
+    (backward,) = module.graph.find_nodes(op="call_function", target=aten.convolution_backward.default)
+    assert backward.args[-1] == [True, True, False]
+    assert len(module.graph.find_nodes(op="call_function", target=aten.sum.dim_IntList)) == 1
+    _assert_same(module(*tensors[:4]), _trace(tensors)(*(value.double() for value in tensors[:4])))
 
 
 def test_without_a_compiler_that_can_do_it_convolutions_stay(caplog):

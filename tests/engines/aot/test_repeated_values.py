@@ -36,6 +36,14 @@ def test_a_value_that_is_repeated_seldom_stays_in_its_loop(shapes):
     assert _find_repeated(_scale, *shapes) == []
 
 
+def test_constants_and_integers_are_no_repeated_values():
+    def choose(images, index):
+        shifted = index + 1
+        return torch.where(images > 0, images, torch.full((), 0.5)), images * shifted[:, None, None]
+
+    assert _find_repeated(lambda images, scale: choose(images, scale.to(torch.int64)), (2, 8, 6, 6), (8,)) == []
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 def test_a_compiled_program_computes_the_same(tmp_path):
