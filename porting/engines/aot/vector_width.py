@@ -1,4 +1,4 @@
-"""How many numbers the vectors of a program have, on a processor that has vectors of 16 numbers and of 8.
+"""The width of a program's vectors, on a processor that has vectors of 16 numbers and of 8.
 
 Images whose channels lie innermost have loops of as many numbers as channels, and what a vector does not hold is
 computed number by number. With 8 channels, or 24, most of the work is such a rest for vectors of 16, and none for

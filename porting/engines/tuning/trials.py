@@ -1,4 +1,4 @@
-"""What is run for a comparison or a measurement, and what replay makes of it: as it is, and rounded at random."""
+"""A trial is run to compare engines or to measure them; replay runs it as it is, and rounded at random."""
 
 from __future__ import annotations
 
