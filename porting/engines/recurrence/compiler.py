@@ -43,7 +43,11 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
 
 def compile_loops(folder: Path) -> None:
     """Compile the loops into `folder`; RuntimeError with what the compiler said."""
-    command = [*_find_compiler(), "-std=c++17", "-O3", *_name_processor(), "-fno-math-errno", "-fno-trapping-math"]
+    compiler = _find_compiler()
+    command = [*compiler, "-std=c++17", "-O3", *_name_processor(), "-fno-math-errno", "-fno-trapping-math"]
+    # Others bring threads of their own, beside torch's; without threads the loops are right as well.
+    if sys.platform == "linux" and "clang" not in compiler[0]:
+        command.append("-fopenmp")
     command += ["-Wno-psabi", "-shared", "-fPIC", str(_SOURCE), "-o", str(folder / LIBRARY)]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:

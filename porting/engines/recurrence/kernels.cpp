@@ -339,6 +339,17 @@ bool run_kind(const Layer &layer, bool is_backward) {
     }
 }
 
+// By the threads of OpenMP, which are torch's as well: they wait for their next work in a loop, in which they would keep
+// other threads from the processor.
+bool run_parts(const Layer *parts, int64_t number, bool is_backward) {
+    bool had_memory = true;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(number) schedule(static, 1) reduction(&& : had_memory)
+#endif
+    for (int64_t part = 0; part < number; part++) had_memory = run_kind(parts[part], is_backward) && had_memory;
+    return had_memory;
+}
+
 }  // namespace
 
 extern "C" {
@@ -368,10 +379,10 @@ void put_steps_last(const float *from, int64_t steps, int64_t rows, int64_t colu
         }
 }
 
-// Compute the rows of all steps; `packed` is [U, G U], or with `input` [U + I, G U]. Returns whether there was
-// memory for it.
-bool run_forward(const Layer *layer) { return run_kind(*layer, false); }
+// Compute all steps; `packed` is [U, G U], or with `input` [U + I, G U]. `parts` are some rows of the same layer each, which
+// are computed at once. Returns whether there was memory for it.
+bool run_forward(const Layer *parts, int64_t number) { return run_parts(parts, number, false); }
 
 // Compute the gradients of all steps; `packed` is [G U, U]. Returns whether there was memory for it.
-bool run_backward(const Layer *layer) { return run_kind(*layer, true); }
+bool run_backward(const Layer *parts, int64_t number) { return run_parts(parts, number, true); }
 }

@@ -6,11 +6,10 @@ T = steps, B = rows of the batch, U = units, G = gates of a cell.
 from __future__ import annotations
 
 import ctypes
-import threading
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, Optional
 
 import torch
 
@@ -97,7 +96,7 @@ class Kernels:
         self._put_steps_last.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p]
         self._loops = (loaded.run_forward, loaded.run_backward)
         for loop in self._loops:
-            loop.restype, loop.argtypes = ctypes.c_bool, [ctypes.POINTER(_Layer)]
+            loop.restype, loop.argtypes = ctypes.c_bool, [ctypes.POINTER(_Layer), ctypes.c_int64]
 
     def run_forward(self, memory: LayerMemory) -> None:
         """Compute gates, states and cells of all steps."""
@@ -128,20 +127,9 @@ class Kernels:
         num_rows = memory.gates.shape[1]
         num_parts = max(1, min(torch.get_num_threads(), num_rows // _ROWS_PER_THREAD))
         bounds = [num_rows * part // num_parts for part in range(num_parts + 1)]
+        # rows know nothing of one another
         parts = [_describe_rows(memory, packed, first, end) for first, end in zip(bounds, bounds[1:])]
-        loop, done = self._loops[is_backward], [False] * num_parts
-
-        def run(number: int) -> None:
-            done[number] = loop(ctypes.byref(parts[number]))
-
-        # Rows know nothing of one another, and a call of a library lets other threads of Python run.
-        others: List[threading.Thread] = [threading.Thread(target=run, args=(part,)) for part in range(1, num_parts)]
-        for thread in others:
-            thread.start()
-        run(0)
-        for thread in others:
-            thread.join()
-        if not all(done):
+        if not self._loops[is_backward]((_Layer * num_parts)(*parts), num_parts):
             raise MemoryError("there is no memory for the products of a recurrent layer")
 
 
