@@ -35,6 +35,7 @@ from ..compiled.program_file import read_program
 from ..compiled.programs import Program
 from .convolution_kernels import use_faster_convolutions
 from .index_guards import install_index_guards
+from .inductor_changes import find_function
 from .library import LIBRARY, OPERATORS, RUNNER, load_program
 from .light_headers import install_light_headers
 from .loop_renames import install_loop_renames
@@ -68,7 +69,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     # Other kernels round otherwise than those of ATen, which a deterministic program must not.
     if not settings.is_deterministic:
         use_faster_convolutions(program.module, num_threads=settings.num_threads, lanes=lanes)
-        use_faster_products(program.module, make_example_arguments(program), num_threads=settings.num_threads)
+        use_faster_products(program.module, num_threads=settings.num_threads)
     build = Path("build").resolve()
     install_light_headers(Path("headers").resolve())
     is_large = program.num_operators >= _MANY_OPERATORS
@@ -119,8 +120,7 @@ def _prepare_inductor(settings: CompileSettings) -> None:
         (cpu_vec_isa.VecISA, "check_build", _knows_instructions),
         (CppWrapperCpu, "generate_input_output_runtime_checks", lambda wrapper: wrapper.prefix.splice_aot(_NO_CHECKS)),
     ):
-        if not hasattr(owner, name):
-            raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
+        find_function(owner, name)
         setattr(owner, name, function)
 
 

@@ -10,13 +10,15 @@ different is refused: `install_index_guards` raises.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence, Tuple
+from typing import Any, Callable
 
 import torch
 from torch._inductor import virtualized
 from torch._inductor.codegen.common import CSEProxy
 from torch._inductor.codegen.cpp import CppKernel, CppVecKernel, KernelGroup
 from torch.utils._sympy.value_ranges import ValueRanges
+
+from .inductor_changes import add_to_header, find_function, wrap_function
 
 __all__ = ["install_index_guards"]
 
@@ -25,7 +27,6 @@ __all__ = ["install_index_guards"]
 _CHECK = "PORTING_CHECK_INDEX"
 _NOTE = "porting_index_fault"
 
-_INCLUDE = "#include <torch/csrc/inductor/cpp_prefix.h>\n"
 # what Inductor itself writes at the start and at the end of each kernel, outside of its parallel loops
 _START = "std::atomic<int> inductor_cpu_integer_div_error{0};"
 _END = "inductor_cpu_throw_if_integer_div_error(inductor_cpu_integer_div_error);"
@@ -42,19 +43,12 @@ _THROWN = f"if (const char* fault = {_NOTE}.load()) {{ throw std::runtime_error(
 
 def install_index_guards() -> None:
     """Make Inductor write guarded code from now on; RuntimeError for a torch where this is not known to work."""
-    if getattr(KernelGroup.codegen_group, "is_guarded", False):
-        return
-    for owner, name in ((CSEProxy, "indirect_indexing"), (CppKernel, "check_bounds"), (KernelGroup, "codegen_group")):
-        if name not in vars(owner):
-            raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
+    find_function(CppKernel, "check_bounds")
     # the vectorised kernel overrides the method, so that replacing it in the base class is not enough
-    changes: Sequence[Tuple[Any, str, Callable[[Any], Any]]] = (
-        *((kernel, "indirect_assert", _note_fault) for kernel in (CppKernel, CppVecKernel)),
-        (CSEProxy, "indirect_indexing", _keep_within_bounds),
-        (KernelGroup, "codegen_group", _throw_at_end),
-    )
-    for owner, name, wrap in changes:
-        setattr(owner, name, wrap(getattr(owner, name)))
+    for kernel in (CppKernel, CppVecKernel):
+        wrap_function(kernel, "indirect_assert", _note_fault, may_be_inherited=True)
+    wrap_function(CSEProxy, "indirect_indexing", _keep_within_bounds)
+    wrap_function(KernelGroup, "codegen_group", _throw_at_end)
 
 
 def _note_fault(original: Callable[..., str]) -> Callable[..., str]:
@@ -91,12 +85,10 @@ def _throw_at_end(original: Callable[..., str]) -> Callable[..., str]:
         code = original(self, name)
         if f"{_CHECK}(" not in code:
             return code
-        for expected in (_INCLUDE, _START, _END):
+        for expected in (_START, _END):
             # The texts are replaced blindly, so each has to be there exactly once.
             if code.count(expected) != 1:
                 raise RuntimeError(f"the Inductor of torch {torch.__version__} writes kernels in another form")
-        guarded = code.replace(_INCLUDE, _INCLUDE + _MACRO)
-        return guarded.replace(_START, f"{_START}\n{_DECLARED}").replace(_END, f"{_END}\n{_THROWN}")
+        return add_to_header(code, _MACRO).replace(_START, f"{_START}\n{_DECLARED}").replace(_END, f"{_END}\n{_THROWN}")
 
-    codegen_group.is_guarded = True  # type: ignore[attr-defined]
     return codegen_group

@@ -12,19 +12,16 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-import torch
 from torch._inductor.scheduler import SchedulerNode
+
+from .inductor_changes import wrap_function
 
 __all__ = ["install_loop_renames"]
 
 
 def install_loop_renames() -> None:
     """Keep the names from now on; RuntimeError for a torch where this is not known to work."""
-    original = vars(SchedulerNode).get("recompute_size_and_body")
-    if original is None:
-        raise RuntimeError(f"the Inductor of torch {torch.__version__} has no SchedulerNode.recompute_size_and_body")
-    if not getattr(original, "keeps_names", False):
-        SchedulerNode.recompute_size_and_body = _rename_reads(original)  # type: ignore[method-assign]
+    wrap_function(SchedulerNode, "recompute_size_and_body", _rename_reads)
 
 
 def _rename_reads(original: Callable[..., None]) -> Callable[..., None]:
@@ -32,5 +29,4 @@ def _rename_reads(original: Callable[..., None]) -> Callable[..., None]:
         original(self, *args, **kwargs)
         self.set_read_writes(self.read_writes.rename(self.mutation_renames))
 
-    recompute_size_and_body.keeps_names = True  # type: ignore[attr-defined]
     return recompute_size_and_body

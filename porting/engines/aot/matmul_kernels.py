@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import statistics
 import timeit
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 __all__ = ["Product", "choose_matmul_kernels", "find_products", "is_faster_by_onednn", "use_faster_products"]
 
@@ -34,15 +33,13 @@ class Product(NamedTuple):
     has_bias: bool
 
 
-def use_faster_products(module: torch.fx.GraphModule, arguments: Sequence[torch.Tensor], *, num_threads: int) -> None:
+def use_faster_products(module: torch.fx.GraphModule, *, num_threads: int) -> None:
     """Choose the kernels of all products of `module`, in a process that compiles it for `num_threads` and then ends.
 
-    `arguments` are tensors like those that the module takes.
+    Its nodes need values (`meta["val"]`).
     """
     if not torch.backends.mkldnn.is_available():
         return
-    # A program that was read from a file has no values; shapes and strides are needed to tell products apart.
-    FakeTensorProp(module).propagate(*arguments)
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:

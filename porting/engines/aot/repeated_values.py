@@ -16,6 +16,8 @@ import torch
 from torch._inductor.graph import GraphLowering
 from torch._inductor.ir import TensorBox
 
+from .inductor_changes import wrap_function
+
 __all__ = ["compute_repeated_values_once", "is_repeated"]
 
 # Less often, and the memory costs as much as it saves.
@@ -25,11 +27,7 @@ _VIEWS = frozenset("alias detach expand permute reshape select slice squeeze tra
 
 def compute_repeated_values_once() -> None:
     """Make Inductor do so from now on; RuntimeError for a torch where this is not known to work."""
-    original = vars(GraphLowering).get("run_node")
-    if original is None:
-        raise RuntimeError(f"the Inductor of torch {torch.__version__} has no GraphLowering.run_node")
-    if not getattr(original, "computes_repeated_values_once", False):
-        GraphLowering.run_node = _keep_repeated(original)  # type: ignore[method-assign]
+    wrap_function(GraphLowering, "run_node", _keep_repeated)
 
 
 def _keep_repeated(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,7 +37,6 @@ def _keep_repeated(original: Callable[..., Any]) -> Callable[..., Any]:
             result.realize()
         return result
 
-    run_node.computes_repeated_values_once = True  # type: ignore[attr-defined]
     return run_node
 
 

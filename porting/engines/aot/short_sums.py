@@ -21,6 +21,8 @@ from typing import Any, Callable
 import torch
 from torch._inductor.codegen.cpp import CppKernel, KernelGroup
 
+from .inductor_changes import add_to_header, wrap_function
+
 __all__ = ["install_short_sums"]
 
 # how many numbers, or vectors of them, are added one after the other
@@ -33,23 +35,13 @@ _INDUCTORS_CHUNK = ", 4096>"
 # a variable of a function, static where there is one chunk only
 _VARIANCE = re.compile(r"^(?:static )?WelfordHelper<(.*), 4096> (\w+\(.*\);)$")
 _MOMENTS = "porting_moments::Moments<"
-_INCLUDE = "#include <torch/csrc/inductor/cpp_prefix.h>\n"
 
 
 def install_short_sums() -> None:
     """Make Inductor write short partial sums from now on; RuntimeError for a torch where this is not known to work."""
-    if getattr(CppKernel.need_use_acc_helper, "has_short_sums", False):
-        return
-    changes: Any = (
-        (CppKernel, "need_use_acc_helper", _ask_for_helper),
-        (CppKernel, "_acc_helper_init", _shorten_chunks),
-        (KernelGroup, "codegen_group", _include_moments),
-    )
-    for owner, name, _change in changes:
-        if name not in vars(owner):
-            raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
-    for owner, name, change in changes:
-        setattr(owner, name, change(vars(owner)[name]))
+    wrap_function(CppKernel, "need_use_acc_helper", _ask_for_helper)
+    wrap_function(CppKernel, "_acc_helper_init", _shorten_chunks)
+    wrap_function(KernelGroup, "codegen_group", _include_moments)
 
 
 def _ask_for_helper(original: Callable[..., bool]) -> Callable[..., bool]:
@@ -62,7 +54,6 @@ def _ask_for_helper(original: Callable[..., bool]) -> Callable[..., bool]:
         size = prod(self.call_ranges[self.reduction_depth :])
         return bool(getattr(size, "is_number", True)) and int(size) > LONGEST_PLAIN_SUM
 
-    need_use_acc_helper.has_short_sums = True  # type: ignore[attr-defined]
     return need_use_acc_helper
 
 
@@ -84,9 +75,6 @@ def _include_moments(original: Callable[..., str]) -> Callable[..., str]:
         code = original(self, name)
         if _MOMENTS not in code:
             return code
-        if code.count(_INCLUDE) != 1:
-            raise RuntimeError(f"the Inductor of torch {torch.__version__} writes kernels in another form")
-        moments = Path(__file__).with_name("moments.h").read_text(encoding="utf-8")
-        return code.replace(_INCLUDE, f"{_INCLUDE}{moments}")
+        return add_to_header(code, Path(__file__).with_name("moments.h").read_text(encoding="utf-8"))
 
     return codegen_group
