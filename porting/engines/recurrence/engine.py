@@ -9,7 +9,6 @@ Results are those of torch but for rounding.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
@@ -20,7 +19,6 @@ from ...capture import StepGraph
 from ...capture.operator_schema import name_arguments
 from ...capture.subgraphs import bodies_of
 from ..aot.compile_process import compile_in_child
-from ..aot.matmul_kernels import Product
 from ..calls.executable import BuildRequest
 from ..compiled.compile_settings import CompileLimits, CompileSettings
 from ..compiled.folder_engine import FolderEngine
@@ -28,16 +26,11 @@ from ..compiled.why_replay import NotCompilable, why_not_tuned, why_plan_is_repl
 from ..replay.direct_calls import Call
 from ..replay.replay import ReplayExecutable
 from ..replay.wide_operators import find_wide_call
-from .compiler import LIBRARY, PRODUCTS, read_products, write_products
-from .kernels import NUM_GATES, Kernels, Kind
+from .compiler import LIBRARY, SOURCE
+from .kernels import Kernels
 from .layers import RECURRENT_OPERATORS, make_operator
-from .products import Products, describe_product
 
 __all__ = ["RECURRENCE", "RecurrenceEngine", "find_recurrent_nodes"]
-
-_JOB = "layers.json"
-# Smaller products take microseconds, of which the call is a good part.
-_MIN_MULTIPLICATIONS = 1 << 20
 
 
 class RecurrenceEngine(FolderEngine[ReplayExecutable]):
@@ -54,28 +47,19 @@ class RecurrenceEngine(FolderEngine[ReplayExecutable]):
         limits: CompileLimits,
         progress: Optional[Callable[[float], None]] = None,
     ) -> None:
-        """Compile the loops into `folder`, and measure there which library multiplies the layers' matrices.
+        """Compile the loops into `folder`.
 
         Raises NotCompilable for a step that has no recurrent layer to loop over, or needs replay, and CompileFailure
         where the compiler fails.
         """
-        started = time.monotonic()
         reason = why_not_tuned(request) or why_plan_is_replayed(request.plan)
-        nodes = [] if reason else find_recurrent_nodes(graph.graph)
-        if not nodes:
+        if reason or not find_recurrent_nodes(graph.graph):
             raise NotCompilable(reason or "it has no recurrent layer in float32 that could run in a loop of its own")
-        job = folder / _JOB
-        write_products(sorted({product for node in nodes for product in _list_products(node)}), job)
-        settings = CompileSettings(
-            num_threads=request.variant.num_threads or torch.get_num_threads(),
-            is_deterministic=torch.are_deterministic_algorithms_enabled(),
-        )
-        left = replace(limits, seconds=max(1.0, limits.seconds - (time.monotonic() - started)))
         compile_in_child(
-            job,
+            SOURCE,
             folder / self.name,
-            settings=settings,
-            limits=left,
+            settings=CompileSettings(),
+            limits=limits,
             progress=progress,
             compiler="porting.engines.recurrence.compiler",
         )
@@ -83,12 +67,11 @@ class RecurrenceEngine(FolderEngine[ReplayExecutable]):
     def load(self, graph: StepGraph, request: BuildRequest, folder: Path) -> ReplayExecutable:
         """Make the executable of the loops in `folder`."""
         kernels = Kernels(folder / self.name / LIBRARY)
-        products = Products(read_products(folder / self.name / PRODUCTS))
 
         def find_call(node: torch.fx.Node) -> Call:
             if not _has_loops(node):
                 return find_wide_call(node)
-            return Call(make_operator(node.target, kernels, products), tuple(_name_arguments(node).values()), {})
+            return Call(make_operator(node.target, kernels), tuple(_name_arguments(node).values()), {})
 
         # torch cannot map the loops over micro-batches, which are large enough alone
         variant = replace(request.variant, micro_batches_at_once=1)
@@ -133,28 +116,3 @@ def _has_loops(node: torch.fx.Node) -> bool:
     weight, states = arguments["params"][1].meta["val"], arguments["hx"]
     sizes = {state.meta["val"].shape[-1] for state in (states if isinstance(states, (list, tuple)) else [states])}
     return has_usual_weights and x.dim() == 3 and x.numel() > 0 and sizes == {weight.shape[1]}
-
-
-def _list_products(node: torch.fx.Node) -> List[Product]:
-    """List the products over all steps of a layer, forward and backward, that are worth a measurement."""
-    arguments = _name_arguments(node)
-    kind: Kind = RECURRENT_OPERATORS[node.target]
-    num_rows = arguments["input"].meta["val"].shape[:2].numel()
-    found: List[Product] = []
-    step = 4 if arguments["has_biases"] else 2
-    for first in range(0, len(arguments["params"]), step):
-        num_inputs, num_units = (arguments["params"][first + part].meta["val"].shape[1] for part in (0, 1))
-        num_gates = NUM_GATES[kind] * num_units
-        x = torch.empty(num_rows, num_inputs, device="meta")
-        gates = torch.empty(num_rows, num_gates, device="meta")
-        weight = torch.empty(num_gates, num_inputs, device="meta")
-        bias = torch.empty(num_gates, device="meta") if arguments["has_biases"] else None
-        pairs = [describe_product(x, weight.t(), bias), describe_product(gates, weight)]
-        steps_last = [torch.empty(size, num_rows, device="meta") for size in (num_inputs, num_units)]
-        pairs += [describe_product(left, gates) for left in steps_last]
-        found += [one for one in pairs if _count_multiplications(one) >= _MIN_MULTIPLICATIONS]
-    return found
-
-
-def _count_multiplications(product: Product) -> int:
-    return product.left_shape[0] * product.left_shape[1] * product.right_shape[1]

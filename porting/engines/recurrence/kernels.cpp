@@ -5,10 +5,10 @@
 // once on other rows of the same layer. Tensors are contiguous unless strides are given.
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <memory>
-#include <new>
 
 namespace {
 
@@ -116,28 +116,55 @@ inline vector tanh(vector x) {
     return x * p / q;
 }
 
+// Memory for `count` numbers, or null. It begins with a line of the cache, so that no vector lies in two.
+using Memory = std::unique_ptr<float[], decltype(&std::free)>;
+
+inline Memory allocate(int64_t count) {
+    return {(float *)std::aligned_alloc(64, (sizeof(float) * count + 63) / 64 * 64), &std::free};
+}
+
 // -- products ---------------------------------------------------------------------------------------------------------
 
 inline int64_t round_up(int64_t columns) { return (columns + WIDTH - 1) / WIDTH * WIDTH; }
 
-// The left factor of a product: `inner` numbers of each row.
+// The left factor of a product: `inner` numbers of each row. Those of a row lie one after the other, or, with
+// IS_TRANSPOSED, those of a column do.
+template <bool IS_TRANSPOSED>
 struct Left {
     const float *start;
-    int64_t row_stride, inner;
+    int64_t stride, inner;
 
-    Left skip(int64_t rows) const { return {start + rows * row_stride, row_stride, inner}; }
+    int64_t row_stride() const { return IS_TRANSPOSED ? 1 : stride; }
+    int64_t inner_stride() const { return IS_TRANSPOSED ? stride : 1; }
+    Left skip(int64_t rows) const { return {start + rows * row_stride(), stride, inner}; }
+};
+
+// What a product writes, or adds to. The columns after its own belong to others.
+struct Result {
+    float *start;
+    int64_t row_stride, columns;
+    bool is_added_to;
+
+    Result skip(int64_t rows, int64_t done) const {
+        return {start + rows * row_stride + done, row_stride, columns - done, is_added_to};
+    }
 };
 
 // Two factors side by side, by a panel that has rows for the one and then for the other.
-template <int rows>
-inline void multiply_tile(const Left &first, const Left &second, const float *panel, float *to, int64_t to_stride) {
+template <int rows, bool IS_TRANSPOSED>
+inline void multiply_tile(const Left<IS_TRANSPOSED> &first, const Left<IS_TRANSPOSED> &second, const float *panel,
+                          const Result &to) {
     vector sums[rows][PANEL];
+    auto locate = [&](int row, int part) { return to.start + row * to.row_stride + part * LANES; };
+    auto count = [&](int part) { return to.columns - part * LANES; };
 #pragma GCC unroll 8
     for (int row = 0; row < rows; row++)
 #pragma GCC unroll 2
-        for (int part = 0; part < PANEL; part++) sums[row][part] = vector{};
-    for (const Left &left : {first, second})
-        for (int64_t k = 0; k < left.inner; k++, panel += WIDTH) {
+        for (int part = 0; part < PANEL; part++)
+            sums[row][part] = to.is_added_to && count(part) > 0 ? load(locate(row, part), count(part)) : vector{};
+    for (const Left<IS_TRANSPOSED> &left : {first, second}) {
+        const float *at = left.start;
+        for (int64_t k = 0; k < left.inner; k++, panel += WIDTH, at += left.inner_stride()) {
             vector right[PANEL];
 #pragma GCC unroll 2
             for (int part = 0; part < PANEL; part++) {
@@ -146,39 +173,89 @@ inline void multiply_tile(const Left &first, const Left &second, const float *pa
             }
 #pragma GCC unroll 8
             for (int row = 0; row < rows; row++) {
-                vector factor = fill(left.start[row * left.row_stride + k]);
+                vector factor = fill(at[row * left.row_stride()]);
 #pragma GCC unroll 2
                 for (int part = 0; part < PANEL; part++) sums[row][part] += factor * right[part];
             }
         }
+    }
 #pragma GCC unroll 8
     for (int row = 0; row < rows; row++)
 #pragma GCC unroll 2
-        for (int part = 0; part < PANEL; part++) *(vector *)(to + row * to_stride + part * LANES) = sums[row][part];
+        for (int part = 0; part < PANEL; part++)
+            if (count(part) > 0) store(locate(row, part), sums[row][part], count(part));
 }
 
 // Choose the function for a tile of `count` rows.
-template <int rows>
-inline void multiply_rows(int64_t count, const Left &first, const Left &second, const float *panel, float *to,
-                          int64_t to_stride) {
+template <int rows, bool IS_TRANSPOSED>
+inline void multiply_rows(int64_t count, const Left<IS_TRANSPOSED> &first, const Left<IS_TRANSPOSED> &second,
+                          const float *panel, const Result &to) {
     if (count == rows)
-        multiply_tile<rows>(first, second, panel, to, to_stride);
-    else
-        multiply_rows<rows - 1>(count, first, second, panel, to, to_stride);
+        multiply_tile<rows>(first, second, panel, to);
+    else if constexpr (rows > 1)
+        multiply_rows<rows - 1>(count, first, second, panel, to);
 }
 
-template <>
-inline void multiply_rows<0>(int64_t, const Left &, const Left &, const float *, float *, int64_t) {}
-
-// to = both factors x packed, where `to` has rows of whole panels. A panel stays in the cache for all rows, which are
-// shared out evenly: tiles of few rows wait for their own sums.
-void multiply(const Left &first, const Left &second, int64_t rows, const float *packed, int64_t columns, float *to) {
-    const int64_t stride = round_up(columns), inner = first.inner + second.inner, num_tiles = (rows + ROWS - 1) / ROWS;
-    for (int64_t start = 0; start < columns; start += WIDTH, packed += inner * WIDTH)
+// to = both factors x packed. A panel stays in the cache for all rows, which are shared out evenly: tiles of few rows
+// wait for their own sums.
+template <bool IS_TRANSPOSED>
+void multiply(const Left<IS_TRANSPOSED> &first, const Left<IS_TRANSPOSED> &second, int64_t rows, const float *packed,
+              const Result &to) {
+    const int64_t inner = first.inner + second.inner, num_tiles = (rows + ROWS - 1) / ROWS;
+    for (int64_t start = 0; start < to.columns; start += WIDTH, packed += inner * WIDTH)
         for (int64_t tile = 0; tile < num_tiles; tile++) {
             const int64_t row = rows * tile / num_tiles, count = rows * (tile + 1) / num_tiles - row;
-            multiply_rows<ROWS>(count, first.skip(row), second.skip(row), packed, to + row * stride + start, stride);
+            multiply_rows<ROWS>(count, first.skip(row), second.skip(row), packed, to.skip(row, start));
         }
+}
+
+// Put the next WIDTH of `count` numbers into a row of a panel, which is filled up with zeros.
+inline void pack_row(const float *from, int64_t count, int64_t stride, float *to) {
+    if (stride == 1)
+        for (int64_t j = 0; j < WIDTH; j += LANES)
+            *(vector *)(to + j) = count > j ? load(from + j, count - j) : vector{};
+    else
+        for (int64_t j = 0; j < WIDTH; j++) to[j] = j < count ? from[j * stride] : 0.0f;
+}
+
+// [T, B, columns] with these strides, as a matrix of T B rows.
+struct Steps {
+    const float *start;
+    int64_t steps, rows, columns, step_stride, row_stride;
+
+    int64_t count() const { return steps * rows; }
+    const float *find(int64_t number) const {
+        return start + number / rows * step_stride + number % rows * row_stride;
+    }
+};
+
+// to += left^T x right for some of the columns of `left`, a few rows of both at a time, which stay in the cache.
+// Returns whether there was memory for it.
+bool multiply_over_steps(const float *left, int64_t stride, int64_t left_columns, const Steps &right, float *to) {
+    constexpr int64_t BLOCK = 256;
+    // Rows whose distance is a multiple of 4 KiB take each other's place in the cache: what a tile reads is copied.
+    const bool copies_tile = stride % 1024 == 0;
+    const int64_t num_tiles = (left_columns + ROWS - 1) / ROWS;
+    alignas(64) float tile_rows[BLOCK * ROWS];
+    const Memory panels = allocate(BLOCK * round_up(right.columns));
+    if (!panels) return false;
+    for (int64_t first = 0; first < right.count(); first += BLOCK, left += BLOCK * stride) {
+        const int64_t inner = right.count() - first < BLOCK ? right.count() - first : BLOCK;
+        for (int64_t k = 0; k < inner; k++)
+            for (int64_t start = 0; start < right.columns; start += WIDTH)
+                pack_row(right.find(first + k) + start, right.columns - start, 1, &panels[start * inner + k * WIDTH]);
+        for (int64_t tile = 0; tile < num_tiles; tile++) {
+            const int64_t row = left_columns * tile / num_tiles, count = left_columns * (tile + 1) / num_tiles - row;
+            Left<true> factor{left + row, stride, inner};
+            if (copies_tile) {
+                for (int64_t k = 0; k < inner; k++)
+                    std::memcpy(tile_rows + k * ROWS, left + k * stride + row, sizeof(float) * count);
+                factor = {tile_rows, ROWS, inner};
+            }
+            multiply(factor, {}, count, panels.get(), {to + row * right.columns, right.columns, right.columns, true});
+        }
+    }
+    return true;
 }
 
 // -- the steps --------------------------------------------------------------------------------------------------------
@@ -298,21 +375,22 @@ bool run(const Layer &layer, bool is_backward) {
     constexpr int64_t num_gates = kind == LSTM ? 4 : kind == GRU ? 3 : 1;
     const int64_t U = layer.units, B = layer.rows, num_rows = layer.end_row - layer.first_row;
     const int64_t inner = num_gates * U, columns = is_backward ? U : num_gates * U;
-    const int64_t stride = round_up(columns);
-    std::unique_ptr<float[]> products(new (std::nothrow) float[num_rows * stride]);
+    const Memory products = allocate(num_rows * columns);
     if (!products) return false;
-    std::memset(products.get(), 0, sizeof(float) * num_rows * stride);
+    std::memset(products.get(), 0, sizeof(float) * num_rows * columns);
+    const Result result{products.get(), columns, columns, false};
     const float *grad_gates = kind == GRU ? layer.grad_state_gates : layer.grad_input_gates;
     for (int64_t turn = 0; turn < layer.steps; turn++) {
         const int64_t step = bool(layer.is_reversed) != is_backward ? layer.steps - 1 - turn : turn;
         if (!is_backward) {
             const float *before = layer.hidden + (find_states(layer, step).before * B + layer.first_row) * U;
             const int64_t at = step * layer.input_step_stride + layer.first_row * layer.input_row_stride;
-            const Left input = layer.input ? Left{layer.input + at, layer.input_row_stride, layer.num_inputs} : Left{};
-            multiply({before, U, U}, input, num_rows, layer.packed, columns, products.get());
+            Left<false> input{};
+            if (layer.input) input = {layer.input + at, layer.input_row_stride, layer.num_inputs};
+            multiply<false>({before, U, U}, input, num_rows, layer.packed, result);
         }
         for (int64_t number = 0; number < num_rows; number++) {
-            const Row row = find_row<kind>(layer, step, layer.first_row + number, products.get() + number * stride);
+            const Row row = find_row<kind>(layer, step, layer.first_row + number, products.get() + number * columns);
             int64_t j = 0;
             for (; j + LANES <= U; j += LANES)
                 is_backward ? compute_gradients<kind>(row, j, LANES) : compute_state<kind>(row, j, LANES);
@@ -320,13 +398,13 @@ bool run(const Layer &layer, bool is_backward) {
         }
         if (is_backward && (layer.wants_first || turn + 1 < layer.steps)) {
             const float *gates = grad_gates + (step * B + layer.first_row) * inner;
-            multiply({gates, inner, inner}, {}, num_rows, layer.packed, columns, products.get());
+            multiply<false>({gates, inner, inner}, {}, num_rows, layer.packed, result);
         }
     }
     // the first state reaches the loss by the first step's product, too
     for (int64_t number = 0; is_backward && layer.wants_first && number < num_rows; number++)
         for (int64_t j = 0; j < U; j++)
-            layer.grad_hidden[(layer.first_row + number) * U + j] += products[number * stride + j];
+            layer.grad_hidden[(layer.first_row + number) * U + j] += products[number * columns + j];
     return true;
 }
 
@@ -339,50 +417,67 @@ bool run_kind(const Layer &layer, bool is_backward) {
     }
 }
 
-// By the threads of OpenMP, which are torch's as well: they wait for their next work in a loop, in which they would keep
-// other threads from the processor.
-bool run_parts(const Layer *parts, int64_t number, bool is_backward) {
-    bool had_memory = true;
+// Do `number` parts of a work, and return whether all of them are done. The threads are those of OpenMP, which are
+// torch's as well: they wait for their next work in a loop, in which they would keep other threads from the processor.
+template <class Work>
+bool run_parts(int64_t number, const Work &work) {
+    bool is_done = true;
 #ifdef _OPENMP
-#pragma omp parallel for num_threads(number) schedule(static, 1) reduction(&& : had_memory)
+#pragma omp parallel for num_threads(number) schedule(static, 1) reduction(&& : is_done)
 #endif
-    for (int64_t part = 0; part < number; part++) had_memory = run_kind(parts[part], is_backward) && had_memory;
-    return had_memory;
+    for (int64_t part = 0; part < number; part++) is_done = work(part) && is_done;
+    return is_done;
+}
+
+bool run_layer(const Layer *parts, int64_t number, bool is_backward) {
+    return run_parts(number, [&](int64_t part) { return run_kind(parts[part], is_backward); });
 }
 
 }  // namespace
 
 extern "C" {
 
-// How many numbers `pack` writes.
+// How many numbers `inner` rows take in panels.
 int64_t count_packed(int64_t inner, int64_t columns) { return inner * round_up(columns); }
 
-// Put a matrix of `inner` x `columns` into panels of WIDTH columns, the last one filled up with zeros.
-void pack(const float *matrix, int64_t inner, int64_t columns, int64_t inner_stride, int64_t column_stride, float *to) {
-    for (int64_t start = 0; start < columns; start += WIDTH)
+// Put a matrix of `inner` x `columns` into panels. They have `num_rows` rows, and the matrix begins at `first_row`.
+void pack(const float *matrix, int64_t inner, int64_t columns, int64_t inner_stride, int64_t column_stride,
+          int64_t first_row, int64_t num_rows, float *to) {
+    to += first_row * WIDTH;
+    for (int64_t start = 0; start < columns; start += WIDTH, matrix += WIDTH * column_stride, to += num_rows * WIDTH)
         for (int64_t k = 0; k < inner; k++)
-            for (int64_t j = start; j < start + WIDTH; j++)
-                *to++ = j < columns ? matrix[k * inner_stride + j * column_stride] : 0.0f;
+            pack_row(matrix + k * inner_stride, columns - start, column_stride, to + k * WIDTH);
 }
 
-// Put [T, B, columns], with these strides, into [columns, T B], a vector of rows at a time.
-void put_steps_last(const float *from, int64_t steps, int64_t rows, int64_t columns, int64_t step_stride,
-                    int64_t row_stride, float *to) {
-    for (int64_t step = 0; step < steps; step++, from += step_stride, to += rows)
-        for (int64_t row = 0; row < rows; row += LANES) {
-            const int64_t count = rows - row < LANES ? rows - row : LANES;
-            for (int64_t column = 0; column < columns; column++) {
-                vector gathered{};
-                for (int64_t i = 0; i < count; i++) gathered[i] = from[(row + i) * row_stride + column];
-                store(to + column * rows * steps + row, gathered, count);
-            }
-        }
+// to = left x packed, by `threads` threads; with `has_bias` the last row of `packed` is added to each row.
+void multiply_packed(const float *left, int64_t rows, int64_t inner, const float *packed, bool has_bias,
+                     int64_t columns, float *to, int64_t threads) {
+    static const float one = 1.0f;
+    const Left<false> factor{left, inner, inner}, bias{&one, 0, has_bias};
+    const Result result{to, columns, columns, false};
+    run_parts(threads, [&](int64_t part) {
+        const int64_t first = rows * part / threads, end = rows * (part + 1) / threads;
+        multiply(factor.skip(first), bias, end - first, packed, result.skip(first, 0));
+        return true;
+    });
 }
 
-// Compute all steps; `packed` is [U, G U], or with `input` [U + I, G U]. `parts` are some rows of the same layer each, which
-// are computed at once. Returns whether there was memory for it.
-bool run_forward(const Layer *parts, int64_t number) { return run_parts(parts, number, false); }
+// to += left^T x right, by `threads` threads: [T, B, left_columns], contiguous, and [T, B, right_columns] with these
+// strides, whose products of the same row are added up, to [left_columns, right_columns]. Returns whether there was
+// memory for it.
+bool multiply_transposed(const float *left, int64_t left_columns, const float *right, int64_t steps, int64_t rows,
+                         int64_t right_columns, int64_t step_stride, int64_t row_stride, float *to, int64_t threads) {
+    const Steps factor{right, steps, rows, right_columns, step_stride, row_stride};
+    return run_parts(threads, [&](int64_t part) {
+        const int64_t first = left_columns * part / threads, end = left_columns * (part + 1) / threads;
+        return multiply_over_steps(left + first, left_columns, end - first, factor, to + first * right_columns);
+    });
+}
+
+// Compute all steps; `packed` is [U, G U], or with `input` [U + I, G U]. `parts` are some rows of the same layer each,
+// which are computed at once. Returns whether there was memory for it.
+bool run_forward(const Layer *parts, int64_t number) { return run_layer(parts, number, false); }
 
 // Compute the gradients of all steps; `packed` is [G U, U]. Returns whether there was memory for it.
-bool run_backward(const Layer *parts, int64_t number) { return run_parts(parts, number, true); }
+bool run_backward(const Layer *parts, int64_t number) { return run_layer(parts, number, true); }
 }

@@ -31,6 +31,8 @@ NUM_GATES = {Kind.LSTM: 4, Kind.GRU: 3, Kind.TANH: 1, Kind.RELU: 1}
 # A row for each thread costs more than it saves: threads share the recurrent weights, and each has to read them all.
 _ROWS_PER_THREAD = 8
 
+_NO_MEMORY = "there is no memory for the products of a recurrent layer"
+
 
 @dataclass
 class LayerMemory:
@@ -86,17 +88,11 @@ class Kernels:
     def __init__(self, library: Path) -> None:
         """Load the library; OSError or AttributeError if it is none of ours."""
         loaded: Any = ctypes.CDLL(str(library.resolve()))
-        self._count_packed, self._pack = loaded.count_packed, loaded.pack
-        self._count_packed.restype = ctypes.c_int64
-        self._count_packed.argtypes = [ctypes.c_int64] * 2
-        self._pack.restype = None
-        self._pack.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_void_p]
-        self._put_steps_last = loaded.put_steps_last
-        self._put_steps_last.restype = None
-        self._put_steps_last.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p]
-        self._loops = (loaded.run_forward, loaded.run_backward)
-        for loop in self._loops:
-            loop.restype, loop.argtypes = ctypes.c_bool, [ctypes.POINTER(_Layer), ctypes.c_int64]
+        self._count_packed = _declare(loaded.count_packed, "II", ctypes.c_int64)
+        self._pack = _declare(loaded.pack, "PIIIIIIP", None)
+        self._multiply_packed = _declare(loaded.multiply_packed, "PIIPBIPI", None)
+        self._multiply_transposed = _declare(loaded.multiply_transposed, "PIPIIIIIPI", ctypes.c_bool)
+        self._loops = [_declare(loop, "LI", ctypes.c_bool) for loop in (loaded.run_forward, loaded.run_backward)]
 
     def run_forward(self, memory: LayerMemory) -> None:
         """Compute gates, states and cells of all steps."""
@@ -106,31 +102,82 @@ class Kernels:
         """Compute the gradients of the gates of all steps, and of the state before the first."""
         self._run_loop(memory, is_backward=True)
 
-    def put_steps_last(self, values: torch.Tensor) -> torch.Tensor:
-        """Return [T, B, N], whose rows may lie anywhere, as the matrix [N, T B]; a copy by torch takes longer."""
-        num_steps, num_rows, size = values.shape
-        found = values.new_empty(size, num_steps * num_rows)
-        step_stride, row_stride, _ = values.stride()
-        self._put_steps_last(values.data_ptr(), num_steps, num_rows, size, step_stride, row_stride, found.data_ptr())
+    def multiply(self, left: torch.Tensor, right: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """Return the product of two matrices, [M, K] and [K, N], with `bias`, [N], added to each row."""
+        left = left.contiguous()
+        (num_rows, inner), columns = left.shape, right.shape[1]
+        packed = self._put_into_panels(right) if bias is None else self._put_into_panels(right, bias.unsqueeze(0))
+        found = left.new_empty(num_rows, columns)
+        self._multiply_packed(
+            left.data_ptr(),
+            num_rows,
+            inner,
+            packed.data_ptr(),
+            bias is not None,
+            columns,
+            found.data_ptr(),
+            _count_parts(num_rows),
+        )
         return found
 
-    def transpose(self, matrix: torch.Tensor) -> torch.Tensor:
-        """Return a copy of a matrix with its rows as columns."""
-        return self.put_steps_last(matrix.unsqueeze(0))
+    def multiply_transposed(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """Return [M, N], the sum over all steps and rows of the products of [T, B, M] and [T, B, N].
+
+        `left` is contiguous, and the rows of `right` may lie anywhere. MemoryError if there is none to work in.
+        """
+        num_steps, num_rows, columns = right.shape
+        found = left.new_zeros(left.shape[2], columns)
+        is_done = self._multiply_transposed(
+            left.data_ptr(),
+            left.shape[2],
+            right.data_ptr(),
+            num_steps,
+            num_rows,
+            columns,
+            *right.stride()[:2],
+            found.data_ptr(),
+            _count_parts(left.shape[2]),
+        )
+        if not is_done:
+            raise MemoryError(_NO_MEMORY)
+        return found
+
+    def _put_into_panels(self, *matrices: torch.Tensor) -> torch.Tensor:
+        """Return matrices of as many columns, one below the other, as the kernels read them."""
+        num_rows, columns = sum(matrix.shape[0] for matrix in matrices), matrices[0].shape[1]
+        packed = matrices[0].new_empty(self._count_packed(num_rows, columns))
+        first_row = 0
+        for matrix in matrices:
+            self._pack(matrix.data_ptr(), *matrix.shape, *matrix.stride(), first_row, num_rows, packed.data_ptr())
+            first_row += matrix.shape[0]
+        return packed
 
     def _run_loop(self, memory: LayerMemory, *, is_backward: bool) -> None:
-        weight = memory.recurrent_weight if is_backward else memory.recurrent_weight.t()
-        if memory.weight is not None:
-            weight = torch.cat((memory.recurrent_weight, memory.weight), 1).t()
-        packed = weight.new_empty(self._count_packed(*weight.shape))
-        self._pack(weight.data_ptr(), *weight.shape, *weight.stride(), packed.data_ptr())
+        if is_backward:
+            packed = self._put_into_panels(memory.recurrent_weight)
+        elif memory.weight is None:
+            packed = self._put_into_panels(memory.recurrent_weight.t())
+        else:
+            packed = self._put_into_panels(memory.recurrent_weight.t(), memory.weight.t())
         num_rows = memory.gates.shape[1]
-        num_parts = max(1, min(torch.get_num_threads(), num_rows // _ROWS_PER_THREAD))
+        num_parts = _count_parts(num_rows)
         bounds = [num_rows * part // num_parts for part in range(num_parts + 1)]
         # rows know nothing of one another
         parts = [_describe_rows(memory, packed, first, end) for first, end in zip(bounds, bounds[1:])]
         if not self._loops[is_backward]((_Layer * num_parts)(*parts), num_parts):
-            raise MemoryError("there is no memory for the products of a recurrent layer")
+            raise MemoryError(_NO_MEMORY)
+
+
+def _declare(function: Any, arguments: str, result: Any) -> Any:
+    """Tell ctypes what a function takes, a letter for each argument."""
+    types = {"P": ctypes.c_void_p, "I": ctypes.c_int64, "B": ctypes.c_bool, "L": ctypes.POINTER(_Layer)}
+    function.argtypes, function.restype = [types[letter] for letter in arguments], result
+    return function
+
+
+def _count_parts(num_rows: int) -> int:
+    """Return how many threads share `num_rows` rows."""
+    return max(1, min(torch.get_num_threads(), num_rows // _ROWS_PER_THREAD))
 
 
 def _describe_rows(memory: LayerMemory, packed: torch.Tensor, first_row: int, end_row: int) -> _Layer:

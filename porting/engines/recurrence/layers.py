@@ -13,7 +13,6 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .kernels import Kernels, Kind, LayerMemory
-from .products import Products
 
 __all__ = ["RECURRENT_OPERATORS", "make_operator"]
 
@@ -32,15 +31,14 @@ RECURRENT_OPERATORS: Dict[Any, Kind] = {
 """The operators that have loops of ours, and the kind of their cells."""
 
 
-def make_operator(operator: Any, kernels: Kernels, products: Products) -> Callable[..., Tuple[torch.Tensor, ...]]:
+def make_operator(operator: Any, kernels: Kernels) -> Callable[..., Tuple[torch.Tensor, ...]]:
     """Return a function of the arguments of one of `RECURRENT_OPERATORS` that does the same with float32 tensors."""
-    return partial(_run_operator, RECURRENT_OPERATORS[operator], kernels, products)
+    return partial(_run_operator, RECURRENT_OPERATORS[operator], kernels)
 
 
 def _run_operator(
     kind: Kind,
     kernels: Kernels,
-    products: Products,
     x: torch.Tensor,
     state: Any,
     weights: Sequence[torch.Tensor],
@@ -63,7 +61,7 @@ def _run_operator(
             own = [*weights[index * per_layer : (index + 1) * per_layer], None, None][:4]
             cells = states[1][index] if kind is Kind.LSTM else None
             # the loops are for no other arguments of the function than these
-            found = _Layer.apply(kernels, products, kind, bool(direction), x, states[0][index], cells, *own)
+            found = _Layer.apply(kernels, kind, bool(direction), x, states[0][index], cells, *own)
             outputs.append(found[0])
             for values, value in zip(last, found[1:]):
                 values.append(value)
@@ -81,7 +79,6 @@ class _Layer(torch.autograd.Function):
     def forward(
         ctx: Any,
         kernels: Kernels,
-        products: Products,
         kind: Kind,
         is_reversed: bool,
         x: torch.Tensor,
@@ -102,7 +99,7 @@ class _Layer(torch.autograd.Function):
             gates = x.new_empty(num_steps, num_rows, weight.shape[0])
             inner_bias = x.new_zeros(weight.shape[0]) if bias is None else bias
         else:
-            gates = products.multiply(x.reshape(-1, x.shape[2]), weight.t(), bias).view(num_steps, num_rows, -1)
+            gates = kernels.multiply(x.reshape(-1, x.shape[2]), weight.t(), bias).view(num_steps, num_rows, -1)
         first, last = (num_steps, 0) if is_reversed else (0, num_steps)
         hidden = x.new_empty(num_steps + 1, num_rows, num_units)
         hidden[first] = first_hidden
@@ -116,7 +113,7 @@ class _Layer(torch.autograd.Function):
         if multiplies_within:
             memory.x, memory.weight = x, weight
         kernels.run_forward(memory)
-        ctx.loops, ctx.products, ctx.kind, ctx.is_reversed = kernels, products, kind, is_reversed
+        ctx.kernels, ctx.kind, ctx.is_reversed = kernels, kind, is_reversed
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, weight, recurrent_weight, gates, hidden, cells)
         # copies: whoever writes to a result must not reach what the backward pass reads
@@ -137,9 +134,7 @@ class _Layer(torch.autograd.Function):
         if ctx.is_spent:
             raise RuntimeError("the gradients of a recurrent layer's loops can be computed only once")
         ctx.is_spent = True
-        num_steps, num_rows, num_gates = gates.shape
-        needs, multiply = ctx.needs_input_grad, ctx.products.multiply
-        put_steps_last, transpose = ctx.loops.put_steps_last, ctx.loops.transpose
+        needs, kernels = ctx.needs_input_grad, ctx.kernels
         # each gate's gradient takes the place of the gate, whose last use it is
         by_input, by_state = gates, torch.empty_like(gates) if ctx.kind is Kind.GRU else gates
         memory = LayerMemory(
@@ -154,20 +149,19 @@ class _Layer(torch.autograd.Function):
             grad_cell=_copy_or_zeros(grad_cells, hidden[0]) if ctx.kind is Kind.LSTM else None,
             grad_input_gates=by_input,
             grad_state_gates=by_state if ctx.kind is Kind.GRU else None,
-            wants_first=needs[5],
+            wants_first=needs[4],
         )
-        ctx.loops.run_backward(memory)
-        by_input, by_state = by_input.view(-1, num_gates), by_state.view(-1, num_gates)
+        kernels.run_backward(memory)
         before = hidden[1:] if ctx.is_reversed else hidden[:-1]
-        grad_bias = by_input.sum(0) if ctx.has_biases else None
-        grad_recurrent_bias = by_state.sum(0) if ctx.has_biases and ctx.kind is Kind.GRU else grad_bias
+        grad_bias = by_input.sum((0, 1)) if ctx.has_biases else None
+        grad_recurrent_bias = by_state.sum((0, 1)) if ctx.has_biases and ctx.kind is Kind.GRU else grad_bias
         return (
-            *(None,) * 4,
-            multiply(by_input, weight).view(num_steps, num_rows, -1) if needs[4] else None,
-            memory.grad_hidden if needs[5] else None,
+            *(None,) * 3,
+            kernels.multiply(by_input.flatten(0, 1), weight).view(x.shape) if needs[3] else None,
+            memory.grad_hidden if needs[4] else None,
             memory.grad_cell,
-            transpose(multiply(put_steps_last(x), by_input)) if needs[7] else None,
-            transpose(multiply(put_steps_last(before), by_state)) if needs[8] else None,
+            kernels.multiply_transposed(by_input, x) if needs[6] else None,
+            kernels.multiply_transposed(by_state, before) if needs[7] else None,
             grad_bias,
             grad_recurrent_bias,
         )

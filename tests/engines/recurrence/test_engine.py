@@ -13,7 +13,7 @@ from porting.engines.calls.device_state import DeviceState
 from porting.engines.calls.executable import BuildRequest, Variant
 from porting.engines.compiled.compile_settings import CompileLimits
 from porting.engines.compiled.why_replay import NotCompilable
-from porting.engines.recurrence.compiler import PRODUCTS
+from porting.engines.recurrence.compiler import LIBRARY
 from porting.engines.recurrence.engine import RECURRENCE, find_recurrent_nodes
 from porting.engines.replay.replay import ReplayExecutable
 from porting.engines.tuning.parity import compare_with_replay
@@ -125,7 +125,7 @@ def test_its_loops_are_what_runs(settings, folder):
 
     assert executable.name == "recurrence"
     assert [node.target for node in find_recurrent_nodes(graph.graph)] == [torch.ops.aten.lstm.input]
-    assert (folder / "recurrence" / PRODUCTS).is_file()
+    assert (folder / "recurrence" / LIBRARY).is_file()
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from porting.engines.recurrence.kernels import NUM_GATES, Kernels, Kind, LayerMemory
 
@@ -46,9 +48,46 @@ def test_a_reversed_layer_begins_at_the_end(kernels):
     torch.testing.assert_close(hidden[1], (gates[1] + expected).tanh())
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 40), (2, 16, 16), (4, 33, 17)])
-def test_steps_are_put_last(kernels, shape):
-    values = torch.randn(shape[1], shape[0], shape[2]).transpose(0, 1)
+sizes = st.one_of(st.integers(1, 70), st.just(1024))
 
-    assert torch.equal(kernels.put_steps_last(values), values.permute(2, 0, 1).reshape(shape[2], -1))
-    assert torch.equal(kernels.transpose(values[0].contiguous()), values[0].t())
+
+@pytest.fixture(params=[1, 3])
+def num_threads(request):
+    """Let that many threads share a product."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("num_threads")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(num_rows=st.integers(1, 70), inner=sizes, columns=sizes, has_bias=st.booleans(), is_transposed=st.booleans())
+def test_a_product_is_that_of_torch(kernels, num_rows, inner, columns, has_bias, is_transposed):
+    left, bias = torch.randn(num_rows, inner), torch.randn(columns) if has_bias else None
+    right = torch.randn(columns, inner).t() if is_transposed else torch.randn(inner, columns)
+
+    found = kernels.multiply(left, right, bias)
+
+    expected = left @ right if bias is None else left @ right + bias
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.usefixtures("num_threads")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    num_steps=st.integers(1, 9),
+    num_rows=sizes,
+    left_columns=sizes,
+    columns=st.integers(1, 70),
+    is_batched=st.booleans(),
+)
+def test_a_product_over_steps_is_that_of_torch(kernels, num_steps, num_rows, left_columns, columns, is_batched):
+    left = torch.randn(num_steps, num_rows, left_columns)
+    right = torch.randn(num_rows, num_steps, columns).transpose(0, 1)
+    right = right if is_batched else right.contiguous()
+
+    found = kernels.multiply_transposed(left, right)
+
+    expected = torch.einsum("tbm,tbn->mn", left.double(), right.double()).float()
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-3)

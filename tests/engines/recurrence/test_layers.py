@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from porting.engines.recurrence.layers import make_operator
-from porting.engines.recurrence.products import Products
 
 aten = torch.ops.aten
 
@@ -39,7 +38,7 @@ def make_states(layer, num_rows, kind):
 
 def run_ours(kernels, operator, layer, x, states):
     settings = (layer.bias, layer.num_layers, layer.dropout, layer.training, layer.bidirectional, layer.batch_first)
-    return make_operator(operator, kernels, Products())(x, states, list(layer.parameters()), *settings)
+    return make_operator(operator, kernels)(x, states, list(layer.parameters()), *settings)
 
 
 def flatten(results):
