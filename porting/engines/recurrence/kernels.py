@@ -88,11 +88,11 @@ class Kernels:
     def __init__(self, library: Path) -> None:
         """Load the library; OSError or AttributeError if it is none of ours."""
         loaded: Any = ctypes.CDLL(str(library.resolve()))
-        self._count_packed = _declare(loaded.count_packed, "II", ctypes.c_int64)
-        self._pack = _declare(loaded.pack, "PIIIIIIP", None)
-        self._multiply_packed = _declare(loaded.multiply_packed, "PIIPBIPI", None)
-        self._multiply_transposed = _declare(loaded.multiply_transposed, "PIPIIIIIPI", ctypes.c_bool)
-        self._loops = [_declare(loop, "LI", ctypes.c_bool) for loop in (loaded.run_forward, loaded.run_backward)]
+        self._count_packed = _declare_types(loaded.count_packed, "II", ctypes.c_int64)
+        self._pack = _declare_types(loaded.pack, "PIIIIIIP", None)
+        self._multiply_packed = _declare_types(loaded.multiply_packed, "PIIPBIPI", None)
+        self._multiply_transposed = _declare_types(loaded.multiply_transposed, "PIPIIIIIPI", ctypes.c_bool)
+        self._loops = [_declare_types(loop, "LI", ctypes.c_bool) for loop in (loaded.run_forward, loaded.run_backward)]
 
     def run_forward(self, memory: LayerMemory) -> None:
         """Compute gates, states and cells of all steps."""
@@ -168,7 +168,7 @@ class Kernels:
             raise MemoryError(_NO_MEMORY)
 
 
-def _declare(function: Any, arguments: str, result: Any) -> Any:
+def _declare_types(function: Any, arguments: str, result: Any) -> Any:
     """Tell ctypes what a function takes, a letter for each argument."""
     types = {"P": ctypes.c_void_p, "I": ctypes.c_int64, "B": ctypes.c_bool, "L": ctypes.POINTER(_Layer)}
     function.argtypes, function.restype = [types[letter] for letter in arguments], result
