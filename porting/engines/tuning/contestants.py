@@ -33,6 +33,7 @@ class Contestant:
     folder: Optional[Path] = None
     executable: Optional[Executable] = None
     compile_seconds: Optional[float] = None
+    is_compared: bool = False
     worst: Optional[float] = None
     problem: str = ""
     error: Optional[Exception] = None
@@ -47,6 +48,12 @@ class Contestant:
     def is_in(self) -> bool:
         """Whether it can be chosen, as far as is known."""
         return not self.problem and self.executable is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it can still be compiled."""
+        is_compiled = self.folder is None or self.compile_seconds is not None
+        return not is_compiled and not self.problem and not self.left_out
 
     @property
     def score(self) -> Optional[float]:
@@ -64,17 +71,18 @@ def choose_wave(
     Of an engine there are up to `num_at_once` if each will have to be tried even if the first is as fast as expected.
     What compiles in seconds goes first: beside what it reaches, others may have no chance.
     """
-    scores = {one.variant: one.score for one in contestants if one.score is not None and one.is_in}
+    scores = {one.variant: one.score for one in contestants if one.score is not None}
+    # a replay that is out because of its rounding tells as well what its memory format is worth
     replays = {variant: score for variant, score in scores.items() if variant.engine == PLAIN.engine}
-    compiled = {variant: score for variant, score in scores.items() if variant.engine != PLAIN.engine}
-    best = min(scores.values(), default=1.0)
+    are_in = {one.variant: scores[one.variant] for one in contestants if one.is_in and one.variant in scores}
+    compiled = {variant: score for variant, score in are_in.items() if variant.engine != PLAIN.engine}
+    best = min(are_in.values(), default=1.0)
     chosen: Dict[str, Contestant] = {}
     costs: Dict[str, float] = {}
     waiting: Dict[str, List[Contestant]] = {}
     for contestant in contestants:
         variant = contestant.variant
-        is_waiting = contestant.folder is not None and contestant.compile_seconds is None
-        if not is_waiting or contestant.problem or contestant.left_out:
+        if not contestant.is_waiting:
             continue
         # of another engine it is not known which kernels it calls
         known = cost if variant.engine == "aot" else None

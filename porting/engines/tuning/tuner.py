@@ -63,7 +63,7 @@ class _CancelledError(Exception):
 
 @dataclass
 class _Session:
-    """What the steps of one tuning share."""
+    """What the steps of one tuning share; `fastest` is plain replay and, if that is another one, the fastest replay."""
 
     graph: StepGraph
     request: BuildRequest
@@ -73,6 +73,7 @@ class _Session:
     report: Callable[[Finding], None]
     note_failure: Callable[[str, str], None]
     began: float = field(default_factory=lambda: time.perf_counter())
+    fastest: List[Contestant] = field(default_factory=list)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     @functools.cached_property
@@ -113,25 +114,31 @@ def tune(
         return Tuned(plain, graph, TuningReport(PLAIN, notes=(note,)))
     contestants = _enter_contestants(session, known_failures)
     with tqdm(total=len(contestants) + 1, desc="tuning", unit="", leave=False, disable=None) as bar:
-        finalists = _measure_replays(session, contestants)
+        _measure_replays(session, contestants)
         bar.update(sum(contestant.folder is None for contestant in contestants))
-        cost = _find_cost(session, contestants, finalists[-1])
+        cost = _find_cost(session, contestants, session.fastest[-1])
+        compare_fastest = functools.partial(_compare_fastest, session, contestants)
+        finalists = session.fastest
         while True:
             wave = choose_wave(contestants, cost, num_at_once=session.limits.processes)
-            if not wave:
+            # compilers are processes of their own, beside which this one has nothing else to do
+            _compile_all(session, wave, advance=bar.update, meanwhile=compare_fastest)
+            if not wave and not any(contestant.is_waiting for contestant in contestants):
                 break
-            _compile_all(session, wave, advance=bar.update)
             bar.set_postfix_str("comparing and measuring")
             for contestant in wave:
                 if not contestant.problem:
                     _load_and_compare(session, contestant)
             if any(contestant.is_in for contestant in wave):
-                finalists = [one for one in contestants if one.is_in and (one in finalists or one.folder is not None)]
+                programs = [one for one in contestants if one.is_in and one.folder is not None]
+                finalists = [*session.fastest, *programs]
                 _measure_all(session, finalists)
             bar.set_postfix_str("")
         if not any(contestant.folder is not None for contestant in finalists):
             finalists = [contestant for contestant in contestants if contestant.is_in]
             _measure_all(session, finalists)
+            session.fastest = _find_fastest(contestants)
+            compare_fastest()
         compiled = [contestant for contestant in contestants if contestant.folder is not None]
         errors = [(contestant.variant, contestant.error) for contestant in compiled if contestant.error is not None]
         if errors and not any(contestant.is_in for contestant in compiled):
@@ -177,19 +184,33 @@ def _enter_contestants(session: _Session, known_failures: Mapping[str, str]) -> 
 # -- what is compiled --------------------------------------------------------------------------------------------------
 
 
-def _measure_replays(session: _Session, contestants: Sequence[Contestant]) -> List[Contestant]:
-    """Measure what needs no compiler; return plain replay and, if that is another one, the fastest."""
+def _measure_replays(session: _Session, contestants: Sequence[Contestant]) -> None:
+    """Measure what needs no compiler, if there is anything else, and note plain replay and the fastest one."""
     replays = [contestant for contestant in contestants if contestant.folder is None]
-    for contestant in replays:
-        if contestant.variant != PLAIN:
-            _load_and_compare(session, contestant)
-    if all(contestant.folder is None or contestant.problem for contestant in contestants):
-        return [contestant for contestant in replays if contestant.is_in]
-    are_in = [contestant for contestant in replays if contestant.is_in]
-    _measure_all(session, are_in, most_rounds=_ROUNDS_OF_REPLAY, most_seconds=_SECONDS_OF_REPLAY)
+    if any(contestant.is_waiting for contestant in contestants):
+        _measure_all(session, replays, most_rounds=_ROUNDS_OF_REPLAY, most_seconds=_SECONDS_OF_REPLAY)
+    session.fastest = _find_fastest(replays)
+
+
+def _find_fastest(contestants: Sequence[Contestant]) -> List[Contestant]:
+    """Return plain replay and, if that is another one, the fastest that has been measured."""
+    replays = [contestant for contestant in contestants if contestant.folder is None and contestant.is_in]
     timings = {contestant.variant: contestant.timing for contestant in replays if contestant.timing is not None}
-    chosen = choose(timings)
-    return [contestant for contestant in replays if contestant.variant in (PLAIN, chosen)]
+    wanted = {PLAIN, choose(timings)} if timings else {PLAIN}
+    return [contestant for contestant in replays if contestant.variant in wanted]
+
+
+def _compare_fastest(session: _Session, contestants: Sequence[Contestant]) -> None:
+    """Compare the fastest replay with plain replay, if nobody has; where it is out, the next one."""
+    while True:
+        for contestant in session.fastest:
+            if contestant.variant != PLAIN and not contestant.is_compared:
+                _load_and_compare(session, contestant)
+        if all(contestant.is_in for contestant in session.fastest):
+            return
+        session.fastest = _find_fastest(contestants)
+        for contestant in contestants:
+            contestant.left_out = ""  # perhaps it was, beside one that is out now
 
 
 def _find_cost(session: _Session, contestants: Sequence[Contestant], fastest: Contestant) -> Optional[StepCost]:
@@ -206,8 +227,14 @@ def _find_cost(session: _Session, contestants: Sequence[Contestant], fastest: Co
 # -- compiling --------------------------------------------------------------------------------------------------------
 
 
-def _compile_all(session: _Session, contestants: Sequence[Contestant], *, advance: Callable[[], Any]) -> None:
-    """Compile the candidates that need it, a few at a time, until the time for it is up."""
+def _compile_all(
+    session: _Session,
+    contestants: Sequence[Contestant],
+    *,
+    advance: Callable[[], Any],
+    meanwhile: Callable[[], None] = lambda: None,
+) -> None:
+    """Compile the candidates that need it, a few at a time, until the time for it is up, and do `meanwhile` beside."""
     deadline = session.began + session.limits.seconds * (1 - _MEASURING_SHARE)
     # Threads suffice: each waits for a compiler in a process of its own.
     pool = ThreadPoolExecutor(session.limits.processes, thread_name_prefix="porting-compile")
@@ -218,6 +245,7 @@ def _compile_all(session: _Session, contestants: Sequence[Contestant], *, advanc
                 advance()
             else:
                 running.add(pool.submit(_compile_one, session, contestant, deadline))
+        meanwhile()
         while running:
             # a wait without an end would keep Ctrl-C waiting on some systems
             done, running = wait(running, timeout=0.5)
@@ -272,6 +300,7 @@ def _give_up(session: _Session, contestant: Contestant, error: Exception) -> Non
 
 def _load_and_compare(session: _Session, contestant: Contestant) -> None:
     """Load a candidate and compare it with replay; what goes wrong is its problem."""
+    contestant.is_compared = True
     try:
         if contestant.executable is None:
             assert contestant.folder is not None

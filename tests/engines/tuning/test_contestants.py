@@ -209,3 +209,18 @@ def test_what_replay_tells_apart_is_not_compiled_at_once(graph):
             measure(contestant, measured)
 
     assert [one.variant for one in choose_wave(contestants, measured.cost, num_at_once=2)] == [AOT_LAST]
+
+
+def test_a_replay_that_is_out_still_tells_what_its_memory_format_is_worth(graph):
+    measured = Measured({PLAIN: 1.0, LAST: 0.7, AOT: 0.9, AOT_LAST: 0.6}, None, 1)
+    contestants = enter(graph, measured)
+    plain, last, aot, aot_last = contestants
+    measure(plain, measured)
+    measure(last, measured)
+    last.problem = "it computes something else"
+    aot_last.compile_seconds = 10.0
+    measure(aot_last, measured)
+
+    assert choose_wave(contestants, None) == []
+
+    assert aot.left_out.startswith("expected to take")

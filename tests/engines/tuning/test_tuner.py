@@ -83,11 +83,11 @@ def engines(monkeypatch):
 def tuned(tmp_path, settings):
     """Give a function that tunes the step of a small model, without an optimizer that has a fused form."""
 
-    def tuned(**options):
+    def tuned(*, optimizer="LAMB", **options):
         torch.manual_seed(0)
         model = nn.Linear(4, 3)
         graph = capture_step(model, [INPUTS[0], INPUTS[1].long()], loss=nn.functional.cross_entropy, mode="training")
-        request = BuildRequest(CallPlan(), groups=(settings("LAMB"),), group_names=(("weight", "bias"),))
+        request = BuildRequest(CallPlan(), groups=(settings(optimizer),), group_names=(("weight", "bias"),))
         weights = {host.name: host.tensor.detach() for host in host_tensors(model)}
         trial = Trial(weights, INPUTS, request.plan, request.groups, request.group_names)
         options.setdefault("limits", TuningLimits(seconds=10_000.0))
@@ -126,6 +126,64 @@ def test_an_engine_that_computes_something_else_is_out_with_a_finding(clock, eng
     assert found.report.chosen == PLAIN
     assert [finding.code for finding in findings] == ["E007"]
     assert failures["fast"].startswith("it computes something else: result 0 differs after call 1")
+
+
+@pytest.fixture
+def fused_replay(clock, monkeypatch):
+    """Let replay with a fused update compute something else, in half the time."""
+
+    def build(graph, request):
+        is_fused = request.variant.fused_update
+        return Pretender(graph, clock, 0.5 if is_fused else 1.0, factor=1.01 if is_fused else 1.0)
+
+    monkeypatch.setattr(tuner, "build_replay", build)
+
+
+@pytest.mark.usefixtures("fused_replay")
+@pytest.mark.parametrize(("seconds", "chosen"), [(0.7, Variant("fast")), (2.0, PLAIN)])
+def test_a_replay_that_computes_something_else_hides_no_other(clock, engines, tuned, seconds, chosen):
+    findings = []
+    engines(fast=PretendedEngine(clock, seconds))
+
+    found = tuned(optimizer="ADAM", report=findings.append)
+
+    assert found.report.chosen == chosen
+    assert [finding.code for finding in findings] == ["E007"]
+    assert "something else" in problems(found.report)["replay, fused update"]
+
+
+@pytest.mark.usefixtures("fused_replay")
+def test_without_anything_to_compile_the_fastest_that_agrees_is_chosen(clock, engines, tuned):
+    engines()
+
+    found = tuned(optimizer="ADAM")
+
+    assert found.report.chosen == PLAIN
+    assert "something else" in problems(found.report)["replay, fused update"]
+
+
+def test_replays_are_compared_while_a_compiler_runs(clock, engines, tuned, monkeypatch):
+    compared = threading.Event()
+    compare = tuner.compare_with_replay
+
+    def note(*args, **kwargs):
+        compared.set()
+        return compare(*args, **kwargs)
+
+    class Waiting(PretendedEngine):
+        def compile(self, graph, request, folder, *, limits, progress):
+            super().compile(graph, request, folder, limits=limits, progress=progress)
+            assert compared.wait(60.0)
+
+    monkeypatch.setattr(tuner, "compare_with_replay", note)
+    monkeypatch.setattr(
+        tuner,
+        "build_replay",
+        lambda graph, request: Pretender(graph, clock, 0.9 if request.variant.fused_update else 1.0),
+    )
+    engines(fast=Waiting(clock, 0.5))
+
+    assert tuned(optimizer="ADAM").report.chosen.engine == "fast"
 
 
 def crash():
