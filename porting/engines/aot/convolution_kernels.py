@@ -2,8 +2,9 @@
 
 oneDNN computes dense convolutions of single precision near the peak of a core, so that only fewer multiplications are
 faster: Winograd's algorithm has 4 instead of 9 for windows of 3 x 3, and no weights to put into an order of oneDNN's.
-Convolutions with a filter for each channel are far from any peak there, the gradient of the filters most of all. Those
-of single pixels are products of matrices.
+Convolutions with a filter for each channel are far from any peak there, the gradient of the filters most of all; and
+those of 8 channels are where vectors have 16 numbers, of which they would fill half. Those of single pixels are
+products of matrices.
 
 The sums are rounded in another order, no more: results are as near to double precision as oneDNN's, and gradients of
 filters by Winograd's algorithm some three times as far.
@@ -23,6 +24,7 @@ import torch
 
 from . import convolution_operators as operators
 from . import pointwise_products as products
+from .vector_width import has_wide_vectors
 
 __all__ = [
     "Convolution",
@@ -38,13 +40,15 @@ _logger = logging.getLogger("porting")
 
 # What is smaller takes microseconds. A product is called in less time than a convolution, and for the gradient of
 # depthwise filters oneDNN may take five times as long, however small the images are.
-_MIN_MULTIPLICATIONS = {"winograd": 1 << 20, "depthwise": 1 << 12, "product": 1 << 12}
+_MIN_MULTIPLICATIONS = {"winograd": 1 << 20, "planar": 1 << 20, "depthwise": 1 << 12, "product": 1 << 12}
 # A part of a large batch says as much as all of it, in some hundredths of a second.
 _MOST_MULTIPLICATIONS = 1 << 31
 _MIN_GAIN = 1.04
 _NUM_ROUNDS = 7
 
 _PRODUCT = "product"
+# channels that half of a vector of 16 numbers holds
+_FEW = 8
 _FORWARD = "forward"
 _GRADIENTS = ("image gradient", "filter gradient")
 
@@ -151,8 +155,21 @@ def find_algorithm(
         return ""
     if groups == 1 and set(filters[2:]) == {1} and not any(padding):
         return _PRODUCT
+    if groups == 1 and _is_planar(images, filters, padding=padding, dilation=dilation):
+        return "planar"
     is_small = tuple(filters[2:]) == (3, 3) and max(padding) <= 2 and set(dilation) == {1}
     return "" if groups > 1 or not is_small or any(size % lanes for size in filters[:2]) else "winograd"
+
+
+def _is_planar(
+    images: Sequence[int], filters: Sequence[int], *, padding: Sequence[int], dilation: Sequence[int]
+) -> bool:
+    """Tell whether there are so few channels that vectors of columns are fuller than vectors of channels."""
+    channels = (images[1], filters[0])
+    fits = all(size < window for size, window in zip(padding, filters[2:])) and set(dilation) == {1}
+    # a row of fewer columns than a vector has would not fill it either
+    is_few = min(channels) == _FEW and not any(size % _FEW for size in channels) and images[3] >= 2 * _FEW
+    return fits and is_few and has_wide_vectors()
 
 
 def _has_order(value: Any) -> bool:

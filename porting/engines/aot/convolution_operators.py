@@ -1,8 +1,9 @@
 """Operators that convolve by kernels of this package, and how Inductor compiles them.
 
 The kernels are C++ beside this file: `winograd.h` is for windows of 3 x 3 and stride 1, `depthwise.h` for a filter for
-each channel. The operators are for a process that compiles: a program with them is written to no file. All tensors are
-float32 with their channels innermost: images [count, ins, rows, columns], filters [outs, ins / groups, *window].
+each channel, `planar.h` for few channels and stride 1. The operators are for a process that compiles: a program with
+them is written to no file. All tensors are float32 with their channels innermost: images [count, ins, rows, columns],
+filters [outs, ins / groups, *window].
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ...support.own_operators import register_operator
 
 __all__ = ["ALGORITHMS", "convolve", "find_filter_gradient", "find_image_gradient", "install_lowerings"]
 
-ALGORITHMS = ("winograd", "depthwise")
+ALGORITHMS = ("winograd", "depthwise", "planar")
 """What the operators take as their `algorithm`: a C++ file and its namespace."""
 
 _NAMESPACE = "porting_convolution"

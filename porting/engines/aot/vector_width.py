@@ -7,11 +7,12 @@ vectors of 8: a UNet that begins with 8 channels lost a tenth of its speed to it
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Tuple
 
 import torch
 
-__all__ = ["count_loop_steps", "use_better_vectors"]
+__all__ = ["count_loop_steps", "has_wide_vectors", "use_better_vectors"]
 
 _WIDE, _NARROW = 16, 8
 _BITS = 32  # of a number
@@ -33,6 +34,14 @@ def use_better_vectors(module: torch.fx.GraphModule) -> int:
         return _WIDE
     config.cpp.simdlen = _BITS * _NARROW
     return _NARROW
+
+
+@functools.lru_cache(maxsize=None)
+def has_wide_vectors() -> bool:
+    """Tell whether this processor and the compiler have AVX-512, whatever a program is compiled with."""
+    from torch._inductor import cpu_vec_isa
+
+    return any(isinstance(isa, cpu_vec_isa.VecAVX512) for isa in cpu_vec_isa.valid_vec_isa_list())
 
 
 def count_loop_steps(value: Any, width: int) -> float:

@@ -13,6 +13,7 @@ from porting.engines.aot.compile_process import compile_in_child
 from porting.engines.aot.convolution_kernels import (
     Convolution,
     choose_convolution_kernels,
+    find_algorithm,
     find_convolutions,
 )
 from porting.engines.aot.library import load_program
@@ -75,6 +76,8 @@ _SHAPES = [
     ((8, 64, 9, 9), (16, 64, 3, 3), dict(padding=0)),
     ((2, 8 * LANES, 19, 12), (5 * LANES, 8 * LANES, 3, 3), dict()),
     ((2, LANES, 21, 30), (3 * LANES, LANES, 3, 3), dict(padding=2)),
+    ((3, 8, 30, 37), (8, 8, 3, 3), dict()),
+    ((2, 24, 40, 41), (8, 24, 3, 3), dict(padding=2, bias=False)),
     ((4, LANES, 33, 30), (LANES, 1, 3, 3), dict()),
     ((2, 32, 40, 41), (32, 1, 5, 5), dict(padding=2)),
     ((3, 16, 70, 31), (16, 1, 3, 7), dict(padding=0, bias=False)),
@@ -173,6 +176,28 @@ def test_what_the_kernels_cannot_do_or_what_is_small_is_left_alone(images, filte
     assert find_convolutions(_trace(_tensors(images, filters, **how)).graph, lanes=LANES) == {}
 
 
+@pytest.mark.parametrize(
+    ("images", "filters", "how", "algorithm"),
+    [
+        ((1, 8, 32, 32), (8, 8, 3, 3), dict(), "planar"),
+        ((1, 8, 32, 32), (24, 8, 5, 7), dict(padding=(2, 3)), "planar"),
+        ((1, 16, 32, 32), (16, 16, 3, 3), dict(), "winograd"),
+        ((1, 8, 32, 12), (8, 8, 3, 3), dict(), ""),
+        ((1, 8, 32, 32), (12, 8, 3, 3), dict(), ""),
+        ((1, 8, 32, 32), (8, 8, 3, 3), dict(padding=(3, 0)), ""),
+        ((1, 8, 32, 32), (8, 8, 3, 3), dict(dilation=(2, 1)), ""),
+        ((1, 8, 32, 32), (8, 8, 3, 3), dict(stride=(2, 1)), ""),
+    ],
+)
+def test_vectors_of_columns_are_for_few_channels_and_wide_vectors(monkeypatch, images, filters, how, algorithm):
+    whole = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), **how, "groups": 1, "lanes": 16}
+    monkeypatch.setattr("porting.engines.aot.convolution_kernels.has_wide_vectors", lambda: True)
+    assert find_algorithm(images, filters, **whole) == algorithm
+
+    monkeypatch.setattr("porting.engines.aot.convolution_kernels.has_wide_vectors", lambda: False)
+    assert find_algorithm(images, filters, **whole) != "planar"
+
+
 def test_other_memory_formats_are_left_alone():
     x, w, b, g, rest = _tensors((2, 32, 16, 16), (32, 32, 3, 3))
 
@@ -233,7 +258,7 @@ def test_without_a_compiler_that_can_do_it_convolutions_stay(caplog):
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("channels", [32, 24])
+@pytest.mark.parametrize("channels", [32, 24, 8])
 def test_a_compiled_program_convolves_as_torch_does(tmp_path, channels):
     x, w, b, g, rest = _tensors((4, channels, 40, 40), (channels, 1, 5, 5), padding=2)
     dense = _tensors((4, channels, 40, 40), (channels, channels, 3, 3))[1]
