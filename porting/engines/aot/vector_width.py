@@ -7,7 +7,6 @@ vectors of 8: a UNet that begins with 8 channels lost a tenth of its speed to it
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Tuple
 
 import torch
@@ -36,12 +35,9 @@ def use_better_vectors(module: torch.fx.GraphModule) -> int:
     return _NARROW
 
 
-@functools.lru_cache(maxsize=None)
 def has_wide_vectors() -> bool:
-    """Tell whether this processor and the compiler have AVX-512, whatever a program is compiled with."""
-    from torch._inductor import cpu_vec_isa
-
-    return any(isinstance(isa, cpu_vec_isa.VecAVX512) for isa in cpu_vec_isa.valid_vec_isa_list())
+    """Tell whether torch uses AVX-512 on this processor, where its user has not forbidden that."""
+    return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
 def count_loop_steps(value: Any, width: int) -> float:

@@ -12,7 +12,7 @@ from typing import List
 
 from ..compiled.compile_settings import CompileSettings
 
-__all__ = ["LIBRARY", "SOURCE", "compile_here", "compile_loops"]
+__all__ = ["LIBRARY", "SOURCE", "compile_here"]
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 """The loops as they are written."""
@@ -22,16 +22,8 @@ LIBRARY = "loops.so"
 
 
 def compile_here(source: Path, folder: Path, *, settings: CompileSettings) -> None:
-    """Compile the loops into `folder`, which are the same for all settings.
-
-    Raises RuntimeError with what the compiler said.
-    """
+    """Compile the loops into `folder`, the same ones for all settings; RuntimeError with what the compiler said."""
     del settings
-    compile_loops(folder, source)
-
-
-def compile_loops(folder: Path, source: Path = SOURCE) -> None:
-    """Compile the loops into `folder`; RuntimeError with what the compiler said."""
     compiler = _find_compiler()
     command = [*compiler, "-std=c++17", "-O3", *_name_processor(), "-fno-math-errno", "-fno-trapping-math"]
     # Others bring threads of their own, beside torch's; without threads the loops are right as well.

@@ -52,8 +52,7 @@ class Contestant:
     @property
     def is_waiting(self) -> bool:
         """Whether it can still be compiled."""
-        is_compiled = self.folder is None or self.compile_seconds is not None
-        return not is_compiled and not self.problem and not self.left_out
+        return self.folder is not None and self.compile_seconds is None and not (self.problem or self.left_out)
 
     @property
     def score(self) -> Optional[float]:

@@ -215,7 +215,7 @@ def _compare_fastest(session: _Session, contestants: Sequence[Contestant]) -> No
 
 def _find_cost(session: _Session, contestants: Sequence[Contestant], fastest: Contestant) -> Optional[StepCost]:
     """Return what the kinds of operators take in the memory format of the fastest replay; None if nobody can tell."""
-    if all(contestant.folder is None or contestant.problem for contestant in contestants):
+    if not any(contestant.is_waiting for contestant in contestants):
         return None
     try:
         return measure_step_cost(fastest.graph, session.request, session.trial)
@@ -232,7 +232,7 @@ def _compile_all(
     contestants: Sequence[Contestant],
     *,
     advance: Callable[[], Any],
-    meanwhile: Callable[[], None] = lambda: None,
+    meanwhile: Callable[[], None],
 ) -> None:
     """Compile the candidates that need it, a few at a time, until the time for it is up, and do `meanwhile` beside."""
     deadline = session.began + session.limits.seconds * (1 - _MEASURING_SHARE)

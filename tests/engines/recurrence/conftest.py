@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from porting.engines.recurrence.compiler import LIBRARY, compile_loops
+from porting.engines.compiled.compile_settings import CompileSettings
+from porting.engines.recurrence.compiler import LIBRARY, SOURCE, compile_here
 from porting.engines.recurrence.kernels import Kernels
 
 
@@ -16,5 +17,5 @@ def kernels(tmp_path_factory):
     if shutil.which("g++") is None:
         pytest.skip("there is no C++ compiler")
     folder = tmp_path_factory.mktemp("loops")
-    compile_loops(folder)
+    compile_here(SOURCE, folder, settings=CompileSettings())
     return Kernels(folder / LIBRARY)
