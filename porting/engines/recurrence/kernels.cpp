@@ -277,7 +277,7 @@ void multiply_packed(const float *left, int64_t rows, int64_t inner, const float
     });
 }
 
-// to += left^T x right, by `threads` threads: [T, B, left_columns], contiguous, and [T, B, right_columns] with these
+// to = left^T x right, by `threads` threads: [T, B, left_columns], contiguous, and [T, B, right_columns] with these
 // strides, whose products of the same row are added up, to [left_columns, right_columns]. Returns whether there was
 // memory for it.
 bool multiply_transposed(const float *left, int64_t left_columns, const float *right, int64_t steps, int64_t rows,

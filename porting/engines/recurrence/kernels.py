@@ -126,7 +126,7 @@ class Kernels:
         `left` is contiguous, and the rows of `right` may lie anywhere. MemoryError if there is none to work in.
         """
         num_steps, num_rows, columns = right.shape
-        found = left.new_zeros(left.shape[2], columns)
+        found = left.new_empty(left.shape[2], columns)
         is_done = self._multiply_transposed(
             left.data_ptr(),
             left.shape[2],

@@ -167,7 +167,7 @@ struct Steps {
     }
 };
 
-// to += left^T x right for some of the columns of `left`, a few rows of both at a time, which stay in the cache.
+// to = left^T x right for some of the columns of `left`, a few rows of both at a time, which stay in the cache.
 // Returns whether there was memory for it.
 bool multiply_over_steps(const float *left, int64_t stride, int64_t left_columns, const Steps &right, float *to) {
     constexpr int64_t BLOCK = 256;
@@ -190,7 +190,8 @@ bool multiply_over_steps(const float *left, int64_t stride, int64_t left_columns
                     std::memcpy(tile_rows + k * ROWS, left + k * stride + row, sizeof(float) * count);
                 factor = {tile_rows, ROWS, inner};
             }
-            multiply(factor, {}, count, panels.get(), {to + row * right.columns, right.columns, right.columns, true});
+            const Result result{to + row * right.columns, right.columns, right.columns, first > 0};
+            multiply(factor, {}, count, panels.get(), result);
         }
     }
     return true;
