@@ -42,9 +42,11 @@ _POLL_SECONDS = 0.05
 _KILL_SECONDS = 10.0
 
 # A string instead of `-m`: what the parent has added to its `sys.path` does not travel. The paths go to the end, so
-# that they hide nothing that the child finds by itself.
+# that they hide nothing that the child finds by itself. What Python does at its end, for a second where a compiler was
+# loaded, nobody needs.
 _START = (
-    "import sys; sys.path.extend({paths!r}); from porting.support.bound_worker import main; sys.exit(main({folder!r}))"
+    "import os, sys; sys.path.extend({paths!r}); from porting.support.bound_worker import main; "
+    "status = main({folder!r}); sys.stdout.flush(); sys.stderr.flush(); os._exit(status)"
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import re
 import shlex
@@ -10,25 +11,32 @@ import shutil
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Optional
 
+from ...support.atomic_files import write_atomically
 from ...support.bound_process import BoundProcess, find_free_memory
 from ..compiled.compile_settings import CompileFailure, CompileLimits, CompileSettings
 
-__all__ = ["compile_in_child", "compile_job"]
+__all__ = ["CompilerProcess", "compile_in_child", "compile_job"]
 
 # How often the parent looks whether the child has ended, and how often it adds up the memory of the group. The second
 # look reads a file of every process of the machine, so it is rarer.
 _POLL_SECONDS = 0.05
 _WATCH_SECONDS = 0.5
+_ORDER_SECONDS = 0.01  # how often the child looks whether there is a program
 # The rest stays for the parent, which goes on training or waits with its own tensors.
 _SHARE_OF_FREE_MEMORY = 0.75
 
 # Python's own number, 700, suits programs that keep less.
 _OBJECTS_TO_COLLECTION = 50_000
+
+# The module that compiles where no other is named; what there is to compile, in the work folder.
+_COMPILER, _ORDER = "porting.engines.aot.compiler", "order.json"
 
 # Inductor pastes paths into command lines without quotes
 _PLAIN_PATH = re.compile(r"[\w./+@-]*")
@@ -44,56 +52,103 @@ def compile_in_child(
     settings: CompileSettings,
     limits: CompileLimits = CompileLimits(),  # noqa: B008 - frozen
     progress: Optional[Callable[[float], None]] = None,
-    compiler: str = "porting.engines.aot.compiler",
+    compiler: str = _COMPILER,
 ) -> None:
-    """Compile `program_file` and put what loading needs, and nothing else, into `folder`, which is made.
+    """Compile `program_file` into `folder` in a process that is started for it, as `CompilerProcess.compile` does."""
+    with CompilerProcess(folder.parent, compiler=compiler) as process:
+        process.compile(program_file, folder, settings=settings, limits=limits, progress=progress)
 
-    `progress` is called now and then with the seconds so far. `compiler` names the module whose
-    `compile_here(program_file, folder, *, settings)` the other process calls. Raises CompileFailure; after it, and
-    after an exception of `progress` or a KeyboardInterrupt, no file and no process is left. OSError if the work folder
-    cannot be made.
+
+class CompilerProcess:
+    """A process that compiles one program; it loads its compiler, which takes seconds, while the program is made.
+
+    Until then it runs on what others leave of the processors. A context, at whose end no file and no process is left.
     """
-    wanted = os.environ.get("CXX", "").strip() or ("clang++" if sys.platform == "darwin" else "g++")
-    if shutil.which(shlex.split(wanted)[0]) is None:
-        raise CompileFailure("no-compiler", f"there is no C++ compiler `{wanted}` on this machine")
-    if not sys.executable:
-        raise CompileFailure("error", "this program does not know which Python runs it")
-    started = time.monotonic()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # The work folder lies beside the result, on the same file system, so that handing the files over is a rename.
-    parent = str(folder.parent.resolve())
-    job = {"program": str(program_file.resolve()), "compiler": compiler, "settings": asdict(settings)}
-    process = BoundProcess(
-        f"{__name__}:compile_job",
-        job,
-        parent=parent if _PLAIN_PATH.fullmatch(parent) else None,
-        environment=_make_environment(),
-    )
-    try:
-        (process.folder / "out").mkdir()
-        process.start()
-        _wait_for_end(process, started, limits, progress)
+
+    def __init__(self, parent: Path, *, compiler: str = _COMPILER) -> None:
+        """Start to load the module `compiler`, in a work folder in `parent`, which is made.
+
+        It has `compile_here(program_file, folder, *, settings)`. CompileFailure if this machine lacks what is needed,
+        and OSError if the work folder cannot be made or the process not be started.
+        """
+        wanted = os.environ.get("CXX", "").strip() or ("clang++" if sys.platform == "darwin" else "g++")
+        if shutil.which(shlex.split(wanted)[0]) is None:
+            raise CompileFailure("no-compiler", f"there is no C++ compiler `{wanted}` on this machine")
+        if not sys.executable:
+            raise CompileFailure("error", "this program does not know which Python runs it")
+        parent.mkdir(parents=True, exist_ok=True)
+        # The work folder lies beside the result, on the same file system, so that handing the files over is a rename.
+        place = str(parent.resolve())
+        self._process = BoundProcess(
+            f"{__name__}:compile_job",
+            {"compiler": compiler},
+            parent=place if _PLAIN_PATH.fullmatch(place) else None,
+            environment=_make_environment(),
+        )
+        try:
+            (self._process.folder / "out").mkdir()
+            self._process.start()
+        except BaseException:
+            self.end()
+            raise
+
+    def compile(
+        self,
+        program_file: Path,
+        folder: Path,
+        *,
+        settings: CompileSettings,
+        limits: CompileLimits = CompileLimits(),  # noqa: B008 - frozen
+        progress: Optional[Callable[[float], None]] = None,
+    ) -> None:
+        """Compile `program_file` and put what loading needs, and nothing else, into `folder`, which is made; once.
+
+        `progress` is called now and then with the seconds so far. Raises CompileFailure; after it, and after an
+        exception of `progress` or a KeyboardInterrupt, nothing runs any more.
+        """
+        order = {"program": str(program_file.resolve()), "settings": asdict(settings)}
+        write_atomically(self._process.folder / _ORDER, json.dumps(order).encode())
+        _wait_for_end(self._process, time.monotonic(), limits, progress)
         folder.mkdir(parents=True, exist_ok=True)
-        for path in sorted((process.folder / "out").iterdir()):
+        for path in sorted((self._process.folder / "out").iterdir()):
             shutil.move(str(path), str(folder / path.name))
-    finally:
-        process.end()
+
+    def end(self) -> None:
+        """Kill what runs and clear the work folder away."""
+        self._process.end()
+
+    def __enter__(self) -> CompilerProcess:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.end()
 
 
 def compile_job(job: Mapping[str, Any], work: Path) -> None:
-    """Compile in this process, which is for that alone."""
+    """Load a compiler and compile what the order says as soon as there is one, in this process, which is for that alone."""
     # Inductor's caches are private, too
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "cache")
     os.environ["TRITON_CACHE_DIR"] = str(work / "cache" / "triton")
-    settings = CompileSettings(**job["settings"])
     # Thousands of modules are loaded and nothing becomes garbage: looking for it is a fifth of the time. What is loaded
     # is not looked at later either.
     gc.disable()
-    compiler = import_module(job["compiler"])
+    # The way back from a low priority is not for everybody, so that a thread has it and not the process.
+    with ThreadPoolExecutor(1) as pool:
+        compiler = pool.submit(_load_when_idle, job["compiler"]).result()
     gc.freeze()
     gc.enable()
     gc.set_threshold(_OBJECTS_TO_COLLECTION)
-    compiler.compile_here(Path(job["program"]), work / "out", settings=settings)
+    while not (work / _ORDER).exists():
+        time.sleep(_ORDER_SECONDS)
+    order = json.loads((work / _ORDER).read_text(encoding="utf-8"))
+    settings = CompileSettings(**order["settings"])
+    compiler.compile_here(Path(order["program"]), work / "out", settings=settings)
+
+
+def _load_when_idle(module: str) -> Any:
+    with suppress(AttributeError, OSError):  # Linux only
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    return import_module(module)
 
 
 # -- the process -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ In the folder: `call.json` (how a call uses the programs) and, for each role, `<
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from dataclasses import replace
@@ -22,10 +23,11 @@ from ..compiled.compile_settings import CompileLimits, CompileSettings
 from ..compiled.executable import CompiledExecutable
 from ..compiled.folder_engine import FolderEngine
 from ..compiled.program_file import write_program
+from ..compiled.programs import Programs
 from ..compiled.step_program import build_programs
 from ..compiled.why_replay import NotCompilable, why_not_aot
 from ..replay.replay import build_replay
-from .compile_process import compile_in_child
+from .compile_process import CompilerProcess, compile_in_child
 from .library import load_program
 
 __all__ = ["AOT", "AotEngine"]
@@ -38,6 +40,13 @@ class AotEngine(FolderEngine[CompiledExecutable]):
 
     name = "aot"
 
+    def prepare(self, folder: Path) -> CompilerProcess:
+        """Start a process that a `compile` into `folder` will need; whoever starts it has to end it.
+
+        CompileFailure or OSError where that cannot be.
+        """
+        return CompilerProcess(folder)
+
     def compile(
         self,
         graph: StepGraph,
@@ -46,29 +55,28 @@ class AotEngine(FolderEngine[CompiledExecutable]):
         *,
         limits: CompileLimits,
         progress: Optional[Callable[[float], None]] = None,
+        prepared: Optional[CompilerProcess] = None,
     ) -> None:
-        """Trace the programs of `graph` and compile each into `folder`.
+        """Trace the programs of `graph` and compile each into `folder`, by a `prepared` process if there is one.
 
         Raises NotCompilable for a step that needs replay and CompileFailure where the compiler fails.
         """
         deadline = time.monotonic() + limits.seconds
-        programs = build_programs(graph, request)
-        # Found out before a compiler runs for a minute and fails with a message that nobody understands.
-        for program in programs.by_role.values():
-            reason = why_not_aot(program.module.graph)
-            if reason:
-                raise NotCompilable(reason)
         # Both settings are the process's: kernels are compiled for a number of threads, and determinism is a mode of
         # torch.
         settings = CompileSettings(
             num_threads=request.variant.num_threads or torch.get_num_threads(),
             is_deterministic=torch.are_deterministic_algorithms_enabled(),
         )
-        for role, program in programs.by_role.items():
-            file = folder / f"{role}.program"
-            write_program(program, file)
-            left = replace(limits, seconds=max(1.0, deadline - time.monotonic()))
-            compile_in_child(file, folder / role, settings=settings, limits=left, progress=progress)
+        with prepared or self.prepare(folder) as process:
+            programs = _trace_programs(graph, request)
+            # there is seldom a second one
+            compilers = itertools.chain([process.compile], itertools.repeat(compile_in_child))
+            for (role, program), compile_program in zip(programs.by_role.items(), compilers):
+                file = folder / f"{role}.program"
+                write_program(program, file)
+                left = replace(limits, seconds=max(1.0, deadline - time.monotonic()))
+                compile_program(file, folder / role, settings=settings, limits=left, progress=progress)
         # Last: a folder with this file is complete.
         write_atomically(folder / _LAYOUT, json.dumps(describe_layout(programs.layout)).encode())
 
@@ -77,6 +85,16 @@ class AotEngine(FolderEngine[CompiledExecutable]):
         layout = CallLayout.from_dict(json.loads((folder / _LAYOUT).read_bytes()))
         runners = {role: load_program(folder / role) for role in layout.arguments}
         return CompiledExecutable(graph, request, layout, runners, lambda: build_replay(graph, request), name=self.name)
+
+
+def _trace_programs(graph: StepGraph, request: BuildRequest) -> Programs:
+    programs = build_programs(graph, request)
+    # Found out before a compiler runs for a minute and fails with a message that nobody understands.
+    for program in programs.by_role.values():
+        reason = why_not_aot(program.module.graph)
+        if reason:
+            raise NotCompilable(reason)
+    return programs
 
 
 AOT = AotEngine()

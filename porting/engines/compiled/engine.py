@@ -24,7 +24,11 @@ class Engine(Protocol):
 
 
 class CompilingEngine(Engine, Protocol):
-    """An engine whose executables can be kept on disk: making one and loading it are apart."""
+    """An engine whose executables can be kept on disk: making one and loading it are apart.
+
+    It may also have `prepare(folder)`, which starts what compiling into `folder` takes, such as the loading of a
+    compiler. The result has `end()`, which is always called; the next `compile` gets it as `prepared`, and may end it too.
+    """
 
     def compile(
         self,

@@ -13,10 +13,11 @@ import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
 from tqdm import tqdm
 
@@ -24,7 +25,7 @@ from ...capture import StepGraph
 from ...diagnostics import Finding
 from .. import load_engine
 from ..calls.executable import BuildRequest, Executable
-from ..compiled.compile_settings import CompileLimits
+from ..compiled.compile_settings import CompileFailure, CompileLimits
 from ..compiled.findings import failure_finding, failure_reason, is_lasting, parity_finding
 from ..replay.replay import build_replay
 from .candidates import PLAIN, choose, list_candidates, list_tuned_engines
@@ -63,7 +64,11 @@ class _CancelledError(Exception):
 
 @dataclass
 class _Session:
-    """What the steps of one tuning share; `fastest` is plain replay and, if that is another one, the fastest replay."""
+    """What the steps of one tuning share.
+
+    `fastest` is plain replay and, if that is another one, the fastest replay; `prepared` has for engines what their
+    first compilation takes.
+    """
 
     graph: StepGraph
     request: BuildRequest
@@ -75,6 +80,7 @@ class _Session:
     began: float = field(default_factory=lambda: time.perf_counter())
     fastest: List[Contestant] = field(default_factory=list)
     cancelled: threading.Event = field(default_factory=threading.Event)
+    prepared: Dict[str, Any] = field(default_factory=dict)
 
     @functools.cached_property
     def replays(self) -> ReplayedCalls:
@@ -113,7 +119,8 @@ def tune(
         note = f"nothing could be measured: the step fails on its example: {failure_reason(error)}"
         return Tuned(plain, graph, TuningReport(PLAIN, notes=(note,)))
     contestants = _enter_contestants(session, known_failures)
-    with tqdm(total=len(contestants) + 1, desc="tuning", unit="", leave=False, disable=None) as bar:
+    bar = tqdm(total=len(contestants) + 1, desc="tuning", unit="", leave=False, disable=None)
+    with _prepare_compilers(session, contestants), bar:
         _measure_replays(session, contestants)
         bar.update(sum(contestant.folder is None for contestant in contestants))
         cost = _find_cost(session, contestants, session.fastest[-1])
@@ -227,6 +234,19 @@ def _find_cost(session: _Session, contestants: Sequence[Contestant], fastest: Co
 # -- compiling --------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _prepare_compilers(session: _Session, contestants: Sequence[Contestant]) -> Iterator[None]:
+    """Let compilers load while replays are measured, on what that leaves of the processors."""
+    with ExitStack() as stack:
+        for name in {contestant.variant.engine for contestant in contestants if contestant.is_waiting}:
+            prepare = getattr(load_engine(name), "prepare", None)
+            if prepare is not None:
+                with suppress(OSError, CompileFailure):  # a candidate will say so
+                    session.prepared[name] = prepare(session.folder)
+                    stack.callback(session.prepared[name].end)
+        yield
+
+
 def _compile_all(
     session: _Session,
     contestants: Sequence[Contestant],
@@ -270,13 +290,15 @@ def _compile_one(session: _Session, contestant: Contestant, deadline: float) -> 
     assert folder is not None
     try:
         folder.mkdir()
-        engine = load_engine(contestant.variant.engine)
-        engine.compile(
+        name = contestant.variant.engine
+        prepared = session.prepared.pop(name, None)
+        load_engine(name).compile(
             contestant.graph,
             replace(session.request, variant=contestant.variant),
             folder,
             limits=CompileLimits(seconds=deadline - began),
             progress=session.stop_if_cancelled,
+            **({} if prepared is None else {"prepared": prepared}),
         )
     except Exception as error:
         if not session.cancelled.is_set():
