@@ -37,21 +37,17 @@ from .convolution_kernels import use_faster_convolutions
 from .index_guards import install_index_guards
 from .inductor_changes import find_function
 from .library import LIBRARY, OPERATORS, RUNNER, load_program
-from .light_headers import install_light_headers
+from .library_build import choose_level_of_calls, install_library_build
 from .loop_renames import install_loop_renames
 from .matmul_kernels import use_faster_products
 from .repeated_values import compute_repeated_values_once
 from .short_sums import install_short_sums
-from .single_source import install_single_source
 from .torch_kernels import use_torch_kernels
 from .vector_width import use_better_vectors
 
 __all__ = ["compile_here", "make_example_arguments", "try_out"]
 
 _logger = logging.getLogger("porting")
-
-# What calls the kernels of so many operators costs nothing beside them, however it is compiled.
-_MANY_OPERATORS = 1000
 
 _NO_CHECKS = """
 static inline bool _check_aoti_runtime_check_inputs_env() { return false; }
@@ -71,12 +67,11 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
         use_faster_convolutions(program.module, num_threads=settings.num_threads, lanes=lanes)
         use_faster_products(program.module, num_threads=settings.num_threads)
     build = Path("build").resolve()
-    install_light_headers(Path("headers").resolve())
-    is_large = program.num_operators >= _MANY_OPERATORS
-    if not is_large:
-        install_single_source()
+    level_of_calls = choose_level_of_calls(program.module.graph)
+    install_library_build(level_of_calls=level_of_calls)
     options = {
-        "aot_inductor.compile_wrapper_opt_level": "O0" if is_large else "O1",
+        # for torch's own way to build
+        "aot_inductor.compile_wrapper_opt_level": level_of_calls[1:] or "O1",
         "aot_inductor.output_path": str(build / LIBRARY),
         "aot_inductor.enable_frame_pointer": False,
         "aot_inductor.enable_line_tables": False,

@@ -1,0 +1,190 @@
+"""The library of a program: kernels and what calls them are compiled at once, with a runtime of a few functions.
+
+Torch compiles the two one after the other, and with what calls the kernels its runtime, which loads constants, folds
+them and shares models between threads. `runtime.h` does what a program of this package needs. Kernels of many lines are
+several sources, as many as there are processors.
+
+What is changed here are Inductor's internals. Where they look different from what is known, and where the result does
+not compile or cannot be loaded, torch builds the program in its own way.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import logging
+import re
+import shlex
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import torch
+from torch._inductor import codecache, config, cpp_builder
+from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+from ...support.process import usable_cores
+
+__all__ = ["choose_level_of_calls", "install_library_build", "split_kernels", "write_calls"]
+
+_logger = logging.getLogger("porting")
+
+_RUNTIME = Path(__file__).with_name("runtime.h")
+
+# Torch's runtime: the headers of a device, then the functions by which a program is run.
+_START = "#include <torch/csrc/inductor/aoti_include/cpu.h>"
+_END = '} // extern "C"'
+_FUNCTION = re.compile(r"\bAOTIRuntimeError\s+(AOTInductor\w+)\(([^)]*)\)")
+# The functions that `runtime.h` has for torch to call, with the types of the arguments that it takes for granted.
+_CONTAINER = "AOTInductorModelContainerHandle"
+_KNOWN = {
+    "AOTInductorModelContainerCreateWithDevice": f"{_CONTAINER}*, size_t, const char*, const char*",
+    "AOTInductorModelContainerDelete": _CONTAINER,
+    "AOTInductorModelContainerRun": f"{_CONTAINER}, AtenTensorHandle*, size_t, AtenTensorHandle*, size_t, "
+    "AOTInductorStreamHandle, AOTIProxyExecutorHandle",
+    "AOTInductorModelContainerGetNumOutputs": f"{_CONTAINER}, size_t*",
+    "AOTInductorModelContainerGetNumConstants": f"{_CONTAINER}, size_t*",
+    "AOTInductorModelContainerGetCallSpec": f"{_CONTAINER}, const char**, const char**",
+}
+# The C++ that torch asks for is newer than what its headers need, and its library longer.
+_FLAGS = ("-std=c++17", "-w")
+# Each kernel begins with it.
+_KERNEL_START = "#include <torch/csrc/inductor/cpp_prefix.h>"
+# Kernels of so many characters take the compiler about twice as long as the headers.
+_CHARACTERS_OF_SOURCE = 150_000
+# a compiler takes half a GiB, and more for large sources
+_MOST_AT_ONCE = 4
+# At a lower level than that of the kernels the calls of a step of 40 us lose it a tenth of its speed. Beside operators
+# that write so much each they are nothing; and to optimize very many takes minutes.
+_BYTES_OF_LARGE_OPERATOR, _MANY_OPERATORS = 32 << 10, 1000
+
+
+class _Source(NamedTuple):
+    """C++ and the level at which it is optimized, that of the kernels where it is empty."""
+
+    text: str
+    level: str = ""
+
+
+def choose_level_of_calls(graph: torch.fx.Graph) -> str:
+    """Return the flag of the compiler for what calls the kernels of `graph`; empty for that of the kernels.
+
+    Its nodes need values (`meta["val"]`).
+
+    >>> choose_level_of_calls(torch.fx.Graph())
+    ''
+    """
+    values = (node.meta.get("val") for node in graph.nodes if node.op == "call_function")
+    sizes = [value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor)]
+    if len(sizes) >= _MANY_OPERATORS:
+        return "-O0"
+    return "-O1" if sum(sizes) > _BYTES_OF_LARGE_OPERATOR * len(sizes) else ""
+
+
+def install_library_build(*, level_of_calls: str = "") -> bool:
+    """Let Inductor, in this process, build libraries as this module does; tell whether it does."""
+    compiler: Any = getattr(codecache, "AotCodeCompiler", None)
+    original = getattr(compiler, "compile", None)
+    names = ["graph", "wrapper_code", "kernel_code", "serialized_extern_kernel_nodes", "device_type"]
+    if original is None or not set(names) <= set(inspect.signature(original).parameters):
+        return False
+
+    def build(graph: Any, wrapper_code: str, kernel_code: str, nodes: Optional[str], **others: Any) -> Any:
+        library = None
+        if others.get("device_type") == "cpu" and not graph.constants and not graph.torchbind_constants:
+            try:
+                library = _build_library(wrapper_code, kernel_code, nodes, level_of_calls)
+            except (AttributeError, TypeError) as error:  # an Inductor with other classes for its commands
+                _logger.info("torch builds the program: %s", error)
+        return original(graph, wrapper_code, kernel_code, nodes, **others) if library is None else str(library)
+
+    compiler.compile = staticmethod(build)
+    return True
+
+
+def _build_library(wrapper: str, kernels: str, nodes: Optional[str], level_of_calls: str) -> Optional[Path]:
+    """Build the library where Inductor was told to; None if that fails."""
+    calls = write_calls(wrapper)
+    if calls is None:
+        return None
+    at_once = min(usable_cores(), _MOST_AT_ONCE)
+    sources = [_Source(calls, level_of_calls), *map(_Source, split_kernels(kernels, most=at_once))]
+    library = Path(config.aot_inductor.output_path)
+    library.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with ThreadPoolExecutor(at_once) as pool:
+            objects = list(pool.map(_compile_source, sources, (library.with_suffix(f".{i}.cpp") for i in itertools.count())))
+        _run(_write_command(library, objects, is_object=False))
+        torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
+    except RuntimeError as error:
+        _logger.info("torch builds the program: %s", str(error)[:2000])
+        return None
+    if nodes:  # under the name that torch gives them
+        library.with_suffix(".wrapper.json").write_text(nodes, encoding="utf-8")
+    return library
+
+
+def _compile_source(source: _Source, file: Path) -> Path:
+    """Compile a source into an object beside `file`, where it is written to; RuntimeError if that fails."""
+    file.write_text(source.text, encoding="utf-8")
+    compiled = file.with_suffix(".o")
+    _run([*_write_command(compiled, [file], is_object=True), *_FLAGS, *filter(None, [source.level])])
+    return compiled
+
+
+def _write_command(target: Path, sources: Sequence[Path], *, is_object: bool) -> List[str]:
+    options = cpp_builder.CppTorchDeviceOptions(
+        vec_isa=pick_vec_isa(), device_type="cpu", aot_mode=True, compile_only=is_object
+    )
+    builder = cpp_builder.CppBuilder(target.stem, [*map(str, sources)], options, output_dir=str(target.parent))
+    return shlex.split(builder.get_command_line())
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.decode(errors="replace"))
+
+
+def split_kernels(kernels: str, *, most: int) -> List[str]:
+    """Return the kernels in sources of about the same size: as many as compile soonest, and at most `most`.
+
+    >>> split_kernels("void kernel() {}", most=2)
+    ['void kernel() {}']
+    """
+    num_sources = min(most, 1 + len(kernels) // _CHARACTERS_OF_SOURCE)
+    first, *others = re.split(f"^(?={re.escape(_KERNEL_START)})", kernels, flags=re.MULTILINE)
+    sources = [first] + [""] * (num_sources - 1)
+    done = len(first)
+    for kernel in others:
+        middle = done + len(kernel) // 2
+        sources[middle * num_sources // len(kernels)] += kernel
+        done += len(kernel)
+    return [source for source in sources if source]
+
+
+def write_calls(wrapper: str) -> Optional[str]:
+    """Return what calls the kernels with the runtime of this package, from a `wrapper` with torch's.
+
+    None for a runtime that is not known.
+    """
+    runtime, end, calls = wrapper.partition(f"\n{_END}\n")
+    functions = _find_functions(runtime)
+    is_known = functions.items() >= _KNOWN.items() and runtime.lstrip().startswith(_START)
+    if not end or not is_known:
+        return None
+    own = _RUNTIME.read_text(encoding="utf-8")
+    # Torch looks for all of them when it loads a library; those that are about constants are never called.
+    others = [name for name in functions if f"PORTING_EXPORT {name}(" not in own]
+    stubs = "\n".join(f"PORTING_EXPORT {name}() {{ return 1; }}" for name in others)
+    return "\n".join([own, stubs, calls])
+
+
+def _find_functions(runtime: str) -> Dict[str, str]:
+    """Return the types of the arguments of each function by which torch runs a program."""
+    found = {}
+    for name, arguments in _FUNCTION.findall(re.sub(r"//[^\n]*", "", runtime)):
+        types = (re.sub(r"\s*\b\w+$", "", " ".join(argument.split())) for argument in arguments.split(","))
+        found[name] = ", ".join(types)
+    return found
