@@ -26,7 +26,7 @@ from torch._inductor.cpu_vec_isa import pick_vec_isa
 
 from ...support.process import usable_cores
 
-__all__ = ["choose_level_of_calls", "install_library_build", "split_kernels", "write_calls"]
+__all__ = ["choose_level_of_calls", "choose_number_of_sources", "install_library_build", "split_kernels", "write_calls"]
 
 _logger = logging.getLogger("porting")
 
@@ -51,8 +51,9 @@ _KNOWN = {
 _FLAGS = ("-std=c++17", "-w")
 # Each kernel begins with it.
 _KERNEL_START = "#include <torch/csrc/inductor/cpp_prefix.h>"
-# Kernels of so many characters take the compiler about twice as long as the headers.
-_CHARACTERS_OF_SOURCE = 150_000
+# What the compiler takes, in seconds: for the headers, and for a character of kernels, or of what calls them at a level.
+_SECONDS_OF_KERNELS, _SECONDS_OF_CALLS = 1.1, 0.7
+_SECONDS_OF_CHARACTER = {"kernels": 6e-6, "": 1.5e-5, "-O1": 5e-6, "-O0": 4e-6}
 # a compiler takes half a GiB, and more for large sources
 _MOST_AT_ONCE = 4
 # At a lower level than that of the kernels the calls of a step of 40 us lose it a tenth of its speed. Beside operators
@@ -109,7 +110,8 @@ def _build_library(wrapper: str, kernels: str, nodes: Optional[str], level_of_ca
     if calls is None:
         return None
     at_once = min(usable_cores(), _MOST_AT_ONCE)
-    sources = [_Source(calls, level_of_calls), *map(_Source, split_kernels(kernels, most=at_once))]
+    num_sources = choose_number_of_sources(len(kernels), len(calls), level_of_calls, at_once=at_once)
+    sources = [_Source(calls, level_of_calls), *map(_Source, split_kernels(kernels, num_sources))]
     library = Path(config.aot_inductor.output_path)
     library.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -147,13 +149,33 @@ def _run(command: Sequence[str]) -> None:
         raise RuntimeError(done.stderr.decode(errors="replace"))
 
 
-def split_kernels(kernels: str, *, most: int) -> List[str]:
-    """Return the kernels in sources of about the same size: as many as compile soonest, and at most `most`.
+def choose_number_of_sources(kernels: int, calls: int, level_of_calls: str, *, at_once: int) -> int:
+    """Return in how many sources so many characters of kernels compile soonest, beside what calls them.
 
-    >>> split_kernels("void kernel() {}", most=2)
+    `at_once` compilers run.
+
+    >>> choose_number_of_sources(100_000, 100_000, "", at_once=2)
+    1
+    >>> choose_number_of_sources(2_000_000, 100_000, "-O0", at_once=4)
+    3
+    """
+
+    def estimate_seconds(num_sources: int) -> float:
+        of_kernels = _SECONDS_OF_KERNELS + kernels / num_sources * _SECONDS_OF_CHARACTER["kernels"]
+        busy = [_SECONDS_OF_CALLS + calls * _SECONDS_OF_CHARACTER[level_of_calls]] + [0.0] * (at_once - 1)
+        for _source in range(num_sources):
+            busy[busy.index(min(busy))] += of_kernels
+        return max(busy)
+
+    return min(range(1, at_once + 1), key=estimate_seconds)
+
+
+def split_kernels(kernels: str, num_sources: int) -> List[str]:
+    """Return the kernels in `num_sources` of about the same size, or fewer where there are not so many kernels.
+
+    >>> split_kernels("void kernel() {}", 2)
     ['void kernel() {}']
     """
-    num_sources = min(most, 1 + len(kernels) // _CHARACTERS_OF_SOURCE)
     first, *others = re.split(f"^(?={re.escape(_KERNEL_START)})", kernels, flags=re.MULTILINE)
     sources = [first] + [""] * (num_sources - 1)
     done = len(first)
