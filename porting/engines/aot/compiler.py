@@ -24,6 +24,7 @@ from typing import Any, Callable, List
 
 import torch
 import torch._inductor
+import torch.fx.config
 from torch._inductor import cpu_vec_isa
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.cpp_builder import get_cpp_compiler
@@ -108,6 +109,8 @@ def _prepare_inductor(settings: CompileSettings) -> None:
     install_short_sums()
     use_torch_kernels()
     compute_repeated_values_once()
+    # Where in this package a program was written says nothing, and takes a third of the time of tracing it again.
+    torch.fx.config.do_not_emit_stack_traces = True
     torch.use_deterministic_algorithms(settings.is_deterministic)
     torch.set_num_threads(1)
     # These are Inductor's internals. A torch that has renamed one is refused instead of compiled slowly or wrongly.

@@ -11,7 +11,6 @@ not compile or cannot be loaded, torch builds the program in its own way.
 from __future__ import annotations
 
 import inspect
-import itertools
 import logging
 import re
 import shlex
@@ -114,9 +113,12 @@ def _build_library(wrapper: str, kernels: str, nodes: Optional[str], level_of_ca
     sources = [_Source(calls, level_of_calls), *map(_Source, split_kernels(kernels, num_sources))]
     library = Path(config.aot_inductor.output_path)
     library.parent.mkdir(parents=True, exist_ok=True)
+    # here, because Inductor's settings are those of a thread
+    commands = [_prepare_source(source, library.with_suffix(f".{i}.cpp")) for i, source in enumerate(sources)]
+    objects = [library.with_suffix(f".{i}.o") for i in range(len(sources))]
     try:
         with ThreadPoolExecutor(at_once) as pool:
-            objects = list(pool.map(_compile_source, sources, (library.with_suffix(f".{i}.cpp") for i in itertools.count())))
+            list(pool.map(_run, commands))
         _run(_write_command(library, objects, is_object=False))
         torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
     except RuntimeError as error:
@@ -127,12 +129,11 @@ def _build_library(wrapper: str, kernels: str, nodes: Optional[str], level_of_ca
     return library
 
 
-def _compile_source(source: _Source, file: Path) -> Path:
-    """Compile a source into an object beside `file`, where it is written to; RuntimeError if that fails."""
+def _prepare_source(source: _Source, file: Path) -> List[str]:
+    """Write a source into `file`, and return the command that makes an object beside it."""
     file.write_text(source.text, encoding="utf-8")
-    compiled = file.with_suffix(".o")
-    _run([*_write_command(compiled, [file], is_object=True), *_FLAGS, *filter(None, [source.level])])
-    return compiled
+    command = _write_command(file.with_suffix(".o"), [file], is_object=True)
+    return [*command, *_FLAGS, *filter(None, [source.level])]
 
 
 def _write_command(target: Path, sources: Sequence[Path], *, is_object: bool) -> List[str]:
