@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
@@ -68,10 +69,9 @@ def _read_kernels(algorithm: str) -> str:
 
 
 @functools.lru_cache(maxsize=None)
-def _load_kernels(algorithm: str) -> Any:
-    """Compile the kernels for sizes that they are told when they run; it takes a few seconds."""
-    from torch._inductor import config
-    from torch._inductor.codecache import CppCodeCache
+def _load_kernels(algorithm: str) -> ctypes.CDLL:
+    """Compile the kernels for sizes that they are told when they run; it takes a second."""
+    from .library_build import compile_library
 
     entries = [
         _ENTRY.format(
@@ -79,9 +79,10 @@ def _load_kernels(algorithm: str) -> Any:
         )
         for name, pointers in _POINTERS.items()
     ]
-    source = "\n".join(["#include <torch/csrc/inductor/cpp_prefix.h>", _read_kernels(algorithm), *entries])
-    with config.patch(cpp_cache_precompile_headers=False):  # nobody else would use them
-        return CppCodeCache.load(source)
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / f"{algorithm}.so"
+        compile_library("\n".join([_read_kernels(algorithm), *entries]), library)
+        return ctypes.CDLL(str(library))
 
 
 def _run_here(name: str, *arguments: Any) -> torch.Tensor:

@@ -40,7 +40,7 @@ inline void filter_columns(
       const float* source = image + (in_row * shape.in_columns + in_column) * channels;
 #pragma GCC unroll 8
       for (long index = 0; index < columns; ++index)
-        sums[index] = at::vec::fmadd(weight, Vec::loadu(source + index * shape.column_stride * channels), sums[index]);
+        sums[index] = fmadd(weight, Vec::loadu(source + index * shape.column_stride * channels), sums[index]);
     }
   }
 #pragma GCC unroll 8
@@ -115,12 +115,12 @@ inline Vec multiply_rows(const float* one, const float* other, long number, long
   for (; index + 4 <= number; index += 4) {
 #pragma GCC unroll 4
     for (long part = 0; part < 4; ++part)
-      sums[part] = at::vec::fmadd(
+      sums[part] = fmadd(
           Vec::loadu(one + (index + part) * channels), Vec::loadu(other + (index + part) * stride * channels),
           sums[part]);
   }
   for (; index < number; ++index)
-    sums[0] = at::vec::fmadd(Vec::loadu(one + index * channels), Vec::loadu(other + index * stride * channels), sums[0]);
+    sums[0] = fmadd(Vec::loadu(one + index * channels), Vec::loadu(other + index * stride * channels), sums[0]);
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 

@@ -9,11 +9,89 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
 
 namespace porting_images {
 
-using Vec = at::vec::Vectorized<float>;
-constexpr long kLanes = Vec::size();
+// Vectors as long as those of the rest of a program. Torch's own would be the same, and its headers take a compiler a
+// second, twice: for the program, and for the measurement of whether it is to have these kernels.
+#if defined(CPU_CAPABILITY_AVX512)
+constexpr long kLanes = 16;
+#elif defined(__x86_64__)
+constexpr long kLanes = 8;
+#else
+constexpr long kLanes = 4;
+#endif
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+typedef float AnyLanes __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
+
+struct Vec {
+  Vec() = default;
+  Vec(Lanes lanes) : lanes(lanes) {}
+  explicit Vec(float value) : lanes(value - Lanes{}) {}
+  static Vec loadu(const float* from) { return Lanes(*reinterpret_cast<const AnyLanes*>(from)); }
+  void store(float* to) const { *reinterpret_cast<AnyLanes*>(to) = lanes; }
+
+  Lanes lanes;
+};
+
+inline Vec operator+(Vec one, Vec other) { return one.lanes + other.lanes; }
+inline Vec operator-(Vec one, Vec other) { return one.lanes - other.lanes; }
+inline Vec operator*(Vec one, Vec other) { return one.lanes * other.lanes; }
+inline Vec operator-(Vec one) { return -one.lanes; }
+
+// Programs are compiled so that a product and a sum stay two operations, unless they are written as one.
+inline Vec fmadd(Vec one, Vec other, Vec sum) {
+#if defined(CPU_CAPABILITY_AVX512)
+  return Lanes(_mm512_fmadd_ps((__m512)one.lanes, (__m512)other.lanes, (__m512)sum.lanes));
+#elif defined(__FMA__)
+  return Lanes(_mm256_fmadd_ps((__m256)one.lanes, (__m256)other.lanes, (__m256)sum.lanes));
+#elif defined(__ARM_NEON)
+  return Lanes(vfmaq_f32((float32x4_t)sum.lanes, (float32x4_t)one.lanes, (float32x4_t)other.lanes));
+#else
+  return one * other + sum;
+#endif
+}
+
+// Of two halves of a deck of cards, shuffled into one another, the first half or the second.
+template <long begin>
+inline Vec interleave(Vec one, Vec other) {
+#if defined(__clang__)
+  Lanes cards;
+  for (long i = 0; i < kLanes; ++i) cards[i] = (i % 2 ? other : one).lanes[begin + i / 2];
+  return cards;
+#else
+  typedef int Order __attribute__((vector_size(kLanes * sizeof(int))));
+  Order order = {};
+#pragma GCC unroll 16
+  for (long i = 0; i < kLanes; ++i) order[i] = begin + i / 2 + i % 2 * kLanes;
+  return __builtin_shuffle(one.lanes, other.lanes, order);
+#endif
+}
+
+// Transpose a matrix of as many rows and columns as a vector has numbers.
+inline void transpose(const float* from, long from_row, float* to, long to_row) {
+  Vec rows[kLanes], before[kLanes];
+#pragma GCC unroll 16
+  for (long i = 0; i < kLanes; ++i) rows[i] = Vec::loadu(from + i * from_row);
+  // each shuffle of the whole matrix rotates the bits of all places by one
+#pragma GCC unroll 4
+  for (long bit = 1; bit < kLanes; bit *= 2) {
+#pragma GCC unroll 16
+    for (long i = 0; i < kLanes; ++i) before[i] = rows[i];
+#pragma GCC unroll 8
+    for (long i = 0; i < kLanes / 2; ++i) {
+      rows[2 * i] = interleave<0>(before[i], before[i + kLanes / 2]);
+      rows[2 * i + 1] = interleave<kLanes / 2>(before[i], before[i + kLanes / 2]);
+    }
+  }
+#pragma GCC unroll 16
+  for (long i = 0; i < kLanes; ++i) rows[i].store(to + i * to_row);
+}
 
 // A convolution: filters of a window go over images with zeros around.
 struct Images {

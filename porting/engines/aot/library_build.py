@@ -25,7 +25,14 @@ from torch._inductor.cpu_vec_isa import pick_vec_isa
 
 from ...support.process import usable_cores
 
-__all__ = ["choose_level_of_calls", "choose_number_of_sources", "install_library_build", "split_kernels", "write_calls"]
+__all__ = [
+    "choose_level_of_calls",
+    "choose_number_of_sources",
+    "compile_library",
+    "install_library_build",
+    "split_kernels",
+    "write_calls",
+]
 
 _logger = logging.getLogger("porting")
 
@@ -119,7 +126,7 @@ def _build_library(wrapper: str, kernels: str, nodes: Optional[str], level_of_ca
     try:
         with ThreadPoolExecutor(at_once) as pool:
             list(pool.map(_run, commands))
-        _run(_write_command(library, objects, is_object=False))
+        _run(_write_command(library, objects))
         torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
     except RuntimeError as error:
         _logger.info("torch builds the program: %s", str(error)[:2000])
@@ -129,18 +136,24 @@ def _build_library(wrapper: str, kernels: str, nodes: Optional[str], level_of_ca
     return library
 
 
+def compile_library(source: str, library: Path) -> None:
+    """Compile C++ as that of a program is compiled; RuntimeError with what the compiler says if that fails."""
+    file = library.with_suffix(".cpp")
+    file.write_text(source, encoding="utf-8")
+    _run([*_write_command(library, [file]), *_FLAGS])
+
+
 def _prepare_source(source: _Source, file: Path) -> List[str]:
     """Write a source into `file`, and return the command that makes an object beside it."""
     file.write_text(source.text, encoding="utf-8")
-    command = _write_command(file.with_suffix(".o"), [file], is_object=True)
+    command = _write_command(file.with_suffix(".o"), [file], compile_only=True)
     return [*command, *_FLAGS, *filter(None, [source.level])]
 
 
-def _write_command(target: Path, sources: Sequence[Path], *, is_object: bool) -> List[str]:
-    options = cpp_builder.CppTorchDeviceOptions(
-        vec_isa=pick_vec_isa(), device_type="cpu", aot_mode=True, compile_only=is_object
-    )
-    builder = cpp_builder.CppBuilder(target.stem, [*map(str, sources)], options, output_dir=str(target.parent))
+def _write_command(target: Path, sources: Sequence[Path], **options: Any) -> List[str]:
+    """Return the command that makes `target`, with Inductor's settings of this thread."""
+    of_torch = cpp_builder.CppTorchDeviceOptions(vec_isa=pick_vec_isa(), device_type="cpu", aot_mode=True, **options)
+    builder = cpp_builder.CppBuilder(target.stem, [*map(str, sources)], of_torch, output_dir=str(target.parent))
     return shlex.split(builder.get_command_line())
 
 

@@ -60,7 +60,7 @@ inline void multiply_vectors(
     for (long row = 0; row < rows; ++row) {
       const Vec factor(left[row * left_row + inner * left_column]);
 #pragma GCC unroll 2
-      for (long part = 0; part < vectors; ++part) sums[row][part] = at::vec::fmadd(factor, factors[part], sums[row][part]);
+      for (long part = 0; part < vectors; ++part) sums[row][part] = fmadd(factor, factors[part], sums[row][part]);
     }
   }
 #pragma GCC unroll 12
@@ -181,7 +181,7 @@ inline void transform_gradients(
         half[0][j] = a;
         half[1][j] = a + b;
         half[2][j] = a - b;
-        half[3][j] = b.neg();
+        half[3][j] = -b;
       }
       float* target = out + index * row_length + channel;
 #pragma GCC unroll 4
@@ -189,7 +189,7 @@ inline void transform_gradients(
         half[i][0].store(target + (4 * i + 0) * block * row_length);
         (half[i][0] + half[i][1]).store(target + (4 * i + 1) * block * row_length);
         (half[i][0] - half[i][1]).store(target + (4 * i + 2) * block * row_length);
-        half[i][1].neg().store(target + (4 * i + 3) * block * row_length);
+        (-half[i][1]).store(target + (4 * i + 3) * block * row_length);
       }
     }
   }
@@ -238,7 +238,7 @@ inline void transform_filters(const float* filters, long outs, long ins, float* 
       const long begin = out_block / kPanel * kPanel, width = find_width(begin, outs);
       for (long position = 0; position < kPositions; ++position) {
         float* target = result + (position * outs + begin) * ins + in_block * width + out_block - begin;
-        at::vec::transpose_mxn<float, kLanes, kLanes>(&block[position][0][0], kLanes, target, width);
+        transpose(&block[position][0][0], kLanes, target, width);
       }
     }
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from porting.engines.aot.compile_process import compile_in_child
+from porting.engines.aot.compile_process import CompilerProcess, compile_in_child
 from porting.engines.compiled.compile_settings import CompileFailure, CompileLimits, CompileSettings
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="process groups are those of POSIX")
@@ -109,7 +109,45 @@ def test_progress_is_told_while_the_compiler_works(compiler):
     assert seconds == sorted(seconds)
 
 
+def test_a_compiler_is_loaded_before_there_is_a_program(compiler, tmp_path):
+    compiler("pass")
+    (tmp_path / "modules" / "pretended_compiler.py").write_text(
+        f"open({str(tmp_path / 'is_loaded')!r}, 'w').close()\n"
+        "def compile_here(program_file, folder, *, settings):\n"
+        "    (folder / 'library').write_text(program_file.read_text())\n"
+    )
+    program = tmp_path / "late.program"
+
+    with CompilerProcess(tmp_path / "made", compiler="pretended_compiler") as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "is_loaded").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        program.write_text("late")
+        process.compile(program, tmp_path / "made" / "late", settings=CompileSettings())
+
+    assert (tmp_path / "made" / "late" / "library").read_text() == "late"
+    assert left_behind(tmp_path) == ["late", "late/library", "step"]
+
+
+def test_a_compiler_that_gets_no_program_leaves_nothing(compiler, tmp_path):
+    compiler("pass")
+
+    with CompilerProcess(tmp_path / "made", compiler="pretended_compiler"):
+        pass
+
+    assert left_behind(tmp_path) == ["step"]
+
+
 # -- failures
+
+
+@pytest.mark.parametrize("module", ["no_such_module", "os"])
+def test_a_module_that_is_no_compiler_is_an_error(compiler, tmp_path, module):
+    with pytest.raises(CompileFailure, match=f"NotFoundError.*{module}|no attribute 'compile_here'"):
+        with CompilerProcess(tmp_path / "made", compiler=module) as process:
+            process.compile(tmp_path / "step.program", tmp_path / "made" / "step", settings=CompileSettings())
+
+    assert left_behind(tmp_path) == []
 
 
 @pytest.mark.parametrize(

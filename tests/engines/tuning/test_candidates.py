@@ -53,26 +53,25 @@ def test_plain_replay_comes_first(settings):
     assert list_candidates(*step(settings("ADAM"), 1), engines=["aot"])[0] == PLAIN
 
 
-def test_whole_steps_of_few_weights_are_compiled(settings):
-    found = compiled(*step(settings("ADAM"), 2))
+@pytest.mark.parametrize("num_layers", [2, 40])
+def test_whole_steps_are_compiled(settings, num_layers):
+    found = compiled(*step(settings("ADAM"), num_layers))
 
     assert WHOLE in found
     assert not any(variant.fused_update for variant in found)
 
 
-def test_the_update_of_many_weights_is_left_to_fused_kernels_first(settings):
-    found = compiled(*step(settings("ADAM"), 40))
-
-    assert found[:2] == [FUSED, WHOLE]
-
-
-def test_a_whole_step_that_is_too_large_for_the_compiler_is_not_tried(settings, monkeypatch):
+def test_an_update_that_makes_a_step_too_large_for_the_compiler_is_left_to_fused_kernels(settings, monkeypatch):
     monkeypatch.setattr(candidates, "_MAX_OPERATORS_OF_STEP", 1000)
 
-    found = compiled(*step(settings("ADAM"), 40))
+    assert compiled(*step(settings("ADAM"), 40)) == [FUSED]
 
-    assert FUSED in found
-    assert WHOLE not in found
+
+def test_a_step_that_is_large_without_its_update_is_compiled_with_it(settings, monkeypatch):
+    monkeypatch.setattr(candidates, "_MAX_OPERATORS_OF_STEP", 1000)
+    monkeypatch.setattr(candidates, "_LARGE_SHARE_OF_UPDATE", 0.99)
+
+    assert compiled(*step(settings("ADAM"), 40)) == [WHOLE]
 
 
 def test_an_update_without_a_fused_kernel_is_compiled(settings):

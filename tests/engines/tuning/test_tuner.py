@@ -354,3 +354,56 @@ def test_a_report_survives_json_and_is_a_table(clock, engines, tuned):
     assert "*  fast" in str(report)
     assert "out: the compiler crashed" in str(report)
     assert report.summary.startswith("fast: 2x replay (chosen of 3, 1 of them out")
+
+
+class PreparedEngine(PretendedEngine):
+    """An engine that can be prepared, and notes what becomes of it."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.events = []
+
+    def prepare(self, folder):
+        assert folder.is_dir()
+        self.events.append("prepare")
+        return SimpleNamespace(end=lambda: self.events.append("end"))
+
+    def compile(self, *args, prepared=None, **kwargs):
+        self.events.append("compile" if prepared is None else "compile prepared")
+        super().compile(*args, **kwargs)
+
+
+def test_an_engine_is_prepared_for_its_first_program_and_ended(engines, tuned, clock):
+    engine = PreparedEngine(clock)
+    engines(aot=engine)
+
+    assert tuned().report.chosen.engine == "aot"
+    assert engine.events == ["prepare", "compile prepared", "end"]
+
+
+def test_what_was_prepared_is_ended_where_nothing_is_compiled(engines, tuned, clock, monkeypatch):
+    engine = PreparedEngine(clock)
+    engines(aot=engine)
+    monkeypatch.setattr(tuner, "choose_wave", lambda contestants, *_args, **_kwargs: leave_out(contestants))
+
+    tuned()
+
+    assert engine.events == ["prepare", "end"]
+
+
+def leave_out(contestants):
+    for contestant in contestants:
+        contestant.left_out = "as a test wants it"
+    return []
+
+
+def test_an_engine_that_cannot_be_prepared_is_tried_all_the_same(engines, tuned, clock):
+    class Unprepared(PreparedEngine):
+        def prepare(self, folder):
+            raise OSError("no further process")
+
+    engine = Unprepared(clock)
+    engines(aot=engine)
+
+    assert tuned().report.chosen.engine == "aot"
+    assert engine.events == ["compile"]
