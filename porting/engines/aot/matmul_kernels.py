@@ -20,7 +20,8 @@ aten = torch.ops.aten
 # Products of fewer multiplications take microseconds, of which the call is a good part.
 _MIN_MULTIPLICATIONS = 1 << 20
 _MIN_GAIN = 1.04
-_NUM_ROUNDS = 9
+# so many rounds, or fewer that take so long
+_ROUNDS, _MOST_SECONDS = (3, 9), 0.03
 
 
 class Product(NamedTuple):
@@ -133,7 +134,9 @@ def is_faster_by_onednn(product: Product) -> bool:
 
     both = (multiply_by_blas, multiply_by_onednn)
     # The first round of each pays for caches and for oneDNN's choice of a kernel.
-    rounds = [[timeit.timeit(multiply, number=1) for multiply in both] for _round in range(_NUM_ROUNDS + 1)][1:]
+    first = sum(timeit.timeit(multiply, number=1) for multiply in both)
+    num_rounds = int(min(max(_MOST_SECONDS / max(first, 1e-9), _ROUNDS[0]), _ROUNDS[1]))
+    rounds = [[timeit.timeit(multiply, number=1) for multiply in both] for _round in range(num_rounds)]
     shortest = min(blas for blas, _ in rounds) / min(onednn for _, onednn in rounds)
     return min(shortest, statistics.median(blas / onednn for blas, onednn in rounds)) >= _MIN_GAIN
 

@@ -45,7 +45,7 @@ _logger = logging.getLogger("porting")
 # Measuring gets a quarter of the time; the rest is for compiling.
 _MEASURING_SHARE = 0.25
 # Enough to see what is worth compiling; what is compiled is measured beside the fastest ones again.
-_ROUNDS_OF_REPLAY, _SECONDS_OF_REPLAY = 9, 2.0
+_ROUNDS_OF_REPLAY, _SECONDS_OF_REPLAY = 5, 1.0
 
 
 @dataclass(frozen=True)
