@@ -33,8 +33,8 @@ _TINY_BYTES = 1 << 20
 _MAX_OPERATORS = 2000
 # A single step of more operators does, too, where so much of it is the update.
 _MAX_OPERATORS_OF_STEP, _LARGE_SHARE_OF_UPDATE = 3000, 0.2
-# What is faster in each of so many rounds is faster, and in fewer if it is by this much.
-_ENOUGH_ROUNDS, _CLEAR_GAIN = 5, 1.15
+# What is faster by so much in each of so many rounds is faster.
+_CLEAR_GAINS = {2: 1.3, 3: 1.15, 5: LEAST_GAIN}
 # With so many steps a program saves nine tenths of what the most would save, and is compiled sooner.
 _ENOUGH_STEPS = 10
 
@@ -158,7 +158,7 @@ def is_settled(timings: Mapping[Variant, Timing]) -> bool:
 def _has_lost_each_round(loser: Timing, winner: Timing) -> bool:
     pairs = list(zip(loser.cpu_seconds, winner.cpu_seconds))
     least = min(seconds / best for seconds, best in pairs)
-    is_clear = least >= LEAST_GAIN if len(pairs) >= _ENOUGH_ROUNDS else least >= _CLEAR_GAIN
+    is_clear = any(len(pairs) >= rounds and least >= gain for rounds, gain in _CLEAR_GAINS.items())
     return is_clear and compare_times(loser, winner, by_processor=False).median >= 1.0
 
 

@@ -20,7 +20,7 @@ __all__ = ["measure_contestants"]
 # One call of a small step is too short to be timed, so that a turn repeats it.
 _TURN_SECONDS = 0.005
 # After these numbers of rounds it is seen whether there have to be more.
-_ROUNDS = (3, 5, 10, 15, 20, 25)
+_ROUNDS = (2, 3, 5, 10, 15, 20, 25)
 # so much slower in the first rounds that more of them cannot change the order
 _HOPELESS = 1.5
 # What a first call does more than others is nothing beside such a long one.

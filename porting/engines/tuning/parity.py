@@ -22,7 +22,7 @@ from ...comparison.tensors import distance_of, have_same_specials, largest_magni
 from ..calls.executable import BuildRequest, Executable
 from .trials import SLOT, WEIGHT, Key, ReplayedCalls, Trial, collect_all, make_empty_state
 
-__all__ = ["Parity", "compare_with_replay", "find_working_type"]
+__all__ = ["Parity", "compare_with_replay", "count_compared_calls", "find_working_type"]
 
 
 class _Tolerances(NamedTuple):
@@ -86,6 +86,11 @@ def find_working_type(graph: StepGraph) -> torch.dtype:
     return max(found & set(_TOLERANCES), key=lambda dtype: _TOLERANCES[dtype], default=torch.float32)
 
 
+def count_compared_calls(request: BuildRequest) -> int:
+    """Return how many calls `compare_with_replay` runs: the second one starts from what the first one left."""
+    return 3 if request.plan.iterations == 1 else 2
+
+
 def compare_with_replay(
     executable: Executable,
     laid_out_graph: StepGraph,
@@ -103,7 +108,7 @@ def compare_with_replay(
     replays = ReplayedCalls(graph, request, trial) if replays is None else replays
     candidate = trial.prepare(make_empty_state(laid_out_graph, request))
     worst, tolerances = 0.0, _TOLERANCES[find_working_type(graph)]
-    num_calls = 3 if request.plan.iterations == 1 else 2
+    num_calls = count_compared_calls(request)
     for call in range(1, num_calls + 1):
         found = collect_all(trial.run(executable, candidate), candidate)
         expected = replays.find(call)

@@ -84,6 +84,13 @@ class ReplayedCalls:
             self._kept[example, call] = {key: value.clone() for key, value in left.items()}
         return left
 
+    def run_ahead(self, num_calls: int) -> None:
+        """Run so many calls before somebody asks for them, or as many as can be kept."""
+        for call in range(1, num_calls + 1):
+            self.find(call)
+            if (0, call) not in self._kept:
+                return
+
 
 class _Run:
     """One training by replay."""

@@ -32,7 +32,7 @@ from .candidates import PLAIN, choose, list_candidates, list_tuned_engines
 from .contestants import Contestant, choose_wave, describe_candidate
 from .measuring import measure_contestants
 from .memory_format import lay_out
-from .parity import compare_with_replay
+from .parity import compare_with_replay, count_compared_calls
 from .predictions import StepCost
 from .report import TuningLimits, TuningReport
 from .step_costs import measure_step_cost
@@ -266,6 +266,8 @@ def _compile_all(
             else:
                 running.add(pool.submit(_compile_one, session, contestant, deadline))
         meanwhile()
+        if running:
+            session.replays.run_ahead(count_compared_calls(session.request))
         while running:
             # a wait without an end would keep Ctrl-C waiting on some systems
             done, running = wait(running, timeout=0.5)
