@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
@@ -44,31 +45,38 @@ class DeviceState:
 
     @classmethod
     def for_graph(
-        cls, graph: StepGraph, *, replicas: int = 1, groups: Mapping[str, ReplicaGroups] = _NO_GROUPS
+        cls,
+        graph: StepGraph,
+        *,
+        replicas: int = 1,
+        groups: Mapping[str, ReplicaGroups] = _NO_GROUPS,
+        has_memory: bool = True,
     ) -> DeviceState:
         """Make the empty state of `graph`: zeros of the right shapes, types and memory formats.
 
-        `groups` names the parameters that differ between groups of replicas.
+        `groups` names the parameters that differ between groups of replicas. Without memory it tells what there will
+        be, and nothing can run on it.
         """
         training = graph.mode == "training"
         names = [info.name for info in graph.parameters]
         parts: Dict[str, Tuple[str, ...]] = {name: (name,) for name in names}
         for name in groups.keys() & set(names):
             parts[name] = tuple(f"{name}[{group}]" for group in range(groups[name].num_groups))
+        make_zeros = functools.partial(_make_zeros_like, device="cpu" if has_memory else "meta")
         # A state that was made in inference mode could never be trained, nor written to in place.
         with torch.inference_mode(False):
             # the first placeholders are the parameters, then come the buffers
             infos = graph.parameters + graph.buffers
             patterns = {info.name: node.meta["val"] for info, node in zip(infos, graph.placeholders)}
             parameters = {
-                part: _make_zeros_like(patterns[info.name]).requires_grad_(training and info.requires_grad)
+                part: make_zeros(patterns[info.name]).requires_grad_(training and info.requires_grad)
                 for info in graph.parameters
                 for part in parts[info.name]
             }
             # Replicas with equal buffers share one dictionary; statistics that each of them updates are its own.
             copies = replicas if graph.mutated_buffers else 1
             buffers = [
-                {info.name: _make_zeros_like(patterns[info.name]) for info in graph.buffers} for _ in range(copies)
+                {info.name: make_zeros(patterns[info.name]) for info in graph.buffers} for _ in range(copies)
             ]
         trained = {info.name for info in graph.parameters if training and info.requires_grad}
         return cls(
@@ -211,7 +219,7 @@ def _write_slots(slots: Dict[str, torch.Tensor], others: Mapping[str, torch.Tens
         slots[name].copy_(value)
 
 
-def _make_zeros_like(tensor: torch.Tensor) -> torch.Tensor:
+def _make_zeros_like(tensor: torch.Tensor, *, device: str) -> torch.Tensor:
     """Make zeros with the shape, type and memory format of `tensor`, which has no values."""
-    pattern = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-    return torch.zeros_like(pattern)  # overlapping strides become ordinary ones
+    pattern = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    return torch.zeros_like(pattern, device=device)  # overlapping strides become ordinary ones

@@ -145,9 +145,11 @@ def collect_all(results: Sequence[torch.Tensor], state: DeviceState) -> Dict[Key
     return {key: value.detach() for key, value in named.items()}
 
 
-def make_empty_state(graph: StepGraph, request: BuildRequest) -> DeviceState:
-    """Make the empty state that an executable of `graph` for `request` runs on."""
-    state = DeviceState.for_graph(graph, replicas=request.plan.replicas, groups=request.replica_groups)
+def make_empty_state(graph: StepGraph, request: BuildRequest, *, has_memory: bool = True) -> DeviceState:
+    """Make the empty state that an executable of `graph` for `request` runs on; without memory nothing can."""
+    state = DeviceState.for_graph(
+        graph, replicas=request.plan.replicas, groups=request.replica_groups, has_memory=has_memory
+    )
     if request.plan.adapts_loss_scaling:
         state.loss_scale_factor = torch.ones(())
     return state

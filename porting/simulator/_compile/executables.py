@@ -125,8 +125,7 @@ def make_executable(
     """
     request = BuildRequest(plan, replica_groups=groups, observer=observer)
     # The settings of the optimizer are told by the parts of parameters, which only a state has.
-    state = make_empty_state(graph, request)
-    settings, names = host.optimizer_groups(state)
+    settings, names = host.optimizer_groups(make_empty_state(graph, request, has_memory=False))
     request = replace(request, groups=tuple(settings), group_names=tuple(map(tuple, names)))
 
     # called only if engines are measured: fetching the weights and a batch of samples takes time and memory
@@ -147,8 +146,8 @@ def make_executable(
         report=extras.report,
         waits=waits and extras.waits,
     )
-    # an engine may run another graph, whose state has other tensors
-    return obtained, state if obtained.graph is graph else make_empty_state(obtained.graph, request)
+    # only now: an engine may run another graph, whose state has other tensors
+    return obtained, make_empty_state(obtained.graph, request)
 
 
 def _make_samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
