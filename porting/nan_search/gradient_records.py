@@ -52,7 +52,8 @@ class GradientRecords:
         """Begin with a micro-batch of which nothing is known."""
         self._nodes = NewNodes()
         self._owners: Dict[Any, _Owner] = {}
-        self._records: Dict[Any, _Record] = {}
+        # by the node's `id`
+        self._records: Dict[int, _Record] = {}
 
     def take_over(
         self, operator: WatchedOperator, inputs: Tuple[ValueRange, ...], results: Iterable[torch.Tensor]
@@ -78,6 +79,9 @@ class GradientRecords:
         return self._describe_fault(name, record, owner)
 
     def _make_hook(self, node: Any) -> Any:
+        # a hook that knew its node would keep it, and the weights, for ever: no collector looks into autograd's graph
+        records, key = self._records, id(node)
+
         def look(outgoing: Sequence[Any], incoming: Sequence[Any]) -> None:
             edges = tuple(index for index, gradient in enumerate(outgoing) if is_not_finite(gradient))
             if edges:
@@ -85,21 +89,22 @@ class GradientRecords:
                     measure_range("gradient of the result", gradient) for gradient in incoming if gradient is not None
                 ]
                 made = measure_range("gradient", outgoing[edges[0]])
-                self._records[node] = _Record(len(self._records), edges, tuple(ranges), made)
+                records[key] = _Record(len(records), edges, tuple(ranges), made)
 
         return look
 
     def _go_back(self, leaf: Any) -> Optional[Tuple[Any, _Record]]:
         """Return the first node, in the order of the backward pass, that what is not finite in `leaf` came from."""
+        records = {node: self._records[id(node)] for node in self._owners if id(node) in self._records}
         senders: Dict[Any, List[Any]] = {}
-        for node, record in self._records.items():
+        for node, record in records.items():
             for edge in record.edges:
                 senders.setdefault(node.next_functions[edge][0], []).append(node)
         found: Optional[Tuple[Any, _Record]] = None
         at = leaf
         while at is not None and senders.get(at):
-            at = min(senders[at], key=lambda node: self._records[node].order)
-            found = (at, self._records[at])
+            at = min(senders[at], key=lambda node: records[node].order)
+            found = (at, records[at])
             if found[1].is_origin:
                 break
         return found

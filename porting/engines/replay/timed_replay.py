@@ -84,12 +84,14 @@ class _Clock:
 
     def _time_backward(self, node: Any, operator: Any) -> None:
         starts: Dict[str, float] = {}
+        # a hook that knew its node would keep it, and the weights, for ever: no collector looks into autograd's graph
+        name = f"{operator.name} ({node.name()})"
 
         def begin(_incoming: Any) -> None:
             starts["at"] = perf_counter()
 
         def end(_outgoing: Any, _incoming: Any) -> None:
-            self._add_span("backward", f"{operator.name} ({node.name()})", starts["at"], perf_counter(), operator)
+            self._add_span("backward", name, starts["at"], perf_counter(), operator)
 
         node.register_prehook(begin)
         node.register_hook(end)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import torch
@@ -48,3 +50,15 @@ def test_a_rehearsal_can_be_copied_and_run_again() -> None:
     time_operators(rehearsal.copy())
 
     assert all(torch.equal(before[name], value) for name, value in rehearsal.state.parameters.items())
+
+
+def test_nothing_keeps_the_weights_of_the_run() -> None:
+    rehearsal = make_rehearsal()
+    weights = [weakref.ref(weight) for weight in rehearsal.state.parameters.values()]
+
+    time_operators(rehearsal.copy())
+    time_operators(rehearsal)
+    del rehearsal
+    gc.collect()
+
+    assert [weight() for weight in weights] == [None] * len(weights)
