@@ -125,7 +125,7 @@ class CompilerProcess:
 
 
 def compile_job(job: Mapping[str, Any], work: Path) -> None:
-    """Load a compiler and compile what the order says as soon as there is one, in this process, which is for that alone."""
+    """Load a compiler, in this process, which is for that alone, and compile what is ordered as soon as it is."""
     # Inductor's caches are private, too
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "cache")
     os.environ["TRITON_CACHE_DIR"] = str(work / "cache" / "triton")

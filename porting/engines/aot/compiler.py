@@ -1,13 +1,10 @@
 """Programs as shared libraries: what the engine `aot` does in the process that compiles.
 
-Compiling takes some 10 s of processor time for a small step, of which 4 are the loading of torch and Inductor. What
-was measured and is used here (mushroom MLP, one thread, seconds of the C++ compiler): the tests of each instruction
-set that Inductor compiles cost 7, answered from the compiler's flags 0.1; precompiled headers cost 5 where nobody
-else uses them; debug information costs 1 and makes the library four times as large; checks of the arguments, which
-`LoadedProgram` does, cost 0.5 and grow with the number of parameters; the standard library's regular expressions, of
-which the name of a device is read, 2.5; torch's runtime of a program, in a second source with headers of its own, 2.5
-(`single_source`). What calls the kernels at another level than theirs would save up to 1 and loses a tenth of the speed
-of small steps.
+What was measured and is used here (mushroom MLP, one thread, seconds of the C++ compiler): the tests of each
+instruction set that Inductor compiles cost 7, answered from the compiler's flags 0.1; debug information costs 1 and
+makes the library four times as large; checks of the arguments, which `LoadedProgram` does, cost 0.5 and grow with the
+number of parameters; torch's runtime of a program 5 (`library_build`). Stacks of the traces that Inductor makes take a
+third of their time.
 One process for several programs would save the loading for all but the first, and there is seldom a second. Stack
 allocation, memory planning and fused multiply-add change nothing measurable.
 """

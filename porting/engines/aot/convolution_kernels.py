@@ -195,7 +195,7 @@ def choose_convolution_kernels(
     found = find_convolutions(graph, lanes=lanes)
     try:
         chosen = {convolution: measure(convolution) for convolution in found}
-    except RuntimeError as error:  # what Inductor raises for a compiler that fails
+    except RuntimeError as error:  # of the C++ compiler
         _logger.info("convolutions stay with oneDNN, because the other kernels cannot be compiled: %s", error)
         return dict.fromkeys(found, False)
     by_node: Dict[torch.fx.Node, List[Convolution]] = {}

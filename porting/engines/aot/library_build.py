@@ -58,7 +58,7 @@ _KNOWN = {
 _FLAGS = ("-std=c++17", "-w")
 # Each kernel begins with it.
 _KERNEL_START = "#include <torch/csrc/inductor/cpp_prefix.h>"
-# What the compiler takes, in seconds: for the headers, and for a character of kernels, or of what calls them at a level.
+# What the compiler takes, in seconds: for the headers, and for a character of kernels, or of what calls them.
 _SECONDS_OF_KERNELS, _SECONDS_OF_CALLS = 1.1, 0.7
 _SECONDS_OF_CHARACTER = {"kernels": 6e-6, "": 1.5e-5, "-O1": 5e-6, "-O0": 4e-6}
 # a compiler takes half a GiB, and more for large sources

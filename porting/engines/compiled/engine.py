@@ -27,7 +27,7 @@ class CompilingEngine(Engine, Protocol):
     """An engine whose executables can be kept on disk: making one and loading it are apart.
 
     It may also have `prepare(folder)`, which starts what compiling into `folder` takes, such as the loading of a
-    compiler. The result has `end()`, which is always called; the next `compile` gets it as `prepared`, and may end it too.
+    compiler. The result has `end()`, which is always called; the next `compile` gets it as `prepared`, and may end it.
     """
 
     def compile(

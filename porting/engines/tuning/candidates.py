@@ -75,7 +75,7 @@ def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Sequenc
 def _leaves_update(graph: StepGraph, request: BuildRequest) -> bool:
     """Tell whether compiled programs leave the update to torch's fused kernels, because it would make them too large.
 
-    A program that updates was the faster one wherever both were compiled, by 3 to 20 %: it updates what is in the cache.
+    A program that updates was the faster one wherever both were compiled, by 3 to 20 %: it writes what is in the cache.
     """
     operators, of_update = _estimate_operators(graph, request), _estimate_update_operators(request)
     is_too_large = operators > _MAX_OPERATORS_OF_STEP and of_update > operators * _LARGE_SHARE_OF_UPDATE
