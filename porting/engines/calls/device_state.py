@@ -75,9 +75,7 @@ class DeviceState:
             }
             # Replicas with equal buffers share one dictionary; statistics that each of them updates are its own.
             copies = replicas if graph.mutated_buffers else 1
-            buffers = [
-                {info.name: make_zeros(patterns[info.name]) for info in graph.buffers} for _ in range(copies)
-            ]
+            buffers = [{info.name: make_zeros(patterns[info.name]) for info in graph.buffers} for _ in range(copies)]
         trained = {info.name for info in graph.parameters if training and info.requires_grad}
         return cls(
             parameters,

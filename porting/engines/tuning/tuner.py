@@ -25,7 +25,7 @@ from ...capture import StepGraph
 from ...diagnostics import Finding
 from .. import load_engine
 from ..calls.executable import BuildRequest, Executable
-from ..compiled.compile_settings import CompileFailure, CompileLimits
+from ..compiled.compile_settings import CompileLimits
 from ..compiled.findings import failure_finding, failure_reason, is_lasting, parity_finding
 from ..replay.replay import build_replay
 from .candidates import PLAIN, choose, list_candidates, list_tuned_engines
@@ -239,9 +239,9 @@ def _prepare_compilers(session: _Session, contestants: Sequence[Contestant]) -> 
     """Let compilers load while replays are measured, on what that leaves of the processors."""
     with ExitStack() as stack:
         for name in {contestant.variant.engine for contestant in contestants if contestant.is_waiting}:
-            prepare = getattr(load_engine(name), "prepare", None)
-            if prepare is not None:
-                with suppress(OSError, CompileFailure):  # a candidate will say so
+            with suppress(Exception):  # what is wrong is said by a candidate
+                prepare = getattr(load_engine(name), "prepare", None)
+                if prepare is not None:
                     session.prepared[name] = prepare(session.folder)
                     stack.callback(session.prepared[name].end)
         yield
