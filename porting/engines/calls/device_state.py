@@ -219,5 +219,6 @@ def _write_slots(slots: Dict[str, torch.Tensor], others: Mapping[str, torch.Tens
 
 def _make_zeros_like(tensor: torch.Tensor, *, device: str) -> torch.Tensor:
     """Make zeros with the shape, type and memory format of `tensor`, which has no values."""
-    pattern = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    # a pattern on the meta device would load hundreds of torch's modules; this one takes no pages
+    pattern = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
     return torch.zeros_like(pattern, device=device)  # overlapping strides become ordinary ones
