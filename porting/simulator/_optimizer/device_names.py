@@ -94,11 +94,22 @@ def _apply_with_momentum(settings: GroupSettings, loaded: Mapping[str, float]) -
 
 
 def read_entries(device: DeviceState, *, keeps_memory: bool = False) -> Dict[str, torch.Tensor]:
-    """Return copies of the state tensors of `device`; with `keeps_memory` their own memory, where it is ordered."""
-    joined = {key: _join_parts(device, key, parts) for key, parts in _list_entries(device).items()}
-    if keeps_memory:
-        return {key: value.contiguous() for key, value in joined.items()}
-    return {key: value.clone(memory_format=torch.contiguous_format) for key, value in joined.items()}
+    """Return copies of the state tensors of `device`.
+
+    With `keeps_memory`, for a device that will not be used any more, they are its own where these are ordered; the
+    others are freed one after the other, so that not all of them are there twice.
+    """
+    found = {}
+    for key, parts in _list_entries(device).items():
+        joined = _join_parts(device, key, parts)
+        if not keeps_memory:
+            found[key] = joined.clone(memory_format=torch.contiguous_format)
+            continue
+        found[key] = joined.contiguous()
+        for part in parts:
+            if part.untyped_storage().data_ptr() != found[key].untyped_storage().data_ptr():
+                part.untyped_storage().resize_(0)
+    return found
 
 
 def write_entries(device: DeviceState, values: Mapping[str, torch.Tensor]) -> None:

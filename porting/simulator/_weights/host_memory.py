@@ -22,10 +22,11 @@ FindDeviceTensor = Callable[[HostTensor], Optional[torch.Tensor]]
 
 
 class _Shared(NamedTuple):
-    """A tensor of the host, and the strides of its own memory."""
+    """A tensor of the host, the strides of its own memory, and the device's tensor."""
 
     host: HostTensor
     strides: Tuple[int, ...]
+    of_device: torch.Tensor
 
 
 class HostMemory:
@@ -48,7 +49,7 @@ class HostMemory:
                 of_device = find_device_tensor(host)
                 if of_device is None or of_device.dtype != host.tensor.dtype or not _is_alone_with_memory(host.tensor):
                     continue
-                self._shared.append(_Shared(host, host.tensor.stride()))
+                self._shared.append(_Shared(host, host.tensor.stride(), of_device))
                 host.tensor.data = of_device.detach()
         if not self._has_shared:
             # The C library keeps what is freed, and such a hole is too small for the next tensor of its size.
@@ -58,23 +59,32 @@ class HostMemory:
     def follow(self, find_device_tensor: FindDeviceTensor) -> None:
         """Share the memory of another device's tensors, which has the values of the one before."""
         with torch._C.DisableTorchFunctionSubclass():
-            for shared in self._shared:
+            for index, shared in enumerate(self._shared):
                 of_device = find_device_tensor(shared.host)
                 assert of_device is not None
                 shared.host.tensor.data = of_device.detach()
+                self._shared[index] = shared._replace(of_device=of_device)
 
     def end_sharing(self, *, keeps_memory: bool = False) -> None:
         """Give the host's tensors memory of their own, whose values are yet to be fetched.
 
         With `keeps_memory`, for a device that will not be used any more, they keep its memory where they were laid out
-        like that.
+        like that; elsewhere the device gets theirs, one after the other, so that not all of them are there twice.
         """
         ended, self._shared, self.is_shared = self._shared, [], False
         with torch._C.DisableTorchFunctionSubclass():
-            for host, strides in ended:
+            for host, strides, of_device in ended:
                 tensor = host.tensor
-                if not keeps_memory or tensor.stride() != strides:
-                    tensor.data = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype)
+                if keeps_memory and tensor.stride() == strides:
+                    continue
+                own = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype)
+                if keeps_memory:
+                    own.copy_(of_device.detach())
+                    before = of_device.untyped_storage()
+                    of_device.data = own
+                tensor.data = own
+                if keeps_memory:
+                    before.resize_(0)  # compiled calls refer to it, and will not run again
 
 
 def _is_alone_with_memory(tensor: torch.Tensor) -> bool:

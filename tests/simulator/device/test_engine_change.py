@@ -128,6 +128,25 @@ def test_weights_may_lie_in_another_order(find_after):
     assert weight.is_contiguous(memory_format=torch.channels_last)
 
 
+def test_what_lay_in_another_order_is_the_hosts_when_the_port_is_gone(find_after):
+    found = []
+    for prepare in (find_after, None):
+        if prepare is not None:
+            prepare(3, Variant(channels_last=True))
+        ported, _losses = train(prepare, engine="auto" if prepare else "ready")
+        device = ported.device_executor.device_session.compiled.state
+        model = ported.port.model
+        ported.destroy()
+        found.append((dict(model.state_dict()), ported.optimizer_state_dict()["state"]))
+        assert all(tensor.is_contiguous() for tensor in model.state_dict().values())
+        if prepare is not None:
+            # nothing was there twice
+            storages = [device.parameters["conv.weight"], *device.slots["conv.weight"].values()]
+            assert [tensor.untyped_storage().nbytes() for tensor in storages if tensor.dim() == 4][1:] == [0, 0]
+
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [torch.optim.Adam, partial(torch.optim.SGD, momentum=0.9)], ids=["adam", "sgd"])
 def test_a_program_whose_weights_lie_in_another_order_takes_the_optimizers_state_over(find_after, optimizer):
