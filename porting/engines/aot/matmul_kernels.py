@@ -21,7 +21,7 @@ aten = torch.ops.aten
 _MIN_MULTIPLICATIONS = 1 << 20
 _MIN_GAIN = 1.04
 # so many rounds, or fewer that take so long
-_ROUNDS, _MOST_SECONDS = (3, 9), 0.03
+_ROUNDS, _MOST_SECONDS = (3, 9), 0.01
 
 
 class Product(NamedTuple):
