@@ -26,7 +26,7 @@ __all__ = ["CompilerProcess", "compile_in_child", "compile_job"]
 
 # How often the parent looks whether the child has ended, and how often it adds up the memory of the group. The second
 # look reads a file of every process of the machine, so it is rarer.
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.02
 _WATCH_SECONDS = 0.5
 _ORDER_SECONDS = 0.01  # how often the child looks whether there is a program
 # The rest stays for the parent, which goes on training or waits with its own tensors.
