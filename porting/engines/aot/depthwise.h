@@ -93,9 +93,9 @@ __attribute__((noinline)) static void convolve(
     const float* images, const float* filters, const float* bias, float* result, const Images& shape, long channels,
     long, int threads) {
   const long window = shape.window_rows * shape.window_columns;
-  Scratch ordered = allocate(window * channels);
-  put_channels_inside(filters, window, channels, false, ordered.get());
-  filter_images(images, ordered.get(), bias, result, shape, channels, threads);
+  float* ordered = borrow<0>(window * channels);
+  put_channels_inside(filters, window, channels, false, ordered);
+  filter_images(images, ordered, bias, result, shape, channels, threads);
 }
 
 // For stride 1.
@@ -103,9 +103,9 @@ __attribute__((noinline)) static void find_image_gradient(
     const float* gradients, const float* filters, float* result, const Images& shape, long channels, long,
     int threads) {
   const long window = shape.window_rows * shape.window_columns;
-  Scratch ordered = allocate(window * channels);
-  put_channels_inside(filters, window, channels, true, ordered.get());
-  filter_images(gradients, ordered.get(), nullptr, result, turn(shape), channels, threads);
+  float* ordered = borrow<0>(window * channels);
+  put_channels_inside(filters, window, channels, true, ordered);
+  filter_images(gradients, ordered, nullptr, result, turn(shape), channels, threads);
 }
 
 // The sum over a row of the products of `number` pixels; those of the other row are `stride` apart.
@@ -128,11 +128,11 @@ __attribute__((noinline)) static void find_filter_gradient(
     const float* gradients, const float* images, float* result, const Images& shape, long channels, long,
     int threads) {
   const long window = shape.window_rows * shape.window_columns, vectors = count_vectors(channels);
-  Scratch memory = allocate(2 * vectors * window * kLanes);
+  float* memory = borrow<0>(2 * vectors * window * kLanes);
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (long vector = 0; vector < vectors; ++vector) {
     const long channel = begin_vector(vector, channels);
-    float *sums = memory.get() + 2 * vector * window * kLanes, *of_image = sums + window * kLanes;
+    float *sums = memory + 2 * vector * window * kLanes, *of_image = sums + window * kLanes;
     std::fill(sums, sums + window * kLanes, 0.0f);
     for (long number = 0; number < shape.count; ++number) {
       const float* image = images + number * shape.in_rows * shape.in_columns * channels + channel;

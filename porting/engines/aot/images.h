@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <memory>
 #include <new>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -109,15 +108,24 @@ inline Images turn(const Images& shape) {
   return turned;
 }
 
-struct Freed {
-  void operator()(float* memory) const { std::free(memory); }
-};
-using Scratch = std::unique_ptr<float[], Freed>;
-
-inline Scratch allocate(long size) {
-  void* memory = std::aligned_alloc(64, (size * sizeof(float) + 63) / 64 * 64);
-  if (memory == nullptr) throw std::bad_alloc();
-  return Scratch(static_cast<float*>(memory));
+// Memory for the time of a call, of which a kernel has up to two at once. It is kept for the next kernel: blocks of such
+// sizes would leave holes between a program's tensors, too small for the next tensor.
+template <int which>
+inline float* borrow(long size) {
+  struct Kept {
+    ~Kept() { std::free(memory); }
+    float* memory = nullptr;
+    long size = 0;
+  };
+  thread_local Kept kept;
+  if (kept.size < size) {
+    std::free(kept.memory);
+    kept.size = 0;
+    kept.memory = static_cast<float*>(std::aligned_alloc(64, (size * sizeof(float) + 63) / 64 * 64));
+    if (kept.memory == nullptr) throw std::bad_alloc();
+    kept.size = size;
+  }
+  return kept.memory;
 }
 
 }  // namespace porting_images

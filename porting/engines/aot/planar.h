@@ -156,11 +156,11 @@ inline void filter_images(
     long outs, int threads) {
   const long num_rows = shape.count * shape.out_rows, of_group = filters_of_group(shape, ins);
   const long size = Rows::find_size(shape.in_columns, ins, shape.column_padding, shape.window_rows);
-  const Scratch memory = allocate(threads * size);
+  float* memory = borrow<1>(threads * size);
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
   for (long part = 0; part < threads; ++part) {
     Rows kept(images, shape.in_rows, shape.in_columns, ins, shape.column_padding, shape.window_rows,
-              memory.get() + part * size);
+              memory + part * size);
     std::vector<const float*> rows(shape.window_rows);
     for (long number = num_rows * part / threads; number < num_rows * (part + 1) / threads; ++number) {
       const long image = number / shape.out_rows, row = number % shape.out_rows;
@@ -188,17 +188,17 @@ inline void filter_images(
 __attribute__((noinline)) static void convolve(
     const float* images, const float* filters, const float* bias, float* result, const Images& shape, long ins,
     long outs, int threads) {
-  Scratch ordered = allocate(shape.window_rows * shape.window_columns * ins * outs);
-  order_filters(filters, shape, ins, outs, false, ordered.get());
-  filter_images(images, ordered.get(), bias, result, shape, ins, outs, threads);
+  float* ordered = borrow<0>(shape.window_rows * shape.window_columns * ins * outs);
+  order_filters(filters, shape, ins, outs, false, ordered);
+  filter_images(images, ordered, bias, result, shape, ins, outs, threads);
 }
 
 __attribute__((noinline)) static void find_image_gradient(
     const float* gradients, const float* filters, float* result, const Images& shape, long ins, long outs,
     int threads) {
-  Scratch ordered = allocate(shape.window_rows * shape.window_columns * ins * outs);
-  order_filters(filters, shape, outs, ins, true, ordered.get());
-  filter_images(gradients, ordered.get(), nullptr, result, turn(shape), outs, ins, threads);
+  float* ordered = borrow<0>(shape.window_rows * shape.window_columns * ins * outs);
+  order_filters(filters, shape, outs, ins, true, ordered);
+  filter_images(gradients, ordered, nullptr, result, turn(shape), outs, ins, threads);
 }
 
 // Add up, for 8 channels of the result and some columns of the window, the products of a row's columns.
@@ -255,10 +255,10 @@ __attribute__((noinline)) static void find_filter_gradient(
   const long of_images = Rows::find_size(shape.in_columns, ins, shape.column_padding, shape.window_rows);
   const long of_gradients = Rows::find_size(shape.out_columns, outs, 0, 1), of_sums = of_group * outs * kWide;
   const long size = of_images + of_gradients + of_sums;
-  const Scratch memory = allocate(threads * size);
+  float* memory = borrow<1>(threads * size);
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
   for (long part = 0; part < threads; ++part) {
-    float* own = memory.get() + part * size;
+    float* own = memory + part * size;
     Wide* sums = reinterpret_cast<Wide*>(own + of_images + of_gradients);
     std::fill_n(own + of_images + of_gradients, of_sums, 0.0f);
     Rows kept(images, shape.in_rows, shape.in_columns, ins, shape.column_padding, shape.window_rows, own);
@@ -281,7 +281,7 @@ __attribute__((noinline)) static void find_filter_gradient(
     const long j = rest % shape.window_columns;
     float sum = 0.0f;
     for (long part = 0; part < threads; ++part) {
-      const float* from = memory.get() + part * size + of_images + of_gradients + number * kWide;
+      const float* from = memory + part * size + of_images + of_gradients + number * kWide;
       for (long lane = 0; lane < kWide; ++lane) sum += from[lane];
     }
     result[(out * window + i * shape.window_columns + j) * ins + in] = sum;

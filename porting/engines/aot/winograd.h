@@ -252,10 +252,10 @@ inline void filter_images(
   const long in_row = padded(ins), out_row = padded(outs);
   const long inputs_size = kPositions * block * in_row, size = inputs_size + kPositions * block * out_row + ins;
   // allocated here, because an exception cannot leave a thread
-  Scratch scratch = allocate(size * threads);
+  float* scratch = borrow<1>(size * threads);
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
   for (int thread = 0; thread < threads; ++thread) {
-    float *inputs = scratch.get() + thread * size, *products = inputs + inputs_size, *zeros = inputs + size - ins;
+    float *inputs = scratch + thread * size, *products = inputs + inputs_size, *zeros = inputs + size - ins;
     // products of rows that the last block lacks are computed too, and not used
     std::fill(inputs, inputs + inputs_size, 0.0f);
     std::fill(zeros, zeros + ins, 0.0f);
@@ -278,9 +278,9 @@ inline void filter_images(
 __attribute__((noinline)) static void convolve(
     const float* images, const float* filters, const float* bias, float* result, const Images& shape, long ins,
     long outs, int threads) {
-  Scratch transformed = allocate(kPositions * ins * outs);
-  transform_filters<true>(filters, outs, ins, transformed.get());
-  filter_images(images, transformed.get(), bias, result, shape, ins, outs, threads);
+  float* transformed = borrow<0>(kPositions * ins * outs);
+  transform_filters<true>(filters, outs, ins, transformed);
+  filter_images(images, transformed, bias, result, shape, ins, outs, threads);
 }
 
 // `shape` is that of the convolution; its gradient goes from the outputs to the inputs.
@@ -288,9 +288,9 @@ __attribute__((noinline)) static void find_image_gradient(
     const float* gradients, const float* filters, float* result, const Images& shape, long ins, long outs,
     int threads) {
   const Images turned = turn(shape);
-  Scratch transformed = allocate(kPositions * ins * outs);
-  transform_filters<false>(filters, outs, ins, transformed.get());
-  filter_images(gradients, transformed.get(), nullptr, result, turned, outs, ins, threads);
+  float* transformed = borrow<0>(kPositions * ins * outs);
+  transform_filters<false>(filters, outs, ins, transformed);
+  filter_images(gradients, transformed, nullptr, result, turned, outs, ins, threads);
 }
 
 // G' s G of sums[16][outs][ins] to filters [out][3][3][in], summed over the threads
@@ -333,11 +333,11 @@ __attribute__((noinline)) static void find_filter_gradient(
   const long in_row = padded(ins), out_row = padded(outs), size = kPositions * outs * ins;
   const long inputs_size = kPositions * block * in_row, outputs_size = kPositions * block * out_row;
   const long own_size = inputs_size + outputs_size + ins + outs;
-  Scratch sums = allocate(size * threads), scratch = allocate(own_size * threads);
+  float *sums = borrow<0>(size * threads), *scratch = borrow<1>(own_size * threads);
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
   for (int thread = 0; thread < threads; ++thread) {
-    float *inputs = scratch.get() + thread * own_size, *outputs = inputs + inputs_size;
-    float *zeros = outputs + outputs_size, *own = sums.get() + thread * size;
+    float *inputs = scratch + thread * own_size, *outputs = inputs + inputs_size;
+    float *zeros = outputs + outputs_size, *own = sums + thread * size;
     std::fill(zeros, zeros + ins + outs, 0.0f);
     std::fill(own, own + size, 0.0f);
     const long from = num_blocks * thread / threads, to = num_blocks * (thread + 1) / threads;
@@ -359,7 +359,7 @@ __attribute__((noinline)) static void find_filter_gradient(
         }
     }
   }
-  transform_sums(sums.get(), outs, ins, threads, result);
+  transform_sums(sums, outs, ins, threads, result);
 }
 
 }  // namespace porting_winograd
