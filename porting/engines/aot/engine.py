@@ -25,7 +25,7 @@ from ..compiled.folder_engine import FolderEngine
 from ..compiled.program_file import write_program
 from ..compiled.programs import Programs
 from ..compiled.step_program import build_programs
-from ..compiled.why_replay import NotCompilable, why_not_aot
+from ..compiled.why_replay import NotCompilable, why_not_aot, why_torch_is_too_old
 from ..replay.replay import build_replay
 from .compile_process import CompilerProcess, compile_in_child
 from .library import load_program
@@ -43,8 +43,11 @@ class AotEngine(FolderEngine[CompiledExecutable]):
     def prepare(self, folder: Path) -> CompilerProcess:
         """Start a process that a `compile` into `folder` will need; whoever starts it has to end it.
 
-        CompileFailure or OSError where that cannot be.
+        NotCompilable, CompileFailure or OSError where that cannot be.
         """
+        reason = why_torch_is_too_old(torch.__version__)
+        if reason:
+            raise NotCompilable(reason)
         return CompilerProcess(folder)
 
     def compile(

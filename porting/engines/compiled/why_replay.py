@@ -33,7 +33,11 @@ __all__ = [
     "why_not_compiled",
     "why_not_tuned",
     "why_plan_is_replayed",
+    "why_torch_is_too_old",
 ]
+
+# What is changed of Inductor looks different in versions before.
+_LEAST_TORCH = (2, 13)
 
 _EXCHANGES = "gradients are exchanged between processes, which have to round alike"
 _IS_WATCHED = "anchors look at single training steps, which only the replay engine can show"
@@ -80,6 +84,20 @@ def why_not_compiled(graph: StepGraph, request: BuildRequest) -> str:
     if not reason and any(value.layout != torch.strided for value in graph.constant_values):
         return "a constant of the graph is sparse"
     return reason
+
+
+def why_torch_is_too_old(version: str) -> str:
+    """Return why the torch of this version cannot compile whole steps; empty if it can.
+
+    >>> why_torch_is_too_old("2.11.0+cpu")
+    'whole steps are compiled by torch 2.13 and later, and this is 2.11.0+cpu'
+    >>> why_torch_is_too_old("2.13.0+cpu") + why_torch_is_too_old("3.0.0a0+git1234567")
+    ''
+    """
+    found = tuple(int(number) for number in version.split(".")[:2])
+    if found >= _LEAST_TORCH:
+        return ""
+    return f"whole steps are compiled by torch {'.'.join(map(str, _LEAST_TORCH))} and later, and this is {version}"
 
 
 def why_not_aot(graph: torch.fx.Graph) -> str:

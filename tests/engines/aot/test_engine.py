@@ -37,3 +37,12 @@ def test_a_long_lstm_is_refused_with_the_reason(settings, tmp_path):
         AOT.compile(graph, request, tmp_path, limits=CompileLimits())
 
     assert not any(tmp_path.iterdir())
+
+
+def test_a_torch_whose_compiler_is_not_known_costs_no_time(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch, "__version__", "2.11.0+cpu")
+
+    with pytest.raises(NotCompilable, match=r"by torch 2\.13 and later, and this is 2\.11\.0"):
+        AOT.compile(None, BuildRequest(CallPlan()), tmp_path, limits=CompileLimits())
+
+    assert not list(tmp_path.iterdir())
