@@ -52,7 +52,7 @@ class GradientRecords:
         """Begin with a micro-batch of which nothing is known."""
         self._nodes = NewNodes()
         self._owners: Dict[Any, _Owner] = {}
-        # by the node's `id`
+        # by the `id` of a node, which `_owners` keeps alive
         self._records: Dict[int, _Record] = {}
 
     def take_over(

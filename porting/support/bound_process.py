@@ -54,7 +54,8 @@ class BoundProcess:
     """Runs `function`, named "module:function", on `arguments` (plain values) and the folder of the process.
 
     The folder is made in `parent`, or among the temporary files, and goes with `end`. `environment` adds variables.
-    With `is_idle` it runs on what other processes leave of the processors.
+    With `is_idle` it runs on what other processes leave of the processors. It ends with the job, without what Python does
+    at its end, such as calling what is registered with `atexit`.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class BoundProcess:
         self._environment = dict(environment or {})
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._owner = os.getpid()
-        self._is_paused = False
+        self._is_paused = self._is_gone = False
 
     def start(self) -> None:
         """Start the process; OSError where there is no room for its files or no further process."""
@@ -144,6 +145,9 @@ class BoundProcess:
         # a fork of this process, such as a worker of a loader, has inherited the object and not the process
         if process is None or self._owner != os.getpid():
             return None
+        # by now its number may be another's
+        if self._is_gone:
+            return process.returncode
         # what leads a group of its own has to see the end of this one
         self.resume()
         try:
@@ -156,7 +160,9 @@ class BoundProcess:
         # Closed only now: an earlier end of the pipe would make the child clear its folder away.
         if process.stdin is not None:
             process.stdin.close()
-        return process.wait(timeout=_KILL_SECONDS)
+        status = process.wait(timeout=_KILL_SECONDS)
+        self._is_gone = True
+        return status
 
     def end(self) -> None:
         """Kill what runs and clear the folder away."""

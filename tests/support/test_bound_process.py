@@ -43,6 +43,14 @@ def test_it_does_its_job_in_its_folder(start):
     assert (process.folder / "made").read_text() == "7"
 
 
+def test_a_process_that_was_ended_is_not_killed_again(start, monkeypatch):
+    process = start("pass")
+    process.end()
+    monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("the number may be another's"))
+
+    process.end()
+
+
 def test_its_end_takes_the_folder_away(start):
     process = start("time.sleep(600)")
 

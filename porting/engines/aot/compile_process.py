@@ -11,8 +11,6 @@ import shutil
 import signal
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -62,7 +60,7 @@ def compile_in_child(
 class CompilerProcess:
     """A process that compiles one program; it loads its compiler, which takes seconds, while the program is made.
 
-    Until then it runs on what others leave of the processors. A context, at whose end no file and no process is left.
+    A context, at whose end no file and no process is left.
     """
 
     def __init__(self, parent: Path, *, compiler: str = _COMPILER) -> None:
@@ -132,9 +130,7 @@ def compile_job(job: Mapping[str, Any], work: Path) -> None:
     # Thousands of modules are loaded and nothing becomes garbage: looking for it is a fifth of the time. What is loaded
     # is not looked at later either.
     gc.disable()
-    # The way back from a low priority is not for everybody, so that a thread has it and not the process.
-    with ThreadPoolExecutor(1) as pool:
-        compiler = pool.submit(_load_when_idle, job["compiler"]).result()
+    compiler = import_module(job["compiler"])
     gc.freeze()
     gc.enable()
     gc.set_threshold(_OBJECTS_TO_COLLECTION)
@@ -143,12 +139,6 @@ def compile_job(job: Mapping[str, Any], work: Path) -> None:
     order = json.loads((work / _ORDER).read_text(encoding="utf-8"))
     settings = CompileSettings(**order["settings"])
     compiler.compile_here(Path(order["program"]), work / "out", settings=settings)
-
-
-def _load_when_idle(module: str) -> Any:
-    with suppress(AttributeError, OSError):  # Linux only
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    return import_module(module)
 
 
 # -- the process -------------------------------------------------------------------------------------------------------

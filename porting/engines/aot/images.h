@@ -16,8 +16,8 @@
 
 namespace porting_images {
 
-// Vectors as long as those of the rest of a program. Torch's own would be the same, and its headers take a compiler a
-// second, twice: for the program, and for the measurement of whether it is to have these kernels.
+// Vectors as long as those of the rest of a program, on x86. Torch's own would be the same there, and its headers take a
+// compiler a second, twice: for the program, and for the measurement of whether it is to have these kernels.
 #if defined(CPU_CAPABILITY_AVX512)
 constexpr long kLanes = 16;
 #elif defined(__x86_64__)
@@ -108,8 +108,8 @@ inline Images turn(const Images& shape) {
   return turned;
 }
 
-// Memory for the time of a call, of which a kernel has up to two at once. It is kept for the next kernel: blocks of such
-// sizes would leave holes between a program's tensors, too small for the next tensor.
+// Memory for the time of a call, of which a kernel has up to two at once. The thread keeps it for the next kernel: blocks
+// of such sizes would leave holes between a program's tensors, too small for the next tensor.
 template <int which>
 inline float* borrow(long size) {
   struct Kept {

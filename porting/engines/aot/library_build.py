@@ -17,6 +17,7 @@ import shlex
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
@@ -24,6 +25,7 @@ import torch
 from torch._inductor import codecache, config, cpp_builder
 from torch._inductor.cpu_vec_isa import pick_vec_isa
 
+from ...support.bound_process import find_free_memory
 from ...support.process import usable_cores
 
 __all__ = [
@@ -61,8 +63,9 @@ _KERNEL_START = "#include <torch/csrc/inductor/cpp_prefix.h>"
 # What the compiler takes, in seconds: for the headers, and for a character of kernels, or of what calls them.
 _SECONDS_OF_KERNELS, _SECONDS_OF_CALLS = 1.1, 0.7
 _SECONDS_OF_CHARACTER = {"kernels": 6e-6, "": 1.5e-5, "-O1": 5e-6, "-O0": 4e-6}
-# a compiler takes half a GiB, and more for large sources
 _MOST_AT_ONCE = 4
+# what a compiler takes for a large source
+_BYTES_OF_COMPILER = 1 << 30
 # At a lower level than that of the kernels the calls of a step of 40 us lose it a tenth of its speed. Beside operators
 # that write so much each they are nothing; and to optimize very many takes minutes.
 _BYTES_OF_LARGE_OPERATOR, _MANY_OPERATORS = 32 << 10, 1000
@@ -116,7 +119,7 @@ def _build_library(wrapper: str, kernels: str, nodes: Optional[str], level_of_ca
     calls = write_calls(wrapper)
     if calls is None:
         return None
-    at_once = min(usable_cores(), _MOST_AT_ONCE)
+    at_once = max(1, int(min(usable_cores(), _MOST_AT_ONCE, find_free_memory() / _BYTES_OF_COMPILER)))
     num_sources = choose_number_of_sources(len(kernels), len(calls), level_of_calls, at_once=at_once)
     sources = [_Source(calls, level_of_calls), *map(_Source, split_kernels(kernels, num_sources))]
     library = Path(config.aot_inductor.output_path)
@@ -127,7 +130,7 @@ def _build_library(wrapper: str, kernels: str, nodes: Optional[str], level_of_ca
     try:
         with ThreadPoolExecutor(at_once) as pool:
             list(pool.map(_run, commands))
-        _run([*_write_command(library, objects), *_choose_linker()])
+        _link(_write_command(library, objects))
         torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
     except RuntimeError as error:
         _logger.info("torch builds the program: %s", str(error)[:2000])
@@ -141,7 +144,7 @@ def compile_library(source: str, library: Path) -> None:
     """Compile C++ as that of a program is compiled; RuntimeError with what the compiler says if that fails."""
     file = library.with_suffix(".cpp")
     file.write_text(source, encoding="utf-8")
-    _run([*_write_command(library, [file]), *_FLAGS, *_choose_linker()])
+    _link([*_write_command(library, [file]), *_FLAGS])
 
 
 def _prepare_source(source: _Source, file: Path) -> List[str]:
@@ -158,9 +161,14 @@ def _write_command(target: Path, sources: Sequence[Path], **options: Any) -> Lis
     return shlex.split(builder.get_command_line())
 
 
-def _choose_linker() -> List[str]:
-    """Return the flag for a linker that looks through torch's libraries in a third of the time, if there is one."""
-    return next(([f"-fuse-ld={name}"] for name in ("lld", "gold") if shutil.which(f"ld.{name}")), [])
+def _link(command: Sequence[str]) -> None:
+    """Run a command that links, with a linker that looks through torch's libraries in a third of the time if it can."""
+    name = next((name for name in ("lld", "gold") if shutil.which(f"ld.{name}")), "")
+    if name:
+        with suppress(RuntimeError):  # the compiler may not know it
+            _run([*command, f"-fuse-ld={name}"])
+            return
+    _run(command)
 
 
 def _run(command: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import torch
 
@@ -84,10 +84,15 @@ class ReplayedCalls:
             self._kept[example, call] = {key: value.clone() for key, value in left.items()}
         return left
 
-    def run_ahead(self, num_calls: int) -> None:
-        """Run so many calls before somebody asks for them, or as many as can be kept; who asks sees what goes wrong."""
+    def run_ahead(self, num_calls: int, *, while_wanted: Callable[[], bool]) -> None:
+        """Run so many calls before somebody asks for them, or as many as are wanted and can be kept.
+
+        Who asks for them sees what goes wrong.
+        """
         try:
             for call in range(1, num_calls + 1):
+                if not while_wanted():
+                    return
                 self.find(call)
                 if (0, call) not in self._kept:
                     return

@@ -19,10 +19,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
+import torch
 from tqdm import tqdm
 
 from ...capture import StepGraph
 from ...diagnostics import Finding
+from ...support.process import usable_cores
 from .. import load_engine
 from ..calls.executable import BuildRequest, Executable
 from ..compiled.compile_settings import CompileLimits
@@ -236,15 +238,24 @@ def _find_cost(session: _Session, contestants: Sequence[Contestant], fastest: Co
 
 @contextmanager
 def _prepare_compilers(session: _Session, contestants: Sequence[Contestant]) -> Iterator[None]:
-    """Let compilers load while replays are measured, on what that leaves of the processors."""
+    """Let compilers load while replays are measured, where these leave a processor."""
     with ExitStack() as stack:
-        for name in {contestant.variant.engine for contestant in contestants if contestant.is_waiting}:
+        waiting = {contestant.variant.engine for contestant in contestants if contestant.is_waiting}
+        for name in waiting if _has_free_core() else ():
             with suppress(Exception):  # what is wrong is said by a candidate
                 prepare = getattr(load_engine(name), "prepare", None)
                 if prepare is not None:
                     session.prepared[name] = prepare(session.folder)
                     stack.callback(session.prepared[name].end)
         yield
+
+
+def _has_free_core() -> bool:
+    return usable_cores() > torch.get_num_threads()
+
+
+def _is_any_at_work(compilations: Set[Any]) -> bool:
+    return not all(compilation.done() for compilation in compilations)
 
 
 def _compile_all(
@@ -266,8 +277,9 @@ def _compile_all(
             else:
                 running.add(pool.submit(_compile_one, session, contestant, deadline))
         meanwhile()
-        if running:
-            session.replays.run_ahead(count_compared_calls(session.request))
+        if _has_free_core():
+            wanted = functools.partial(_is_any_at_work, running)
+            session.replays.run_ahead(count_compared_calls(session.request), while_wanted=wanted)
         while running:
             # a wait without an end would keep Ctrl-C waiting on some systems
             done, running = wait(running, timeout=0.5)

@@ -107,8 +107,11 @@ def read_entries(device: DeviceState, *, keeps_memory: bool = False) -> Dict[str
             continue
         found[key] = joined.contiguous()
         for part in parts:
-            if part.untyped_storage().data_ptr() != found[key].untyped_storage().data_ptr():
-                part.untyped_storage().resize_(0)
+            storage = part.untyped_storage()
+            # the counts of steps are views of one tensor
+            is_alone = storage.nbytes() == part.numel() * part.element_size()
+            if is_alone and storage.data_ptr() != found[key].untyped_storage().data_ptr():
+                storage.resize_(0)
     return found
 
 

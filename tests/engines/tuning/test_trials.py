@@ -44,7 +44,7 @@ def test_calls_that_ran_ahead_are_what_is_found(make_calls, monkeypatch):
     expected = [copy_all(wanted.find(call)) for call in (1, 2, 3)]
     calls = make_calls()
 
-    calls.run_ahead(3)
+    calls.run_ahead(3, while_wanted=lambda: True)
     monkeypatch.setattr(ReplayExecutable, "run", None)  # they are not run again
 
     assert all(are_equal(calls.find(call), expected[call - 1]) for call in (1, 2, 3))
@@ -56,7 +56,7 @@ def test_nothing_runs_ahead_that_cannot_be_kept(make_calls, monkeypatch):
     run = ReplayExecutable.run
     monkeypatch.setattr(ReplayExecutable, "run", lambda *args, **kwargs: num_runs.append(1) or run(*args, **kwargs))
 
-    make_calls().run_ahead(3)
+    make_calls().run_ahead(3, while_wanted=lambda: True)
 
     assert len(num_runs) == 1
 
@@ -74,7 +74,7 @@ def test_a_call_that_fails_ahead_is_run_from_the_start_when_it_is_asked_for(make
 
     monkeypatch.setattr(ReplayExecutable, "run", fail_once)
 
-    calls.run_ahead(3)
+    calls.run_ahead(3, while_wanted=lambda: True)
 
     assert are_equal(calls.find(2), expected)
 

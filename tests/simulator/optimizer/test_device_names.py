@@ -142,6 +142,25 @@ def test_what_was_read_does_not_change_with_the_device():
     assert entries["Accl1___b"].tolist() == [3.0, 3.0]
 
 
+def test_a_device_that_ends_hands_its_state_over_and_keeps_what_others_see():
+    state = device()
+    # as compiled calls bind them: the counts of all parts are one tensor
+    counts = torch.tensor([5.0, 6.0, 7.0])
+    for part, count in zip(("w[0]", "w[1]", "b"), counts):
+        state.slots[part]["Step"] = count
+    wide = torch.arange(16.0).reshape(1, 4, 2, 2).contiguous(memory_format=torch.channels_last)
+    state.slots["b"]["Accl2"] = wide
+    expected = read_entries(state)
+
+    found = read_entries(state, keeps_memory=True)
+
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert counts.tolist() == [5.0, 6.0, 7.0]
+    assert found["Accl1___b"].data_ptr() == state.slots["b"]["Accl1"].data_ptr()
+    freed = [wide, state.slots["w[0]"]["Accl1"], state.slots["w[1]"]["Accl1"]]
+    assert [tensor.untyped_storage().nbytes() for tensor in freed] == [0, 0, 0]
+
+
 def test_what_is_written_is_read_again():
     state = device(factor=torch.tensor(1.0))
     changed = {name: entry + 10 for name, entry in read_entries(state).items()}
