@@ -54,8 +54,8 @@ class BoundProcess:
     """Runs `function`, named "module:function", on `arguments` (plain values) and the folder of the process.
 
     The folder is made in `parent`, or among the temporary files, and goes with `end`. `environment` adds variables.
-    With `is_idle` it runs on what other processes leave of the processors. It ends with the job, without what Python does
-    at its end, such as calling what is registered with `atexit`.
+    With `is_idle` it runs on what other processes leave of the processors. It ends with the job, without what Python
+    does at its end, such as calling what is registered with `atexit`.
     """
 
     def __init__(
