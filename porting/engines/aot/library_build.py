@@ -129,7 +129,7 @@ def _build_library(wrapper: str, kernels: str, nodes: Optional[str], level_of_ca
     objects = [library.with_suffix(f".{i}.o") for i in range(len(sources))]
     try:
         with ThreadPoolExecutor(at_once) as pool:
-            list(pool.map(_run, commands))
+            list(pool.map(_run_command, commands))
         _link(_write_command(library, objects))
         torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
     except RuntimeError as error:
@@ -166,12 +166,12 @@ def _link(command: Sequence[str]) -> None:
     name = next((name for name in ("lld", "gold") if shutil.which(f"ld.{name}")), "")
     if name:
         with suppress(RuntimeError):  # the compiler may not know it
-            _run([*command, f"-fuse-ld={name}"])
+            _run_command([*command, f"-fuse-ld={name}"])
             return
-    _run(command)
+    _run_command(command)
 
 
-def _run(command: Sequence[str]) -> None:
+def _run_command(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.decode(errors="replace"))

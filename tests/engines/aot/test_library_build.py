@@ -74,7 +74,7 @@ def test_kernels_are_split_where_one_begins(num_sources):
 
 def test_all_parts_are_compiled_with_inductors_settings(wrapper, tmp_path, monkeypatch):
     commands = []
-    monkeypatch.setattr(library_build, "_run", commands.append)
+    monkeypatch.setattr(library_build, "_run_command", commands.append)
     library = tmp_path / "program.so"
     settings = {"aot_inductor.enable_frame_pointer": True, "aot_inductor.output_path": str(library)}
     settings["cpp.vec_isa_ok"] = True
