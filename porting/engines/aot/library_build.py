@@ -130,7 +130,7 @@ def _build_library(wrapper: str, kernels: str, nodes: Optional[str], level_of_ca
     try:
         with ThreadPoolExecutor(at_once) as pool:
             list(pool.map(_run_command, commands))
-        _link(_write_command(library, objects))
+        _link_library(_write_command(library, objects))
         torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
     except RuntimeError as error:
         _logger.info("torch builds the program: %s", str(error)[:2000])
@@ -144,7 +144,7 @@ def compile_library(source: str, library: Path) -> None:
     """Compile C++ as that of a program is compiled; RuntimeError with what the compiler says if that fails."""
     file = library.with_suffix(".cpp")
     file.write_text(source, encoding="utf-8")
-    _link([*_write_command(library, [file]), *_FLAGS])
+    _link_library([*_write_command(library, [file]), *_FLAGS])
 
 
 def _prepare_source(source: _Source, file: Path) -> List[str]:
@@ -161,7 +161,7 @@ def _write_command(target: Path, sources: Sequence[Path], **options: Any) -> Lis
     return shlex.split(builder.get_command_line())
 
 
-def _link(command: Sequence[str]) -> None:
+def _link_library(command: Sequence[str]) -> None:
     """Run a command that links, with a linker that looks through torch's libraries in a third of the time if it can."""
     name = next((name for name in ("lld", "gold") if shutil.which(f"ld.{name}")), "")
     if name:
