@@ -18,9 +18,9 @@ from porting.remedies.operator_table import find_substitutes, list_substitutes, 
 from porting.remedies.patching import find_attribute, is_importable_now, replaced_attribute
 from porting.remedies.sources import EditMismatchError, edit_function
 from porting.remedies.uses import HostUse, Uses, make_mismatch, refuse_on_host
-from porting.remedies.versions import is_version_between
 from porting.structure import flatten_tensors, rebuild
 from porting.support.function_modes import SelectiveMode
+from porting.support.versions import is_version_between
 
 __all__ = ["Remedies"]
 

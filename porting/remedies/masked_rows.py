@@ -13,7 +13,7 @@ import torch
 
 from porting.diagnostics import CaptureError, Place, PortingError, amended_refusals, caller_place
 from porting.remedies.entries import Fallback, OperatorSubstitute
-from porting.remedies.versions import read_version
+from porting.support.versions import read_version
 
 __all__ = ["SUBSTITUTES", "MaskedRows", "answer_masked", "read_rows", "settle"]
 

@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import sys
@@ -18,7 +17,7 @@ from typing import Any, Callable, Dict, Mapping, Optional
 
 from ...support.atomic_files import write_atomically
 from ...support.bound_process import BoundProcess, find_free_memory
-from ..compiled.compile_settings import CompileFailure, CompileLimits, CompileSettings
+from ..compiled.compile_settings import CompileFailure, CompileLimits, CompileSettings, choose_cpp_compiler
 
 __all__ = ["CompilerProcess", "compile_in_child", "compile_job"]
 
@@ -69,9 +68,9 @@ class CompilerProcess:
         It has `compile_here(program_file, folder, *, settings)`. CompileFailure if this machine lacks what is needed,
         and OSError if the work folder cannot be made or the process not be started.
         """
-        wanted = os.environ.get("CXX", "").strip() or ("clang++" if sys.platform == "darwin" else "g++")
-        if shutil.which(shlex.split(wanted)[0]) is None:
-            raise CompileFailure("no-compiler", f"there is no C++ compiler `{wanted}` on this machine")
+        wanted = choose_cpp_compiler()
+        if shutil.which(wanted[0]) is None:
+            raise CompileFailure("no-compiler", f"there is no C++ compiler `{' '.join(wanted)}` on this machine")
         if not sys.executable:
             raise CompileFailure("error", "this program does not know which Python runs it")
         parent.mkdir(parents=True, exist_ok=True)

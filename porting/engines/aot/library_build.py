@@ -93,13 +93,13 @@ def choose_level_of_calls(graph: torch.fx.Graph) -> str:
     return "-O1" if sum(sizes) > _BYTES_OF_LARGE_OPERATOR * len(sizes) else ""
 
 
-def install_library_build(*, level_of_calls: str = "") -> bool:
-    """Let Inductor, in this process, build libraries as this module does; tell whether it does."""
+def install_library_build(*, level_of_calls: str) -> None:
+    """Let Inductor, in this process, build libraries as this module does, if it is one that is known."""
     compiler: Any = getattr(codecache, "AotCodeCompiler", None)
     original = getattr(compiler, "compile", None)
     names = ["graph", "wrapper_code", "kernel_code", "serialized_extern_kernel_nodes", "device_type"]
     if original is None or not set(names) <= set(inspect.signature(original).parameters):
-        return False
+        return
 
     def build(graph: Any, wrapper_code: str, kernel_code: str, nodes: Optional[str], **others: Any) -> Any:
         library = None
@@ -111,7 +111,6 @@ def install_library_build(*, level_of_calls: str = "") -> bool:
         return original(graph, wrapper_code, kernel_code, nodes, **others) if library is None else str(library)
 
     compiler.compile = staticmethod(build)
-    return True
 
 
 def _build_library(wrapper: str, kernels: str, nodes: Optional[str], level_of_calls: str) -> Optional[Path]:

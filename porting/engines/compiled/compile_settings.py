@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from dataclasses import dataclass
-from typing import Optional
+from typing import List, Optional
 
-__all__ = ["CompileFailure", "CompileLimits", "CompileSettings"]
+__all__ = ["CompileFailure", "CompileLimits", "CompileSettings", "choose_cpp_compiler"]
 
 
 @dataclass(frozen=True)
@@ -44,3 +47,9 @@ class CompileFailure(Exception):  # noqa: N818 - an outcome that callers handle,
         self.kind = kind
         self.reason = reason
         self.log = log[-8000:]
+
+
+def choose_cpp_compiler() -> List[str]:
+    """Return the C++ compiler that programs are compiled with, and its first arguments: `CXX`, or the system's."""
+    given = shlex.split(os.environ.get("CXX", "").strip())
+    return given or ["clang++" if sys.platform == "darwin" else "g++"]

@@ -16,6 +16,7 @@ from ...capture import StepGraph
 from ...capture.device_operators import device_operator
 from ...capture.graph_flow import is_random
 from ...capture.subgraphs import bodies_of, run_cond, run_custom_gradient, run_for_loop
+from ...support.versions import read_version
 from ..calls.call_plan import CallPlan
 from ..calls.executable import BuildRequest
 from ..recompute.recomputation import run_segment
@@ -94,8 +95,7 @@ def why_torch_is_too_old(version: str) -> str:
     >>> why_torch_is_too_old("2.13.0+cpu") + why_torch_is_too_old("3.0.0a0+git1234567")
     ''
     """
-    found = tuple(int(number) for number in version.split(".")[:2])
-    if found >= _LEAST_TORCH:
+    if read_version(version) >= _LEAST_TORCH:
         return ""
     return f"whole steps are compiled by torch {'.'.join(map(str, _LEAST_TORCH))} and later, and this is {version}"
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import List
 
-from ..compiled.compile_settings import CompileSettings
+from ..compiled.compile_settings import CompileSettings, choose_cpp_compiler
 
 __all__ = ["LIBRARY", "SOURCE", "compile_here"]
 
@@ -24,7 +22,7 @@ LIBRARY = "loops.so"
 def compile_here(source: Path, folder: Path, *, settings: CompileSettings) -> None:
     """Compile the loops into `folder`, the same ones for all settings; RuntimeError with what the compiler said."""
     del settings
-    compiler = _find_compiler()
+    compiler = choose_cpp_compiler()
     command = [*compiler, "-std=c++17", "-O3", *_name_processor(), "-fno-math-errno", "-fno-trapping-math"]
     # Others bring threads of their own, beside torch's; without threads the loops are right as well.
     if sys.platform == "linux" and "clang" not in compiler[0]:
@@ -33,11 +31,6 @@ def compile_here(source: Path, folder: Path, *, settings: CompileSettings) -> No
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.decode(errors="replace") or f"`{command[0]}` ended with {done.returncode}")
-
-
-def _find_compiler() -> List[str]:
-    given = shlex.split(os.environ.get("CXX", "").strip())
-    return given or ["clang++" if sys.platform == "darwin" else "g++"]
 
 
 def _name_processor() -> List[str]:

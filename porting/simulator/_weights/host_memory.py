@@ -80,11 +80,10 @@ class HostMemory:
                 own = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype)
                 if keeps_memory:
                     own.copy_(of_device.detach())
-                    before = of_device.untyped_storage()
+                    # compiled calls refer to it too, and will not run again
+                    of_device.untyped_storage().resize_(0)
                     of_device.data = own
                 tensor.data = own
-                if keeps_memory:
-                    before.resize_(0)  # compiled calls refer to it, and will not run again
 
 
 def _is_alone_with_memory(tensor: torch.Tensor) -> bool:
