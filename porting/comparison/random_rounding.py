@@ -23,12 +23,29 @@ _MADE_OF_SUMS = {
     ),
 }
 
+# What hands on numbers of its operands, or zeros, rounds nothing, whoever computes it. The gradient of a maximum looks
+# for the elements that equal it: next to a maximum that was changed there would be none.
+_EXACT = frozenset(
+    f"aten::{name}"
+    for name in (
+        "abs adaptive_max_pool2d adaptive_max_pool3d amax amin aminmax cat clamp clamp_max clamp_min clone "
+        "constant_pad_nd cummax cummin embedding flip fmax fmin fractional_max_pool2d fractional_max_pool3d gather "
+        "hardtanh im2col index index_select kthvalue masked_fill masked_select max max_pool2d_with_indices "
+        "max_pool3d_with_indices max_unpool2d max_unpool3d maximum median min minimum mode msort nanmedian neg "
+        "pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad2d reflection_pad3d relu repeat "
+        "replication_pad1d replication_pad2d replication_pad3d roll select_backward select_scatter slice_backward "
+        "slice_scatter sort stack take threshold threshold_backward topk tril triu upsample_nearest1d "
+        "upsample_nearest2d upsample_nearest3d where"
+    ).split()
+)
+
 
 class RandomRounding(TorchDispatchMode):
     """Within it every operator's new floating-point results are changed by some units in the last place.
 
-    Whole numbers are kept: masks, counts and one-hot codes are exact however they are computed. Results that are views,
-    or that an operator writes in place, are kept as well. The global random stream is not touched.
+    What is exact however it is computed is kept: whole numbers, such as masks, counts and one-hot codes, and results
+    of operators that only choose or move numbers. Results that are views, or that an operator writes in place, are kept
+    as well. The global random stream is not touched.
 
     This is random rounding as in stochastic arithmetic (Vignes, "A stochastic arithmetic for reliable scientific
     computation", Math. Comput. Simul. 35, 1993): how far such a run spreads estimates what the order of sums, fused
@@ -51,6 +68,8 @@ class RandomRounding(TorchDispatchMode):
             with self:
                 return parts(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
+        if func._schema.name in _EXACT:
+            return result
         results = result if isinstance(result, (tuple, list)) else [result]
         for returned, value in zip(func._schema.returns, results):
             if returned.alias_info is None and isinstance(value, torch.Tensor):

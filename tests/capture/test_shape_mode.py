@@ -100,7 +100,7 @@ class Model(nn.Module):
 
 sys.meta_path.insert(0, Watch())
 # too large to be tried
-graph = capture_step(Model(), [torch.ones(1 << 19)], mode="inference")
+graph = capture_step(Model(), [torch.ones(1 << 23)], mode="inference")
 print(seen, [operator.operator for operator in graph.operators], (torch.tensor, torch.cond) == plain)
 """
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
+from porting.comparison import random_rounding
 from porting.comparison.random_rounding import RandomRounding
 
 THIRDS = torch.arange(1.0, 65.0) / 3
@@ -19,6 +21,34 @@ def test_whole_numbers_integers_and_views_are_kept():
     assert torch.equal(exact, torch.ones(4) + torch.eye(4))
     assert counted.tolist() == [0, 3, 6, 9]
     assert torch.equal(viewed.flatten(), THIRDS)
+
+
+def test_what_is_chosen_or_moved_is_kept():
+    with RandomRounding():
+        maximum = THIRDS.amax()
+        chosen = THIRDS[torch.tensor([5, 3])]
+        joined = torch.cat([THIRDS, THIRDS])
+
+    assert maximum == THIRDS[-1]
+    assert torch.equal(chosen, torch.stack([THIRDS[5], THIRDS[3]]))
+    assert torch.equal(joined[64:], THIRDS)
+
+
+@pytest.mark.parametrize("choose", [torch.amax, torch.max, torch.amin, torch.median])
+def test_what_is_chosen_has_a_gradient(choose):
+    weight = THIRDS.clone().requires_grad_()
+
+    with RandomRounding():
+        choose(weight.sin() / 3).backward()
+
+    assert weight.grad.isfinite().all()
+    assert weight.grad.count_nonzero() == 1
+
+
+def test_every_operator_that_only_moves_numbers_is_one_of_torchs():
+    names = [name.partition("::")[2] for name in random_rounding._EXACT]
+
+    assert [name for name in names if not hasattr(torch.ops.aten, name)] == []
 
 
 def test_gradients_are_rounded_as_well():

@@ -95,7 +95,11 @@ def _move_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
         # before it is cast to the type of the activations; casts keep the order of elements
         while weight.target in _CASTS and isinstance(weight.args[0], torch.fx.Node):
             weight = weight.args[0]
-        stored.add(weight)
+        # One channel, or one voxel, lies in memory alike in both orders. Of volumes torch's tensors without values
+        # do not keep the strides that would say so.
+        value = weight.meta["val"]
+        if value.dim() < 5 or not value.is_contiguous(memory_format=torch.channels_last_3d):
+            stored.add(weight)
     weights = stored & trained
     for weight in weights:
         value = weight.meta["val"]

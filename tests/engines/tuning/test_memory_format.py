@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
@@ -166,6 +167,23 @@ def test_volumes_have_their_channels_innermost_too():
 
     assert state.parameters["weight"].is_contiguous(memory_format=torch.channels_last_3d)
     torch.testing.assert_close(results[0], model(volumes).detach())
+
+
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.Conv3d])
+@pytest.mark.parametrize(("channels", "groups"), [(1, 1), (3, 1), (4, 4)])
+@pytest.mark.parametrize("window", [1, 3])
+def test_a_program_is_compiled_for_the_memory_that_the_state_has(kind, channels, groups, window):
+    size = (5,) * (2 if kind is nn.Conv2d else 3)
+    model = nn.Sequential(kind(channels, 4, window, groups=groups), kind(4, 2, 3))
+    graph = put_channels_last(captured(model, torch.ones(1, channels, *size), mode="inference"))
+
+    state = DeviceState.for_graph(graph)
+    with FakeTensorMode():
+        compiled_for = DeviceState.for_graph(graph)
+
+    assert [tensor.stride() for tensor in state.parameters.values()] == [
+        tensor.stride() for tensor in compiled_for.parameters.values()
+    ]
 
 
 def test_results_lie_in_the_ordinary_order():
