@@ -200,7 +200,9 @@ def _tell_proof(result: Plain) -> Iterator[Line]:
     yield "same losses", f"{parity['verdict']}: {apart} (up to {parity['tolerance']:.0e})"
     if parity["reference_eager"] is not None:
         ported = _write_difference(parity["reference_ported"])
-        yield "", f"from float64: eager {parity['reference_eager']:.1e}, ported {ported}"
+        num_losses, first = len(parity["eager_losses"]), parity.get("num_referenced")
+        where = f", over the first {first}: then rounding decides" if first and first < num_losses else ""
+        yield "", f"from float64: eager {parity['reference_eager']:.1e}, ported {ported}{where}"
     engine = f", engine {device['engine']}" if device["engine"] else ""
     yield "ran on", f"{device['device']}{engine}" + ("; no IPU took part" if device["is_simulator"] else "")
     yield "", f"{device['calls_made']} calls made, {device['calls_counted']} counted by the device"

@@ -6,8 +6,9 @@ only one example of how far. So it is run some more times from weights that diff
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -20,8 +21,10 @@ TOLERANCES = {"float32": 1e-5, "mixed": 2e-2, "float16": 2e-2, "bfloat16": 5e-2}
 
 # of the largest loss: what a loss is divided by at least, so that one that has been learnt away does not count
 _FLOORS = {"float32": 1e-3, "mixed": 1.0, "float16": 1.0, "bfloat16": 1.0}
-# beyond this float64 differs by more than rounding, as it does where random numbers are drawn
+# beyond this float64 says nothing of the step: it draws other random numbers, or rounding leads as far as training does
 _MAX_ROUNDING = 1e-2
+# of how many losses, from the first on, float64 has to say something
+_FEWEST_LOSSES = 5
 # how much further from float64 than eager the port may be
 _NOISE_MARGIN = 2.0
 # runs of eager, besides the first, that tell how far rounding goes
@@ -35,7 +38,8 @@ class Parity:
     `verdict` is "pass"; "rounding" when the difference is above the tolerance, but the ported losses are not further
     from those of a float64 run than twice what eager ones are; or "fail". `difference` is the largest relative one,
     None when a loss was not finite. `reference_eager` and `reference_ported` are the distances from float64, that of
-    eager the largest of its runs.
+    eager the largest of its runs. They are those of the first `num_referenced` losses, if rounding has led eager
+    PyTorch itself too far from float64 after those.
     """
 
     verdict: str
@@ -47,6 +51,7 @@ class Parity:
     reference_eager: Optional[float] = None
     reference_ported: Optional[float] = None
     weight_difference: Optional[float] = None
+    num_referenced: Optional[int] = None
 
 
 def compare_losses(
@@ -66,16 +71,16 @@ def compare_losses(
     tolerance, floor = TOLERANCES[precision], _FLOORS[precision]
     difference = _find_difference(eager, ported, floor)
     verdict = "pass" if difference is not None and difference <= tolerance else "fail"
-    eager_error = ported_error = None
+    found = _Reference(0, None, None)
     if verdict == "fail" and precision == "float32" and difference is not None:
-        exact = reference()
-        eager_error, ported_error = _find_difference(exact, eager, floor), _find_difference(exact, ported, floor)
+        exact, runs = reference(), [list(eager)]
+        found = _compare_with_float64(exact, runs, ported)
         for number in range(_NUM_ROUNDED):
-            if _is_rounding(eager_error, ported_error):
+            if found.explains:
                 break
-            # what is not finite explains nothing
-            eager_error = max(eager_error or 0.0, _find_difference(exact, rounded(number), floor) or 0.0)
-        verdict = "rounding" if _is_rounding(eager_error, ported_error) else "fail"
+            runs.append(rounded(number))
+            found = _compare_with_float64(exact, runs, ported)
+        verdict = "rounding" if found.explains else "fail"
     return Parity(
         verdict=verdict,
         tolerance=tolerance,
@@ -83,9 +88,10 @@ def compare_losses(
         num_steps=num_steps,
         eager_losses=tuple(eager),
         ported_losses=tuple(ported),
-        reference_eager=eager_error,
-        reference_ported=ported_error,
+        reference_eager=found.eager_error,
+        reference_ported=found.ported_error,
         weight_difference=weight_difference,
+        num_referenced=found.num_losses or None,
     )
 
 
@@ -104,16 +110,52 @@ def measure_weight_difference(eager: torch.nn.Module, ported: torch.nn.Module) -
     return value if value < float("inf") else None
 
 
+class _Reference(NamedTuple):
+    """How far both sides are from float64 in their first losses; `eager_error` is the largest of several runs."""
+
+    num_losses: int
+    eager_error: Optional[float]
+    ported_error: Optional[float]
+
+    @property
+    def explains(self) -> bool:
+        """Whether rounding may be all that tells the sides apart."""
+        if not self.num_losses or self.eager_error is None or self.ported_error is None:
+            return False
+        return is_rounding(self.ported_error, noise=self.eager_error, margin=_NOISE_MARGIN)
+
+
+def _compare_with_float64(
+    exact: Sequence[float], runs: Sequence[Sequence[float]], ported: Sequence[float]
+) -> _Reference:
+    """Compare the losses up to the first of which float64 says nothing, or all if those are too few."""
+    floor = _FLOORS["float32"]
+    compared = (_find_differences(exact, run, floor) for run in runs)
+    # what is not finite explains nothing
+    eager_errors = [max(errors) for errors in zip(*filter(None, compared))]
+    ported_errors = _find_differences(exact, ported, floor)
+    if not eager_errors or ported_errors is None:
+        return _Reference(0, max(eager_errors, default=None), None)
+    is_far = (error > _MAX_ROUNDING for error in eager_errors)
+    num_losses = next((index for index, far in enumerate(is_far) if far), len(exact))
+    if num_losses < min(_FEWEST_LOSSES, len(exact)):
+        return _Reference(0, max(eager_errors), max(ported_errors))
+    return _Reference(num_losses, max(eager_errors[:num_losses]), max(ported_errors[:num_losses]))
+
+
 def _find_difference(expected: Sequence[float], actual: Sequence[float], floor: float) -> Optional[float]:
     """Return the largest difference relative to the expected loss; None where losses cannot be compared."""
+    differences = _find_differences(expected, actual, floor)
+    return None if differences is None else max(differences, default=0.0)
+
+
+def _find_differences(expected: Sequence[float], actual: Sequence[float], floor: float) -> Optional[List[float]]:
+    """Return the differences relative to the expected losses; None where losses cannot be compared."""
     if len(expected) != len(actual):
         return None
-    smallest = floor * max(map(abs, expected))
-    worst, _place = largest_difference(expected, actual, scale_of=lambda one, _other: max(abs(one), smallest))
-    return worst if worst < float("inf") else None
-
-
-def _is_rounding(eager_error: Optional[float], ported_error: Optional[float]) -> bool:
-    if eager_error is None or ported_error is None:
-        return False
-    return eager_error <= _MAX_ROUNDING and is_rounding(ported_error, noise=eager_error, margin=_NOISE_MARGIN)
+    smallest = floor * max(map(abs, expected), default=0.0)
+    found = [
+        largest_difference([one], [other], scale_of=lambda one, _other: max(abs(one), smallest))[0]
+        for one, other in zip(expected, actual)
+    ]
+    return found if all(map(math.isfinite, found)) else None

@@ -69,6 +69,27 @@ def test_float64_excuses_nothing_where_it_is_far_from_both():
     assert compared([1.0], [1.5], exact=[2.0]).verdict == "fail"
 
 
+def test_where_rounding_leads_eager_itself_away_the_comparison_ends():
+    exact = [1.0] * 20
+    eager = [1.0 + 1e-6 * 2**step for step in range(20)]
+    ported = [1.0 - 1e-6 * 2**step for step in range(20)]
+
+    parity = compared(eager, ported, exact=exact)
+
+    assert (parity.verdict, parity.num_referenced) == ("rounding", 14)
+    assert parity.difference > 0.1 > 1e-2 > parity.reference_ported
+    # a port that is wrong is so before
+    assert compared(eager, [1.0 - 1e-5 * 2**step for step in range(20)], exact=exact).verdict == "fail"
+
+
+def test_a_few_losses_of_which_float64_says_something_excuse_nothing():
+    exact, eager = [1.0] * 20, [1.0 + 1e-4 * 8**step for step in range(20)]
+
+    parity = compared(eager, eager[:1] + [1.5] * 19, exact=exact)
+
+    assert (parity.verdict, parity.num_referenced) == ("fail", None)
+
+
 @pytest.mark.parametrize("odd", [math.nan, math.inf])
 def test_what_is_not_finite_fails(odd):
     parity = compared([1.0, 1.0], [1.0, odd])
