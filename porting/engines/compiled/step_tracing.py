@@ -18,7 +18,9 @@ from ..replay.batched_micro_batches import only_mapped_operators
 from ..replay.graph_function import GraphFunction
 from .ctc_losses import WRITTEN_OUT_CTC
 from .findings import failure_reason
+from .joined_products import join_products
 from .random_order import declare_random_order
+from .recurrent_cells import MOST_CELLS, count_cells
 from .why_replay import CHANGES_SHAPE, MAKES_VALUES_ON_HOST, NotCompilable
 from .written_out import WRITTEN_OUT
 
@@ -131,13 +133,11 @@ def trace_run(
     seed = [torch.empty((), dtype=torch.float32)] if trained else []
     with _write_out_recurrence(graph.graph):
         traced = trace(run, [*arguments, *seed])
+    if trained:
+        join_products(traced)
     firsts = run.results if num_micro_batches == 1 else [value[0] for value in run.results]
     patterns = tuple(torch.empty_strided(first.shape, first.stride(), dtype=first.dtype) for first in firsts)
     return TracedRun(traced, num_micro_batches, len(run.results), bool(trained), tuple(run.with_gradient), patterns)
-
-
-# How many cells of recurrent layers are written out at most; one is about 50 operators with its backward pass.
-_MAX_CELLS = 80
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def _write_out_recurrence(graph: torch.fx.Graph) -> Iterator[None]:
     # Otherwise torch takes oneDNN's kernel for a layer, and code compiled ahead of time cannot call its backward pass.
     backend: Any = torch._C
     before = backend._get_mkldnn_enabled()
-    if not 0 < sum(map(_count_cells, graph.nodes)) <= _MAX_CELLS:
+    if not 0 < count_cells(graph) <= MOST_CELLS:
         yield
         return
     backend._set_mkldnn_enabled(False)
@@ -154,16 +154,6 @@ def _write_out_recurrence(graph: torch.fx.Graph) -> Iterator[None]:
         yield
     finally:
         backend._set_mkldnn_enabled(before)
-
-
-def _count_cells(node: torch.fx.Node) -> int:
-    """Return how many cells an LSTM consists of: over time, layers and directions."""
-    if node.target is not aten.lstm.input:
-        return 0
-    x: Any = node.args[0]
-    num_layers, is_bidirectional, is_batch_first = (node.args[index] for index in (4, 7, 8))
-    length = x.meta["val"].shape[1 if is_batch_first else 0]
-    return int(length * num_layers * (2 if is_bidirectional else 1))
 
 
 @dataclass

@@ -25,6 +25,8 @@ _LEAST_SHARE_OF_PRODUCTS = 0.4
 # Winograd's algorithm needs 4 of 9 multiplications; what other kernels gain with each convolution is found out by
 # measuring where programs are compiled.
 _LEAST_SHARE_OF_CONVOLUTIONS, _USUAL_SHARE_OF_CONVOLUTIONS = 0.45, 0.7
+# An LSTM that is written out reads its weights for each cell, and multiplies smaller matrices than torch's kernel.
+_LEAST_SHARE_OF_CELLS, _USUAL_SHARE_OF_CELLS = 1.2, 1.35
 # Fused loops without the way from operator to operator; what remains at least, and usually.
 _LEAST_SHARE_OF_REST, _USUAL_SHARE_OF_REST = 0.15, 0.5
 _LEAST_SHARE_OF_UPDATE = 0.5
@@ -40,9 +42,10 @@ class StepCost:
     """The seconds of a replayed call by kinds of operators, and the operations of its products.
 
     `products` and `library` are the seconds of matrix products and of other operators that a compiled program leaves to
-    the same kernels, `convolutions` those of convolutions for which it may choose others; `rest` includes the way
-    between operators. `peak_flops` are the most operations per second that a product has on this machine, 0 where that
-    is not known. `num_iterations` are the device iterations of the call.
+    the same kernels, `convolutions` those of convolutions for which it may choose others, `cells` those of LSTMs that
+    it writes out, cell by cell; `rest` includes the way between operators. `peak_flops` are the most operations per
+    second that a product has on this machine, 0 where that is not known. `num_iterations` are the device iterations of
+    the call.
 
     >>> cost = StepCost(products=0.0, library=0.9, update=0.0, rest=0.1)
     >>> round(cost.least_seconds, 3)
@@ -57,11 +60,12 @@ class StepCost:
     peak_flops: float = 0.0
     num_iterations: int = 1
     convolutions: float = 0.0
+    cells: float = 0.0
 
     @property
     def seconds(self) -> float:
         """The call as a whole."""
-        return self.products + self.convolutions + self.library + self.update + self.rest
+        return self.products + self.convolutions + self.cells + self.library + self.update + self.rest
 
     @property
     def least_seconds(self) -> float:
@@ -69,6 +73,7 @@ class StepCost:
         return (
             self.library
             + self.convolutions * _LEAST_SHARE_OF_CONVOLUTIONS
+            + self.cells * _LEAST_SHARE_OF_CELLS
             + self._least_of_products
             + self.update * _LEAST_SHARE_OF_UPDATE
             + self.rest * _LEAST_SHARE_OF_REST
@@ -79,7 +84,8 @@ class StepCost:
         """What a compiled program takes, about."""
         products = (self.products + self._least_of_products) / 2
         convolutions = self.convolutions * _USUAL_SHARE_OF_CONVOLUTIONS
-        return self.library + convolutions + products + self.update * 0.75 + self.rest * _USUAL_SHARE_OF_REST
+        kernels = self.library + convolutions + self.cells * _USUAL_SHARE_OF_CELLS
+        return kernels + products + self.update * 0.75 + self.rest * _USUAL_SHARE_OF_REST
 
     @property
     def _least_of_products(self) -> float:

@@ -12,6 +12,7 @@ from ...capture.operator_schema import name_arguments, operator_name
 from ..aot.convolution_kernels import find_algorithm
 from ..calls.executable import BuildRequest
 from ..calls.rehearsal import Rehearsal
+from ..compiled.recurrent_cells import MOST_CELLS, count_cells
 from ..recompute.flop_counts import count_node_flops
 from ..replay.timed_replay import TimedSpan, time_operators
 from .predictions import StepCost
@@ -25,7 +26,6 @@ _MOST_SECONDS = 0.5
 _PRODUCTS = frozenset("linear matmul mm addmm bmm baddbmm addbmm einsum mv addmv".split())
 _LIBRARY = (
     "scaled_dot_product",
-    "lstm",
     "gru",
     "rnn",
     "fft_",
@@ -38,6 +38,8 @@ _LIBRARY = (
 # Smaller products are as long as the way to them, which a compiled program has not.
 _LEAST_FLOPS = 1 << 21
 _PEAK_SIZE = 384
+# Beside the start of torch's kernel for an LSTM so many cells count for little.
+_FEW_CELLS = 15
 # channels of the narrowest vectors that a compiled program convolves with
 _FEWEST_LANES = 8
 
@@ -58,6 +60,9 @@ def measure_step_cost(graph: StepGraph, request: BuildRequest, trial: Trial) -> 
             break
     flops = _count_product_flops(graph)
     seconds = _add_up_kinds(runs, most_seconds=min(processor_seconds), large_products=flops >= _LEAST_FLOPS)
+    if not _FEW_CELLS < count_cells(graph.graph) <= MOST_CELLS:
+        # it stays torch's kernel, or is as fast as that
+        seconds.update(cells=0.0, library=seconds["library"] + seconds["cells"])
     with_choice = seconds["convolutions"] * _find_share_with_choice(graph)
     seconds.update(convolutions=with_choice, library=seconds["library"] + seconds["convolutions"] - with_choice)
     num_micro_batches = trial.plan.num_micro_batches
@@ -76,7 +81,7 @@ def _add_up_kinds(
 
     A pass as a whole is long enough to be interrupted in each run of a busy machine.
     """
-    found = dict.fromkeys(("products", "convolutions", "library", "update"), 0.0)
+    found = dict.fromkeys(("products", "convolutions", "cells", "library", "update"), 0.0)
     whole = 0.0
     # Two replays do the same operators in the same order.
     for spans in zip(*runs):
@@ -99,6 +104,8 @@ def _find_kind(name: str, *, large_products: bool) -> str:
         return "products" if large_products else ""
     if operator.startswith("conv"):
         return "convolutions"
+    if operator.startswith("lstm"):
+        return "cells"
     return "library" if operator.startswith(_LIBRARY) else ""
 
 

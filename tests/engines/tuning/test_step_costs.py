@@ -57,6 +57,27 @@ def test_convolutions_without_another_kernel_are_library_kernels(cost_of):
     assert found.convolutions == 0
 
 
+class Last(nn.Module):
+    """The last output of an LSTM."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(16, 16, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(x)[0][:, -1]
+
+
+@pytest.mark.parametrize(("num_steps", "kind"), [(8, "library"), (40, "cells"), (100, "library")])
+def test_an_lstm_that_a_program_writes_out_is_told_apart(cost_of, num_steps, kind):
+    found = cost_of(Last(), torch.ones(4, num_steps, 16))
+
+    assert {name: getattr(found, name) > 0 for name in ("cells", "library")} == {
+        "cells": kind == "cells",
+        "library": kind == "library",
+    }
+
+
 @pytest.mark.parametrize(
     "layer", [nn.Conv2d(32, 64, 3, padding=1), nn.Conv2d(32, 20, 1), nn.Conv2d(32, 32, 5, groups=32)]
 )
