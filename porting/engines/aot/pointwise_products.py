@@ -11,9 +11,11 @@ What is here writes such products into a graph that is being compiled; nodes hav
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import torch
+
+from ..compiled.programs import call_operator
 
 __all__ = ["make_products", "write_filter_gradient", "write_forward", "write_image_gradient"]
 
@@ -25,12 +27,12 @@ def write_forward(
 ) -> torch.fx.Node:
     """Write the convolution at the insertion point of `graph`; return the node of its result."""
     count, _channels, *size = images.meta["val"].shape
-    transposed = _call_operator(graph, aten.t.default, _make_filter_matrix(graph, filters))
+    transposed = call_operator(graph, aten.t.default, _make_filter_matrix(graph, filters))
     factors = _make_pixel_matrix(graph, images), transposed
     product = (
-        _call_operator(graph, aten.mm.default, *factors)
+        call_operator(graph, aten.mm.default, *factors)
         if bias is None
-        else _call_operator(graph, aten.addmm.default, bias, *factors)
+        else call_operator(graph, aten.addmm.default, bias, *factors)
     )
     return _make_images(graph, product, count=count, size=size)
 
@@ -39,14 +41,14 @@ def write_image_gradient(graph: torch.fx.Graph, gradients: torch.fx.Node, filter
     """Write the gradient of the images by that of the result."""
     count, _channels, *size = gradients.meta["val"].shape
     factors = _make_pixel_matrix(graph, gradients), _make_filter_matrix(graph, filters)
-    return _make_images(graph, _call_operator(graph, aten.mm.default, *factors), count=count, size=size)
+    return _make_images(graph, call_operator(graph, aten.mm.default, *factors), count=count, size=size)
 
 
 def write_filter_gradient(graph: torch.fx.Graph, gradients: torch.fx.Node, images: torch.fx.Node) -> torch.fx.Node:
     """Write the gradient of the filters by that of the result."""
-    transposed = _call_operator(graph, aten.t.default, _make_pixel_matrix(graph, gradients))
-    product = _call_operator(graph, aten.mm.default, transposed, _make_pixel_matrix(graph, images))
-    return _call_operator(graph, aten.view.default, product, [*product.meta["val"].shape, 1, 1])
+    transposed = call_operator(graph, aten.t.default, _make_pixel_matrix(graph, gradients))
+    product = call_operator(graph, aten.mm.default, transposed, _make_pixel_matrix(graph, images))
+    return call_operator(graph, aten.view.default, product, [*product.meta["val"].shape, 1, 1])
 
 
 def make_products(kind: str, images: torch.Tensor, filters: torch.Tensor, bias: Any, gradients: torch.Tensor) -> Any:
@@ -69,27 +71,20 @@ def make_products(kind: str, images: torch.Tensor, filters: torch.Tensor, bias: 
     return multiply_by_blas, multiply_by_onednn
 
 
-def _call_operator(graph: torch.fx.Graph, target: Callable[..., Any], *arguments: Any) -> torch.fx.Node:
-    node = graph.call_function(target, arguments)
-    values = (one.meta["val"] if isinstance(one, torch.fx.Node) else one for one in arguments)
-    node.meta["val"] = target(*values)
-    return node
-
-
 def _make_pixel_matrix(graph: torch.fx.Graph, images: torch.fx.Node) -> torch.fx.Node:
     from torch._inductor.inductor_prims import force_stride_order
 
     value = images.meta["val"]
     # Inductor lays results out as it likes; where it has no reason for another order, this makes it take that one.
-    ordered = _call_operator(graph, force_stride_order, images, list(value.stride()))
-    last = _call_operator(graph, aten.permute.default, ordered, [0, 2, 3, 1])
-    return _call_operator(graph, aten.view.default, last, [-1, value.shape[1]])
+    ordered = call_operator(graph, force_stride_order, images, list(value.stride()))
+    last = call_operator(graph, aten.permute.default, ordered, [0, 2, 3, 1])
+    return call_operator(graph, aten.view.default, last, [-1, value.shape[1]])
 
 
 def _make_filter_matrix(graph: torch.fx.Graph, filters: torch.fx.Node) -> torch.fx.Node:
-    return _call_operator(graph, aten.view.default, filters, list(filters.meta["val"].shape[:2]))
+    return call_operator(graph, aten.view.default, filters, list(filters.meta["val"].shape[:2]))
 
 
 def _make_images(graph: torch.fx.Graph, matrix: torch.fx.Node, *, count: int, size: Any) -> torch.fx.Node:
-    rows = _call_operator(graph, aten.view.default, matrix, [count, *size, matrix.meta["val"].shape[1]])
-    return _call_operator(graph, aten.permute.default, rows, [0, 3, 1, 2])
+    rows = call_operator(graph, aten.view.default, matrix, [count, *size, matrix.meta["val"].shape[1]])
+    return call_operator(graph, aten.permute.default, rows, [0, 3, 1, 2])

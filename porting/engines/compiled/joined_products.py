@@ -16,6 +16,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 
 from ...capture.graph_flow import tensor_memory, written_nodes
+from .programs import call_operator
 
 __all__ = ["join_products"]
 
@@ -91,9 +92,9 @@ class _Joiner:
         with self._graph.inserting_before(total):
             whole, *others = [*joined, *rest]
             for other in others:
-                whole = self._call(aten.add.Tensor, whole, other)
+                whole = call_operator(self._graph, aten.add.Tensor, whole, other)
         total.replace_all_uses_with(whole)
-        _erase(total)
+        _erase_sum(total)
         return whole
 
     def _is_lasting(self, term: _Term) -> bool:
@@ -108,27 +109,26 @@ class _Joiner:
         if not rights:
             rows = self._joined.get((0, *(left.base for left in lefts)))
             with self._graph.inserting_before(before):
-                return None if rows is None else self._call(aten.sum.dim_IntList, rows, [0])
+                return None if rows is None else call_operator(self._graph, aten.sum.dim_IntList, rows, [0])
         left, right = self._put_together(lefts, 1), self._put_together(rights, 0)
         with self._graph.inserting_before(before):
-            return self._call(aten.mm.default, self._turn(left, lefts[0]), self._turn(right, rights[0]))
+            return call_operator(
+                self._graph, aten.mm.default, self._turn_like(left, lefts[0]), self._turn_like(right, rights[0])
+            )
 
     def _put_together(self, factors: Sequence[_Factor], dim: int) -> torch.fx.Node:
         """Put bases together so that the factors are, along a dimension of theirs."""
         bases = [factor.base for factor in factors]
         key = (1 - dim if factors[0].is_turned else dim, *bases)
         if key not in self._joined:
-            with self._graph.inserting_after(max(bases, key=self._order.__getitem__)):
-                self._joined[key] = self._call(aten.cat.default, bases, key[0])
+            # as early as possible, so that whatever else is made of them comes later, but after all arguments
+            last = max(*bases, *self._graph.find_nodes(op="placeholder"), key=self._order.__getitem__)
+            with self._graph.inserting_after(last):
+                self._joined[key] = call_operator(self._graph, aten.cat.default, bases, key[0])
         return self._joined[key]
 
-    def _turn(self, node: torch.fx.Node, like: _Factor) -> torch.fx.Node:
-        return self._call(aten.t.default, node) if like.is_turned else node
-
-    def _call(self, operator: Any, *args: Any) -> torch.fx.Node:
-        node = self._graph.call_function(operator, args)
-        node.meta["val"] = operator(*torch.fx.node.map_arg(args, lambda used: used.meta["val"]))
-        return node
+    def _turn_like(self, node: torch.fx.Node, like: _Factor) -> torch.fx.Node:
+        return call_operator(self._graph, aten.t.default, node) if like.is_turned else node
 
 
 # -- reading sums ------------------------------------------------------------------------------------------------------
@@ -191,10 +191,10 @@ def _read_factor(node: Any) -> _Factor:
     return _Factor(node.args[0], True) if node.target is aten.t.default else _Factor(node, False)
 
 
-def _erase(node: torch.fx.Node) -> None:
+def _erase_sum(node: torch.fx.Node) -> None:
     """Erase a sum that nobody uses, and of its terms what nobody else does."""
     if not node.users and node.target in _PARTS:
         used = node.all_input_nodes
         node.graph.erase_node(node)
         for one in used:
-            _erase(one)
+            _erase_sum(one)

@@ -9,7 +9,7 @@ import torch
 
 from .call_layout import CallLayout, TensorSpec
 
-__all__ = ["Program", "ProgramGraph", "Programs", "Runner", "count_operators"]
+__all__ = ["Program", "ProgramGraph", "Programs", "Runner", "call_operator", "count_operators"]
 
 Runner = Callable[[Sequence[torch.Tensor]], List[torch.Tensor]]
 
@@ -17,6 +17,13 @@ Runner = Callable[[Sequence[torch.Tensor]], List[torch.Tensor]]
 def count_operators(graph: torch.fx.Graph) -> int:
     """Return how many operators `graph` has; views count too, the unpacking of tuples does not."""
     return sum(isinstance(node.target, torch._ops.OpOverload) for node in graph.nodes)
+
+
+def call_operator(graph: torch.fx.Graph, target: Callable[..., Any], *arguments: Any) -> torch.fx.Node:
+    """Write a call at the insertion point of a graph whose nodes have values, in `meta["val"]`; return its node."""
+    node = graph.call_function(target, arguments)
+    node.meta["val"] = target(*torch.fx.node.map_arg(arguments, lambda used: used.meta["val"]))
+    return node
 
 
 @dataclass(frozen=True)

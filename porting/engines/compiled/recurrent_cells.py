@@ -1,4 +1,4 @@
-"""How many cells the LSTMs of a step consist of, which compiled programs write out one by one."""
+"""Counting the cells of LSTMs, which compiled programs write out one by one."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ def joined(function, *arguments):
         graph = trace(function, [mode.from_tensor(argument) for argument in arguments])
         join_products(graph)
     graph.lint()
+    assert [node.op for node in graph.nodes][: len(arguments)] == ["placeholder"] * len(arguments)
     module = torch.fx.GraphModule(nn.Module(), graph)
     return graph, module(*(argument.clone() for argument in arguments))
 
@@ -92,6 +93,15 @@ def test_factors_and_products_may_be_turned(turn, turn_result):
 
     assert count(graph, aten.mm.default) == 1
     torch.testing.assert_close(found, compute(left, right))
+
+
+def test_arguments_themselves_may_be_factors():
+    ones, twos = [random(4, 3), random(4, 3) * 2], [random(4, 5), random(4, 5) * 3]
+
+    graph, found = joined(lambda a, b, c, d: torch.mm(a.t(), c) + torch.mm(b.t(), d), *ones, *twos)
+
+    assert count(graph, aten.mm.default) == 1
+    torch.testing.assert_close(found, ones[0].t() @ twos[0] + ones[1].t() @ twos[1])
 
 
 def test_long_products_are_left_alone():
