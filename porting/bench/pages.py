@@ -201,7 +201,7 @@ def _tell_proof(result: Plain) -> Iterator[Line]:
     if parity["reference_eager"] is not None:
         ported = _write_difference(parity["reference_ported"])
         num_losses, first = len(parity["eager_losses"]), parity.get("num_referenced")
-        where = f", over the first {first}: then rounding decides" if first and first < num_losses else ""
+        where = f" in the first {first} losses; after them rounding decides" if first and first < num_losses else ""
         yield "", f"from float64: eager {parity['reference_eager']:.1e}, ported {ported}{where}"
     engine = f", engine {device['engine']}" if device["engine"] else ""
     yield "ran on", f"{device['device']}{engine}" + ("; no IPU took part" if device["is_simulator"] else "")

@@ -54,8 +54,10 @@ def written_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
     """Return the nodes whose values `node` changes in place."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return []
-    written = written_arguments(node.target, node.args, node.kwargs)
-    return [item for item in written if isinstance(item, torch.fx.Node)]
+    found: List[torch.fx.Node] = []
+    # some operators write to lists of tensors
+    torch.fx.node.map_arg(written_arguments(node.target, node.args, node.kwargs), found.append)
+    return found
 
 
 def is_half(node: torch.fx.Node) -> bool:

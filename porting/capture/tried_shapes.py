@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any, Callable, Dict, FrozenSet, List, Sequence, Tuple
 
@@ -19,8 +20,8 @@ _FEW_NUMBERS = 1 << 18
 # Before torch's rules can be asked, its compiler has to be loaded: most of a second, and 60 MiB. A run of an ordinary
 # operator on so many numbers takes less, and no longer than the first step will take for it.
 _MOST_NUMBERS = 1 << 22
-# These take the cube of their rows.
-_SOLVERS = "linalg_"
+# These take more than a few operations for each number.
+_SLOW = re.compile("linalg_|cholesky|geqrf|or[gm]qr|lu_solve|triangular_solve|lstsq|cdist")
 
 _NEEDS_VALUES: FrozenSet[Any] = frozenset(
     [torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded]
@@ -28,13 +29,18 @@ _NEEDS_VALUES: FrozenSet[Any] = frozenset(
 
 
 class _NoValues(TorchDispatchMode):
-    """Raises `UnknownShape` at an operator that looks at values, or draws random numbers."""
+    """Raises `UnknownShape` at an operator that looks at values, draws random numbers, or is slow and `is_large`."""
+
+    def __init__(self, is_large: bool) -> None:
+        super().__init__()
+        self._is_large = is_large
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operator unless zeros would mislead."""
         # only a mask has as many results as its values say
         is_known = func is torch.ops.aten.index.Tensor and not any(map(_is_mask, args[1]))
         expect(is_known or _NEEDS_VALUES.isdisjoint(func.tags))
+        expect(not self._is_large or _SLOW.search(func.name()) is None)
         return func(*args, **(kwargs or {}))
 
 
@@ -52,11 +58,14 @@ def try_operator(operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> 
     expect(operator.namespace == "aten" and not declared_written_arguments(operator, tuple(args), kwargs))
     # views of nothing share no memory that could be found again
     expect(bool(plain) and all(tensor.layout == torch.strided and tensor.numel() > 0 for tensor in plain))
-    is_quick = not is_compiler_loaded() and _SOLVERS not in operator.name()
-    expect(sum(map(_count_numbers, plain)) <= (_MOST_NUMBERS if is_quick else _FEW_NUMBERS))
+    is_large = sum(map(_count_numbers, plain)) > _FEW_NUMBERS
+    if is_large:
+        expect(not is_compiler_loaded() and sum(map(_count_numbers, plain)) <= _MOST_NUMBERS)
+        # kernels without values tell how much the result will be, if not how it will lie in memory
+        expect(_count_all(operator(*args, **kwargs)) <= _MOST_NUMBERS)
     made: Dict[int, torch.Tensor] = {id(tensor): _make_zeros(tensor) for tensor in plain}
     given_args, given_kwargs = map_leaves(lambda leaf: made.get(id(leaf), leaf), (list(args), kwargs))
-    with _NoValues():
+    with _NoValues(is_large):
         result = _call_without_warnings(lambda: operator(*given_args, **given_kwargs))
     return _describe_results(result, [(made[id(tensor)], tensor) for tensor in plain])
 
@@ -91,6 +100,10 @@ def _is_mask(index: Any) -> bool:
 def _count_numbers(tensor: torch.Tensor) -> int:
     """Count the numbers in memory from the first of `tensor` to its last."""
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+
+
+def _count_all(result: Any) -> int:
+    return sum(_count_numbers(leaf) for leaf in list_leaves(result) if isinstance(leaf, torch.Tensor))
 
 
 def _make_zeros(tensor: torch.Tensor) -> torch.Tensor:

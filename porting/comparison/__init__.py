@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Callable, Sequence, Tuple
+from typing import Callable, List, Sequence, Tuple
 
-__all__ = ["Difference", "Tolerance", "is_rounding", "largest_difference"]
+__all__ = ["Difference", "Tolerance", "is_rounding", "largest_difference", "relative_differences"]
 
 # What is divided by at least, so that zeros are equal.
 _SMALLEST_SCALE = 1e-300
@@ -80,13 +80,25 @@ def largest_difference(
     >>> largest_difference([1.0, 1.0], [1.0, 2.0])
     (0.5, 1)
     """
-    differences = [0.0] if not expected or not found else []
+    differences = relative_differences(expected, found, scale_of=scale_of) or [0.0]
+    worst = max(differences)
+    return worst, differences.index(worst)
+
+
+def relative_differences(
+    expected: Sequence[float], found: Sequence[float], *, scale_of: Callable[[float, float], float]
+) -> List[float]:
+    """Return the differences of two rows of numbers relative to their scale, infinite where one is not finite.
+
+    >>> relative_differences([1.0, 4.0], [1.0, 2.0], scale_of=lambda one, other: one)
+    [0.0, 0.5]
+    """
+    differences = []
     for one, other in zip(expected, found):
         is_finite = math.isfinite(one) and math.isfinite(other)
         scale = max(scale_of(one, other), _SMALLEST_SCALE) if is_finite else 1.0
         differences.append(abs(one - other) / scale if is_finite else math.inf)
-    worst = max(differences)
-    return worst, differences.index(worst)
+    return differences
 
 
 def is_rounding(error: float, *, noise: float, margin: float) -> bool:

@@ -29,15 +29,20 @@ _EXACT = frozenset(
     f"aten::{name}"
     for name in (
         "abs adaptive_max_pool2d adaptive_max_pool3d amax amin aminmax cat clamp clamp_max clamp_min clone "
-        "constant_pad_nd cummax cummin embedding flip fmax fmin fractional_max_pool2d fractional_max_pool3d gather "
-        "hardtanh im2col index index_select kthvalue masked_fill masked_select max max_pool2d_with_indices "
-        "max_pool3d_with_indices max_unpool2d max_unpool3d maximum median min minimum mode msort nanmedian neg "
-        "pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad2d reflection_pad3d relu repeat "
-        "replication_pad1d replication_pad2d replication_pad3d roll select_backward select_scatter slice_backward "
-        "slice_scatter sort stack take threshold threshold_backward topk tril triu upsample_nearest1d "
-        "upsample_nearest2d upsample_nearest3d where"
+        "constant_pad_nd cummax cummin diagonal_backward embedding flip fmax fmin fractional_max_pool2d "
+        "fractional_max_pool3d gather hardtanh hardtanh_backward im2col index index_select kthvalue masked_fill "
+        "masked_select max max_pool2d_with_indices max_pool3d_with_indices max_unpool2d max_unpool3d maximum "
+        "median min minimum mode msort nanmedian neg pixel_shuffle pixel_unshuffle reflection_pad1d "
+        "reflection_pad2d reflection_pad3d relu repeat replication_pad1d replication_pad2d replication_pad3d roll "
+        "select_backward select_scatter slice_backward slice_scatter sort stack take threshold threshold_backward "
+        "topk tril triu upsample_nearest1d upsample_nearest2d upsample_nearest3d where"
     ).split()
 )
+
+
+def _takes_root(func: Any, args: Tuple[Any, ...]) -> bool:
+    """Tell whether it is the absolute value of complex numbers."""
+    return bool(func._schema.name == "aten::abs" and args[0].is_complex())
 
 
 class RandomRounding(TorchDispatchMode):
@@ -68,7 +73,7 @@ class RandomRounding(TorchDispatchMode):
             with self:
                 return parts(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
-        if func._schema.name in _EXACT:
+        if func._schema.name in _EXACT and not _takes_root(func, args):
             return result
         results = result if isinstance(result, (tuple, list)) else [result]
         for returned, value in zip(func._schema.returns, results):

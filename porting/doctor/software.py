@@ -15,6 +15,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 from porting.diagnostics import Finding, Severity
 from porting.doctor.probes import Answer, Probe, ask_program
+from porting.support.versions import read_version
 from porting.version import VERSION
 
 __all__ = ["Software", "probe_software"]
@@ -55,7 +56,7 @@ class Software:
     @property
     def can_capture(self) -> bool:
         """Whether torch works and is new enough for capture and simulator."""
-        return bool(self.torch.get("works")) and _read_version(self.torch["version"]) >= _CAPTURING_TORCH
+        return bool(self.torch.get("works")) and read_version(self.torch["version"]) >= _CAPTURING_TORCH
 
     @property
     def sees_ipus(self) -> bool:
@@ -109,7 +110,7 @@ def _probe_torch() -> Tuple[Dict[str, Any], Probe]:
 
 
 def _judge_torch(facts: Mapping[str, Any]) -> Optional[Finding]:
-    version = _read_version(facts["version"])
+    version = read_version(facts["version"])
     if not facts["works"]:
         return Finding("X011", "torch computes a wrong product of two matrices", help="install torch again")
     if version < _OLDEST_TORCH:
@@ -191,13 +192,3 @@ def _make_environment() -> Dict[str, str]:
 def _name_fault(answer: Answer) -> str:
     last = (answer.text.splitlines() or [""])[-1].strip()
     return last if last and answer.fault.startswith("ended with") else answer.fault
-
-
-def _read_version(text: str) -> Tuple[int, int]:
-    """Read the first two numbers of a version, 0 for what is none.
-
-    >>> _read_version("2.13.0+cpu")
-    (2, 13)
-    """
-    numbers = [int("".join(filter(str.isdigit, part)) or 0) for part in [*text.partition("+")[0].split("."), "0"][:2]]
-    return numbers[0], numbers[1]

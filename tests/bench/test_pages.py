@@ -98,6 +98,17 @@ def test_losses_that_differ_are_a_failure(report):
     assert (finding.code, finding.message) == ("T003", "the losses differ by 2.5e-01, more than 1e-05 allows")
 
 
+@pytest.mark.parametrize(("num_referenced", "is_told"), [(1, True), (None, False), (99, False)])
+def test_where_rounding_decides_the_rest_it_is_told_of_how_many_losses_float64_speaks(report, num_referenced, is_told):
+    plain = report.to_dict()
+    errors = {"reference_eager": 1e-3, "reference_ported": 1e-3, "num_referenced": num_referenced}
+    plain["parity"] = {**plain["parity"], "verdict": "rounding", **errors}
+
+    text = " ".join(lay_out_result(plain))
+
+    assert ("in the first 1 losses; after them rounding decides" in text) is is_told
+
+
 def test_calls_that_the_device_did_not_count_are_a_failure(report):
     plain = report.to_dict()
     plain["device"] = {**plain["device"], "calls_counted": 1, "is_proven": False}

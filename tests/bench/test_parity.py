@@ -78,8 +78,20 @@ def test_where_rounding_leads_eager_itself_away_the_comparison_ends():
 
     assert (parity.verdict, parity.num_referenced) == ("rounding", 14)
     assert parity.difference > 0.1 > 1e-2 > parity.reference_ported
-    # a port that is wrong is so before
-    assert compared(eager, [1.0 - 1e-5 * 2**step for step in range(20)], exact=exact).verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda eager: [1.0 - 1e-5 * 2**step for step in range(20)],
+        lambda eager: [1.0 + 1.5e-2] * 20,  # as far as eager is in the end, but from the first step on
+        lambda eager: eager[:14] + [1000.0] * 6,
+    ],
+)
+def test_a_port_that_is_wrong_fails_where_rounding_leads_eager_away_as_well(wrong):
+    eager = [1.0 + 1e-6 * 2**step for step in range(20)]
+
+    assert compared(eager, wrong(eager), exact=[1.0] * 20).verdict == "fail"
 
 
 def test_a_few_losses_of_which_float64_says_something_excuse_nothing():

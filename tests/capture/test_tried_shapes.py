@@ -91,11 +91,23 @@ def test_more_is_tried_before_torchs_compiler_is_loaded(monkeypatch, is_loaded, 
         try_operator(aten.amax.default, (meta(rows << 2, 1 << 10), [1]), {})
 
 
-def test_a_large_system_of_equations_is_not_solved_for_its_shape(monkeypatch):
+@pytest.mark.parametrize(
+    ("operator", "args"),
+    [
+        (aten.linalg_inv_ex.default, (meta(1024, 1024),)),
+        (aten.inverse.default, (meta(1024, 1024),)),
+        (aten.svd.default, (meta(1024, 1024),)),
+        (aten.cholesky.default, (meta(1024, 1024),)),
+        (aten.cdist.default, (meta(1024, 512), meta(1024, 512), 1.0)),
+        (aten.repeat.default, (meta(1 << 20), [64])),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_would_take_long_is_not_tried(monkeypatch, operator, args):
     monkeypatch.setattr(tried_shapes, "is_compiler_loaded", lambda: False)
 
     with pytest.raises(UnknownShape):
-        try_operator(aten.linalg_inv_ex.default, (meta(1024, 1024),), {})
+        try_operator(operator, args, {})
 
 
 def test_a_view_of_a_view_lies_where_the_first_does():

@@ -7,11 +7,13 @@ A cell that runs over T steps, or a layer that several inputs share, has as the 
 One long product takes less time than T short ones, whose results, each as large as the weight, are written and read
 once more to be added. The gradient of a bias, the sum of all rows a, is then one sum. Compilers write much of what is
 put together here where it belongs in the first place.
+
+Half types are left as they are: replay rounds each of the products.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -24,8 +26,13 @@ aten = torch.ops.aten
 
 # What sums and their terms consist of.
 _PARTS = (aten.add.Tensor, aten.mm.default, aten.t.default, aten.view.default, aten.sum.dim_IntList)
-# The way to a product, in numbers that are copied in the same time.
+_TYPES = (torch.float32, torch.float64)
+# Two products, such as those of an input and a state, have factors that nobody has put together, and little to add.
+_FEWEST_TERMS = 3
+# What calling a product costs: as much as copying so many numbers.
 _NUMBERS_OF_A_CALL = 10_000
+# The numbers that are put together for one product, which are kept up to then: 16 MiB in single precision.
+_MOST_NUMBERS = 1 << 22
 
 
 class _Factor(NamedTuple):
@@ -49,11 +56,17 @@ class _Term(NamedTuple):
     def factors(self) -> List[_Factor]:
         return [self.left] if self.right is None else [self.left, self.right]
 
+    @property
+    def num_numbers(self) -> int:
+        """How many numbers are put together with those of other terms; rows already are, by a product."""
+        return 0 if self.right is None else sum(factor.base.meta["val"].numel() for factor in self.factors)
+
 
 def join_products(graph: torch.fx.Graph) -> None:
     """Join the products that sums in a flat graph of ATen operators add up; values are in `meta["val"]`.
 
-    Left alone are products that are long already: putting their factors together would take longer.
+    Left alone are sums of one or two products, and products that are long already: putting their factors together
+    would take longer.
     """
     joiner = _Joiner(graph)
     sums = [node for node in graph.nodes if _is_sum(node) and not _is_part_of_sum(node)]
@@ -73,7 +86,7 @@ class _Joiner:
         for node, number in self._order.items():
             self._written.update((tensor_memory(target), number) for target in written_nodes(node))
 
-    def join(self, total: torch.fx.Node, read_term: Any) -> torch.fx.Node:
+    def join(self, total: torch.fx.Node, read_term: Callable[[torch.fx.Node], Optional[_Term]]) -> torch.fx.Node:
         """Join those terms of a sum that `read_term` understands; return the node that is the sum then."""
         rest = _list_terms(total)
         kinds: Dict[Tuple[bool, ...], List[_Term]] = {}
@@ -81,8 +94,8 @@ class _Joiner:
             if self._is_lasting(term):
                 kinds.setdefault(tuple(factor.is_turned for factor in term.factors), []).append(term)
         joined = []
-        for terms in kinds.values():
-            together = self._write_together(terms, before=total) if len(terms) > 1 else None
+        for terms in (part for alike in kinds.values() for part in _cut_into_parts(alike)):
+            together = self._write_together(terms, total)
             if together is not None:
                 joined.append(together)
                 gone = {term.node for term in terms}
@@ -93,28 +106,37 @@ class _Joiner:
             whole, *others = [*joined, *rest]
             for other in others:
                 whole = call_operator(self._graph, aten.add.Tensor, whole, other)
-        total.replace_all_uses_with(whole)
-        _erase_sum(total)
-        return whole
+        old, new = total, whole
+        if whole.meta["val"].stride() != total.meta["val"].stride():
+            # what uses the sum was traced for its order in memory
+            old, new = whole, total
+        old.replace_all_uses_with(new)
+        _erase_sum(old)
+        return new
 
     def _is_lasting(self, term: _Term) -> bool:
-        """Tell whether nobody writes to the factors after they were made, which sums joined before are no part of."""
+        """Tell whether the factors keep their values once they are made; of new nodes that is not known."""
         bases = [factor.base for factor in term.factors]
         return all(
             base in self._order and self._written.get(tensor_memory(base), -1) <= self._order[base] for base in bases
         )
 
-    def _write_together(self, terms: Sequence[_Term], *, before: torch.fx.Node) -> Optional[torch.fx.Node]:
+    def _write_together(self, terms: Sequence[_Term], total: torch.fx.Node) -> Optional[torch.fx.Node]:
+        """Write the sum of some terms before that of all, in the order in memory that it has."""
         lefts, rights = [term.left for term in terms], [term.right for term in terms if term.right is not None]
         if not rights:
             rows = self._joined.get((0, *(left.base for left in lefts)))
-            with self._graph.inserting_before(before):
+            with self._graph.inserting_before(total):
                 return None if rows is None else call_operator(self._graph, aten.sum.dim_IntList, rows, [0])
+        value = total.meta["val"]
+        is_turned = not value.is_contiguous() and value.t().is_contiguous()
+        if is_turned:
+            lefts, rights = [right.turn() for right in rights], [left.turn() for left in lefts]
         left, right = self._put_together(lefts, 1), self._put_together(rights, 0)
-        with self._graph.inserting_before(before):
-            return call_operator(
-                self._graph, aten.mm.default, self._turn_like(left, lefts[0]), self._turn_like(right, rights[0])
-            )
+        with self._graph.inserting_before(total):
+            factors = self._turn_like(left, lefts[0]), self._turn_like(right, rights[0])
+            product = call_operator(self._graph, aten.mm.default, *factors)
+            return call_operator(self._graph, aten.t.default, product) if is_turned else product
 
     def _put_together(self, factors: Sequence[_Factor], dim: int) -> torch.fx.Node:
         """Put bases together so that the factors are, along a dimension of theirs."""
@@ -131,12 +153,28 @@ class _Joiner:
         return call_operator(self._graph, aten.t.default, node) if like.is_turned else node
 
 
+def _cut_into_parts(terms: Sequence[_Term]) -> Iterator[List[_Term]]:
+    """Cut terms into parts, of which each takes little memory when it is put together; leave out what is left alone."""
+    parts: List[List[_Term]] = [[]]
+    num_numbers = 0
+    for term in terms:
+        num_numbers += term.num_numbers
+        if num_numbers > _MOST_NUMBERS and parts[-1]:
+            parts.append([])
+            num_numbers = term.num_numbers
+        parts[-1].append(term)
+    return (part for part in parts if len(part) >= _FEWEST_TERMS)
+
+
 # -- reading sums ------------------------------------------------------------------------------------------------------
 
 
 def _is_sum(node: torch.fx.Node) -> bool:
-    is_plain = node.target is aten.add.Tensor and not node.kwargs
-    return is_plain and all(_is_alike(node.meta["val"], other) for other in node.args)
+    if node.target is not aten.add.Tensor or node.kwargs:
+        return False
+    one, other = node.args
+    # a number that is added to itself is no sum of two: thirty of them would have a billion terms
+    return one is not other and all(_is_alike(node.meta["val"], term) for term in (one, other))
 
 
 def _is_alike(value: torch.Tensor, node: Any) -> bool:
@@ -166,14 +204,14 @@ def _read_product(node: torch.fx.Node) -> Optional[_Term]:
     inner, is_turned = node, False
     while inner.target is aten.t.default and len(inner.users) == 1:
         inner, is_turned = inner.all_input_nodes[0], not is_turned
-    if inner.target is not aten.mm.default or len(inner.users) != 1:
+    if inner.target is not aten.mm.default or len(inner.users) != 1 or node.meta["val"].dtype not in _TYPES:
         return None
-    left, right = map(_read_factor, inner.args)
-    (rows, length), columns = inner.args[0].meta["val"].shape, node.meta["val"].numel()  # type: ignore[union-attr]
-    columns //= rows
+    one, other = inner.args
+    (rows, length), columns = one.meta["val"].shape, other.meta["val"].shape[1]  # type: ignore[union-attr]
     # what is put together is copied; what was added is not written and read any more
     if length * (rows + columns) > 2 * rows * columns + _NUMBERS_OF_A_CALL:
         return None
+    left, right = _read_factor(one), _read_factor(other)
     return _Term(node, right.turn(), left.turn()) if is_turned else _Term(node, left, right)
 
 
@@ -193,8 +231,10 @@ def _read_factor(node: Any) -> _Factor:
 
 def _erase_sum(node: torch.fx.Node) -> None:
     """Erase a sum that nobody uses, and of its terms what nobody else does."""
-    if not node.users and node.target in _PARTS:
-        used = node.all_input_nodes
-        node.graph.erase_node(node)
-        for one in used:
-            _erase_sum(one)
+    waiting, gone = [node], set()
+    while waiting:
+        one = waiting.pop()
+        if one.target in _PARTS and not one.users and one not in gone:
+            waiting += one.all_input_nodes
+            gone.add(one)
+            one.graph.erase_node(one)

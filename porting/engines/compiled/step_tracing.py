@@ -133,7 +133,7 @@ def trace_run(
     seed = [torch.empty((), dtype=torch.float32)] if trained else []
     with _write_out_recurrence(graph.graph):
         traced = trace(run, [*arguments, *seed])
-    if trained:
+    if trained and not torch.are_deterministic_algorithms_enabled():
         join_products(traced)
     firsts = run.results if num_micro_batches == 1 else [value[0] for value in run.results]
     patterns = tuple(torch.empty_strided(first.shape, first.stride(), dtype=first.dtype) for first in firsts)

@@ -65,9 +65,10 @@ def put_channels_last(graph: StepGraph) -> StepGraph:
             raise LayoutError("a loop, a branch or a call of the host may look at the memory of its tensors")
     values = ((node, node.meta.get("val")) for node in copied.nodes)
     ordinary = {node for node, value in values if isinstance(value, torch.Tensor) and value.is_contiguous()}
-    weights = _move_weights(copied, graph)
-    if not weights:
+    stored = _find_stored_weights(copied, graph)
+    if not stored:
         raise LayoutError("no convolution works on a weight of its own")
+    weights = _move_weights(stored)
     images = _convert_inputs(copied, graph)
     _Adaptation(copied, moved=weights | images, ordinary=ordinary | images).run()
     return dataclasses.replace(graph, graph=copied)
@@ -86,8 +87,8 @@ def _find_weight(node: torch.fx.Node) -> Optional[torch.fx.Node]:
     return weight if weight.meta["val"].dim() in _FORMATS else None
 
 
-def _move_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
-    """Let the placeholders of convolution weights say that their channels are innermost; return them."""
+def _find_stored_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
+    """Return the placeholders of convolution weights."""
     trained = set(list(graph.nodes)[: len(step.parameters)])
     # Only weights of the state itself: what the graph computes a weight from has an order that others rely on.
     stored: Set[torch.fx.Node] = set()
@@ -95,12 +96,19 @@ def _move_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
         # before it is cast to the type of the activations; casts keep the order of elements
         while weight.target in _CASTS and isinstance(weight.args[0], torch.fx.Node):
             weight = weight.args[0]
-        # One channel, or one voxel, lies in memory alike in both orders. Of volumes torch's tensors without values
-        # do not keep the strides that would say so.
-        value = weight.meta["val"]
-        if value.dim() < 5 or not value.is_contiguous(memory_format=torch.channels_last_3d):
-            stored.add(weight)
-    weights = stored & trained
+        stored.add(weight)
+    return stored & trained
+
+
+def _move_weights(stored: Set[torch.fx.Node]) -> Set[torch.fx.Node]:
+    """Let placeholders of convolution weights say that their channels are innermost; return those that change."""
+    # One channel, or one voxel, lies in memory alike in both orders. Of volumes torch's tensors without values do not
+    # keep the strides that would say so: a program would be compiled for others than the state has.
+    weights = {
+        weight
+        for weight in stored
+        if weight.meta["val"].dim() < 5 or not weight.meta["val"].is_contiguous(memory_format=torch.channels_last_3d)
+    }
     for weight in weights:
         value = weight.meta["val"]
         pattern = torch.empty(tuple(value.shape), device="meta", memory_format=_FORMATS[value.dim()])

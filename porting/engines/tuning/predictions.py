@@ -1,9 +1,10 @@
 """The gain of compiling, predicted from what replay takes: a candidate that cannot win is not compiled.
 
-A step's time is that of matrix products, of convolutions, of other operators whose kernels a compiled program calls as
-well, of the update, and of the rest, which the compiler fuses. Only products and convolutions, by other kernels, the
-update and the rest can become faster. What one compiled candidate takes, and how replay fares with the same choices,
-predicts the others. Seconds are those of one call; scores are relative to plain replay's.
+A step's time is that of matrix products, of convolutions, of LSTMs that a compiled program writes out, of other
+operators whose kernels it calls as well, of the update, and of the rest, which the compiler fuses. Only products and
+convolutions, by other kernels, the update and the rest can become faster; LSTMs become slower. What one compiled
+candidate takes, and how replay fares with the same choices, predicts the others. Seconds are those of one call; scores
+are relative to plain replay's.
 """
 
 from __future__ import annotations
@@ -166,7 +167,8 @@ def predict(
     if cost is None:
         return None
     best = min(replays.values())
-    return Interval(best / cost.usual_gain, best / cost.most_gain, best * _DOUBT_OF_LAYOUT)
+    usual = best / cost.usual_gain
+    return Interval(usual, best / cost.most_gain, max(best, usual) * _DOUBT_OF_LAYOUT)
 
 
 def explain_loss(expected: Optional[Interval], best: float, *, is_first: bool) -> str:
@@ -182,7 +184,8 @@ def explain_loss(expected: Optional[Interval], best: float, *, is_first: bool) -
     if expected is None or expected.low * LEAST_GAIN < best:
         return ""
     if is_first:
-        return f"at most {best / expected.low:.2f} times as fast as replay: most of the step is in kernels of libraries"
+        gain = f"{best / expected.low:.2f} times as fast as the best"
+        return f"at most {gain}: most of the step is in kernels that it cannot make faster"
     return (
         f"expected to take {expected.median / best:.2f} times as long as the best, at least {expected.low / best:.2f}"
     )

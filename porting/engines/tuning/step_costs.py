@@ -26,6 +26,7 @@ _MOST_SECONDS = 0.5
 _PRODUCTS = frozenset("linear matmul mm addmm bmm baddbmm addbmm einsum mv addmv".split())
 _LIBRARY = (
     "scaled_dot_product",
+    "lstm",
     "gru",
     "rnn",
     "fft_",
@@ -104,7 +105,7 @@ def _find_kind(name: str, *, large_products: bool) -> str:
         return "products" if large_products else ""
     if operator.startswith("conv"):
         return "convolutions"
-    if operator.startswith("lstm"):
+    if operator == "lstm":
         return "cells"
     return "library" if operator.startswith(_LIBRARY) else ""
 

@@ -11,7 +11,7 @@ from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest
 from porting.engines.compiled.step_program import build_programs
-from tests.engines.compiled.step_requests import inference, targets
+from tests.engines.compiled.step_requests import inference, targets, training
 from tests.engines.interpreted_programs import interpret_programs
 
 
@@ -22,6 +22,31 @@ def test_a_short_recurrence_consists_of_its_cells(length, is_written_out):
     (program,) = build_programs(graph, BuildRequest(CallPlan())).by_role.values()
 
     assert (torch.ops.aten.tanh.default in targets(program)) is is_written_out
+
+
+class Repeated(nn.Module):
+    """A layer that is used four times, and another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.repeated, self.last = nn.Linear(3, 3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        for _time in range(4):
+            x = torch.tanh(self.repeated(x))
+        return self.last(x)
+
+
+@pytest.mark.parametrize(("is_deterministic", "num_products"), [(False, 4 + 1 + 1), (True, 4 + 1 + 4)])
+def test_the_gradient_of_a_repeated_layer_is_one_product(settings, is_deterministic, num_products):
+    torch.use_deterministic_algorithms(is_deterministic)
+    try:
+        (program,) = build_programs(*training(settings("SGD1"), Repeated())).by_role.values()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+    # those of the last layer and of the way back, and those of the repeated weight
+    assert targets(program).count(torch.ops.aten.mm.default) == num_products
 
 
 def run(graph, request, *inputs):

@@ -186,6 +186,17 @@ def test_a_program_is_compiled_for_the_memory_that_the_state_has(kind, channels,
     ]
 
 
+def test_volumes_whose_weights_lie_alike_in_both_orders_are_put_in_order_themselves():
+    model = nn.Sequential(nn.Conv3d(4, 4, 3, groups=4), nn.Conv3d(4, 2, 1))
+    volumes = torch.linspace(-1, 1, 4 * 5**3).reshape(1, 4, 5, 5, 5)
+    graph = put_channels_last(captured(model, volumes, mode="inference"))
+
+    results, _state = run(graph, model, [volumes])
+
+    assert any(node.kwargs.get("memory_format") is torch.channels_last_3d for node in graph.graph.nodes)
+    torch.testing.assert_close(results[0], model(volumes).detach())
+
+
 def test_results_lie_in_the_ordinary_order():
     model = nn.Conv2d(3, 4, 3)
     graph = put_channels_last(captured(model, IMAGES, mode="inference"))
