@@ -87,6 +87,7 @@ def test_more_is_tried_before_torchs_compiler_is_loaded(monkeypatch, is_loaded, 
     monkeypatch.setattr(tried_shapes, "is_compiler_loaded", lambda: is_loaded)
 
     assert try_operator(aten.amax.default, (meta(rows, 1 << 10), [1]), {}).shape == (rows,)
+    assert try_operator(aten.linalg_vector_norm.default, (meta(rows, 1 << 10), 2, [1]), {}).shape == (rows,)
     with pytest.raises(UnknownShape):
         try_operator(aten.amax.default, (meta(rows << 2, 1 << 10), [1]), {})
 
@@ -188,3 +189,20 @@ def test_an_operator_of_a_library_is_not_tried():
 
     with pytest.raises(UnknownShape):
         try_operator(torch.ops.porting_tried_shapes.same.default, (meta(3),), {})
+
+
+LARGE = """
+import sys, torch
+from porting.capture import capture_step
+
+module = torch.nn.Module()
+module.forward = lambda x, index: x.amax(1)[:, index]
+capture_step(module, (torch.ones(8, 256, 512), torch.tensor([3, 5])), loss=None, mode="inference")
+print([name for name in ("torch._dynamo", "sympy") if name in sys.modules])
+"""
+
+
+def test_a_large_maximum_and_what_is_picked_of_it_load_no_compiler():
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=False)
+
+    assert done.stdout.strip() == "[]", done.stderr
