@@ -92,7 +92,7 @@ def compare_losses(
         reference_eager=found.eager_error,
         reference_ported=found.ported_error,
         weight_difference=weight_difference,
-        num_referenced=found.num_losses or None,
+        num_referenced=found.num_referenced or None,
     )
 
 
@@ -114,7 +114,7 @@ def measure_weight_difference(eager: torch.nn.Module, ported: torch.nn.Module) -
 class _Reference(NamedTuple):
     """How far both sides are from float64 in their first losses; `eager_error` is the largest of several runs."""
 
-    num_losses: int
+    num_referenced: int
     eager_error: Optional[float]
     ported_error: Optional[float]
     keeps_pace: bool = False
