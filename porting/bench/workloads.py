@@ -83,14 +83,15 @@ class Workload:
         per_step, num_steps = self.micro_batches_per_step, self.steps_per_call
         if per_step * num_steps == 1:
             return [[whole]]
-        rows = replace(self, batch=batch).rows
-        size = rows // (per_step * num_steps)
+        num_parts = per_step * num_steps
 
-        def narrow(tensor: torch.Tensor, first: int) -> torch.Tensor:
-            return tensor.narrow(0, first, size) if tensor.dim() and tensor.shape[0] == rows else tensor
+        def cut(tensor: torch.Tensor, part: int) -> torch.Tensor:
+            # as the device does: each input by its own rows, such as the edges of a graph beside its nodes
+            size = tensor.shape[0] // num_parts if tensor.dim() else 0
+            return tensor.narrow(0, part * size, size) if tensor.dim() else tensor
 
-        parts = [MicroBatch(*map_tensors(partial(narrow, first=first), whole)) for first in range(0, rows, size)]
-        return [parts[first : first + per_step] for first in range(0, len(parts), per_step)]
+        parts = [MicroBatch(*map_tensors(partial(cut, part=part), whole)) for part in range(num_parts)]
+        return [parts[first : first + per_step] for first in range(0, num_parts, per_step)]
 
 
 @dataclass(frozen=True)

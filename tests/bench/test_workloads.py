@@ -32,6 +32,14 @@ def test_what_has_no_rows_goes_to_every_micro_batch():
     assert [micro.args[1].item() for micro in step] == [7.0, 7.0]
 
 
+def test_each_input_is_cut_by_its_own_rows():
+    workload = workload_of((torch.ones(4, 1), torch.arange(6)), accumulation=2)
+
+    (step,) = workload.steps(workload.batch)
+
+    assert [(len(micro.args[0]), micro.args[1].tolist()) for micro in step] == [(2, [0, 1, 2]), (2, [3, 4, 5])]
+
+
 def test_named_arguments_are_cut_as_well():
     workload = workload_of({"x": torch.ones(4, 1), "more": [torch.zeros(4)]}, accumulation=2)
 
