@@ -2,7 +2,8 @@
 
 Inductor writes a check before each access with an index from data, such as a label, and the check throws. In a loop of
 several threads nobody can catch that, and the process is aborted. Here the check notes the fault, the index is moved
-into its bounds so that the access is harmless, and the kernel throws when its threads are done.
+into its bounds so that the access is harmless, and the kernel throws when its threads are done. An index that has been
+moved is stored to arrays at the end of a loop's body too, where Inductor would take them for those of a load before.
 
 This changes functions of Inductor in the process that compiles, which does nothing else. A torch whose functions look
 different is refused: `install_index_guards` raises.
@@ -48,6 +49,7 @@ def install_index_guards() -> None:
     for kernel in (CppKernel, CppVecKernel):
         wrap_function(kernel, "indirect_assert", _note_fault, may_be_inherited=True)
     wrap_function(CSEProxy, "indirect_indexing", _keep_within_bounds)
+    wrap_function(CppVecKernel, "_load_or_store_non_contiguous", _keep_arrays_of_stores_apart)
     wrap_function(KernelGroup, "codegen_group", _throw_at_end)
 
 
@@ -78,6 +80,20 @@ def _keep_within_bounds(original: Callable[..., Any]) -> Callable[..., Any]:
         return self.parent_handler.indirect_indexing(getattr(inside, "value", inside), size, False)
 
     return indirect_indexing
+
+
+def _keep_arrays_of_stores_apart(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _load_or_store_non_contiguous(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("store_value") is None:
+            return original(self, *args, **kwargs)
+        # The array of an index that a store is the first to need is written behind all loads, so none may use it.
+        shared, self.cse = self.cse, self.cse.scoped_copy()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self.cse = shared
+
+    return _load_or_store_non_contiguous
 
 
 def _throw_at_end(original: Callable[..., str]) -> Callable[..., str]:
