@@ -141,8 +141,7 @@ def _compare_with_float64(
     ported_errors = _find_differences(exact, ported, floor)
     if not eager_errors or ported_errors is None:
         return _Reference(0, max(eager_errors, default=None), None)
-    is_far = (error > _MAX_ROUNDING for error in eager_errors)
-    num_losses = next((index for index, far in enumerate(is_far) if far), len(exact))
+    num_losses = sum(1 for _error in itertools.takewhile(lambda error: error <= _MAX_ROUNDING, eager_errors))
     if num_losses < min(_FEWEST_LOSSES, len(exact)):
         return _Reference(0, max(eager_errors), max(ported_errors))
     # a port that is wrong may be so for a while before rounding has led eager as far, and afterwards

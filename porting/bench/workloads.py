@@ -87,8 +87,10 @@ class Workload:
 
         def cut(tensor: torch.Tensor, part: int) -> torch.Tensor:
             # as the device does: each input by its own rows, such as the edges of a graph beside its nodes
-            size = tensor.shape[0] // num_parts if tensor.dim() else 0
-            return tensor.narrow(0, part * size, size) if tensor.dim() else tensor
+            if not tensor.dim():
+                return tensor
+            size = tensor.shape[0] // num_parts
+            return tensor.narrow(0, part * size, size)
 
         parts = [MicroBatch(*map_tensors(partial(cut, part=part), whole)) for part in range(num_parts)]
         return [parts[first : first + per_step] for first in range(0, num_parts, per_step)]

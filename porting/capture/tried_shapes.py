@@ -60,9 +60,9 @@ def try_operator(operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> 
     expect(operator.namespace == "aten" and not declared_written_arguments(operator, tuple(args), kwargs))
     # views of nothing share no memory that could be found again
     expect(bool(plain) and all(tensor.layout == torch.strided and tensor.numel() > 0 for tensor in plain))
-    is_large = sum(map(_count_numbers, plain)) > _FEW_NUMBERS
-    if is_large:
-        expect(not is_compiler_loaded() and sum(map(_count_numbers, plain)) <= _MOST_NUMBERS)
+    num_numbers = sum(map(_count_numbers, plain))
+    is_large = num_numbers > _FEW_NUMBERS
+    expect(not is_large or (num_numbers <= _MOST_NUMBERS and not is_compiler_loaded()))
     made: Dict[int, torch.Tensor] = {id(tensor): _make_zeros(tensor) for tensor in plain}
     given_args, given_kwargs = map_leaves(lambda leaf: made.get(id(leaf), leaf), (list(args), kwargs))
     with _NoValues(is_large):

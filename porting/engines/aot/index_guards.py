@@ -2,8 +2,8 @@
 
 Inductor writes a check before each access with an index from data, such as a label, and the check throws. In a loop of
 several threads nobody can catch that, and the process is aborted. Here the check notes the fault, the index is moved
-into its bounds so that the access is harmless, and the kernel throws when its threads are done. An index that has been
-moved is stored to arrays at the end of a loop's body too, where Inductor would take them for those of a load before.
+into its bounds so that the access is harmless, and the kernel throws when its threads are done. Loads do not use the
+array of a moved index that a store, which is written behind them, was the first to need.
 
 This changes functions of Inductor in the process that compiles, which does nothing else. A torch whose functions look
 different is refused: `install_index_guards` raises.
@@ -86,7 +86,7 @@ def _keep_arrays_of_stores_apart(original: Callable[..., Any]) -> Callable[..., 
     def _load_or_store_non_contiguous(self: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("store_value") is None:
             return original(self, *args, **kwargs)
-        # The array of an index that a store is the first to need is written behind all loads, so none may use it.
+        # Inductor would let a load that comes later use what is made here, and write that load before it.
         shared, self.cse = self.cse, self.cse.scoped_copy()
         try:
             return original(self, *args, **kwargs)

@@ -81,6 +81,7 @@ class _Joiner:
     def __init__(self, graph: torch.fx.Graph) -> None:
         self._graph = graph
         self._order = {node: number for number, node in enumerate(graph.nodes)}
+        self._last_argument = graph.find_nodes(op="placeholder")[-1:]
         self._joined: Dict[Tuple[Any, ...], torch.fx.Node] = {}
         self._written: Dict[int, int] = {}
         for node, number in self._order.items():
@@ -144,7 +145,7 @@ class _Joiner:
         key = (1 - dim if factors[0].is_turned else dim, *bases)
         if key not in self._joined:
             # as early as possible, so that whatever else is made of them comes later, but after all arguments
-            last = max(*bases, *self._graph.find_nodes(op="placeholder"), key=self._order.__getitem__)
+            last = max(*bases, *self._last_argument, key=self._order.__getitem__)
             with self._graph.inserting_after(last):
                 self._joined[key] = call_operator(self._graph, aten.cat.default, bases, key[0])
         return self._joined[key]
