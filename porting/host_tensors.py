@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from .diagnostics import CaptureError, refuse
+from .torch_insides.tensors import GRADIENT_HOOKS, identify_storage
 
 __all__ = [
-    "TENSOR_BASE",
     "HostTensor",
     "find_gradient_hooks",
     "host_tensors",
@@ -19,9 +19,6 @@ __all__ = [
     "refuse_shared_memory",
     "walk_modules",
 ]
-
-TENSOR_BASE: Any = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
-"""The class below `torch.Tensor`, whose attributes no wrapper has replaced; torch 2.0 has it under another name."""
 
 
 class HostTensor(NamedTuple):
@@ -52,7 +49,7 @@ def host_tensors(model: nn.Module) -> List[HostTensor]:
 def find_gradient_hooks(hosts: Sequence[HostTensor]) -> Iterator[CaptureError]:
     """Yield C007 for each parameter with a gradient hook, which the device would not call."""
     for host in hosts:
-        has_hooks = host.tensor._backward_hooks or getattr(host.tensor, "_post_accumulate_grad_hooks", None)
+        has_hooks = any(hooks_of(host.tensor) for hooks_of in GRADIENT_HOOKS)
         if host.kind == "parameter" and has_hooks:
             yield CaptureError.of(
                 "C007",
@@ -72,7 +69,7 @@ def refuse_shared_memory(hosts: Sequence[HostTensor], changes: Callable[[HostTen
         if host.tensor.numel() and host.tensor.layout == torch.strided:
             storage = host.tensor.untyped_storage()
             # tensors without values have no memory, but the same storage where they would share it
-            memory = storage._cdata if storage.device.type == "meta" else storage.data_ptr()
+            memory = identify_storage(storage) if storage.device.type == "meta" else storage.data_ptr()
             by_storage.setdefault(memory, []).append(host)
     for one, other in (pair for sharing in by_storage.values() for pair in combinations(sharing, 2)):
         (start, end), (other_start, other_end) = _find_extent(one.tensor), _find_extent(other.tensor)

@@ -14,11 +14,11 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from porting.adapters.checkpoints import make_foreign_error
 from porting.data.files import make_file_error, require_file
 from porting.diagnostics import list_names, take_first_line
+from porting.torch_insides.modules import BATCH_NORMS
 
 __all__ = ["load_chainer_npz"]
 
@@ -154,7 +154,7 @@ def _find_sources(module: nn.Module, entries: Set[str]) -> Dict[str, _Source]:
             f"weight_hh{end}": _Source(("lateral/W",), _sort_gates),
             f"bias_hh{end}": _Source(("upward/b",), np.zeros_like),
         }
-    if isinstance(module, _BatchNorm):
+    if isinstance(module, BATCH_NORMS):
         table = {"weight": "gamma", "bias": "beta", "num_batches_tracked": "N"}
         table.update(running_mean="avg_mean", running_var="avg_var")
     elif isinstance(module, nn.LayerNorm):

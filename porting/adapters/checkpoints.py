@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from porting.diagnostics import CheckpointError, OptionError, take_first_line
 from porting.support.atomic_files import replacing_file
+from porting.torch_insides.modules import copy_versions, loads_in_own_way, note_versions, read_load_hooks
 
 __all__ = [
     "Checkpoint",
@@ -168,9 +169,7 @@ def _note_versions(state: OrderedDict[str, Any], model: nn.Module) -> OrderedDic
     """Note in `state` the versions of the modules' formats, as torch does: some modules load nothing without theirs."""
     # the modules are asked, because the state dictionary of a model that PopTorch holds lacks the versions
     modules = model.named_modules(remove_duplicate=False)
-    versions = OrderedDict((name, {"version": module._version}) for name, module in modules)
-    state._metadata = versions  # type: ignore[attr-defined]
-    return state
+    return note_versions(state, modules)
 
 
 def check_shapes(model: nn.Module, state: Mapping[str, Any]) -> None:
@@ -197,18 +196,11 @@ def _make_plain(value: Any, path: str) -> Any:
             if key is not None and not isinstance(key, (bool, int, float, str)):
                 raise _make_kind_error(key, f"a key of {path}")
         kind = OrderedDict if isinstance(value, OrderedDict) else dict
-        return _copy_versions(value, kind((key, _make_plain(item, f"{path}[{key!r}]")) for key, item in value.items()))
+        return copy_versions(value, kind((key, _make_plain(item, f"{path}[{key!r}]")) for key, item in value.items()))
     if isinstance(value, (tuple, list)):
         elements = [_make_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
         return elements if isinstance(value, list) else tuple(elements)
     raise _make_kind_error(value, path)
-
-
-def _copy_versions(state: Any, made: Any) -> Any:
-    """Take the versions of a model's modules over, which torch keeps, and pickles, beside the entries."""
-    if hasattr(state, "_metadata"):
-        made._metadata = state._metadata
-    return made
 
 
 def _make_kind_error(value: Any, path: str) -> OptionError:
@@ -233,7 +225,7 @@ def _restore_counters(value: Any) -> Any:
     if isinstance(value, dict):
         if set(value) == {_COUNTER}:
             return Counter({key: count for key, count in value[_COUNTER]})
-        return _copy_versions(value, type(value)((key, _restore_counters(item)) for key, item in value.items()))
+        return copy_versions(value, type(value)((key, _restore_counters(item)) for key, item in value.items()))
     if isinstance(value, (tuple, list)):
         return type(value)(_restore_counters(item) for item in value)
     return value
@@ -263,8 +255,8 @@ def _describe_shape(value: Any) -> Any:
 def _loads_its_own_way(model: nn.Module) -> bool:
     """Tell whether some module translates older keys or shapes when it loads, which only loading can find out."""
     return any(
-        module._load_state_dict_pre_hooks
-        or type(module)._load_from_state_dict is not nn.Module._load_from_state_dict
+        read_load_hooks(module)
+        or loads_in_own_way(module)
         or type(module).load_state_dict is not nn.Module.load_state_dict
         for module in model.modules()
     )

@@ -15,6 +15,7 @@ import torch
 import torch.utils.data
 
 from porting.diagnostics import OptionError
+from porting.torch_insides.loaders import find_order, find_running_iterator
 
 __all__ = [
     "begin_epoch_again",
@@ -40,7 +41,7 @@ def read_streams(loader: Any = None) -> Dict[str, Any]:
     states: Dict[str, Any] = {"host": read_states(find_host_streams())}
     if loader is not None:
         states["loader"] = read_states(find_streams(loader))
-        states["has_workers"] = getattr(loader, "_iterator", None) is not None
+        states["has_workers"] = find_running_iterator(loader) is not None
     return states
 
 
@@ -61,14 +62,18 @@ def begin_epoch_again(
     that were seen are not read again: only their order is drawn. Loading processes read them again, because
     what they draw meanwhile decides what the later samples draw.
     """
-    if start.get("has_workers") and getattr(loader, "persistent_workers", False) and loader._iterator is None:
+    if (
+        start.get("has_workers")
+        and getattr(loader, "persistent_workers", False)
+        and find_running_iterator(loader) is None
+    ):
         # the processes were there when the epoch began, and starting them draws a number
         iter(loader)
     set_streams(start, loader)
     batches = iter(loader)
     is_plain = isinstance(loader, torch.utils.data.DataLoader) and not loader.num_workers
     is_ordered = is_plain and not isinstance(loader.dataset, torch.utils.data.IterableDataset)
-    seen: Iterator[Any] = getattr(batches, "_sampler_iter", batches) if is_ordered else batches
+    seen: Iterator[Any] = find_order(batches) if is_ordered else batches
     for _ in range(num_seen):
         next(seen, None)
     if present is not None:

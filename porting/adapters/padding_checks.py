@@ -11,6 +11,7 @@ from torch import nn
 from porting.adapters.fixed_batch import IGNORE_LABEL
 from porting.diagnostics import BatchError, Finding, Severity, caller_place, list_names
 from porting.options import PortOptions
+from porting.torch_insides.modules import NORMS_WITH_STATE
 
 __all__ = ["check_ignore_label", "note_batchnorm", "note_statistics_of_one_replica"]
 
@@ -97,7 +98,7 @@ def note_statistics_of_one_replica(model: nn.Module, options: PortOptions) -> Tu
     norms = [
         name
         for name, module in model.named_modules()
-        if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats and module.training
+        if isinstance(module, NORMS_WITH_STATE) and module.track_running_stats and module.training
     ]
     if not norms:
         return ()

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from porting.diagnostics import Finding
 from porting.host_tensors import read_registry, walk_modules
 from porting.options import PortOptions, require_precision
+from porting.torch_insides.modules import CONVOLUTIONS
 
 __all__ = ["PrecisionPlan", "apply_precision", "cast_floats", "cast_weights"]
 
@@ -99,7 +100,7 @@ def cast_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
 
 _LOOK_UPS = (nn.Embedding, nn.EmbeddingBag)
 
-_PRODUCTS = (nn.Bilinear, nn.Linear, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase, nn.modules.conv._ConvNd)
+_PRODUCTS = (nn.Bilinear, nn.Linear, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase, CONVOLUTIONS)
 
 
 def _swap_weights(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, ContextManager, Dict, Iterator, List
+from contextlib import nullcontext
+from typing import Any, Callable, ContextManager, Dict, List
 
 import torch
 
 from porting.adapters.optimizers import sync_hyper_parameters
 from porting.diagnostics import UnsupportedOptimizerError
 from porting.support.uncompiled_code import keep_class_uncompiled
+from porting.torch_insides.optimizers import show_step
 
 __all__ = ["SchedulerBridge"]
 
@@ -64,7 +65,7 @@ class SchedulerBridge:
 
     def step(self, *args: Any, **kwargs: Any) -> None:
         """Step the scheduler, with the metric that a `ReduceLROnPlateau` wants, and show the result to the device."""
-        seen: ContextManager[None] = _show_device_step(self.source) if self._has_trained() else nullcontext()
+        seen: ContextManager[None] = show_step(self.source) if self._has_trained() else nullcontext()
         with seen:
             self.scheduler.step(*args, **kwargs)
         self.push()
@@ -87,22 +88,3 @@ class SchedulerBridge:
         """Load the scheduler's own state; as in torch, the learning rates are part of the optimizer's."""
         self.scheduler.load_state_dict(state_dict)
         self.push()
-
-
-@contextmanager
-def _show_device_step(optimizer: Any) -> Iterator[None]:
-    """Let torch see that the optimizer has stepped: it looks for a call on the host, but the device made the step."""
-    # torch 2.4 and later reads a flag, earlier versions a counter; both belong to the wrapper that a scheduler puts
-    # around `step`
-    counter, flag = getattr(optimizer, "_step_count", None), getattr(optimizer, "_opt_called", None)
-    if counter is not None:
-        optimizer._step_count = counter + 1
-    optimizer._opt_called = True
-    try:
-        yield
-    finally:
-        # PopTorch complains of attributes that an optimizer did not have at first
-        if flag is None:
-            del optimizer._opt_called
-        else:
-            optimizer._opt_called = flag

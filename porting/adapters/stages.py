@@ -13,6 +13,7 @@ from torch import nn
 from porting.diagnostics import OptionError, list_names, take_first_line
 from porting.options import PortOptions
 from porting.structure import map_tensors
+from porting.torch_insides.modules import read_forward_pre_hooks
 
 __all__ = ["balanced_stages", "check_order", "mark_stages", "require_filled_pipeline", "require_modules"]
 
@@ -132,7 +133,7 @@ def _list_modules(model: nn.Module) -> Dict[str, nn.Module]:
 
 def _begin_block(module: nn.Module, name: str, ipu: int, backend: Any, undone: ExitStack) -> None:
     """Let the backend mark `module`, and its mark alone be taken away: `removeBlocks` would take the user's, too."""
-    before = set(module._forward_pre_hooks)
+    before = set(read_forward_pre_hooks(module))
     try:
         backend.BeginBlock(module, user_id=name, ipu_id=ipu)
     except backend.Error as error:
@@ -142,8 +143,8 @@ def _begin_block(module: nn.Module, name: str, ipu: int, backend: Any, undone: E
             notes=take_first_line(error),
             help="place the model by `stages` alone: `poptorch.removeBlocks(model)` takes its own blocks away",
         ) from error
-    for number in set(module._forward_pre_hooks) - before:
-        undone.callback(module._forward_pre_hooks.pop, number, None)
+    for number in set(read_forward_pre_hooks(module)) - before:
+        undone.callback(read_forward_pre_hooks(module).pop, number, None)
 
 
 def _find_even_cuts(sizes: Sequence[int], num_parts: int) -> List[int]:

@@ -9,6 +9,7 @@ import torch
 
 from ..capture.graph_flow import tensor_memory
 from ..capture.operator_schema import operator_name
+from ..torch_insides.operators import OpOverload
 
 __all__ = ["LIMITS", "PARTIAL", "OperatorCall", "check_write"]
 
@@ -46,7 +47,7 @@ def check_write(call: OperatorCall) -> Optional[str]:
     memory = tensor_memory(target) if isinstance(target, torch.fx.Node) else None
     # up through the views, as far as they are of the same memory
     while isinstance(target, torch.fx.Node) and tensor_memory(target) == memory:
-        is_operator = isinstance(target.target, torch._ops.OpOverload)
+        is_operator = isinstance(target.target, OpOverload)
         if is_operator and operator_name(target.target) == "slice" and target.args[4:] not in ((), (1,)):
             return "In-place modification of slices with step size other than 1 is not supported."
         target = target.args[0] if target.args else None

@@ -13,6 +13,7 @@ from ..capture.graph_flow import ValueFlow, written_nodes
 from ..capture.operator_schema import operator_name
 from ..capture.subgraphs import bodies_of
 from ..diagnostics import Finding
+from ..torch_insides.operators import OpOverload, read_schema
 from .operator_limits import LIMITS, PARTIAL, OperatorCall, check_write
 from .operator_table import OperatorTable, read_function_table, read_operator_table
 
@@ -58,7 +59,7 @@ def list_calls(graph: StepGraph) -> Iterator[OperatorCall]:
         if is_refused or (after_fault and not after_fault.isdisjoint(node.all_input_nodes)):
             after_fault.add(node)
         # a fault of the capture has been told, and the operator stands for another one
-        if isinstance(node.target, torch._ops.OpOverload) and not is_refused:
+        if isinstance(node.target, OpOverload) and not is_refused:
             yield _make_call(node, node.target, flow, follows_fault=node in after_fault)
 
 
@@ -130,10 +131,8 @@ def _list_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
             yield from _list_nodes(body.graph)
 
 
-def _make_call(
-    node: torch.fx.Node, operator: torch._ops.OpOverload, flow: ValueFlow, *, follows_fault: bool
-) -> OperatorCall:
-    arguments = {argument.name: argument.default_value for argument in operator._schema.arguments}
+def _make_call(node: torch.fx.Node, operator: OpOverload, flow: ValueFlow, *, follows_fault: bool) -> OperatorCall:
+    arguments = {argument.name: argument.default_value for argument in read_schema(operator).arguments}
     arguments.update({**dict(zip(list(arguments), node.args)), **node.kwargs})
 
     def is_constant(argument: Any) -> bool:

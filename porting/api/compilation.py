@@ -11,7 +11,6 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ..adapters.stages import check_order, mark_stages, require_filled_pipeline
 from ..analysis.wide_state import refuse_wide_state
@@ -19,6 +18,7 @@ from ..diagnostics import OptionError, PortingError, Severity, caller_place, fin
 from ..host_tensors import host_tensors
 from ..module_attributes import keep_attributes, keep_train_modes, materialise_lazy_modules, switch_to_eval
 from ..options import PortOptions
+from ..torch_insides.modes import DisableTorchFunction, disable_current_modes
 from .gradients import anchor_gradients
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_with_modes
@@ -215,7 +215,7 @@ class _Endings:
         if self._is_collecting:
             self._left.append(functools.partial(destroy, *args))
             return
-        with _disable_current_modes(), torch._C.DisableTorchFunction():
+        with disable_current_modes(), DisableTorchFunction():
             destroy(*args)
 
     def destroy_left(self) -> None:

@@ -7,11 +7,18 @@ from types import FrameType
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
-from torch.nn.modules import module as module_hooks
 
 from ..diagnostics import CaptureError, DeviceError, Finding, OptionError, caller_place, notify
 from ..diagnostics.places import is_user_file
-from ..host_tensors import TENSOR_BASE, find_gradient_hooks, host_tensors
+from ..host_tensors import find_gradient_hooks, host_tensors
+from ..torch_insides.modes import DisableTorchFunctionSubclass
+from ..torch_insides.modules import (
+    EVERY_BACKWARD_HOOK,
+    EVERY_BACKWARD_PRE_HOOK,
+    read_backward_hooks,
+    read_backward_pre_hooks,
+)
+from ..torch_insides.tensors import TENSOR_BASE
 from .port import Port, name_modules
 
 __all__ = ["anchor_gradients", "read_gradients", "refuse_hooks", "watch_gradient_reads"]
@@ -94,10 +101,11 @@ def refuse_hooks(port: Port) -> None:
     for error in find_gradient_hooks(host_tensors(port.wrapped)):
         raise error
     for name, module in name_modules(port):
-        if not isinstance(module, torch.jit.ScriptModule) and (module._backward_hooks or module._backward_pre_hooks):
+        if not isinstance(module, torch.jit.ScriptModule) and (
+            read_backward_hooks(module) or read_backward_pre_hooks(module)
+        ):
             raise _make_hook_error(f"the module `{name}` ({type(module).__name__}) has a backward hook")
-    every: Any = module_hooks
-    if every._global_backward_hooks or every._global_backward_pre_hooks:
+    if EVERY_BACKWARD_HOOK or EVERY_BACKWARD_PRE_HOOK:
         raise _make_hook_error("all modules have a backward hook (`register_module_full_backward_hook` or its like)")
 
 
@@ -124,18 +132,18 @@ def watch_gradient_reads(port: Port) -> None:
     said: List[str] = []
 
     def read(tensor: Any) -> Any:
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             gradient = _grad.__get__(tensor)
         if not said:
             _say_reader(said, gradient)
         return gradient
 
     def write(tensor: Any, gradient: Any) -> None:
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             _grad.__set__(tensor, gradient)
 
     def delete(tensor: Any) -> None:
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             _grad.__delete__(tensor)
 
     for kind in {type(host.tensor) for host in host_tensors(port.wrapped) if host.kind == "parameter"}:

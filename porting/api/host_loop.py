@@ -25,6 +25,8 @@ from ..host_tensors import host_tensors
 from ..options import PortOptions
 from ..structure import flatten_tensors, rebuild
 from ..support.uncompiled_code import keep_class_uncompiled, keep_uncompiled
+from ..torch_insides.modules import DROPOUTS, NORMS_WITH_STATE
+from ..torch_insides.tensors import read_version
 from .compilation import destroy_unseen
 from .gradients import read_gradients
 from .moves import FixedModule, refuse_assignment
@@ -166,7 +168,7 @@ class _Pair:
         self._port = port
         self._findings = findings
         self._make_parts = make_parts
-        norms = [part for part in port.model.modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
+        norms = [part for part in port.model.modules() if isinstance(part, NORMS_WITH_STATE)]
         counts = [norm.num_batches_tracked for norm in norms if norm.training]
         self._counts = [count for count in counts if count is not None]
         self._parameters = [host for host in host_tensors(port.model) if host.tensor.requires_grad]
@@ -252,7 +254,7 @@ class _Pair:
         if step is not None:
             return bool(step.graph.is_random)
         parts = self._port.model.modules()
-        return any(isinstance(part, nn.modules.dropout._DropoutNd) and part.training and part.p > 0 for part in parts)
+        return any(isinstance(part, DROPOUTS) and part.training and part.p > 0 for part in parts)
 
     def _say_it_is_random(self) -> None:
         """Warn (C021) of random numbers, which two executables of an IPU draw differently; there it is an error."""
@@ -354,7 +356,7 @@ class _Backward:
     def _copy_weights(self, buffers: Mapping[str, torch.Tensor]) -> None:
         """Bring the weights up to date if the host has changed its own since; the call sends what was written to."""
         now = {**{host.name: host.tensor for host in host_tensors(self._model)}, **buffers}
-        versions = (_Call.num_differentiated, *(tensor._version for tensor in now.values()))
+        versions = (_Call.num_differentiated, *map(read_version, now.values()))
         if versions != self._versions:
             self._versions = versions
             with torch.no_grad():

@@ -10,6 +10,7 @@ import torch
 
 from ..adapters import SchedulerBridge, carry_state, default_optimizer, sync_hyper_parameters, to_torch_state
 from ..diagnostics import Finding, PortingError, Severity, UnsupportedOptimizerError, caller_place, notify
+from ..torch_insides.optimizers import mark_stepped
 from .port import Port
 
 __all__ = ["PortOptimizer", "refuse_backward", "say_host_step_is_needless", "stop_watching"]
@@ -62,7 +63,7 @@ class PortOptimizer:
         self.num_steps += self._port.options.device_iterations
         source = self.source
         if source is not None:
-            source._opt_called = True  # type: ignore[attr-defined]
+            mark_stepped(source)
 
     # -- settings ------------------------------------------------------------------------------------------------------
 

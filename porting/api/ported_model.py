@@ -6,7 +6,6 @@ import weakref
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
-from torch import nn
 
 from ..adapters import SchedulerBridge, load_weights, plain_state_dict
 from ..adapters.checkpoints import Checkpoint, check_shapes
@@ -14,6 +13,7 @@ from ..diagnostics import BatchError
 from ..nan_search import NotFinite
 from ..structure import make_call_arguments
 from ..support.uncompiled_code import keep_class_uncompiled
+from ..torch_insides.modules import EVERY_FORWARD_HOOK, EVERY_FORWARD_PRE_HOOK, IncompatibleKeys
 from .batch import check_first_batch, check_labels, has_labels, make_dataloader
 from .compilation import destroy_unseen
 from .gradients import read_gradients
@@ -30,7 +30,6 @@ from .watches import note_loss
 __all__ = ["PortedModel"]
 
 # where torch keeps the hooks of all modules
-_EVERY: Any = nn.modules.module
 
 
 @keep_class_uncompiled
@@ -74,12 +73,7 @@ class PortedModel(FixedModule):
         BatchError for a batch unlike the one compiled for (B001-B003) or that cannot be cut (B004), CaptureError for a
         model that no static graph can hold, DeviceError D006 for a training call without labels.
         """
-        if (
-            self._forward_hooks
-            or self._forward_pre_hooks
-            or _EVERY._global_forward_hooks
-            or _EVERY._global_forward_pre_hooks
-        ):
+        if self._forward_hooks or self._forward_pre_hooks or EVERY_FORWARD_HOOK or EVERY_FORWARD_PRE_HOOK:
             return super().__call__(*args, **kwargs)
         return self.forward(*args, **kwargs)
 
@@ -288,7 +282,7 @@ class PortedModel(FixedModule):
         refuse_assignment(assign)
         if strict:
             load_weights(self._port.model, state_dict)
-            keys = nn.modules.module._IncompatibleKeys([], [])
+            keys = IncompatibleKeys([], [])
         else:
             check_shapes(self._port.model, state_dict)
             keys = self._port.model.load_state_dict(state_dict, strict=False)

@@ -14,8 +14,17 @@ import torch
 from torch import nn
 
 from ..diagnostics import Finding, caller_place, list_names
-from ..host_tensors import TENSOR_BASE, host_tensors
+from ..host_tensors import host_tensors
 from ..structure import are_equal, flatten_tensors
+from ..torch_insides.modes import DisableTorchFunctionSubclass
+from ..torch_insides.modules import (
+    find_parallel_module,
+    read_backward_hooks,
+    read_backward_pre_hooks,
+    read_forward_hooks,
+    read_forward_pre_hooks,
+)
+from ..torch_insides.tensors import GRADIENT_HOOKS, TENSOR_BASE, read_version
 from .moves import make_wrapper_error
 from .port import Port, PortFindings, name_modules, say_it_is_compiled_in
 from .run_report import ExecutorRecord
@@ -35,7 +44,6 @@ __all__ = [
 
 # These two ask a module around the port for nothing; while they run they are seen by this.
 _DATA_PARALLEL = nn.DataParallel.forward.__code__
-_DISTRIBUTED: Any = nn.parallel.DistributedDataParallel
 
 _PLAIN = (bool, int, float, complex, str, type(None))
 _MOST_ITEMS = 16
@@ -43,12 +51,6 @@ _MOST_ITEMS = 16
 _MODULES_A_CALL = 6
 # read without the attribute hooks that a backend puts on the tensors it owns: those would fetch the weights each time
 _requires_grad = TENSOR_BASE.requires_grad.__get__
-_version_of = TENSOR_BASE._version.__get__
-_HOOKS = [
-    getattr(TENSOR_BASE, name).__get__
-    for name in ("_backward_hooks", "_post_accumulate_grad_hooks")  # torch 2.0 has no others than the first
-    if hasattr(TENSOR_BASE, name)
-]
 # a look at one parameter takes 0.3 microseconds
 _PARAMETERS_PER_CALL = 8
 
@@ -210,8 +212,8 @@ class LateChanges:
         self._modules = [
             (
                 name,
-                _list_empty(module._backward_hooks, module._backward_pre_hooks),
-                _list_empty(module._forward_hooks, module._forward_pre_hooks),
+                _list_empty(read_backward_hooks(module), read_backward_pre_hooks(module)),
+                _list_empty(read_forward_hooks(module), read_forward_pre_hooks(module)),
             )
             for name, module in name_modules(port)
             if not isinstance(module, torch.jit.ScriptModule)
@@ -222,9 +224,9 @@ class LateChanges:
     def look(self) -> None:
         """Look at the next share, and at everything if something is new there."""
         tensors, trained, hookless, hooks = next(self._shares)
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             is_new = [*map(_requires_grad, tensors)] != trained
-            for hooks_of in _HOOKS:
+            for hooks_of in GRADIENT_HOOKS:
                 is_new = is_new or any(map(hooks_of, hookless))
         if is_new or any(hooks):
             self.say()
@@ -266,13 +268,13 @@ def _list_empty(*hooks: Any) -> List[Any]:
 
 
 def _is_trained(tensor: torch.Tensor) -> bool:
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         return bool(_requires_grad(tensor))
 
 
 def _has_hooks(tensor: torch.Tensor) -> bool:
-    with torch._C.DisableTorchFunctionSubclass():
-        return any(hooks_of(tensor) for hooks_of in _HOOKS)
+    with DisableTorchFunctionSubclass():
+        return any(hooks_of(tensor) for hooks_of in GRADIENT_HOOKS)
 
 
 # -- writes to weights -------------------------------------------------------------------------------------------------
@@ -292,8 +294,8 @@ class HostWrites:
     def notice(self) -> bool:
         """Take the tensors as they are for seen; tell whether something was written since the last time."""
         before = self._seen
-        with torch._C.DisableTorchFunctionSubclass():
-            self._seen = sum(map(_version_of, self._tensors))
+        with DisableTorchFunctionSubclass():
+            self._seen = sum(map(read_version, self._tensors))
         return before is not None and before != self._seen
 
     def ignore_fetches(self, executor: Any) -> None:
@@ -373,7 +375,7 @@ def refuse_parallel_call(frame: FrameType) -> None:
     """Raise DeviceError D003 if `frame`, which calls a port, belongs to a wrapper for several devices."""
     if frame.f_code is _DATA_PARALLEL or (frame.f_back is not None and frame.f_back.f_code is _DATA_PARALLEL):
         raise make_wrapper_error("DataParallel")
-    if _DISTRIBUTED._active_ddp_module is not None:
+    if find_parallel_module() is not None:
         raise make_wrapper_error("DistributedDataParallel")
 
 

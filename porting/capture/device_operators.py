@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional
 
-import torch
+from ..torch_insides.operators import OpOverload
 
 __all__ = ["DeviceOperator", "define_device_operator", "device_operator"]
 
@@ -32,10 +32,10 @@ class DeviceOperator:
 
 
 # For the whole process, as torch's own libraries of operators are.
-_OPERATORS: Dict[torch._ops.OpOverload, DeviceOperator] = {}
+_OPERATORS: Dict[OpOverload, DeviceOperator] = {}
 
 
-def define_device_operator(operator: torch._ops.OpOverload, **meaning: Any) -> None:
+def define_device_operator(operator: OpOverload, **meaning: Any) -> None:
     """Say what `operator` means on the device, by the fields of `DeviceOperator`; a later definition counts."""
     _OPERATORS[operator] = DeviceOperator(**meaning)
 

@@ -6,9 +6,11 @@ from typing import Any, Protocol
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
-from torch.utils._pytree import tree_leaves
 
 from ..diagnostics import CaptureError
+from ..torch_insides.modes import DISABLED_TORCH_FUNCTION
+from ..torch_insides.tensors import make_wrapper
+from ..torch_insides.trees import tree_leaves
 from .errors import Refusal, add_note
 
 __all__ = ["IPU", "DeviceTensor", "is_device", "is_host_tensor"]
@@ -52,14 +54,12 @@ class DeviceTensor(torch.Tensor):
     keeps_backward = True
 
     # the function mode sees every call already, and each look at the tensor is one more
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = DISABLED_TORCH_FUNCTION
 
     @staticmethod
     def __new__(cls, fake: torch.Tensor, node: torch.fx.Node, recorder: _Recording) -> DeviceTensor:
         """Wrap the fake tensor `fake`, the value of `node` in `recorder`'s graph."""
-        self = torch.Tensor._make_wrapper_subclass(
-            cls, fake.shape, strides=fake.stride(), dtype=fake.dtype, device=torch.device("cpu")
-        )
+        self = make_wrapper(cls, fake.shape, strides=fake.stride(), dtype=fake.dtype, device=torch.device("cpu"))
         self.fake, self.node, self.recorder = fake, node, recorder
         return self
 

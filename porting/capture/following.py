@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, NoReturn, Optional, Sequence, Tuple
 import torch
 
 from ..structure import flatten_tensors
+from ..torch_insides.tensors import is_marked_as_parameter, mark_as_parameter
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype, is_device_dtype
 from .forward_run import ONE_AT_A_TIME, ForwardRun
@@ -90,8 +91,8 @@ def _begin_again(first: Recorder) -> Recorder:
 def _make_stand_in(tensor: DeviceTensor, recorder: Recorder) -> DeviceTensor:
     """Return a handle of the run by `recorder` for what `tensor` was in the run before it."""
     stand_in = DeviceTensor(tensor.fake, tensor.node, recorder)
-    if getattr(tensor, "_is_param", False):
-        stand_in._is_param = True
+    if is_marked_as_parameter(tensor):
+        mark_as_parameter(stand_in)
     recorder.facts.add_stand_in(stand_in, tensor)
     return stand_in
 

@@ -9,12 +9,12 @@ from typing import Any, Callable, ContextManager, Iterator, Optional, Sequence, 
 
 import torch
 from torch import nn
-from torch._dispatch.python import enable_python_dispatcher
-from torch.jit._fuser import optimized_execution
 
 from ..diagnostics import Finding
 from ..structure import flatten_tensors, rebuild
 from ..support.module_hooks import follow_modules
+from ..torch_insides.autograd import optimized_execution
+from ..torch_insides.operators import enable_python_dispatcher
 from .autocast import enter_autocast
 from .device_tensor import DeviceTensor
 from .errors import Refusal

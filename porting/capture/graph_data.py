@@ -12,9 +12,10 @@ import operator
 from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..diagnostics import ExecutableError, Finding
+from ..torch_insides.fake_tensors import FakeTensorMode
+from ..torch_insides.operators import SET_GRAD_ENABLED, OpOverload, read_schema
 from .graph_flow import identify_memory
 from .plain_values import UndescribableError, dtype_name, dtype_named, place_from_data, value_from_data, value_to_data
 from .step_graph import MUTATED, StepGraph, TensorInfo
@@ -27,7 +28,7 @@ Functions = Mapping[str, Callable[..., Any]]
 
 STEP_FUNCTIONS: Functions = {
     "getitem": operator.getitem,
-    "set_grad_enabled": torch._C._set_grad_enabled,
+    "set_grad_enabled": SET_GRAD_ENABLED,
     "run_for_loop": run_for_loop,
     "run_cond": run_cond,
     "run_custom_gradient": run_custom_gradient,
@@ -163,7 +164,7 @@ class _Writer:
             return node.op
         if node.op == "get_attr":
             return f"constant:{target}"
-        if isinstance(target, torch._ops.OpOverload):
+        if isinstance(target, OpOverload):
             return f"op:{target}"
         if node.op != "call_function" or target not in self._names:
             raise UndescribableError(target)
@@ -242,8 +243,8 @@ class _Reader:
         else:
             target = self._find_target(text, described)
             # keywords become part of a program, so that the target must have them
-            if isinstance(target, torch._ops.OpOverload):
-                allowed = {argument.name for argument in target._schema.arguments}
+            if isinstance(target, OpOverload):
+                allowed = {argument.name for argument in read_schema(target).arguments}
                 _require_fact(set(kwargs) <= allowed, f"{target} has other arguments")
             else:
                 _require_fact(not kwargs, f"{target} takes no arguments by name")
@@ -283,7 +284,7 @@ class _Reader:
             found = getattr(getattr(getattr(torch.ops, parts[0]), parts[1]), parts[2])
         except AttributeError:
             found = None
-        if not isinstance(found, torch._ops.OpOverload):
+        if not isinstance(found, OpOverload):
             place = described.get("meta", {}).get("place", {}).get("is")
             raise ExecutableError.of(
                 "E027",
@@ -292,7 +293,7 @@ class _Reader:
                 notes="the step was captured where a library had registered it",
                 help="load that library in this process too, or compile where the model is",
             )
-        _require_fact(found._schema.name not in _REFUSED, f"{text!r} is no operator of a graph")
+        _require_fact(read_schema(found).name not in _REFUSED, f"{text!r} is no operator of a graph")
         return found
 
 

@@ -7,6 +7,8 @@ from typing import AbstractSet, Any, FrozenSet, Iterable, List, Set
 
 import torch
 
+from ..torch_insides.operators import SET_GRAD_ENABLED, OpOverload
+from ..torch_insides.tensors import identify_storage
 from .operator_schema import operator_name, written_arguments
 from .step_graph import StepGraph
 from .subgraphs import is_random
@@ -36,7 +38,7 @@ def output_nodes(graph: torch.fx.Graph) -> List[torch.fx.Node]:
 def identify_memory(value: torch.Tensor) -> int:
     """Return a number that tensors without values have in common where they share memory."""
     # such tensors have no address, but their storage is an object of its own, which lives as long as they do
-    return int(value.untyped_storage()._cdata)
+    return identify_storage(value.untyped_storage())
 
 
 def tensor_memory(node: torch.fx.Node) -> int:
@@ -52,7 +54,7 @@ def tensor_memories(nodes: Iterable[torch.fx.Node]) -> Set[int]:
 
 def written_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
     """Return the nodes whose values `node` changes in place."""
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         return []
     found: List[torch.fx.Node] = []
     # some operators write to lists of tensors
@@ -105,7 +107,7 @@ class ValueFlow:
                 _mark_node(node, self._varying, self._varying_memory)
             if node.meta.get("state_name") in self._trainable:
                 self._tracked.add(node)
-        elif node.target is torch._C._set_grad_enabled:
+        elif node.target is SET_GRAD_ENABLED:
             self._is_grad_enabled = bool(node.args[0])
         elif node.op == "call_function":
             self._visit_operator(node)
@@ -113,12 +115,12 @@ class ValueFlow:
     def _visit_operator(self, node: torch.fx.Node) -> None:
         used, written = node.all_input_nodes, written_nodes(node)
         # what is neither an operator nor the unpacking of one loops, branches, or calls the host
-        is_plain = isinstance(node.target, torch._ops.OpOverload) or node.target is operator.getitem
+        is_plain = isinstance(node.target, OpOverload) or node.target is operator.getitem
         if not is_plain or is_random(node) or not all(map(self.is_constant, used)):
             for item in (node, *written):
                 _mark_node(item, self._varying, self._varying_memory)
         # `detach` ends a gradient path without a region of its own
-        is_detached = isinstance(node.target, torch._ops.OpOverload) and operator_name(node.target) == "detach"
+        is_detached = isinstance(node.target, OpOverload) and operator_name(node.target) == "detach"
         if self._is_grad_enabled and not is_detached and any(map(self.has_gradient, used)):
             self._tracked.add(node)
             for item in written:

@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
+from ..torch_insides.operators import OpOverload, read_schema
 from .device_operators import device_operator
 from .plain_values import dtype_name, value_to_data
 from .step_graph import MUTATED, StepGraph, TensorInfo
@@ -110,7 +111,7 @@ class _Writer:
 
     def _name_operator(self, target: Any) -> Tuple[str, Tuple[str, ...]]:
         """Return the name of an operator and those of its arguments."""
-        if not isinstance(target, torch._ops.OpOverload):
+        if not isinstance(target, OpOverload):
             return (target if isinstance(target, str) else self._name_function(target)), ()
         name, names, defaults = _read_schema(target)
         # the same name may compute something else when the user's library is built again
@@ -153,7 +154,7 @@ class _Writer:
 @functools.lru_cache(maxsize=None)
 def _read_schema(target: Any) -> Tuple[str, Tuple[str, ...], Dict[str, Any]]:
     """Return the name of an operator, those of its arguments, and the plain values that these have by default."""
-    arguments = target._schema.arguments
+    arguments = read_schema(target).arguments
     given = {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
     defaults = {name: value for name, value in given.items() if _is_plain(value)}
     return str(target), tuple(argument.name for argument in arguments), defaults

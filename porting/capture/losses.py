@@ -12,6 +12,7 @@ from typing import List, Set, Tuple
 import torch
 
 from ..diagnostics import CaptureError
+from ..torch_insides.operators import OpOverload
 from .graph_flow import tensor_memories, tensor_memory, written_nodes
 from .operator_schema import operator_name
 
@@ -33,7 +34,7 @@ def find_losses(graph: torch.fx.Graph) -> Tuple[List[torch.fx.Node], List[torch.
 
 
 def _name_operator(node: torch.fx.Node) -> str:
-    return operator_name(node.target) if isinstance(node.target, torch._ops.OpOverload) else ""
+    return operator_name(node.target) if isinstance(node.target, OpOverload) else ""
 
 
 def _follow_values(start: torch.fx.Node) -> Set[torch.fx.Node]:

@@ -15,6 +15,7 @@ from torch import nn
 from ..diagnostics import CaptureError, Finding, Place, Severity, refuse
 from ..host_tensors import HostTensor, read_registry, walk_modules
 from ..module_attributes import find_tensor, keep_attributes, make_leftover_finding
+from ..torch_insides.modules import BATCH_NORMS, NORMS_WITH_STATE
 from .device_tensor import DeviceTensor
 from .graph_flow import written_nodes
 from .plain_values import dtype_name
@@ -74,7 +75,7 @@ def replace_state(
 
 def _refuse_changes(saved: _Registry, device_of: Callable[[torch.Tensor], DeviceTensor]) -> None:
     # BatchNorm assigns its count of batches anew, which steers nothing
-    if isinstance(saved.module, nn.modules.batchnorm._BatchNorm):
+    if isinstance(saved.module, BATCH_NORMS):
         return
     for name, original in saved.originals.items():
         current = saved.entries.get(name)
@@ -148,7 +149,7 @@ def write_copies_of_constants(recorder: Recorder, state: Sequence[HostTensor]) -
 
 def report_lost_writes(recorder: Recorder, model: nn.Module, state: Sequence[HostTensor]) -> None:
     """Report the buffers of integers that `forward` writes into; BatchNorm's count of batches steers nothing."""
-    norms = (module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase))
+    norms = (module for module in model.modules() if isinstance(module, NORMS_WITH_STATE))
     counts = [id(norm.num_batches_tracked) for norm in norms]
     for host in state:
         writes = recorder.facts.writes_to(recorder.device_of(host.tensor))

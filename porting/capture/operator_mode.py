@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, List
 
-import torch
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..support.compiler_loading import load_compiler_late
+from ..torch_insides.modes import PRE_DISPATCH, PROXY_MODE, TorchDispatchMode
 
 __all__ = ["OperatorMode"]
 
@@ -25,7 +24,7 @@ class OperatorMode(ProxyTorchDispatchMode):
         load_compiler_late(cls.__dict__.get("__torch_dispatch__"))
 
     def __init__(self) -> None:
-        TorchDispatchMode.__init__(self, torch._C.DispatchKey.PreDispatch)
+        TorchDispatchMode.__init__(self, PRE_DISPATCH)
         self.pre_dispatch = True
-        self._mode_key = torch._C._TorchDispatchModeKey.PROXY
+        self._mode_key = PROXY_MODE
         self.enter_stack: List[Any] = []

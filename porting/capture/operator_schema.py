@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from ..torch_insides.operators import read_schema
 from .device_tensor import DeviceTensor
 
 __all__ = [
@@ -47,7 +48,7 @@ def name_arguments(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     >>> name_arguments(torch.ops.aten.flatten.using_ints, ("x", 1), {})
     {'self': 'x', 'start_dim': 1, 'end_dim': -1}
     """
-    named = {argument.name: argument.default_value for argument in operator._schema.arguments}
+    named = {argument.name: argument.default_value for argument in read_schema(operator).arguments}
     return {**named, **dict(zip(named, args)), **kwargs}
 
 
@@ -83,7 +84,7 @@ def result_argument(operator: Any, index: int, args: Tuple[Any, ...], kwargs: Di
     # most operators write to nothing, and this is asked for each result
     if not _declared_writes(operator):
         return None
-    returns = operator._schema.returns
+    returns = read_schema(operator).returns
     alias = returns[index].alias_info if index < len(returns) else None
     if alias is None or not alias.is_write:
         return None
@@ -96,7 +97,7 @@ def result_argument(operator: Any, index: int, args: Tuple[Any, ...], kwargs: Di
 @functools.lru_cache(maxsize=None)
 def _declared_writes(operator: Any) -> List[Tuple[int, str, Any]]:
     """List position, name and alias of the arguments that the schema says are written to."""
-    arguments = [(argument.alias_info, argument.name) for argument in operator._schema.arguments]
+    arguments = [(argument.alias_info, argument.name) for argument in read_schema(operator).arguments]
     return [(i, name, info) for i, (info, name) in enumerate(arguments) if info is not None and info.is_write]
 
 
@@ -111,7 +112,7 @@ def _list_written(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) 
 
 @functools.lru_cache(maxsize=None)
 def _find_positions(operator: Any) -> Dict[str, int]:
-    return {argument.name: position for position, argument in enumerate(operator._schema.arguments)}
+    return {argument.name: position for position, argument in enumerate(read_schema(operator).arguments)}
 
 
 def change_arguments(

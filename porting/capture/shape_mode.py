@@ -16,10 +16,10 @@ from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..support.compiler_loading import is_compiler_loaded
+from ..torch_insides.fake_tensors import FakeTensor, FakeTensorMode
+from ..torch_insides.modes import DisablePythonDispatcher, DisableTorchDispatch, TorchDispatchMode
 from .device_operators import device_operator
 from .factory_shapes import FACTORIES
 from .layer_shapes import LAYERS
@@ -96,7 +96,7 @@ class ShapeMode(FakeTensorMode):
     ) -> torch.Tensor:
         """Return a tensor without values in memory of its own, contiguous unless `strides` are given."""
         # the modes of the capture would take the meta tensor for one of the user's
-        with torch._C._DisablePythonDispatcher():
+        with DisablePythonDispatcher():
             if strides is None:
                 return self.make_face(torch.empty(tuple(shape), dtype=dtype, device="meta"))
             return self.make_face(torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype, device="meta"))
@@ -118,7 +118,7 @@ class ShapeMode(FakeTensorMode):
         try:
             plain_args = [self._find_plain(value, faces) for value in args]
             plain_kwargs = {name: self._find_plain(value, faces) for name, value in kwargs.items()}
-            with torch._C._DisablePythonDispatcher():
+            with DisablePythonDispatcher():
                 return self._find_faces(rule(*plain_args, **plain_kwargs), faces)
         except (UnknownShape, AttributeError, TypeError, ValueError, RuntimeError, IndexError):
             return UNKNOWN  # torch says what is wrong, if anything is: `torch.add(2.5, x)` has a number for a tensor
@@ -155,7 +155,7 @@ def in_order_of(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
     if not isinstance(tensor, FakeTensor) or not isinstance(tensor.fake_mode, ShapeMode):
         return tensor.as_strided(tensor.shape, tuple(strides))
     plain = _read_plain(tensor)
-    with torch._C._DisablePythonDispatcher():
+    with DisablePythonDispatcher():
         return tensor.fake_mode.make_face(plain.as_strided(plain.shape, tuple(strides)))
 
 
@@ -163,7 +163,7 @@ def _read_plain(face: FakeTensor) -> torch.Tensor:
     """Return the meta tensor behind `face`, which operators may have given another shape since."""
     plain: Optional[torch.Tensor] = face.__dict__.get(_PLAIN)
     if plain is None or plain.shape != face.shape or plain.stride() != face.stride():
-        with torch._C._DisablePythonDispatcher(), torch._C._DisableTorchDispatch():
+        with DisablePythonDispatcher(), DisableTorchDispatch():
             plain = torch.empty(0, dtype=face.dtype, device="meta")
             plain.set_(face.untyped_storage(), face.storage_offset(), face.shape, face.stride())
         face.__dict__[_PLAIN] = plain

@@ -8,6 +8,7 @@ from typing import Any, FrozenSet, List, Optional, Tuple
 import torch
 
 from ..diagnostics import Finding, Place
+from ..torch_insides.operators import OpOverload
 from .plain_values import dtype_name
 from .subgraphs import is_random
 
@@ -90,7 +91,7 @@ class StepGraph:
         A loop or branch is one of them; the operators of its bodies are in the graphs that `bodies_of` its node lists.
         """
         # loops, branches and calls of the host are functions, and bear a name of their own
-        kind, nodes = torch._ops.OpOverload, self.graph.nodes
+        kind, nodes = OpOverload, self.graph.nodes
         return [_describe_operator(node) for node in nodes if isinstance(node.target, kind) or "operator" in node.meta]
 
     @property

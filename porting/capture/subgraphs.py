@@ -10,6 +10,7 @@ from typing import Any, Callable, List, Sequence
 
 import torch
 
+from ..torch_insides.operators import OpOverload, read_schema
 from .operator_schema import name_arguments
 
 __all__ = ["Body", "bodies_of", "is_random", "run_cond", "run_custom_gradient", "run_for_loop"]
@@ -34,18 +35,18 @@ def bodies_of(node: torch.fx.Node) -> List[Body]:
 def is_random(node: torch.fx.Node) -> bool:
     """Tell whether `node` draws random numbers, itself or in the body of its loop or branch."""
     target: Any = node.target
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         return torch.Tag.nondeterministic_seeded in target.tags and not _is_switched_off(target, node)
     return any(is_random(inner) for body in bodies_of(node) for inner in body.graph.nodes)
 
 
-def _is_switched_off(operator: torch._ops.OpOverload, node: torch.fx.Node) -> bool:
+def _is_switched_off(operator: OpOverload, node: torch.fx.Node) -> bool:
     """Tell whether a random operator has a rate of 0 or is in eval mode, where torch draws nothing."""
     named = name_arguments(operator, node.args, node.kwargs)
     if False in (named.get("train"), named.get("training")):
         return True
     # `bernoulli` calls a probability `p` as well, and `native_dropout` draws a mask of ones
-    is_dropout = operator._schema.name.rstrip("_").endswith(("::dropout", "alpha_dropout", "feature_dropout"))
+    is_dropout = read_schema(operator).name.rstrip("_").endswith(("::dropout", "alpha_dropout", "feature_dropout"))
     return any(named.get(name) == 0 for name in ("dropout", "dropout_p", *(("p",) if is_dropout else ())))
 
 

@@ -15,6 +15,9 @@ from torch.utils.hooks import RemovableHandle
 
 from ..diagnostics import Finding, caller_place, refuse
 from ..structure import flatten_tensors
+from ..torch_insides.autograd import current_transform
+from ..torch_insides.modes import DisableTorchFunction
+from ..torch_insides.operators import split_to_arguments
 from . import errors
 from .device_tensor import IPU, DeviceTensor, is_device, is_host_tensor
 from .dtypes import device_dtype
@@ -107,7 +110,7 @@ class DeviceFunctions(TorchFunctionMode):
             device = ("cuda",) if func is torch.Tensor.cuda else ()
             return self._move_or_cast(subject, *device, *args[1:], **kwargs)
         # `torch.func` differentiates operators that are recorded one by one, which leaves nothing to the device
-        if func in _AUTOGRAD_CALLS and torch._C._functorch.maybe_current_level() is None:
+        if func in _AUTOGRAD_CALLS and current_transform() is None:
             refuse(errors.autograd_error(func))
             return _make_gradients(*args, **kwargs) if func is torch.autograd.grad else None
         if func == _SET_DATA and any(isinstance(value, DeviceTensor) for value in args):
@@ -172,7 +175,7 @@ class DeviceFunctions(TorchFunctionMode):
         if isinstance(other, torch.Tensor):
             device, dtype, memory_format = other.device, other.dtype, kwargs.get("memory_format")
         else:
-            device, dtype, _non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+            device, dtype, _non_blocking, memory_format = split_to_arguments(*args, **kwargs)
         if isinstance(tensor, DeviceTensor):
             if device is not None and not is_device(device):
                 tensor = self.recorder.guesses.move(tensor, errors.Refusal.MOVE.error(device=device))
@@ -326,5 +329,5 @@ def constant_from_data(
             )
         )
         args, kwargs = (_fill_in(data), *args[1:]), {key: kwargs[key] for key in kwargs if key not in ("data", "obj")}
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         return recorder.add_constant(func(*args, **kwargs))

@@ -10,12 +10,14 @@ from typing import Any, Callable, Iterator, Sequence, Tuple
 import torch
 import torch.nn.modules.transformer
 import torch.utils.checkpoint
-from torch.autograd.function import FunctionCtx, _SingleLevelFunction
+from torch.autograd.function import FunctionCtx
 from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import BackwardHook
 
 from ..diagnostics import refuse
 from ..structure import flatten_tensors
+from ..torch_insides.autograd import has_own_setup_context
+from ..torch_insides.modes import DisableTorchFunction, is_torch_function_disabled
 from .device_tensor import IPU, DeviceTensor, is_device
 from .errors import Refusal, host_read_error
 from .recording.custom_functions import record_with_backward
@@ -79,7 +81,7 @@ def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:
         context.needs_input_grad = tuple(  # type: ignore[attr-defined]
             is_tracked and isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args
         )
-        has_own_context = cls.setup_context is not _SingleLevelFunction.setup_context
+        has_own_context = has_own_setup_context(cls)
         with torch.set_grad_enabled(is_tracked):
             return cls.forward(*args, **kwargs) if has_own_context else cls.forward(context, *args, **kwargs)
 
@@ -177,12 +179,12 @@ def _make_ranges(original: Callable[..., torch.Tensor], recorder: Recorder) -> A
     thread = threading.get_ident()
 
     def make_range(*args: Any, **kwargs: Any) -> Any:
-        is_captured = threading.get_ident() == thread and not torch._C._is_torch_function_all_disabled()
+        is_captured = threading.get_ident() == thread and not is_torch_function_disabled()
         if not is_captured or ("device" in kwargs and not is_device(kwargs["device"])):
             return original(*args, **kwargs)
         if "device" not in kwargs:
             note_forced_factory(recorder, "range")
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             numbers = original(*args, **{**kwargs, "device": "cpu"})
         return recorder.add_constant(numbers)
 

@@ -24,6 +24,7 @@ from ..diagnostics import (
 from ..host_tensors import HostTensor, find_gradient_hooks, host_tensors, refuse_shared_memory
 from ..module_attributes import materialise_lazy_modules
 from ..structure import find_opaque_holder, flatten_tensors, rebuild
+from ..torch_insides.modes import DisableTorchFunctionSubclass
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .errors import Refusal, add_context
@@ -125,7 +126,7 @@ def _capture_forward(
     # after the lazy layers have made theirs: what enters the graph is fixed from here on
     state = host_tensors(model)
     # weights that an executor owns are of a class whose properties are calls of Python
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         if recorder.is_training:
             for error in find_gradient_hooks(state):
                 recorder.reports.refuse(error)
@@ -142,7 +143,7 @@ def _capture_forward(
     on_device = replace(forward, arguments=rebuild((args, kwargs), inputs))
     output, loss_tensor = _run_forward(recorder, on_device, inputs, first_run=first_run, ends=ends)
     recorder.bodies.refuse_open()
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         # two names for one memory are one tensor on the host and two on the device: only a write tells them apart
         refuse_shared_memory(
             state, lambda host: _is_written(recorder, host) or (recorder.is_training and host.tensor.requires_grad)

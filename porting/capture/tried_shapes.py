@@ -7,9 +7,9 @@ import warnings
 from typing import Any, Callable, Dict, FrozenSet, List, Sequence, Tuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..support.compiler_loading import is_compiler_loaded, load_compiler_late
+from ..torch_insides.modes import DisableTorchFunction, TorchDispatchMode
 from .operator_schema import declared_written_arguments, list_leaves, map_leaves
 from .plain_shapes import UnknownShape, expect
 
@@ -83,7 +83,7 @@ def _call_without_warnings(call: Callable[[], Any]) -> Any:
         return 0.0
 
     is_always = torch.is_warn_always_enabled()
-    with warnings.catch_warnings(), torch._C.DisableTorchFunction():
+    with warnings.catch_warnings(), DisableTorchFunction():
         warnings.simplefilter("ignore")
         torch.set_warn_always(True)  # otherwise what is said once in a process is said here
         try:

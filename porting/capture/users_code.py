@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable, Iterable
 
-import torch
 from torch import nn
-from torch.nn.modules import module as module_hooks
+
+from ..torch_insides.modes import count_function_modes
+from ..torch_insides.modules import EVERY_FORWARD_HOOK, EVERY_FORWARD_PRE_HOOK
 
 __all__ = ["may_run_users_code"]
 
@@ -26,8 +27,7 @@ def may_run_users_code(modules: Iterable[nn.Module], functions: Iterable[Callabl
     >>> may_run_users_code([nn.Linear(2, 2)], [sorted])
     True
     """
-    every: Any = module_hooks
-    if every._global_forward_hooks or every._global_forward_pre_hooks or torch._C._len_torch_function_stack():
+    if EVERY_FORWARD_HOOK or EVERY_FORWARD_PRE_HOOK or count_function_modes():
         return True
     return not (all(map(_is_of_library, functions)) and all(map(_is_plain_layer, modules)))
 

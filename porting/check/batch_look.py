@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from ..api.batch import BatchSignature, refuse_lost_values
 from ..diagnostics import Finding, PortingError
 from ..options import PortOptions
 from ..structure import flatten_tensors, make_call_arguments
+from ..torch_insides.trees import tree_leaves, tree_map
 from .step_capture import Arguments
 
 __all__ = ["BatchLook", "cut_micro_batch", "find_lost_values"]

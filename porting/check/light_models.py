@@ -12,6 +12,8 @@ from typing import Any, Callable, Dict, Tuple, TypeVar
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ..torch_insides.modes import DisableTorchFunction
+
 __all__ = ["LightTensors", "make_light"]
 
 _Made = TypeVar("_Made")
@@ -82,5 +84,5 @@ def _cast_tensor(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tenso
     other = kwargs.get("other", args[0] if args else None)
     dtype = other.dtype if isinstance(other, torch.Tensor) else kwargs.get("dtype")
     dtype = next((value for value in args if isinstance(value, torch.dtype)), dtype)
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         return tensor if dtype is None or dtype == tensor.dtype else tensor.to(dtype)

@@ -6,16 +6,17 @@ from typing import Any, Mapping, Optional, Tuple
 
 import torch
 from torch._decomp import decomposition_table
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from porting.comparison.tensors import change_last_bits
+from porting.torch_insides.modes import TorchDispatchMode
+from porting.torch_insides.operators import LOG_SOFTMAX, read_schema
 
 __all__ = ["RandomRounding"]
 
 # An error of a mean or a variance is one for all elements that share it, and no later sum takes it away. And the
 # logarithm of a probability near 1 is the small difference of two numbers of an ordinary size.
 _MADE_OF_SUMS = {
-    torch.ops.aten._log_softmax,
+    LOG_SOFTMAX,
     *(
         getattr(torch.ops.aten, f"native_{kind}_norm{direction}")
         for kind in ("batch", "group", "layer")
@@ -42,7 +43,7 @@ _EXACT = frozenset(
 
 def _takes_root(func: Any, args: Tuple[Any, ...]) -> bool:
     """Tell whether it is the absolute value of complex numbers."""
-    return bool(func._schema.name == "aten::abs" and args[0].is_complex())
+    return bool(read_schema(func).name == "aten::abs" and args[0].is_complex())
 
 
 class RandomRounding(TorchDispatchMode):
@@ -73,10 +74,10 @@ class RandomRounding(TorchDispatchMode):
             with self:
                 return parts(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
-        if func._schema.name in _EXACT and not _takes_root(func, args):
+        if read_schema(func).name in _EXACT and not _takes_root(func, args):
             return result
         results = result if isinstance(result, (tuple, list)) else [result]
-        for returned, value in zip(func._schema.returns, results):
+        for returned, value in zip(read_schema(func).returns, results):
             if returned.alias_info is None and isinstance(value, torch.Tensor):
                 change_last_bits(value, self._generator, relative=self._relative)
         return result

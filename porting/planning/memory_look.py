@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import simulator
 from ..capture import StepGraph
@@ -23,6 +22,7 @@ from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import make_call_arguments
 from ..targets import DEFAULT, Target, find_target
+from ..torch_insides.trees import tree_leaves, tree_map
 from .memory_model import Layout, StageMemory, StepMemory, count_code_bytes, count_device_bytes, measure_ipus
 from .remedies import Remedy, find_first_remedy, list_remedies
 from .step_walk import PRODUCTS, look_at_step, number_stages, walk_step

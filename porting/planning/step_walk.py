@@ -11,10 +11,8 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Seque
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_arg
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_leaves, tree_map
 
 from ..capture import StepGraph, capture_step
 from ..capture.graph_flow import identify_memory
@@ -26,6 +24,9 @@ from ..engines.replay.graph_function import GraphFunction
 from ..module_attributes import keep_train_modes
 from ..options import PortOptions
 from ..simulator.tracing_state import tracing
+from ..torch_insides.fake_tensors import FakeTensorMode
+from ..torch_insides.modes import DisableTorchFunction
+from ..torch_insides.trees import tree_leaves, tree_map
 from .memory_model import Operation, StepMemory, Value, count_device_bytes
 
 __all__ = ["PRODUCTS", "look_at_step", "number_stages", "walk_step"]
@@ -155,7 +156,7 @@ class _Walk:
         graph = self._graph
         # autograd calls the first for each tensor that it keeps
         saved = torch.autograd.graph.saved_tensors_hooks(self._note_kept, lambda tensor: tensor)
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch._C.DisableTorchFunction():
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), DisableTorchFunction():
             with sdpa_kernel([SDPBackend.MATH]), saved:
                 self._place_entering()
                 for node in graph.graph.nodes:

@@ -13,12 +13,13 @@ from torch import nn
 
 from porting.diagnostics import ExecutableError
 from porting.recipe_chain.recipe_files import create_folder
+from porting.torch_insides.modules import BATCH_NORMS, DROPOUTS
 
 __all__ = ["UserModel", "write_recipe"]
 
 SKELETON = Path(__file__).parent / "skeleton"
 
-_NORMALISED_BY_BATCH = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+_NORMALISED_BY_BATCH = (BATCH_NORMS, DROPOUTS)
 
 
 @dataclass(frozen=True)

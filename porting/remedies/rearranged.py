@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from porting.remedies.entries import Fallback, OperatorSubstitute
+from porting.torch_insides.operators import ADAPTIVE_MAXIMA
 
 __all__ = ["SUBSTITUTES", "find_places", "repeat_elements"]
 
@@ -135,8 +136,8 @@ _COMPUTED: Any = (
     ("torch.channel_shuffle", _channel_shuffle, (torch.channel_shuffle, F.channel_shuffle)),
     ("torch.pixel_unshuffle", _pixel_unshuffle, (torch.pixel_unshuffle, F.pixel_unshuffle)),
     ("F.adaptive_max_pool1d", _pool_1d, (F.adaptive_max_pool1d, torch.adaptive_max_pool1d)),
-    ("F.adaptive_max_pool2d", _pool_2d, (F.adaptive_max_pool2d, torch._C._nn.adaptive_max_pool2d)),
-    ("F.adaptive_max_pool3d", _pool_3d, (F.adaptive_max_pool3d, torch._C._nn.adaptive_max_pool3d)),
+    ("F.adaptive_max_pool2d", _pool_2d, (F.adaptive_max_pool2d, ADAPTIVE_MAXIMA[0])),
+    ("F.adaptive_max_pool3d", _pool_3d, (F.adaptive_max_pool3d, ADAPTIVE_MAXIMA[1])),
     ("torch.nonzero_static", find_places, (getattr(torch, "nonzero_static", None),)),
 )
 

@@ -10,6 +10,7 @@ import torch
 import torch.utils.data
 
 from ..support.process import usable_cores
+from ..torch_insides.loaders import exchange_reader, find_reader
 from . import trouble
 from ._loading.async_accessor import AsynchronousDataAccessor
 from ._loading.batch_reading import BatchMemory, combine_batches, make_batch_reader
@@ -162,6 +163,7 @@ class DataLoader(torch.utils.data.DataLoader):
             share.shuffle_global_indices()
             share.swap_range()
         batches: Iterator[Any] = super().__iter__()
+        self._read_batches_at_once(batches)
         if trouble.injections:
             batches = BatchIterator(batches, trouble.fetch_batch)
         count = self._num_batches_to_combine
@@ -169,14 +171,12 @@ class DataLoader(torch.utils.data.DataLoader):
             batches = combine_batches(batches, count, drop_last=bool(self.batch_sampler_drop_last))
         return BatchIterator(batches, self._waiting.fetch_next)
 
-    def _get_iterator(self) -> Any:
-        iterator: Any = super()._get_iterator()
-        # processes that load for a loader have fetchers of their own
-        reader = make_batch_reader(self, iterator._dataset_fetcher, self._memory) if self.num_workers == 0 else None
+    def _read_batches_at_once(self, iterator: Any) -> None:
+        """Let an iterator that loads in this process read whole batches; loading processes read in their own way."""
+        ordinary = find_reader(iterator) if self.num_workers == 0 else None
+        reader = None if ordinary is None else make_batch_reader(self, ordinary, self._memory)
         if reader is not None:
-            iterator._dataset_fetcher = reader
-            iterator._sampler_iter = reader.list_rows(self.batch_sampler) or iterator._sampler_iter
-        return iterator
+            exchange_reader(iterator, reader, reader.list_rows(self.batch_sampler))
 
     def _warn_about_short_last_batch(self, dataset: Any, batch_sampler: Any, sampler: Any, *, drop_last: bool) -> None:
         num_batches, size = self._num_batches_to_combine, self._combined_batch_size

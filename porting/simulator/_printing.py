@@ -7,6 +7,9 @@ from typing import Any
 
 from torch import nn
 
+from ..host_tensors import read_registry
+from ..torch_insides.modules import read_forward_pre_hooks
+
 __all__ = ["module_repr", "print"]
 
 
@@ -15,12 +18,12 @@ def module_repr(m: nn.Module) -> str:
     lines = []
     extra = m.extra_repr()
     extra_lines = extra.split("\n") if extra else []
-    for name, child in m._modules.items():
+    for name, child in read_registry(m, "_modules").items():
         if child is not None:
             child_lines = module_repr(child).split("\n")
             lines.append(f"({name}): " + "\n".join([child_lines[0], *("  " + line for line in child_lines[1:])]))
-    hooks = "".join(f"{hook!r} " for hook in m._forward_pre_hooks.values())
-    name = hooks + m._get_name()
+    hooks = "".join(f"{hook!r} " for hook in read_forward_pre_hooks(m).values())
+    name = hooks + type(m).__name__
     if len(extra_lines) == 1 and not lines:
         return f"{name}({extra_lines[0]})"
     if not extra_lines and not lines:

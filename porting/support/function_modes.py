@@ -9,8 +9,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any, Dict, List, Tuple
 
-import torch
 from torch.overrides import TorchFunctionMode
+
+from ..torch_insides.modes import find_top_function_mode
 
 __all__ = ["SelectiveMode"]
 
@@ -24,7 +25,7 @@ class SelectiveMode(TorchFunctionMode):
 
     def __enter__(self) -> Any:
         """Lie above the modes that are there."""
-        top = _find_top()
+        top = find_top_function_mode()
         if not isinstance(top, _JoinedModes):
             top = _JoinedModes()
             top.__enter__()
@@ -33,7 +34,7 @@ class SelectiveMode(TorchFunctionMode):
 
     def __exit__(self, *exception: Any) -> None:
         """Leave, as the last one that has come."""
-        top = _find_top()
+        top = find_top_function_mode()
         assert isinstance(top, _JoinedModes), "modes end in another order than they began"
         top.modes.remove(self)
         if not top.modes:
@@ -61,8 +62,3 @@ class _JoinedModes(TorchFunctionMode):
                 TorchFunctionMode.__enter__(mode)
                 stack.callback(TorchFunctionMode.__exit__, mode, None, None, None)
             return func(*args, **kwargs)
-
-
-def _find_top() -> Any:
-    depth = torch._C._len_torch_function_stack()
-    return torch._C._get_function_stack_at(depth - 1) if depth else None

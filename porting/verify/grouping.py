@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from porting.comparison.sketches import distance_of_sketches
+from porting.torch_insides.modules import BATCH_NORMS
 from porting.verify.plain_runs import copy_training, keep_streams, seed_streams
 from porting.verify.plain_training import Grouping, MicroBatch, PlainRun, PlainTraining
 from porting.verify.records import Sketches, sketch_all
@@ -91,7 +92,7 @@ def _are_same(one: Sketches, other: Sketches) -> bool:
 
 
 def _say_why(model: nn.Module) -> str:
-    norms = [name for name, module in model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    norms = [name for name, module in model.named_modules() if isinstance(module, BATCH_NORMS)]
     if norms:
         return f"`{norms[0]}` ({len(norms)} like it) takes its statistics from each micro-batch"
     return "the loss of a large batch is not that of its parts, as with a mean over what is not ignored"

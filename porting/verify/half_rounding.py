@@ -10,12 +10,13 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, MutableMapping,
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from porting.adapters.precision import cast_floats, cast_weights
 from porting.comparison.tensors import round_at_random
 from porting.host_tensors import read_registry, walk_modules
 from porting.structure import flatten_tensors, map_tensors
+from porting.torch_insides.modes import TorchDispatchMode
+from porting.torch_insides.operators import TO_COPY, read_schema
 
 from .plain_training import PlainTraining, make_loss_function
 
@@ -112,7 +113,7 @@ class RoundedOperators(TorchDispatchMode):
         named = dict(kwargs or {})
         tensors = [tensor for tensor in flatten_tensors((args, named)) if tensor.is_floating_point()]
         target = named.get("dtype")
-        if target is self._dtype and func.overloadpacket is torch.ops.aten._to_copy and args[0].dtype is torch.float32:
+        if target is self._dtype and func is TO_COPY and args[0].dtype is torch.float32:
             return self._round(func(*args, **{**named, "dtype": torch.float32}))
         is_half = any(tensor.dtype is self._dtype for tensor in tensors)
         if not is_half or target is not None or _is_left_alone(func):
@@ -152,7 +153,7 @@ def _is_left_alone(func: Any) -> bool:
     """Tell whether an operator computes nothing, or draws numbers, which another type would change."""
     if torch.Tag.nondeterministic_seeded in func.tags:
         return True
-    returned = [value.alias_info for value in func._schema.returns]
+    returned = [value.alias_info for value in read_schema(func).returns]
     return any(alias is not None and not alias.is_write for alias in returned)
 
 
@@ -161,7 +162,7 @@ def _find_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     found: List[torch.Tensor] = []
     # its schema does not say that it writes the running statistics
     unsaid = ("running_mean", "running_var") if func.overloadpacket is torch.ops.aten.native_batch_norm else ()
-    for place, argument in enumerate(func._schema.arguments):
+    for place, argument in enumerate(read_schema(func).arguments):
         is_written = argument.alias_info is not None and argument.alias_info.is_write
         if not is_written and argument.name not in unsaid:
             continue

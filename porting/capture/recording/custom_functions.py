@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any, Dict, Sequence, Tuple
 
 import torch
-from torch.autograd.function import FunctionCtx, _SingleLevelFunction
+from torch.autograd.function import FunctionCtx
 
 from ...diagnostics import CaptureError, Finding, Severity, caller_place
+from ...torch_insides.autograd import has_own_setup_context, has_own_vjp
 from ..device_tensor import DeviceTensor, is_host_tensor
 from ..errors import Refusal
 from ..subgraphs import Body, run_custom_gradient
@@ -33,7 +34,7 @@ def record_with_backward(recorder: Recorder, cls: Any, args: Tuple[Any, ...], kw
     tracked = [isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args]
     context.needs_input_grad = tuple(tracked)
     with torch.no_grad():
-        if cls.setup_context is _SingleLevelFunction.setup_context:
+        if not has_own_setup_context(cls):
             returned = cls.forward(context, *args, **kwargs)
         else:
             returned = cls.forward(*args, **kwargs)
@@ -117,7 +118,7 @@ def _record_backward(
         else None
         for index, value in enumerate(results)
     ]
-    backward = cls.backward if cls.vjp is _SingleLevelFunction.vjp else cls.vjp
+    backward = cls.vjp if has_own_vjp(cls) else cls.backward
     # autograd calls it outside of the regions that `forward` was called in
     with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
         returned = backward(context, *gradients)

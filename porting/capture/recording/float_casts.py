@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 import torch
-from torch.utils._pytree import tree_map
 
+from ...torch_insides.trees import tree_map
 from ..autocast import autocast_targets, autocast_types
 from ..device_tensor import DeviceTensor
 from ..dtypes import device_dtype, float_cast_targets, rounded_result

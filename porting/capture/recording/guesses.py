@@ -11,9 +11,10 @@ from typing import Any, Callable, Dict, Optional, Protocol, Set, Tuple
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
 
 from ...diagnostics import Place, PortingError, are_refusals_collected, caller_place, refuse
+from ...torch_insides.modes import DisableTorchFunction
+from ...torch_insides.trees import tree_map
 from ..device_tensor import DeviceTensor
 from ..operator_schema import operator_name
 from ..shape_mode import ShapeMode
@@ -122,7 +123,7 @@ def _make_number(tensor: DeviceTensor, value: int) -> Any:
 
 def _make_array(tensor: DeviceTensor, value: int) -> Any:
     kind = {torch.bfloat16: torch.float32}.get(tensor.dtype, tensor.dtype)
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         return np.full(tuple(tensor.shape), value > 0, dtype=torch.empty(0, dtype=kind, device="cpu").numpy().dtype)
 
 

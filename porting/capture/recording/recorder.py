@@ -12,11 +12,14 @@ from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-from torch.utils._pytree import tree_leaves
 
 from ...diagnostics import CaptureError, caller_place, refuse
+from ...torch_insides.autograd import clear_transforms, current_transform
+from ...torch_insides.fake_tensors import DataDependentOutputException, DynamicOutputShapeException
+from ...torch_insides.modes import DisableTorchFunction
+from ...torch_insides.operators import SET_GRAD_ENABLED
+from ...torch_insides.tensors import mark_as_parameter
+from ...torch_insides.trees import tree_leaves
 from .. import errors
 from ..device_operators import device_operator
 from ..device_tensor import DeviceTensor, is_device
@@ -119,7 +122,7 @@ class Recorder(OperatorMode):
             self.place(like, tensor)
         if kind == "parameter":
             # `isinstance(tensor, nn.Parameter)` goes by this attribute
-            tensor._is_param = True
+            mark_as_parameter(tensor)
             self.facts.add_parameter(tensor, trainable=like.requires_grad)
         return tensor
 
@@ -193,14 +196,14 @@ class Recorder(OperatorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record `func` when it concerns the device; run it for real when all its tensors are the host's."""
         # scripted modules get here with the function mode in force, which is for the user's calls only
-        with torch._C.DisableTorchFunction():
-            is_transformed = torch._C._functorch.maybe_current_level() is not None
+        with DisableTorchFunction():
+            is_transformed = current_transform() is not None
             if not is_transformed:
                 return self._record_operator(func, args, dict(kwargs or {}))
             if any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((args, kwargs))):
                 # what `torch.func` makes of the operator comes back through `DeviceTensor.__torch_dispatch__`
                 return func(*args, **(kwargs or {}))
-            with temporarily_clear_interpreter_stack():
+            with clear_transforms():
                 return self._record_operator(func, args, dict(kwargs or {}))
 
     def _record_operator(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
@@ -346,7 +349,7 @@ class Recorder(OperatorMode):
         enabled = torch.is_grad_enabled()
         if self.is_training and enabled != self._grad_enabled:
             self._grad_enabled = enabled
-            self._add_node(torch._C._set_grad_enabled, (enabled,))
+            self._add_node(SET_GRAD_ENABLED, (enabled,))
 
     def _wrap_outputs(
         self, node: torch.fx.Node, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any, *, narrow: bool

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, Tuple
 
 import torch
-from torch.utils._pytree import tree_map
 
+from ...torch_insides.trees import tree_map
 from ..device_operators import device_operator
 from ..device_tensor import DeviceTensor
 from ..operator_schema import READS_VALUES, map_leaves, operator_name

@@ -6,6 +6,8 @@ from typing import Any, Dict, Optional, Tuple
 
 import torch
 
+from ...torch_insides.modes import DisableTorchDispatch
+from ...torch_insides.operators import read_schema
 from ..device_tensor import DeviceTensor
 from ..operator_schema import operator_name, written_arguments
 from .bodies import GraphInProgress
@@ -39,13 +41,15 @@ def record_write(recorder: GraphInProgress, func: Any, args: Tuple[Any, ...], kw
         tensor: DeviceTensor = args[0]
         turned = recorder.call(view, *args, **kwargs)
         # the handle is a tensor to torch's C++ as well, which looks at its own shape and strides
-        with torch._C._DisableTorchDispatch(), torch.no_grad():
+        with DisableTorchDispatch(), torch.no_grad():
             aten.as_strided_.default(tensor, turned.shape, turned.stride(), turned.fake.storage_offset())
         tensor.fake, tensor.node = turned.fake, turned.node
         return tensor
     if operator_name(func) not in _INDEXING:
         return None
-    outs = {a.name for a in func._schema.arguments if a.kwarg_only and a.alias_info is not None and a.name in kwargs}
+    outs = {
+        a.name for a in read_schema(func).arguments if a.kwarg_only and a.alias_info is not None and a.name in kwargs
+    }
     if not outs:
         return None
     # without `out` the indices get the device's type, and the copies take them to the type of what is given

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
+from ...torch_insides.tensors import read_base, read_version
 from ..calls.device_state import DeviceState
 from ..update.updates import ensure_slots
 from .call_layout import CallLayout, TensorSpec, read_argument_name
@@ -85,18 +86,18 @@ class BoundState:
             return False
         # Another executable may have bound the state since, which puts the counts elsewhere.
         first = next((own for of_group in self._counted for own in of_group), None)
-        return first is None or first["Step"]._base is self._counts
+        return first is None or read_base(first["Step"]) is self._counts
 
     def read_counts(self) -> List[int]:
         """Return for each group how many updates its parameters have made; 0 for one that does not count.
 
         Raises Mismatch where parameters of a group have made different numbers.
         """
-        if self._seen_version != self._counts._version:
+        if self._seen_version != read_version(self._counts):
             values = iter(self._counts.tolist())
             found = [{int(next(values)) for _ in of_group} for of_group in self._counted]
             self._values = [next(iter(numbers)) if len(numbers) == 1 else None for numbers in found]
-            self._seen_version = self._counts._version
+            self._seen_version = read_version(self._counts)
         if None in self._values:
             raise Mismatch("parameters of one group have made different numbers of updates")
         counted = iter(self._values)
@@ -108,7 +109,7 @@ class BoundState:
             self._counts.add_(num_updates)
             if self._seen_version >= 0:
                 self._values = [None if value is None else value + num_updates for value in self._values]
-                self._seen_version = self._counts._version
+                self._seen_version = read_version(self._counts)
 
     # -- arguments -----------------------------------------------------------------------------------------------------
 

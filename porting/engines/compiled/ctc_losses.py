@@ -16,6 +16,7 @@ from typing import Any, Callable, Mapping, Tuple
 import torch
 
 from ...support.own_operators import register_operator
+from ...torch_insides.operators import CTC_LOSS, CTC_LOSS_BACKWARD
 
 __all__ = ["WRITTEN_OUT_CTC", "compute_ctc_loss"]
 
@@ -34,11 +35,11 @@ def _compute_here(
     with_gradient: bool,
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     what = (targets, input_lengths, target_lengths)
-    losses, log_alpha = aten._ctc_loss.Tensor(log_probs, *what, blank, zero_infinity)
+    losses, log_alpha = CTC_LOSS.Tensor(log_probs, *what, blank, zero_infinity)
     if not with_gradient:
         return losses, log_probs.new_empty(0)
     seed = torch.ones_like(losses)
-    return losses, aten._ctc_loss_backward.Tensor(seed, log_probs, *what, losses, log_alpha, blank, zero_infinity)
+    return losses, CTC_LOSS_BACKWARD.Tensor(seed, log_probs, *what, losses, log_alpha, blank, zero_infinity)
 
 
 def _make_empty(log_probs: torch.Tensor, *others: Any) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -90,8 +91,8 @@ def _write_out_gradient(
 
 WRITTEN_OUT_CTC: Mapping[Any, Callable[..., Any]] = MappingProxyType(
     {
-        aten._ctc_loss.Tensor: _write_out_loss,
-        aten._ctc_loss_backward.Tensor: _write_out_gradient,
+        CTC_LOSS.Tensor: _write_out_loss,
+        CTC_LOSS_BACKWARD.Tensor: _write_out_gradient,
     }
 )
 """The operators that `make_fx` is to decompose, and into what."""

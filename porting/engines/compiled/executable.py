@@ -11,6 +11,7 @@ import torch
 
 from ...capture import StepGraph
 from ...diagnostics import Finding, log_finding
+from ...torch_insides.modes import DisableTorchFunction
 from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector, make_synthetic_inputs
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable
@@ -89,7 +90,7 @@ class CompiledExecutable:
         stream = draw_from_stream_of(state) if self.layout.is_random else _NOTHING
         # nothing here requires a gradient, but some operators prepare for their backward pass only if it may come
         guards = shut_out_host_modes(self.request.variant.num_threads)
-        with guards, torch.set_grad_enabled(self.layout.trains), torch._C.DisableTorchFunction():
+        with guards, torch.set_grad_enabled(self.layout.trains), DisableTorchFunction():
             try:
                 bound = self._bind_state(state, plan, groups, group_names)
                 given = self._fit_inputs(inputs, plan)

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import torch
 
+from ...torch_insides.operators import TO_COPY
 from ..calls.device_state import DeviceState
 from ..update.traced_updates import STEP_HYPER_PARAMETERS, compute_update, list_hyper_parameters
 from ..update.updates import compute_clip_factor
@@ -69,7 +70,7 @@ class UpdateWriter:
             accumulator, gradient, dtype = getattr(torch, layout.structure["accum_type"]), gradients[part], types[part]
             for wanted in (torch.float32, accumulator, torch.float32):
                 if dtype != wanted:
-                    gradient, dtype = program.call(aten._to_copy.default, gradient, dtype=wanted), wanted
+                    gradient, dtype = program.call(TO_COPY, gradient, dtype=wanted), wanted
             single[part] = gradient
         scale = hyper_parameters[-1, "gradient_scale"]
         single = {part: program.call(aten.mul.Tensor, gradient, scale) for part, gradient in single.items()}

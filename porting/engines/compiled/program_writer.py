@@ -7,6 +7,7 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 
 import torch
 
+from ...torch_insides.operators import TO_COPY
 from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector
 from .call_layout import find_num_blocks, name_argument
 from .programs import Program, ProgramGraph
@@ -243,7 +244,7 @@ def _convert_gradient(program: ProgramGraph, step: TracedStep, part: str, gradie
     dtype = step.gradient_types[part]
     if dtype == step.state.parameters[part].dtype:
         return gradient
-    return program.call(aten._to_copy.default, gradient, dtype=dtype)
+    return program.call(TO_COPY, gradient, dtype=dtype)
 
 
 def _list_updated(step: TracedStep) -> Dict[str, torch.Tensor]:

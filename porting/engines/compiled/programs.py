@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tup
 
 import torch
 
+from ...torch_insides.operators import OpOverload
 from .call_layout import CallLayout, TensorSpec
 
 __all__ = ["Program", "ProgramGraph", "Programs", "Runner", "call_operator", "count_operators"]
@@ -16,7 +17,7 @@ Runner = Callable[[Sequence[torch.Tensor]], List[torch.Tensor]]
 
 def count_operators(graph: torch.fx.Graph) -> int:
     """Return how many operators `graph` has; views count too, the unpacking of tuples does not."""
-    return sum(isinstance(node.target, torch._ops.OpOverload) for node in graph.nodes)
+    return sum(isinstance(node.target, OpOverload) for node in graph.nodes)
 
 
 def call_operator(graph: torch.fx.Graph, target: Callable[..., Any], *arguments: Any) -> torch.fx.Node:

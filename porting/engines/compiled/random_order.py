@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any, Callable, List, Sequence
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...capture.graph_flow import is_random
+from ...torch_insides.fake_tensors import unset_fake_temporarily
+from ...torch_insides.operators import OpOverload, read_schema
 
 __all__ = ["declare_random_order"]
 
@@ -34,7 +35,7 @@ def declare_random_order(graph: torch.fx.Graph) -> None:
 
 def _is_filling(user: torch.fx.Node) -> bool:
     """Tell whether a node fills its tensor with random numbers that depend on numbers alone."""
-    is_in_place = isinstance(user.target, torch._ops.OpOverload) and user.target._schema.name.endswith("_")
+    is_in_place = isinstance(user.target, OpOverload) and read_schema(user.target).name.endswith("_")
     return is_in_place and is_random(user) and len(user.all_input_nodes) == 1
 
 

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ...capture import StepGraph
 from ...capture.graph_flow import identify_memory, output_nodes
 from ...capture.subgraphs import Body, bodies_of, run_cond
+from ...torch_insides.autograd import only_mapped_operators
+from ...torch_insides.fake_tensors import FakeTensorMode
+from ...torch_insides.modes import DisableTorchFunctionSubclass
+from ...torch_insides.operators import NORMALISE_BATCH
+from ...torch_insides.tensors import is_zero_tensor
 from ..calls.guards import shut_out_host_modes
-from ..replay.batched_micro_batches import only_mapped_operators
 from ..replay.graph_function import GraphFunction
 from .ctc_losses import WRITTEN_OUT_CTC
 from .findings import failure_reason
@@ -85,7 +88,7 @@ def _run_both(
 def make_fake_tensors() -> Iterator[FakeTensorMode]:
     """Make tensors without values while the context lasts; torch's own modes of the caller are shut out."""
     # Tracing has modes of its own, in which those of the caller would take part.
-    with shut_out_host_modes(), torch._C.DisableTorchFunctionSubclass(), FakeTensorMode() as mode:
+    with shut_out_host_modes(), DisableTorchFunctionSubclass(), FakeTensorMode() as mode:
         yield mode
 
 
@@ -109,7 +112,7 @@ def trace(function: Callable[..., Any], arguments: Sequence[torch.Tensor]) -> to
     for node in graph.nodes:
         # A normalisation that writes to its running statistics has a form that says so in its schema.
         if node.target is aten.native_batch_norm.default and node.args[5] and node.args[3] is not None:
-            node.target = aten._native_batch_norm_legit.default
+            node.target = NORMALISE_BATCH
     declare_random_order(graph)
     return graph
 
@@ -144,16 +147,16 @@ def trace_run(
 def _write_out_recurrence(graph: torch.fx.Graph) -> Iterator[None]:
     """Let short LSTMs consist of the operators of their cells, which a compiler fuses."""
     # Otherwise torch takes oneDNN's kernel for a layer, and code compiled ahead of time cannot call its backward pass.
-    backend: Any = torch._C
-    before = backend._get_mkldnn_enabled()
+    backend: Any = torch.backends.mkldnn
+    before = backend.enabled
     if not 0 < count_cells(graph) <= MOST_CELLS:
         yield
         return
-    backend._set_mkldnn_enabled(False)
+    backend.enabled = False
     try:
         yield
     finally:
-        backend._set_mkldnn_enabled(before)
+        backend.enabled = before
 
 
 @dataclass
@@ -224,7 +227,7 @@ class _Run:
         self.with_gradient = [index for index, gradient in zip(self.trained, found) if gradient is not None]
         gradients = (gradient for gradient in found if gradient is not None)
         # autograd has a shorthand for a gradient that is zero everywhere
-        return [torch.zeros_like(gradient) if gradient._is_zerotensor() else gradient for gradient in gradients]
+        return [torch.zeros_like(gradient) if is_zero_tensor(gradient) else gradient for gradient in gradients]
 
 
 def _detach_gradients(

@@ -17,6 +17,7 @@ from ...capture.device_operators import device_operator
 from ...capture.graph_flow import is_random
 from ...capture.subgraphs import bodies_of, run_cond, run_custom_gradient, run_for_loop
 from ...support.versions import read_version
+from ...torch_insides.operators import SET_GRAD_ENABLED, OpOverload, read_schema
 from ..calls.call_plan import CallPlan
 from ..calls.executable import BuildRequest
 from ..recompute.recomputation import run_segment
@@ -119,7 +120,7 @@ def _why_not_traceable(graph: torch.fx.Graph) -> str:
 def _why_operator_is_replayed(node: torch.fx.Node) -> str:
     target: Any = node.target
     name = node.meta.get("operator", getattr(target, "__name__", str(target)))
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         special = device_operator(target)
         is_on_host = special is not None and special.run is not None and not special.is_pure
         return f"`{name}` runs on the host" if is_on_host else ""
@@ -132,7 +133,7 @@ def _why_operator_is_replayed(node: torch.fx.Node) -> str:
     return next(filter(None, (_why_not_traceable(body.graph) for body in bodies_of(node))), "")
 
 
-_TRACEABLE = frozenset([operator.getitem, torch._C._set_grad_enabled, run_custom_gradient, run_for_loop])
+_TRACEABLE = frozenset([operator.getitem, SET_GRAD_ENABLED, run_custom_gradient, run_for_loop])
 _TRACEABLE |= {run_segment, strided_group_norm}
 
 _MAY_FAIL = ("index", "embedding", "gather", "scatter", "take", "select", "nll_loss", "one_hot", "cholesky", "inv")
@@ -142,6 +143,6 @@ def _may_run_in_vain(node: torch.fx.Node) -> bool:
     """Tell whether a node of a branch changes nothing and cannot fail where the other branch is taken."""
     if node.op != "call_function" or node.target is operator.getitem:
         return True
-    if is_random(node) or not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
+    if is_random(node) or not isinstance(node.target, OpOverload) or node.target.namespace != "aten":
         return False
-    return not any(part in node.target._schema.name for part in _MAY_FAIL)
+    return not any(part in read_schema(node.target).name for part in _MAY_FAIL)

@@ -30,6 +30,8 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 import torch
 
+from ...torch_insides.operators import ATTENTION_GRADIENT
+
 __all__ = ["WRITTEN_OUT", "compute_attention_gradient", "compute_erf", "compute_gelu", "compute_gelu_gradient"]
 
 _HALVES = (torch.bfloat16, torch.float16)
@@ -153,7 +155,7 @@ def _compute_twice_u(x: torch.Tensor) -> torch.Tensor:
 
 WRITTEN_OUT: Mapping[Any, Callable[..., Any]] = MappingProxyType(
     {
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default: compute_attention_gradient,
+        ATTENTION_GRADIENT: compute_attention_gradient,
         torch.ops.aten.gelu.default: compute_gelu,
         torch.ops.aten.gelu_backward.default: compute_gelu_gradient,
     }

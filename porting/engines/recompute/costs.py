@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import AbstractSet, Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple, Union
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from ...capture import StepGraph
 from ...capture.graph_flow import identify_memory
+from ...torch_insides.fake_tensors import FakeTensorMode
+from ...torch_insides.modes import DisableTorchFunction, TorchDispatchMode
+from ...torch_insides.trees import tree_leaves
 from ..replay.graph_function import GraphFunction
 from ..replay.wide_operators import find_wide_call
 from .flop_counts import count_flops
@@ -87,7 +87,7 @@ def _run_trial(graph: StepGraph) -> _Trial:
     function = GraphFunction(graph.graph, find_call=find_wide_call).call
     # Fake tensors have storages with sizes and lifetimes, and no memory: a step of many gigabytes is looked at on a
     # laptop.
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch._C.DisableTorchFunction():
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), DisableTorchFunction():
         trained = {info.name for info in graph.parameters if info.requires_grad and graph.mode == "training"}
         arguments = []
         for node in graph.placeholders:

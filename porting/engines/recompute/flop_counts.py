@@ -6,12 +6,13 @@ from types import MappingProxyType
 from typing import Any, Callable, Mapping
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import map_arg
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from ...capture.device_operators import device_operator
 from ...capture.subgraphs import bodies_of, run_for_loop
+from ...torch_insides.fake_tensors import FakeTensor
+from ...torch_insides.operators import OpOverload
 
 __all__ = ["count_flops", "count_node_flops"]
 
@@ -40,7 +41,7 @@ def count_node_flops(node: torch.fx.Node) -> int:
     [128]
     """
     target: Any = node.target
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         times = int(node.args[0]) if target is run_for_loop else 1  # type: ignore[arg-type]
         return times * sum(count_node_flops(inner) for body in bodies_of(node) for inner in body.graph.nodes)
     value = node.meta.get("val")

@@ -6,9 +6,9 @@ import warnings
 from typing import Any, Callable, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from ...torch_insides.modes import TorchDispatchMode
+from ...torch_insides.trees import tree_leaves
 from .flop_counts import count_flops
 
 __all__ = ["OperatorCounts", "count_operators"]

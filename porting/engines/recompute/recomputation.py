@@ -21,6 +21,7 @@ from ...capture import StepGraph
 from ...capture.graph_flow import ValueFlow, constant_outputs, output_nodes, tensor_memory, written_nodes
 from ...capture.subgraphs import Body
 from ...diagnostics import ExecutableError
+from ...torch_insides.operators import OpOverload
 from .plans import MEGABYTE, Plan, plan_chen, plan_everything, plan_lower_sets
 from .value_units import UnitGraph, statistics_written_by
 
@@ -209,7 +210,7 @@ def _insert_segments(graph: StepGraph, units: UnitGraph, plan: Plan) -> StepGrap
 
 def _is_computing(node: torch.fx.Node) -> bool:
     """Tell an operator that fills memory, its own or another's, from a view."""
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         return False
     is_view = tensor_memory(node) in map(tensor_memory, node.all_input_nodes)
     return not is_view or bool(written_nodes(node))

@@ -19,6 +19,7 @@ from ...capture import StepGraph
 from ...capture.device_operators import device_operator
 from ...capture.graph_flow import is_random, tensor_memories, tensor_memory, written_nodes
 from ...capture.operator_schema import name_arguments
+from ...torch_insides.operators import SET_GRAD_ENABLED, OpOverload, read_schema
 from .flop_counts import count_node_flops
 
 __all__ = ["Unit", "UnitGraph", "statistics_written_by"]
@@ -72,7 +73,7 @@ def statistics_written_by(node: torch.fx.Node) -> List[torch.fx.Node]:
     Computing such a node again on copies of them gives the same result.
     """
     target: Any = node.target
-    if isinstance(target, torch._ops.OpOverload) and target._schema.name in _NORMALISATIONS:
+    if isinstance(target, OpOverload) and read_schema(target).name in _NORMALISATIONS:
         named = name_arguments(target, node.args, node.kwargs)
         if named.get("training", named.get("use_input_stats")):
             found = (named.get("running_mean"), named.get("running_var"))
@@ -99,7 +100,7 @@ class _MemoryFacts:
         target: Any = node.target
         if target is operator.getitem:
             return False
-        if not isinstance(target, torch._ops.OpOverload) or is_random(node):
+        if not isinstance(target, OpOverload) or is_random(node):
             return True
         special = device_operator(target)
         if special is not None and not special.is_pure or target.namespace != "aten" and special is None:
@@ -135,7 +136,7 @@ def _find_without_gradient(nodes: Sequence[torch.fx.Node]) -> List[int]:
     """List the nodes inside `torch.no_grad()` and the like, the switches among them; they stay together."""
     found, is_enabled = [], True
     for number, node in enumerate(nodes):
-        is_switch = node.target is torch._C._set_grad_enabled
+        is_switch = node.target is SET_GRAD_ENABLED
         if is_switch:
             is_enabled = bool(node.args[0])
         if is_switch or not is_enabled:

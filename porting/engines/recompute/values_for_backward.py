@@ -17,6 +17,7 @@ from torch.fx.node import map_arg
 from ...capture import StepGraph
 from ...capture.graph_flow import ValueFlow, output_nodes, tensor_memories, tensor_memory, written_nodes
 from ...capture.operator_schema import name_arguments, operator_name
+from ...torch_insides.operators import OpOverload
 
 __all__ = ["find_nodes_with_gradient", "keep_values_for_backward", "list_trained_parameters"]
 
@@ -86,7 +87,7 @@ def _find_declared_writes(node: torch.fx.Node) -> List[torch.fx.Node]:
 
 def _find_operator(node: torch.fx.Node) -> str:
     target: Any = node.target
-    return operator_name(target) if isinstance(target, torch._ops.OpOverload) else ""
+    return operator_name(target) if isinstance(target, OpOverload) else ""
 
 
 def _find_needed(graph: StepGraph, last_write: Dict[int, int]) -> List[Tuple[torch.fx.Node, List[torch.fx.Node], bool]]:

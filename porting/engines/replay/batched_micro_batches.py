@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import logging
 import operator
-from contextlib import contextmanager
-from typing import AbstractSet, Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 
 from ...capture import StepGraph
 from ...capture.device_operators import device_operator
 from ...capture.graph_flow import is_half, output_nodes, tensor_memory
+from ...torch_insides.autograd import only_mapped_operators
+from ...torch_insides.operators import OpOverload, read_schema
 from ..calls.call_plan import CallPlan, MicroBatch, prepare_rows
 from ..calls.device_state import DeviceState
 
@@ -153,19 +154,6 @@ class BatchedMicroBatches:
         return slices[[micro_batch.position for micro_batch in micro_batches]]
 
 
-@contextmanager
-def only_mapped_operators() -> Iterator[None]:
-    """Make operators that torch could only run one by one an error."""
-    functorch: Any = torch._C._functorch
-    before = functorch._is_vmap_fallback_enabled()
-    # Torch would warn and loop. A loop over micro-batches gains nothing, and replay has a faster one.
-    functorch._set_vmap_fallback_enabled(False)
-    try:
-        yield
-    finally:
-        functorch._set_vmap_fallback_enabled(before)
-
-
 # Mapped over micro-batches they take an index that is out of range for one of another, or for none.
 _UNCHECKED = frozenset(["aten::index_fill", "aten::index_fill_", "aten::one_hot"])
 
@@ -175,14 +163,14 @@ def _keeps_to_itself(node: torch.fx.Node, varying: AbstractSet[torch.fx.Node]) -
     operator_of_node: Any = node.target
     if operator_of_node is operator.getitem:
         return True
-    if not isinstance(operator_of_node, torch._ops.OpOverload):
+    if not isinstance(operator_of_node, OpOverload):
         return False
     special = device_operator(operator_of_node)
     if special is not None:
         return special.is_pure
     # An embedding is mapped only if the batch is the index: with a table for each micro-batch torch looks up in one
     # long table, where an index out of range finds a row of the neighbour.
-    name = operator_of_node._schema.name
+    name = read_schema(operator_of_node).name
     if name == "aten::embedding":
         return node.args[0] not in varying
     return name.startswith("aten::") and name not in _UNCHECKED

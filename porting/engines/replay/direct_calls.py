@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.node import map_arg
 
 from ...capture.device_operators import device_operator
 from ...capture.operator_mode import OperatorMode
 from ...capture.operator_schema import name_arguments
+from ...torch_insides.modes import DisableTorchFunction
+from ...torch_insides.operators import BINDINGS, OpOverload, call_of, enable_python_dispatcher, read_schema
 
 __all__ = ["Call", "find_direct_call"]
-
-# Where torch keeps bindings written in C++; `torch` and `torch.Tensor` themselves also have Python functions.
-_C: Any = torch._C
-_BINDINGS: Sequence[Any] = (_C._VariableFunctions, _C._nn, _C.TensorBase, _C._linalg, _C._special)
 
 
 class Call(NamedTuple):
@@ -36,7 +33,7 @@ def find_direct_call(node: torch.fx.Node) -> Call:
     algebra system where the tensor has no values.
     """
     operator: Any = node.target
-    if not isinstance(operator, torch._ops.OpOverload):
+    if not isinstance(operator, OpOverload):
         return Call(operator, tuple(node.args), dict(node.kwargs))
     special = device_operator(operator)
     if special is not None and special.choose is not None:
@@ -52,7 +49,7 @@ def find_direct_call(node: torch.fx.Node) -> Call:
         choice = _chosen[kind]
         if choice is not None:
             return candidates[choice]
-    return Call(operator._op, tuple(node.args), dict(node.kwargs))
+    return Call(call_of(operator), tuple(node.args), dict(node.kwargs))
 
 
 # The number of the candidate that was found to do the same, None for none.
@@ -73,10 +70,10 @@ def _describe_kind(value: Any) -> Any:
 
 def _list_candidates(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Call]:
     """Name the bindings called like `operator`, with these arguments and with defaults spelt out."""
-    positional = [argument for argument in operator._schema.arguments if not argument.kwarg_only]
+    positional = [argument for argument in read_schema(operator).arguments if not argument.kwarg_only]
     all_args = (*args, *(kwargs.get(argument.name, argument.default_value) for argument in positional[len(args) :]))
     other_kwargs = {name: value for name, value in kwargs.items() if name not in {a.name for a in positional}}
-    for bindings in _BINDINGS:
+    for bindings in BINDINGS:
         function = getattr(bindings, operator.overloadpacket.__name__, None)
         if function is not None:
             yield Call(function, args, kwargs)
@@ -91,7 +88,7 @@ def _is_same_call(call: Call, node: torch.fx.Node) -> bool:
     try:
         # The listener stops the call at the dispatcher. What a binding made of its arguments is seen; nothing is
         # computed.
-        with torch._C.DisableTorchFunction(), enable_python_dispatcher(), _Listener():
+        with DisableTorchFunction(), enable_python_dispatcher(), _Listener():
             call.function(*args, **kwargs)
     except _CaughtCall as caught:
         operator, heard_args, heard_kwargs = caught.args

@@ -14,6 +14,7 @@ from ...nan_search import (
     UpdateRecords,
     is_not_finite,
 )
+from ...torch_insides.tensors import read_version
 from ..calls.call_plan import MicroBatch
 from ..calls.device_state import DeviceState
 from ..calls.rehearsal import Rehearsal
@@ -80,7 +81,7 @@ class _Search:
             if not self._is_forward:
                 return function(*args, **kwargs)
             inputs = operands.pair(args, kwargs)
-            versions = [value.tensor._version for value in inputs]
+            versions = [read_version(value.tensor) for value in inputs]
             ranges = self._operators.begin(inputs)
             results = function(*args, **kwargs)
             tensors = [leaf for leaf in list_leaves(results) if isinstance(leaf, torch.Tensor)]
@@ -89,7 +90,7 @@ class _Search:
             named += [
                 (value.name, value.tensor)
                 for value, version in zip(inputs, versions)
-                if value.kind == "buffer" or value.tensor._version != version
+                if value.kind == "buffer" or read_version(value.tensor) != version
             ]
             self._operators.end(operator, inputs, ranges, named, names_infinity=operands.names_infinity)
             self._derivatives.take_over(operator, ranges, tensors)

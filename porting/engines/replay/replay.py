@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from ...capture import StepGraph
 from ...capture.graph_flow import constant_outputs, is_half
 from ...diagnostics import Place
+from ...torch_insides.autograd import EXECUTION_ENGINE
+from ...torch_insides.modes import DisableTorchFunction, TorchDispatchMode
+from ...torch_insides.trees import tree_leaves
 from ..calls.call_plan import (
     CallPlan,
     MicroBatch,
@@ -122,7 +123,7 @@ class ReplayExecutable:
         try:
             stream = draw_from_stream_of(state) if draws else nullcontext()
             guards = shut_out_host_modes(self._num_threads)
-            with guards, torch.set_grad_enabled(self._trains), torch._C.DisableTorchFunction(), stream:
+            with guards, torch.set_grad_enabled(self._trains), DisableTorchFunction(), stream:
                 # One pass for each optimizer step: all of its micro-batches, then the update, in place on the device's
                 # tensors.
                 for runs in self._cut_into_runs(plan, state):
@@ -258,7 +259,7 @@ class ReplayExecutable:
 
 
 _NOTHING: ContextManager[Any] = nullcontext()
-_ENGINE: Any = torch.autograd.Variable._execution_engine
+_ENGINE: Any = EXECUTION_ENGINE
 
 
 def _read_loss_scaling(state: DeviceState, groups: Sequence[GroupSettings]) -> float:

@@ -15,6 +15,9 @@ import torch
 
 from ...capture.graph_flow import identify_memory, is_half
 from ...capture.operator_schema import declared_written_arguments, operator_name
+from ...torch_insides.autograd import find_saved_tensor_hooks
+from ...torch_insides.operators import OpOverload, read_overload_name
+from ...torch_insides.tensors import read_version
 from .direct_calls import Call, find_direct_call
 
 __all__ = ["WIDENED", "find_wide_call", "is_widened"]
@@ -49,7 +52,7 @@ _FEW_ELEMENTS = 1 << 14
 def is_widened(node: torch.fx.Node) -> bool:
     """Tell whether the operator of `node` is computed in single precision; its operands and results are half then."""
     operator: Any = node.target
-    if not isinstance(operator, torch._ops.OpOverload) or operator.namespace != "aten":
+    if not isinstance(operator, OpOverload) or operator.namespace != "aten":
         return False
     name = operator_name(operator)
     written = declared_written_arguments(operator, node.args, dict(node.kwargs))
@@ -86,7 +89,7 @@ def find_wide_call(node: torch.fx.Node) -> Call:
     if not name.endswith("_"):
         return Call(_WideCall(call.function, **keeps), call.args, call.kwargs)
     operator: Any = node.target
-    wide = _WideCall(getattr(getattr(torch.ops.aten, name[:-1]), operator._overloadname), **keeps)
+    wide = _WideCall(getattr(getattr(torch.ops.aten, name[:-1]), read_overload_name(operator)), **keeps)
 
     def write(written: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return written.copy_(wide(written, *args, **kwargs))
@@ -172,7 +175,7 @@ class _Kept:
 
     def replace(self, half: torch.Tensor, wide: torch.Tensor) -> None:
         """Keep `half`; what was to be kept is `wide`, which can be made of it, or a view of that."""
-        view, self.tensor, self._was_wide, self._version = self.tensor, half, True, half._version
+        view, self.tensor, self._was_wide, self._version = self.tensor, half, True, read_version(half)
         layout = (view.size(), view.stride(), view.storage_offset())
         if layout != (wide.size(), wide.stride(), wide.storage_offset()):
             self._layout = layout
@@ -185,10 +188,10 @@ class _Kept:
     def restore(self) -> torch.Tensor:
         """Return what was to be kept; RuntimeError, as from autograd, if the half tensor has been written to."""
         tensor: torch.Tensor = self.tensor if self._restore_outer is None else self._restore_outer(self.tensor)
-        if self._version is not None and tensor._version != self._version:
+        if self._version is not None and read_version(tensor) != self._version:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[torch.HalfTensor {list(tensor.shape)}] is at version {tensor._version}; expected version "
+                f"[torch.HalfTensor {list(tensor.shape)}] is at version {read_version(tensor)}; expected version "
                 f"{self._version} instead"
             )
         if not self._was_wide:
@@ -207,7 +210,7 @@ def _make_view(wide: torch.Tensor, size: torch.Size, stride: Tuple[int, ...], of
 def _narrow_kept(kept: Sequence[_Kept], pairs: _Pairs, *, everything: bool) -> None:
     """Keep the half tensor of a pair in place of the wide one; with `everything` also round what is in no pair."""
     by_memory = {identify_memory(wide): (half, wide) for half, wide in pairs}
-    outer = _find_outer_hooks(True)
+    outer = find_saved_tensor_hooks(True)
     for item in kept:
         tensor = item.tensor
         pair = by_memory.get(identify_memory(tensor))
@@ -217,9 +220,3 @@ def _narrow_kept(kept: Sequence[_Kept], pairs: _Pairs, *, everything: bool) -> N
             item.replace(tensor.half(), tensor)
         if outer is not None:
             item.hand_over(*outer)
-
-
-# Of nested hooks autograd calls the innermost, here those of a wide call, and torch has no public way to find the rest.
-_find_outer_hooks: Callable[[bool], Any] = getattr(
-    torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _ignores_tracing: None
-)

@@ -18,6 +18,7 @@ from ...capture.device_operators import device_operator
 from ...capture.graph_flow import is_random, tensor_memory, written_nodes
 from ...capture.operator_schema import name_arguments, operator_name
 from ...capture.shape_mode import in_order_of
+from ...torch_insides.operators import SET_GRAD_ENABLED, TO_COPY, UNSAFE_VIEW, OpOverload
 from ..calls.executable import Variant
 
 __all__ = ["LayoutError", "lay_out", "put_channels_last"]
@@ -29,14 +30,14 @@ _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 _OTHERWISE_COPIED = {
     aten.view.default: aten.reshape.default,
-    aten._unsafe_view.default: aten.reshape.default,
+    UNSAFE_VIEW: aten.reshape.default,
     aten.view_as.default: aten.reshape_as.default,
 }
 # Their result is a view or a copy, as the order in memory has it.
 _VIEW_OR_COPY = frozenset("reshape reshape_as flatten ravel contiguous to view view_as _unsafe_view".split())
 _READ_MEMORY = frozenset("as_strided as_strided_copy as_strided_scatter view_as_real view_as_complex".split())
-_CASTS = (aten.to.dtype, aten._to_copy.default)
-_PLAIN = (operator.getitem, torch._C._set_grad_enabled)
+_CASTS = (aten.to.dtype, TO_COPY)
+_PLAIN = (operator.getitem, SET_GRAD_ENABLED)
 _POOLS = frozenset("adaptive_avg_pool2d adaptive_avg_pool3d mean".split())
 _CHANGE_MEMORY = frozenset("resize_ resize_as_ set_ as_strided_".split())
 
@@ -60,7 +61,7 @@ def put_channels_last(graph: StepGraph) -> StepGraph:
     copied.output(copied.graph_copy(graph.graph, {}))
     # Bodies of loops and branches are graphs of their own, which nothing here looks into.
     for node in copied.nodes:
-        is_plain = isinstance(node.target, torch._ops.OpOverload) or node.target in _PLAIN
+        is_plain = isinstance(node.target, OpOverload) or node.target in _PLAIN
         if node.op == "call_function" and not is_plain:
             raise LayoutError("a loop, a branch or a call of the host may look at the memory of its tensors")
     values = ((node, node.meta.get("val")) for node in copied.nodes)
@@ -81,7 +82,7 @@ def lay_out(graph: StepGraph, variant: Variant) -> StepGraph:
 
 def _find_weight(node: torch.fx.Node) -> Optional[torch.fx.Node]:
     """Return the weight of a convolution over images or volumes."""
-    if not isinstance(node.target, torch._ops.OpOverload) or operator_name(node.target) not in _CONVOLUTIONS:
+    if not isinstance(node.target, OpOverload) or operator_name(node.target) not in _CONVOLUTIONS:
         return None
     weight: Any = node.args[1]
     return weight if weight.meta["val"].dim() in _FORMATS else None
@@ -150,7 +151,7 @@ def _insert_copy(node: torch.fx.Node, *, before: torch.fx.Node, memory_format: t
 
 def _pools_whole_images(node: torch.fx.Node) -> bool:
     """Tell whether a value is one number for each channel of each image, which lie in the same order in any format."""
-    name = operator_name(node.target) if isinstance(node.target, torch._ops.OpOverload) else ""
+    name = operator_name(node.target) if isinstance(node.target, OpOverload) else ""
     value = node.meta.get("val")
     if name not in _POOLS or not isinstance(value, torch.Tensor) or not value.is_contiguous():
         return False
@@ -185,7 +186,7 @@ class _Adaptation:
             if node.op == "output":
                 self._restore_order([value for value in used if value in self._ordinary], node)
             elif used and node not in self._moved:
-                if isinstance(node.target, torch._ops.OpOverload):
+                if isinstance(node.target, OpOverload):
                     self._adapt_operator(node, used, position)
                 if not _pools_whole_images(node):
                     self._moved.add(node)

@@ -9,6 +9,7 @@ import torch
 
 from ...capture import StepGraph
 from ...capture.operator_schema import name_arguments, operator_name
+from ...torch_insides.operators import LINEAR_BY_ONEDNN, OpOverload
 from ..aot.convolution_kernels import find_algorithm
 from ..calls.executable import BuildRequest
 from ..calls.rehearsal import Rehearsal
@@ -138,7 +139,7 @@ def _count_flops(graph: StepGraph, is_counted: Callable[[torch.fx.Node], bool]) 
     known: Dict[Tuple[Any, ...], int] = {}
     found: Dict[torch.fx.Node, int] = {}
     for node in graph.graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload) and is_counted(node):
+        if isinstance(node.target, OpOverload) and is_counted(node):
             shapes = tuple(tuple(used.meta["val"].shape) for used in node.all_input_nodes)
             # of a convolution the stride counts as well
             kind = (node.target, *shapes, tuple(node.meta["val"].shape))
@@ -153,8 +154,8 @@ def measure_peak_flops() -> float:
     left = torch.ones(_PEAK_SIZE, _PEAK_SIZE)
     seconds = []
     multiply = [lambda: torch.mm(left, left)]
-    if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        multiply.append(lambda: torch.ops.mkldnn._linear_pointwise(left, left, None, "none", [], ""))
+    if torch.backends.mkldnn.is_available() and LINEAR_BY_ONEDNN is not None:
+        multiply.append(lambda: LINEAR_BY_ONEDNN(left, left, None, "none", [], ""))
     with torch.no_grad():
         for _round in range(5):
             for product in multiply:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 import torch
 
 from ...comparison.tensors import round_at_random
+from ...torch_insides.optimizers import FUSED, foreach
+from ...torch_insides.tensors import is_zero_tensor
 from ..calls.call_plan import GradientExchange
 from ..calls.group_settings import GroupSettings
 from .update_parts import cut_update
@@ -82,18 +84,18 @@ def apply_update(
             if exchange is not None:
                 exchange(everything)
             if scale != 1.0:
-                torch._foreach_mul_(everything, scale)
+                foreach.mul_(everything, scale)
             # the range of half precision matters while the gradients are still scaled
             if observe is not None:
                 observe(everything)
             divisor = groups[0].loss_scaling if loss_scaling is None else loss_scaling
             if divisor != 1.0:
-                torch._foreach_mul_(everything, 1.0 / divisor)
+                foreach.mul_(everything, 1.0 / divisor)
             max_norm = groups[0].max_grad_norm
             if not math.isinf(max_norm):
                 # the norm of norms: one number for each parameter instead of a copy of all gradients in one tensor
-                norms = torch.stack(torch._foreach_norm(everything))
-                torch._foreach_mul_(everything, compute_clip_factor(norms, max_norm))
+                norms = torch.stack(foreach.norm(everything))
+                foreach.mul_(everything, compute_clip_factor(norms, max_norm))
             for settings, names, of_group in zip(groups, trained, gradients):
                 if names:
                     named = {name: parameters[name] for name in names}
@@ -106,7 +108,7 @@ def apply_update(
 def _round_to_accumulator(gradient: Any, dtype: torch.dtype) -> torch.Tensor:
     """Return a gradient as its accumulator holds it, in single precision; it may be written to."""
     # A zero tensor is autograd's shorthand for a gradient that is zero everywhere, and nobody can write to it.
-    is_zero = gradient._is_zerotensor()
+    is_zero = is_zero_tensor(gradient)
     single: torch.Tensor = torch.zeros_like(gradient, dtype=torch.float32) if is_zero else gradient.float()
     # Through the type and back: the device's accumulator has lost these bits.
     return single if dtype == torch.float32 else single.to(dtype).float()
@@ -198,7 +200,7 @@ def _update_group(
         ensure_slots(settings, names, named, slots)
         state = _list_state(settings, names, slots)
     if "Step" in state:
-        torch._foreach_add_(state["Step"], 1.0)
+        foreach.add_(state["Step"], 1.0)
     # Single precision is updated in place, and nothing is left to store. Half precision is computed in single and
     # rounded once.
     single_weights = _widen_tensors(weights)
@@ -227,47 +229,38 @@ def _widen_tensors(tensors: Tensors) -> Tensors:
     return [tensor if tensor.dtype is torch.float32 else tensor.float() for tensor in tensors]
 
 
-def _copy_values(targets: Tensors, sources: Tensors) -> None:
-    if hasattr(torch, "_foreach_copy_"):
-        torch._foreach_copy_(targets, sources)
-        return
-    # torch 2.0, in which a search for NaN repeats the device's update, has no such function
-    for target, source in zip(targets, sources):
-        target.copy_(source)
-
-
 # -- In single precision; weights and state change in place, gradients are used up. The operations and their order are
 # -- those of torch's own optimizers in their default form, so that a port's weights are the same to the last bit.
 
 
 def _apply_sgd(s: GroupSettings, weights: Tensors, gradients: Tensors, state: State) -> None:
     if s.weight_decay:
-        torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
+        foreach.add_(gradients, weights, alpha=s.weight_decay)
     if not s.momentum:
-        torch._foreach_add_(weights, gradients, alpha=-s.learning_rate * (1.0 - s.dampening))
+        foreach.add_(weights, gradients, alpha=-s.learning_rate * (1.0 - s.dampening))
         return
     velocities = state["Accl1"]
-    torch._foreach_mul_(velocities, s.momentum)
-    torch._foreach_add_(velocities, gradients, alpha=1.0 - s.dampening)
+    foreach.mul_(velocities, s.momentum)
+    foreach.add_(velocities, gradients, alpha=1.0 - s.dampening)
     if s.nesterov:
-        torch._foreach_add_(gradients, velocities, alpha=s.momentum)
-    torch._foreach_add_(weights, gradients if s.nesterov else velocities, alpha=-s.learning_rate)
+        foreach.add_(gradients, velocities, alpha=s.momentum)
+    foreach.add_(weights, gradients if s.nesterov else velocities, alpha=-s.learning_rate)
 
 
 def _update_moments(s: GroupSettings, gradients: Tensors, state: State, *, is_corrected: bool = True) -> Tensors:
     """Update both moments; return what the first one is to be divided by, in the memory of the gradients."""
     # `lerp`, as torch writes it: m + (g - m)(1 - beta) rounds otherwise than beta m + (1 - beta) g.
-    torch._foreach_lerp_(state["Accl1"], gradients, 1.0 - s.beta1)
-    torch._foreach_mul_(state["Accl2"], s.beta2)
-    torch._foreach_addcmul_(state["Accl2"], gradients, gradients, 1.0 - s.beta2)
+    foreach.lerp_(state["Accl1"], gradients, 1.0 - s.beta1)
+    foreach.mul_(state["Accl2"], s.beta2)
+    foreach.addcmul_(state["Accl2"], gradients, gradients, 1.0 - s.beta2)
     # a tensor more for each would make the step's peak higher
     denominators = gradients
-    _copy_values(denominators, state["Accl2"])
-    torch._foreach_sqrt_(denominators)
+    foreach.copy_(denominators, state["Accl2"])
+    foreach.sqrt_(denominators)
     # The corrections are Python numbers in double precision, as torch computes them.
     corrections = _compute_bias_corrections(state, s.beta2, is_corrected)
-    torch._foreach_div_(denominators, [*map(math.sqrt, corrections)])
-    torch._foreach_add_(denominators, s.eps)
+    foreach.div_(denominators, [*map(math.sqrt, corrections)])
+    foreach.add_(denominators, s.eps)
     return denominators
 
 
@@ -278,51 +271,51 @@ def _compute_bias_corrections(state: State, beta: float, is_on: bool) -> List[fl
 
 def _apply_adam(s: GroupSettings, weights: Tensors, gradients: Tensors, state: State) -> None:
     if s.weight_decay and find_optimizer_family(s) == "ADAMW":
-        torch._foreach_mul_(weights, 1.0 - s.learning_rate * s.weight_decay)
+        foreach.mul_(weights, 1.0 - s.learning_rate * s.weight_decay)
     elif s.weight_decay:
-        torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
+        foreach.add_(gradients, weights, alpha=s.weight_decay)
     denominators = _update_moments(s, gradients, state)
     rates = [-s.learning_rate / c for c in _compute_bias_corrections(state, s.beta1, True)]
-    torch._foreach_addcdiv_(weights, state["Accl1"], denominators, rates)
+    foreach.addcdiv_(weights, state["Accl1"], denominators, rates)
 
 
 def _apply_rmsprop(s: GroupSettings, weights: Tensors, gradients: Tensors, state: State) -> None:
     if s.weight_decay:
-        torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
+        foreach.add_(gradients, weights, alpha=s.weight_decay)
     squares = state["Accl1"]
-    torch._foreach_mul_(squares, s.alpha)
-    torch._foreach_addcmul_(squares, gradients, gradients, 1.0 - s.alpha)
+    foreach.mul_(squares, s.alpha)
+    foreach.addcmul_(squares, gradients, gradients, 1.0 - s.alpha)
     denominators = squares
     if s.centered:
         means = state["Accl3"]
-        torch._foreach_lerp_(means, gradients, 1.0 - s.alpha)
-        denominators = list(torch._foreach_addcmul(squares, means, means, -1.0))
+        foreach.lerp_(means, gradients, 1.0 - s.alpha)
+        denominators = list(foreach.addcmul(squares, means, means, -1.0))
     if s.use_tf_variant:
-        denominators = list(torch._foreach_sqrt(torch._foreach_add(denominators, s.eps)))
-        torch._foreach_mul_(gradients, s.learning_rate)
+        denominators = list(foreach.sqrt(foreach.add(denominators, s.eps)))
+        foreach.mul_(gradients, s.learning_rate)
     else:
-        denominators = list(torch._foreach_add(torch._foreach_sqrt(denominators), s.eps))
+        denominators = list(foreach.add(foreach.sqrt(denominators), s.eps))
     rate = 1.0 if s.use_tf_variant else s.learning_rate
     if not s.momentum:
-        torch._foreach_addcdiv_(weights, gradients, denominators, -rate)
+        foreach.addcdiv_(weights, gradients, denominators, -rate)
         return
-    torch._foreach_mul_(state["Accl2"], s.momentum)
-    torch._foreach_addcdiv_(state["Accl2"], gradients, denominators)
-    torch._foreach_add_(weights, state["Accl2"], alpha=-rate)
+    foreach.mul_(state["Accl2"], s.momentum)
+    foreach.addcdiv_(state["Accl2"], gradients, denominators)
+    foreach.add_(weights, state["Accl2"], alpha=-rate)
 
 
 def _apply_lamb(s: GroupSettings, weights: Tensors, gradients: Tensors, state: State) -> None:
     denominators = _update_moments(s, gradients, state, is_corrected=s.bias_correction)
-    directions = torch._foreach_div(state["Accl1"], _compute_bias_corrections(state, s.beta1, s.bias_correction))
-    torch._foreach_div_(directions, denominators)
-    torch._foreach_add_(directions, weights, alpha=s.weight_decay)
-    weight_norms = torch.stack(torch._foreach_norm(weights)).clamp(max=s.max_weight_norm)
-    direction_norms = torch.stack(torch._foreach_norm(directions))
+    directions = foreach.div(state["Accl1"], _compute_bias_corrections(state, s.beta1, s.bias_correction))
+    foreach.div_(directions, denominators)
+    foreach.add_(directions, weights, alpha=s.weight_decay)
+    weight_norms = torch.stack(foreach.norm(weights)).clamp(max=s.max_weight_norm)
+    direction_norms = torch.stack(foreach.norm(directions))
     # a weight of zeros could never leave them if its norm scaled the step
     are_both = (weight_norms > 0) & (direction_norms > 0)
     trust = torch.where(are_both, weight_norms / direction_norms, torch.ones_like(weight_norms))
-    torch._foreach_mul_(directions, list((trust * -s.learning_rate).unbind()))
-    torch._foreach_add_(weights, directions)
+    foreach.mul_(directions, list((trust * -s.learning_rate).unbind()))
+    foreach.add_(weights, directions)
 
 
 # In the order in which the names of kinds are looked through: "ADAMW_NO_BIAS" begins with both of Adam's.
@@ -351,13 +344,13 @@ def find_fused_arithmetic(family: str, weights: Tensors, gradients: Tensors, sta
         for tensors in (gradients, *(state[slot] for slot in ("Accl1", "Accl2") if slot in state))
         for weight, tensor in zip(weights, tensors)
     )
-    return _FUSED.get(family) if are_alike else None
+    return _FUSED.get(family) if are_alike and FUSED.get(family) is not None else None
 
 
 def _apply_fused_sgd(s: GroupSettings, weights: Tensors, gradients: Tensors, state: State) -> None:
     # torch damps nothing without momentum, and never the first step; the device always does
     undamped = 1.0 if s.momentum else 1.0 - s.dampening
-    torch._fused_sgd_(
+    FUSED["SGD"](
         weights,
         gradients,
         state.get("Accl1", []),
@@ -372,8 +365,7 @@ def _apply_fused_sgd(s: GroupSettings, weights: Tensors, gradients: Tensors, sta
 
 
 def _apply_fused_adam(s: GroupSettings, weights: Tensors, gradients: Tensors, state: State) -> None:
-    kernel = torch._fused_adamw_ if s.kind.name.startswith("ADAMW") else torch._fused_adam_
-    kernel(
+    FUSED[find_optimizer_family(s)](
         weights,
         gradients,
         state["Accl1"],

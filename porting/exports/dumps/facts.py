@@ -22,6 +22,7 @@ from ...engines.recompute.costs import predict_cost
 from ...engines.recompute.flop_counts import count_node_flops
 from ...engines.recompute.recomputation import ComputationOrder, order_computation
 from ...executables.exported_step import ExportedStep
+from ...torch_insides.operators import OpOverload
 
 __all__ = ["SCHEMA", "Facts", "as_dot", "as_json", "as_text", "describe_step", "format_tensor"]
 
@@ -109,7 +110,7 @@ def _describe_operators(nodes: Iterable[torch.fx.Node]) -> Iterator[Facts]:
         fresh = {tensor_memory(result): result.meta["val"] for result in results if tensor_memory(result) not in filled}
         filled.update(fresh)
         target: Any = node.target
-        name = str(target) if isinstance(target, torch._ops.OpOverload) else str(target.__name__)
+        name = str(target) if isinstance(target, OpOverload) else str(target.__name__)
         place = node.meta.get("place")
         yield {
             "name": node.name,

@@ -7,7 +7,6 @@ from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Type
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
 from ...capture import StepGraph
 from ...capture.dtypes import NARROWED
@@ -15,6 +14,7 @@ from ...capture.graph_flow import output_nodes
 from ...capture.plain_values import dtype_name
 from ...diagnostics import CaptureError, Finding, render
 from ...host_tensors import host_tensors
+from ...torch_insides.fake_tensors import DynamicOutputShapeException
 from .._logging import cpp_log
 from ..errors import Error
 

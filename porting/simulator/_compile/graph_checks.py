@@ -15,6 +15,7 @@ from ...capture import StepGraph
 from ...capture.graph_flow import output_nodes, tensor_memories
 from ...capture.operator_schema import change_arguments, declared_written_arguments
 from ...diagnostics import Finding, list_names
+from ...torch_insides.operators import OpOverload
 from .._device.device_target import count_reserved_ipus, counts_as_hardware
 from .._logging import logger
 from .._options.executor_options import uses_pipeline
@@ -169,7 +170,7 @@ def refuse_written_buffers(graph: StepGraph, options: Options) -> None:
         return
     changed: List[torch.fx.Node] = []
     for node in graph.graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload):
+        if isinstance(node.target, OpOverload):
             arguments = declared_written_arguments(node.target, node.args, node.kwargs)
             changed += [argument for argument in arguments if isinstance(argument, torch.fx.Node)]
     # by memory: `forward` may write through a view of the buffer

@@ -25,6 +25,7 @@ from ...capture.plain_values import dtype_name
 from ...capture.subgraphs import bodies_of
 from ...engines.recompute.values_for_backward import find_nodes_with_gradient, list_trained_parameters
 from ...support.atomic_files import write_atomically
+from ...torch_insides.operators import OpOverload, read_schema
 from .._logging import cpp_log, cpp_log_enabled
 from .._scopes.executed_operators import (
     is_convolution,
@@ -193,8 +194,8 @@ def _describe_tensor(node: torch.fx.Node, names: Dict[torch.fx.Node, str]) -> En
 def _list_attributes(node: torch.fx.Node) -> Dict[str, Any]:
     """Return the settings of an operator as text: its arguments that are no tensors, and what the user noted."""
     attributes: Dict[str, Any] = {}
-    if isinstance(node.target, torch._ops.OpOverload):
-        for argument, value in zip(node.target._schema.arguments, node.args):
+    if isinstance(node.target, OpOverload):
+        for argument, value in zip(read_schema(node.target).arguments, node.args):
             if not _holds_tensors(value):
                 attributes[argument.name] = _to_text(value)
         attributes.update({name: _to_text(value) for name, value in node.kwargs.items() if not _holds_tensors(value)})

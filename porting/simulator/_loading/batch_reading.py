@@ -18,6 +18,8 @@ import torch.utils.data
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
 from ...structure import flatten_tensors, rebuild
+from ...torch_insides.loaders import makes_batches
+from ...torch_insides.tensors import count_storage_uses, identify_storage
 from ..errors import createPoptorchError
 from .row_sources import Rows, RowSource, find_row_source
 
@@ -26,8 +28,6 @@ __all__ = ["BatchMemory", "BatchReader", "combine_batches", "make_batch_reader"]
 
 # The one that is filled, the one that the loop works on, and one for somebody who looks back.
 _MOST_SLOTS = 3
-
-_storage_use_count: Any = getattr(torch._C, "_storage_Use_Count", None)
 
 
 class BatchReader:
@@ -60,7 +60,7 @@ class BatchReader:
 
 def make_batch_reader(loader: Any, ordinary: Any, memory: BatchMemory) -> Optional[BatchReader]:
     """Return a reader that gives this loader's batches bit for bit, or None where samples are to be read one by one."""
-    if loader.collate_fn is not torch.utils.data.default_collate or not loader._auto_collation:
+    if loader.collate_fn is not torch.utils.data.default_collate or not makes_batches(loader):
         return None
     source = find_row_source(loader.dataset)
     if source is None:
@@ -215,7 +215,7 @@ class _Slot:
             base.shape == shape
             and base.dtype == dtype
             and base.is_inference() == torch.is_inference_mode_enabled()
-            and _storage_use_count is not None
+            and count_storage_uses is not None
             and self._count_references() == self._num_references_when_free
             # it was neither resized nor moved into shared memory
             and (self._storage.data_ptr(), self._storage.nbytes()) == self._form
@@ -224,5 +224,5 @@ class _Slot:
 
     def _count_references(self) -> Tuple[int, int]:
         # tensors and graphs refer to the storage behind its Python object, which users may have got hold of as well
-        uses = _storage_use_count(self._storage._cdata) if _storage_use_count is not None else 0
+        uses = count_storage_uses(identify_storage(self._storage)) if count_storage_uses is not None else 0
         return uses, sys.getrefcount(self._storage)

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 import torch
 import torch.utils.data
 
+from ...torch_insides.loaders import end_processes, find_running_iterator
 from ..errors import createPoptorchError
 from .data_ring import DataRing, ElementStructure, Message, MessageKind, receive, send
 from .row_sources import _SubDataset
@@ -224,20 +225,14 @@ class _Epochs:
         """End the processes that load for the dataset."""
         self._drop_iterator()
         # persistent ones, which are the loader's own
-        _end_processes_of(getattr(self._dataset, "_iterator", None))
+        end_processes(find_running_iterator(self._dataset))
 
     def _drop_iterator(self) -> None:
         elements, self.elements = self.elements, iter(())
         if hasattr(elements, "close"):
             elements.close()
         if not getattr(self._dataset, "persistent_workers", False):
-            _end_processes_of(elements)
-
-
-def _end_processes_of(iterator: Any) -> None:
-    """End the processes of a torch loader's iterator, to which a frame of a traceback may still refer."""
-    if hasattr(iterator, "_shutdown_workers"):
-        iterator._shutdown_workers()
+            end_processes(elements)
 
 
 def _remember_order(dataset: Any) -> List[Callable[[], Any]]:

@@ -26,6 +26,7 @@ import torch
 import torch.utils.data
 
 from ... import structure
+from ...torch_insides.loaders import find_running_iterator, forget_running_iterator
 from .._import_effects import has_descriptor
 from .._logging import logger
 from ..enums import SharingStrategy
@@ -81,10 +82,10 @@ class LoadingProcess:
         commands, self._commands = context.Pipe(duplex=False)
         self._events, events = context.Pipe(duplex=False)
         if isinstance(dataset, torch.utils.data.DataLoader):
-            if dataset._iterator is not None or getattr(dataset, "_accessor", None) is not None:
+            if find_running_iterator(dataset) is not None or getattr(dataset, "_accessor", None) is not None:
                 # a loader that loads already: its processes belong to this one
                 dataset = copy.copy(dataset)
-                dataset._iterator = None
+                forget_running_iterator(dataset)
         place: ContextManager[Any] = nullcontext()
         if in_file:
             place = tempfile.NamedTemporaryFile(prefix="poptorch-dataset-", suffix=".pickle")

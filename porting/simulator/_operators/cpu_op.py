@@ -8,10 +8,10 @@ from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, T
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ...capture.device_tensor import DeviceTensor
 from ...structure import flatten_tensors, rebuild
+from ...torch_insides.modes import DisableTorchFunction, EnableTorchFunction, disable_current_modes
 from .._logging import logger
 from ..custom_ops import make_list
 from ..errors import createPoptorchError, native_error
@@ -105,7 +105,7 @@ def _run_on_host(recorder: Any, layer: Any) -> Iterator[None]:
             device_values = {name: value for name, value in registry.items() if isinstance(value, DeviceTensor)}
             restored.callback(registry.update, device_values)
             registry.update({name: recorder.host_of(value) for name, value in device_values.items()})
-        with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
+        with disable_current_modes(), DisableTorchFunction(), torch.no_grad():
             yield
 
 
@@ -144,7 +144,7 @@ def call_cpu_op(call: _HostCall, inputs: Sequence[torch.Tensor]) -> List[torch.T
     for buffer, value in zip(cpu.inputs, inputs):
         buffer.copy_(value)
     # engines switch torch functions off while they run a graph; the layer is ordinary code of the user's
-    with torch._C._EnableTorchFunction(), torch.no_grad():
+    with EnableTorchFunction(), torch.no_grad():
         cpu.execute()
     # copies: the next call writes into the same buffers
     return [output.clone() for output in cpu.outputs]

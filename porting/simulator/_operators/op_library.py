@@ -7,6 +7,7 @@ from typing import Any, Callable, List, Sequence
 import torch
 
 from ...capture.device_operators import define_device_operator
+from ...torch_insides.operators import has_kernel_of_key
 from ..errors import createPoptorchError
 
 __all__ = ["copy_list", "define_operator", "do_nothing", "require_argument", "return_first"]
@@ -28,7 +29,7 @@ def define_operator(schema: str, kernel: Callable[..., Any], *, is_random: bool 
         tags = (torch.Tag.nondeterministic_seeded,) if is_random else ()
         namespace._porting_library.define(schema, tags=tags)
     # without this kernel the tensors of a capture, which have no values, could not go through an operator
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(f"poptorch::{name}", "CompositeImplicitAutograd"):
+    if not has_kernel_of_key(f"poptorch::{name}", "CompositeImplicitAutograd"):
         namespace._porting_library.impl(name, kernel, "CompositeImplicitAutograd")
     if meaning:
         define_device_operator(getattr(namespace, name).default, **meaning)

@@ -12,6 +12,7 @@ from ...engines.calls.device_state import DeviceState
 from ...engines.calls.group_settings import GroupSettings, read_settings
 from ...engines.update.updates import ensure_slots, list_slots
 from ...host_tensors import host_tensors
+from ...torch_insides.modes import DisableTorchFunctionSubclass
 from .. import optim
 from .._graph.anchors import OptimizerNames
 from .._logging import cpp_log, cpp_log_enabled, logger
@@ -315,11 +316,11 @@ def name_parameters(model: nn.Module) -> Dict[int, str]:
 
 def _is_trained(parameter: torch.Tensor) -> bool:
     """Tell whether a parameter requires a gradient; a wrapped one is not brought up to date by the question."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         return torch.Tensor.requires_grad.__get__(parameter)  # type: ignore[attr-defined]
 
 
 def _find_address(tensor: torch.Tensor) -> int:
     """Return the address of a tensor's memory; a wrapped parameter is not brought up to date by the question."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         return torch.Tensor.data_ptr(tensor)

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from torch import nn
 
+from ...torch_insides.modules import read_forward_pre_hooks
 from .._logging import logger
 from .._options_impl import require
 from ..enums import AutoStage
@@ -203,7 +204,7 @@ def BeginBlock(layer_to_call: Any, user_id: Optional[str] = None, ipu_id: Option
         if not callable(layer_to_call):
             raise createPoptorchError("module is not an instance of torch.nn.Module or function.")
         return LegacyBeginBlockFn(layer_to_call, user_id, ipu_id)
-    if any(isinstance(hook, _BlockHook) for hook in layer_to_call._forward_pre_hooks.values()):
+    if any(isinstance(hook, _BlockHook) for hook in read_forward_pre_hooks(layer_to_call).values()):
         raise createPoptorchError("module has already been assigned to a block.")
     # a module around it would change the names of its parameters in state dicts
     layer_to_call.register_forward_pre_hook(_BlockHook(user_id, ipu_id))
@@ -214,6 +215,6 @@ def removeBlocks(module: nn.Module) -> None:
     """Take the hooks of `BeginBlock` away from `module` and all modules in it; AssertionError unless it is one."""
     require(isinstance(module, nn.Module), f"Expected a torch.nn.Module but got {type(module)}")
     for part in module.modules():
-        for number, hook in list(part._forward_pre_hooks.items()):
+        for number, hook in list(read_forward_pre_hooks(part).items()):
             if isinstance(hook, _BlockHook):
-                del part._forward_pre_hooks[number]
+                del read_forward_pre_hooks(part)[number]

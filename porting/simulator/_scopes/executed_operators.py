@@ -11,6 +11,7 @@ from torch.fx.node import map_arg
 from ...capture.dtypes import NARROWED
 from ...capture.graph_flow import ValueFlow
 from ...capture.subgraphs import bodies_of
+from ...torch_insides.operators import SET_GRAD_ENABLED, OpOverload
 
 __all__ = ["is_convolution", "is_mark", "label_operator", "list_executed_operators", "list_operands", "list_results"]
 
@@ -29,7 +30,7 @@ def list_executed_operators(graph: torch.fx.Graph, *, with_bodies: bool = False)
     executed = []
     for node in graph.nodes:
         flow.visit(node)
-        if node.op != "call_function" or node.target in (torch._C._set_grad_enabled, operator.getitem):
+        if node.op != "call_function" or node.target in (SET_GRAD_ENABLED, operator.getitem):
             continue
         if flow.is_constant(node) or is_mark(node) or _narrows_result(node) or _widens_operand(node):
             continue
@@ -41,7 +42,7 @@ def list_executed_operators(graph: torch.fx.Graph, *, with_bodies: bool = False)
 
 def label_operator(node: torch.fx.Node) -> str:
     """Return the name of the operator of `node` without namespace and overload."""
-    if isinstance(node.target, torch._ops.OpOverload):
+    if isinstance(node.target, OpOverload):
         return str(node.target.overloadpacket.__name__)
     return str(node.meta.get("operator") or getattr(node.target, "__name__", node.target))
 

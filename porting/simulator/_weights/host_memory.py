@@ -14,6 +14,8 @@ import torch
 
 from ...engines.calls.freed_memory import return_freed_memory
 from ...host_tensors import HostTensor
+from ...torch_insides.modes import DisableTorchFunctionSubclass
+from ...torch_insides.tensors import count_storage_uses, identify_storage
 
 __all__ = ["HostMemory"]
 
@@ -44,7 +46,7 @@ class HostMemory:
         Tensors with an alias, such as a value of an earlier `state_dict`, keep their memory: what the alias shows must
         not change before the next fetch. So do those that the device has in another type.
         """
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             for host in hosts:
                 of_device = find_device_tensor(host)
                 if of_device is None or of_device.dtype != host.tensor.dtype or not _is_alone_with_memory(host.tensor):
@@ -58,7 +60,7 @@ class HostMemory:
 
     def follow(self, find_device_tensor: FindDeviceTensor) -> None:
         """Share the memory of another device's tensors, which has the values of the one before."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             for index, shared in enumerate(self._shared):
                 of_device = find_device_tensor(shared.host)
                 assert of_device is not None
@@ -72,7 +74,7 @@ class HostMemory:
         like that; elsewhere the device gets theirs, one after the other, so that not all of them are there twice.
         """
         ended, self._shared, self.is_shared = self._shared, [], False
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             for host, strides, of_device in ended:
                 tensor = host.tensor
                 if keeps_memory and tensor.stride() == strides:
@@ -90,6 +92,8 @@ def _is_alone_with_memory(tensor: torch.Tensor) -> bool:
     """Tell whether nothing else refers to the memory of `tensor`, all of which is its own."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_inference():
         return False
+    if count_storage_uses is None:
+        return False
     # before there is another owner of the storage's Python object, here
     if _count_references(tensor) != _count_references(torch.empty(1)):
         return False
@@ -103,4 +107,5 @@ def _is_alone_with_memory(tensor: torch.Tensor) -> bool:
 def _count_references(tensor: torch.Tensor) -> Tuple[int, int]:
     """Count who refers to the memory of `tensor`: tensors, and owners of the Python object that stands for it."""
     storage = tensor.untyped_storage()
-    return torch._C._storage_Use_Count(storage._cdata), sys.getrefcount(storage)
+    assert count_storage_uses is not None
+    return count_storage_uses(identify_storage(storage)), sys.getrefcount(storage)

@@ -19,6 +19,7 @@ from torch.nn.parameter import is_lazy
 
 from ...engines.calls.device_state import DeviceState
 from ...host_tensors import HostTensor, host_tensors
+from ...torch_insides.modes import DisableTorchFunctionSubclass
 from .._logging import cpp_log
 from ..errors import createPoptorchError
 from .weight_owners import ORIGINAL, OWNER, Owner, fetch, find_owners, find_plain_class, make_owned_class, make_plain
@@ -101,7 +102,7 @@ def unwrap_model(model: Any) -> Optional[Owner]:
 
 def read_plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
     """Return parameters and buffers by first name, as plain tensors in the same memory; nothing is fetched."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         return {host.name: torch.Tensor.detach(host.tensor) for host in host_tensors(model)}
 
 
@@ -123,7 +124,7 @@ def download_weights(model: nn.Module, device: DeviceState) -> None:
         if host.name in device.groups:
             # the shape in which replicas return theirs: one row for each, or for each group
             value = device.read_value(host.name)
-            with torch._C.DisableTorchFunctionSubclass():
+            with DisableTorchFunctionSubclass():
                 if host.tensor.shape != value.shape:
                     host.tensor.data = torch.empty_like(value, dtype=host.tensor.dtype)
     views = read_plain_views(model)
@@ -135,7 +136,7 @@ def download_weights(model: nn.Module, device: DeviceState) -> None:
 
 def share_weights(model: nn.Module, owner: Owner, device: DeviceState) -> None:
     """Let the tensors of `model` that `owner` alone owns, and that its `device` trains, share the device's memory."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         hosts = [host for host in host_tensors(model) if find_owners(host.tensor) == (owner,)]
     owner.memory.share(hosts, partial(_find_trained, device))
 

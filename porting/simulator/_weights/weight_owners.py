@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from ...engines.calls.device_state import DeviceState
+from ...torch_insides.modes import DisableTorchFunctionSubclass
 from .host_memory import HostMemory
 
 __all__ = ["ORIGINAL", "OWNER", "Owner", "fetch", "find_owners", "find_plain_class", "make_owned_class", "make_plain"]
@@ -49,7 +50,7 @@ class Owner(weakref.ref):
         # taken away first: copying looks at the tensors, which would come here again
         (device, tensors), self.left_behind = self.left_behind, None
         self.memory.end_sharing(keeps_memory=True)
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             views = {name: torch.Tensor.detach(tensor) for name, tensor in tensors.items()}
         device.download(views)
         self.version += 1
@@ -80,7 +81,7 @@ def find_plain_class(tensor: torch.Tensor) -> Type[torch.Tensor]:
 def make_plain(tensor: torch.Tensor, *, copy_data: bool) -> torch.Tensor:
     """Return a tensor of the plain class with the same memory and attributes, or with a copy of the memory alone."""
     original = find_plain_class(tensor)
-    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+    with DisableTorchFunctionSubclass(), torch.no_grad():
         data = tensor.detach().clone() if copy_data else tensor.detach()
         if not issubclass(original, nn.Parameter):
             plain = data.as_subclass(original)
@@ -139,7 +140,7 @@ def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) ->
             # Called for the first of several tensors, and operators such as `==` leave the others out of `types`.
             for kind in (*types, *map(type, args)):
                 fetch(getattr(kind, _OWNERS, ()))
-            with torch._C.DisableTorchFunctionSubclass():
+            with DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
 
         def __deepcopy__(self, memo: Dict[int, Any]) -> Any:

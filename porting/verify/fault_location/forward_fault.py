@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Optional, Sequence
 
-from torch import nn
-
+from porting.torch_insides.modules import LOSSES
 from porting.verify.certificate import Location
 from porting.verify.fault_location.causes import explain_value, find_module
 from porting.verify.fault_location.evidence import Evidence
@@ -54,7 +53,7 @@ def find_forward_fault(search: FaultSearch) -> Optional[Location]:
 
 def _is_loss(path: str, evidence: Evidence) -> bool:
     module = find_module(path, evidence.plain.model)
-    return path in (LOSS, "") or isinstance(module, nn.modules.loss._Loss)
+    return path in (LOSS, "") or isinstance(module, LOSSES)
 
 
 def _explain_losses(search: FaultSearch) -> LossExplanation:

@@ -14,6 +14,7 @@ from torch import nn
 
 from porting.diagnostics import Place
 from porting.engines.calls.group_settings import GroupSettings, read_settings
+from porting.torch_insides.modules import LOSSES
 from porting.verify.fault_location.program_text import write_module
 from porting.verify.plain_training import PlainTraining
 
@@ -115,7 +116,7 @@ def _list_settings(module: nn.Module) -> Dict[str, Any]:
     # `None` is registered where a module has been made without: `bias=False`
     for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
         found.update({name: None} if tensor is None else {})
-    if isinstance(module, nn.modules.loss._Loss):
+    if isinstance(module, LOSSES):
         found.update({name: buffer for name, buffer in module._buffers.items() if buffer is not None})
     return found
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from porting.diagnostics import Place
 from porting.support.autograd_nodes import NewNodes, is_leaf_node
+from porting.torch_insides.modes import TorchDispatchMode
+from porting.torch_insides.trees import tree_leaves, tree_map
 
 __all__ = ["GradientRecord", "MicroBatchTrace", "Origin", "TensorForm", "ValueRecord", "keep_part"]
 

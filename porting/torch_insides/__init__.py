@@ -1,0 +1,24 @@
+"""Name the parts of torch that are not public, and say which are missing; nothing else in the product names any.
+
+A module has the parts of one subject and a `probe`, which returns what is lost with this torch; empty if nothing is.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Dict
+
+__all__ = ["SUBJECTS", "probe_all"]
+
+SUBJECTS = ("autograd", "fake_tensors", "loaders", "modes", "modules", "operators", "optimizers", "tensors", "trees")
+"""The modules of parts that a port has in its own process. Those of Inductor are looked for where it compiles."""
+
+
+def probe_all() -> Dict[str, str]:
+    """Return what is lost for each subject of which this torch lacks a part.
+
+    >>> probe_all()
+    {}
+    """
+    found = {name: import_module(f"{__name__}.{name}").probe() for name in (*SUBJECTS, "programs")}
+    return {name: loss for name, loss in found.items() if loss}

@@ -1,0 +1,91 @@
+"""Name the private parts of autograd and of torch's function transforms; capture and replay use them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from typing import Any, Callable, Iterator, Optional
+
+import torch
+
+from .parts import Parts
+
+__all__ = [
+    "EXECUTION_ENGINE",
+    "clear_transforms",
+    "current_transform",
+    "find_saved_tensor_hooks",
+    "has_own_setup_context",
+    "has_own_vjp",
+    "only_mapped_operators",
+    "optimized_execution",
+    "probe",
+]
+
+_PARTS = Parts("gradients are computed")
+probe = _PARTS.probe
+
+EXECUTION_ENGINE: Any = _PARTS.find("torch.autograd:Variable._execution_engine")
+"""What runs a backward pass."""
+
+find_saved_tensor_hooks: Callable[[bool], Any] = _PARTS.find(
+    # of nested hooks autograd calls the innermost, and torch has no public way to find the rest
+    "torch._C:_autograd._top_saved_tensors_default_hooks",
+    instead=lambda _ignores_tracing: None,
+    loses="`saved_tensors_hooks` around a step do not see what half-precision operators save",
+)
+"""Return the innermost hooks of saved tensors; None where there are none."""
+
+_FUNCTION: Any = _PARTS.find(
+    "torch.autograd.function:_SingleLevelFunction", instead=torch.autograd.Function, loses="nothing that is known"
+)
+
+
+def has_own_setup_context(function: Any) -> bool:
+    """Tell whether a custom autograd function is of the newer style, in which `setup_context` stands by itself."""
+    return function.setup_context is not _FUNCTION.setup_context
+
+
+def has_own_vjp(function: Any) -> bool:
+    """Tell whether a custom autograd function calls its backward `vjp`, as the class allows."""
+    return function.vjp is not _FUNCTION.vjp
+
+
+current_transform: Callable[[], Optional[int]] = _PARTS.find(
+    "torch._C:_functorch.maybe_current_level",
+    instead=lambda: None,
+    loses="functions under `torch.func` in `forward` are not told apart from others",
+)
+"""Return the level of the innermost transform of `torch.func`; None outside of all."""
+
+clear_transforms: Any = _PARTS.find(
+    "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack",
+    instead=nullcontext,
+    loses="operators under `torch.func` in `forward` may be refused",
+)
+"""A context in which no transform of `torch.func` is in force."""
+
+optimized_execution: Any = _PARTS.find(
+    "torch.jit._fuser:optimized_execution",
+    instead=lambda _is_optimized: nullcontext(),
+    loses="scripted parts of a model may be recorded with operators that torch has joined",
+)
+
+_LOOPS = "operators that cannot be mapped over micro-batches run one by one"
+_is_looping: Callable[[], bool] = _PARTS.find(
+    "torch._C:_functorch._is_vmap_fallback_enabled", instead=lambda: True, loses=_LOOPS
+)
+_let_loop: Callable[[bool], None] = _PARTS.find(
+    "torch._C:_functorch._set_vmap_fallback_enabled", instead=lambda _is_enabled: None, loses=_LOOPS
+)
+
+
+@contextmanager
+def only_mapped_operators() -> Iterator[None]:
+    """Make operators that torch could only map one by one an error."""
+    before = _is_looping()
+    # Torch would warn and loop. A loop over micro-batches gains nothing, and replay has a faster one.
+    _let_loop(False)
+    try:
+        yield
+    finally:
+        _let_loop(before)

@@ -1,0 +1,71 @@
+"""Name the private parts of torch's optimizers: functions of many tensors, and how schedulers see a step."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, Iterator, Sequence
+
+import torch
+
+from .parts import Parts
+
+__all__ = ["FUSED", "foreach", "mark_stepped", "probe", "show_step"]
+
+_PARTS = Parts("parameters are updated")
+probe = _PARTS.probe
+
+
+def _call_each(name: str) -> Callable[..., Any]:
+    """Return a function that does for many tensors, one by one, what a method does for one."""
+
+    def call(tensors: Sequence[torch.Tensor], *others: Any, **settings: Any) -> Any:
+        found = []
+        for position, tensor in enumerate(tensors):
+            given = [other[position] if isinstance(other, (list, tuple)) else other for other in others]
+            found.append(getattr(tensor, name)(*given, **settings))
+        return None if name.endswith("_") else found
+
+    return call
+
+
+_IN_PLACE = ("add_", "addcdiv_", "addcmul_", "copy_", "div_", "lerp_", "mul_", "sqrt_")
+_NEW = ("add", "addcmul", "div", "norm", "sqrt")
+
+foreach: Any = SimpleNamespace(
+    **{
+        name: _PARTS.find(f"torch:_foreach_{name}", instead=_call_each(name), loses="tensors are updated one by one")
+        for name in (*_IN_PLACE, *_NEW)
+    }
+)
+"""Functions of lists of tensors, named as the method of one tensor: `foreach.add_(tensors, others)`."""
+
+FUSED: Dict[str, Any] = {
+    family: _PARTS.find(f"torch:_fused_{name}_", instead=None, loses=f"no kernel updates by {family} in one pass")
+    for family, name in (("SGD", "sgd"), ("ADAM", "adam"), ("ADAMW", "adamw"))
+}
+"""Kernels that do a whole update in one pass over memory, by the family of the optimizer; None where torch has none."""
+
+
+def mark_stepped(optimizer: Any) -> None:
+    """Let torch's schedulers, which look for a call of `step` on the host, see that the optimizer has stepped."""
+    optimizer._opt_called = True
+
+
+@contextmanager
+def show_step(optimizer: Any) -> Iterator[None]:
+    """Let torch's schedulers see that the optimizer has stepped, while the context lasts."""
+    # torch 2.4 and later reads a flag, earlier versions a counter; both belong to the wrapper that a scheduler puts
+    # around `step`
+    counter, flag = getattr(optimizer, "_step_count", None), getattr(optimizer, "_opt_called", None)
+    if counter is not None:
+        optimizer._step_count = counter + 1
+    mark_stepped(optimizer)
+    try:
+        yield
+    finally:
+        # PopTorch complains of attributes that an optimizer did not have at first
+        if flag is None:
+            del optimizer._opt_called
+        else:
+            optimizer._opt_called = flag

@@ -1,0 +1,115 @@
+"""Find parts of torch that are not public by their place, so that one that is gone costs what uses it and no more.
+
+The other modules of this package name the parts, one subject each; nothing else in the product names any.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from operator import attrgetter
+from typing import Any, Dict, NoReturn
+
+import torch
+
+from ..diagnostics import PortingError
+
+__all__ = ["MissingPart", "Parts", "look_up", "make_stand_in"]
+
+_NEEDED: Any = object()
+
+
+class MissingPart(PortingError):  # noqa: N818 - it says what is missing
+    """E013: something was asked for that needs a part which this torch lacks."""
+
+
+class Parts:
+    """The private parts of torch for one subject, and which of them this torch lacks.
+
+    `use` is what they are there for, as a clause: "operators are recorded". Each module of this package has one.
+    """
+
+    def __init__(self, use: str) -> None:
+        """Begin with no part."""
+        self.use = use
+        self.losses: Dict[str, str] = {}
+        """What is lost by each part that is missing, as a clause, by the part's place."""
+
+    def find(self, place: str, *, instead: Any = _NEEDED, loses: str = "") -> Any:
+        """Return the part at `place`, "module:attribute.attribute"; `instead` where there is none.
+
+        `loses` says what `instead` does not do. Without `instead`, a part that is gone is a class of which each use
+        is a MissingPart error.
+
+        >>> parts = Parts("numbers are added")
+        >>> parts.find("torch:add") is torch.add
+        True
+        >>> parts.find("torch:_add_numbers", instead=sum, loses="tensors are not added")
+        <built-in function sum>
+        >>> parts.losses
+        {'torch:_add_numbers': 'tensors are not added'}
+        """
+        try:
+            return look_up(place)
+        except (ImportError, AttributeError):
+            return self._replace(place, instead, loses)
+
+    def reader(self, name: str, *, of: Any, instead: Any = _NEEDED, loses: str = "") -> Any:
+        """Return a function that reads the attribute `name` of objects like the example `of`.
+
+        Where they have none, the function that is returned is `instead`, or a MissingPart error as in `find`.
+        """
+        kind = of if isinstance(of, type) else type(of)
+        place = f"{kind.__module__}:{kind.__qualname__}.{name}"
+        return attrgetter(name) if has_part(of, name) else self._replace(place, instead, loses)
+
+    def _replace(self, place: str, instead: Any, loses: str) -> Any:
+        self.losses[place] = loses or f"it is needed where {self.use}"
+        return make_stand_in(place, self.use) if instead is _NEEDED else instead
+
+    def probe(self) -> str:
+        """Return which parts this torch lacks, and what is lost by each; empty if it has them all."""
+        return "; ".join(f"`{write_place(place)}` is gone: {loss}" for place, loss in self.losses.items())
+
+
+def look_up(place: str) -> Any:
+    """Return what is at `place`; ImportError or AttributeError where there is nothing.
+
+    >>> look_up("torch:Tensor.add") is torch.Tensor.add
+    True
+    """
+    module, _, path = place.partition(":")
+    found: Any = import_module(module)
+    for name in filter(None, path.split(".")):
+        found = getattr(found, name)
+    return found
+
+
+def has_part(example: Any, name: str) -> bool:
+    """Tell whether objects like `example` have the attribute `name`."""
+    return hasattr(example, name)
+
+
+def write_place(place: str) -> str:
+    """Write a place as Python would.
+
+    >>> write_place("torch._C:_nn._parse_to")
+    'torch._C._nn._parse_to'
+    """
+    return place.replace(":", ".").rstrip(".")
+
+
+def make_stand_in(place: str, use: str) -> Any:
+    """Return a class for the part that is missing at `place`: it can be derived from and compared, but not used."""
+
+    def refuse(_kind: Any, *args: Any, **_kwargs: Any) -> NoReturn:
+        # what Python itself looks for, as to derive a class
+        if args and str(args[0]).startswith("__"):
+            raise AttributeError(args[0])
+        raise MissingPart.of(
+            "E013",
+            message=f"torch {torch.__version__} has no `{write_place(place)}`, which is needed where {use}",
+            help="use a torch that was tested: `porting doctor` names them",
+        )
+
+    kind = type("_Missing", (type,), {"__call__": refuse, "__getattr__": refuse})
+    return kind("MissingPartOfTorch", (), {"__doc__": f"Stands in for `{place}`, which this torch lacks."})

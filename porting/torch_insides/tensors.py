@@ -1,0 +1,72 @@
+"""Name the private parts of tensors and their memory; what watches, keeps or stands for tensors uses them."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Optional
+
+import torch
+
+from .parts import Parts
+
+__all__ = [
+    "GRADIENT_HOOKS",
+    "TENSOR_BASE",
+    "count_storage_uses",
+    "identify_storage",
+    "is_marked_as_parameter",
+    "is_zero_tensor",
+    "make_wrapper",
+    "mark_as_parameter",
+    "probe",
+    "read_base",
+    "read_version",
+]
+
+_PARTS = Parts("tensors are watched and kept")
+probe = _PARTS.probe
+
+TENSOR_BASE: Any = getattr(torch._C, "TensorBase", None) or _PARTS.find("torch._C:_TensorBase", instead=torch.Tensor)
+"""The class below `torch.Tensor`, whose attributes no wrapper has replaced; torch 2.0 has it under another name."""
+
+_EXAMPLE = torch.empty(0)
+
+read_version: Callable[[Any], int] = _PARTS.find("torch:Tensor._version").__get__
+"""Return how often a tensor was written to, without the attribute hooks of its class."""
+
+read_base: Callable[[Any], Optional[torch.Tensor]] = _PARTS.reader("_base", of=_EXAMPLE)
+"""Return the tensor that a view was taken of; None for what is no view."""
+
+GRADIENT_HOOKS: List[Callable[[Any], Any]] = [
+    getattr(TENSOR_BASE, name).__get__
+    for name in ("_backward_hooks", "_post_accumulate_grad_hooks")  # torch 2.0 has no others than the first
+    if hasattr(TENSOR_BASE, name)
+]
+"""Functions that return the hooks of a tensor, one for each kind of hook."""
+
+identify_storage: Callable[[Any], int] = _PARTS.reader(
+    "_cdata", of=_EXAMPLE.untyped_storage(), instead=id, loses="tensors without values never share memory"
+)
+"""Return a number that tensors sharing this storage have in common, also where it has no memory."""
+
+count_storage_uses: Optional[Callable[[int], int]] = _PARTS.find(
+    "torch._C:_storage_Use_Count", instead=None, loses="memory of batches and weights is not used again"
+)
+"""Return how many tensors use a storage, by its number; None where torch does not tell."""
+
+is_zero_tensor: Callable[[Any], bool] = _PARTS.find(
+    "torch:Tensor._is_zerotensor", instead=lambda _tensor: False, loses="gradients that are zero everywhere may fail"
+)
+"""Tell whether a tensor is autograd's shorthand for zeros, to which nobody can write."""
+
+make_wrapper: Any = _PARTS.find("torch:Tensor._make_wrapper_subclass")
+"""Make a tensor of a class of tensors, without memory of its own."""
+
+
+def mark_as_parameter(tensor: torch.Tensor) -> None:
+    """Let `isinstance(tensor, nn.Parameter)` be true of a tensor of another class."""
+    tensor._is_param = True
+
+
+def is_marked_as_parameter(tensor: torch.Tensor) -> bool:
+    """Tell whether `mark_as_parameter` was called for a tensor."""
+    return bool(getattr(tensor, "_is_param", False))
