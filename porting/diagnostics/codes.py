@@ -218,6 +218,8 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("E010", "unknown-executable", "there is no such executable"),
     ("E011", "engine-changed", "the training goes on with another engine", "note"),
     ("E012", "engine-not-sought", "no faster engine was looked for", "note"),
+    ("E013", "torch-part-missing", "this torch lacks a part that is used", "warning"),
+    ("E014", "untested-torch", "this torch is newer than any that was tested", "note"),
     ("E020", "unknown-target", "there is no such target"),
     ("E021", "target-failed", "loading the target failed"),
     ("E022", "incomplete-target", "the target gives no model with a batch"),

@@ -6,9 +6,13 @@ A module has the parts of one subject and a `probe`, which returns what is lost 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Dict
+from typing import Dict, List
 
-__all__ = ["SUBJECTS", "probe_all"]
+import torch
+
+from ..diagnostics import Finding, log_finding
+
+__all__ = ["SUBJECTS", "probe_all", "tell_what_is_missing"]
 
 SUBJECTS = ("autograd", "fake_tensors", "loaders", "modes", "modules", "operators", "optimizers", "tensors", "trees")
 """The modules of parts that a port has in its own process. Those of Inductor are looked for where it compiles."""
@@ -22,3 +26,15 @@ def probe_all() -> Dict[str, str]:
     """
     found = {name: import_module(f"{__name__}.{name}").probe() for name in (*SUBJECTS, "programs")}
     return {name: loss for name, loss in found.items() if loss}
+
+
+def tell_what_is_missing() -> None:
+    """Log a finding E013 about each subject of which this torch lacks a part, once in a process."""
+    if _TOLD:
+        return
+    _TOLD.append(torch.__version__)
+    for loss in probe_all().values():
+        log_finding(Finding("E013", message=f"torch {torch.__version__} has {loss}"))
+
+
+_TOLD: List[str] = []

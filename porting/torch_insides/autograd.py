@@ -10,7 +10,6 @@ import torch
 from .parts import Parts
 
 __all__ = [
-    "EXECUTION_ENGINE",
     "clear_transforms",
     "current_transform",
     "find_saved_tensor_hooks",
@@ -19,13 +18,25 @@ __all__ = [
     "only_mapped_operators",
     "optimized_execution",
     "probe",
+    "run_backward",
 ]
 
-_PARTS = Parts("gradients are computed")
+_PARTS = Parts("no step can be trained")
 probe = _PARTS.probe
 
-EXECUTION_ENGINE: Any = _PARTS.find("torch.autograd:Variable._execution_engine")
-"""What runs a backward pass."""
+
+def _run_backward_with_checks(
+    tensors: Any, gradients: Any, keeps_graph: bool, creates_graph: bool, _inputs: Any, **_settings: bool
+) -> None:
+    torch.autograd.backward(tensors, gradients, retain_graph=keeps_graph, create_graph=creates_graph)
+
+
+run_backward: Callable[..., None] = _PARTS.find(
+    "torch.autograd:Variable._execution_engine.run_backward",
+    instead=_run_backward_with_checks,
+    loses="each backward pass checks its arguments again",
+)
+"""Run a backward pass, as `torch.autograd.backward` does once it has checked its arguments."""
 
 find_saved_tensor_hooks: Callable[[bool], Any] = _PARTS.find(
     # of nested hooks autograd calls the innermost, and torch has no public way to find the rest
@@ -68,6 +79,14 @@ optimized_execution: Any = _PARTS.find(
     "torch.jit._fuser:optimized_execution",
     instead=lambda _is_optimized: nullcontext(),
     loses="scripted parts of a model may be recorded with operators that torch has joined",
+)
+
+# functions that a capture exchanges
+_PARTS.find("torch.utils.hooks:BackwardHook._apply_on_tensors", instead=None, loses="backward hooks are not ignored")
+_PARTS.find(
+    "torch.utils.checkpoint:_checkpoint_without_reentrant_generator",
+    instead=None,
+    loses="`checkpoint(..., use_reentrant=False)` in `forward` is refused",
 )
 
 _LOOPS = "operators that cannot be mapped over micro-batches run one by one"

@@ -15,7 +15,7 @@ __all__ = [
     "unset_fake_temporarily",
 ]
 
-_PARTS = Parts("shapes are found out without values")
+_PARTS = Parts("no step can be captured")
 probe = _PARTS.probe
 
 if TYPE_CHECKING:

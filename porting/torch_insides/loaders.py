@@ -19,7 +19,7 @@ __all__ = [
     "probe",
 ]
 
-_PARTS = Parts("batches are loaded")
+_PARTS = Parts("batches are read sample by sample")
 probe = _PARTS.probe
 
 _SAMPLES: Any = [0]
@@ -31,12 +31,8 @@ _read_running = _PARTS.reader(
     instead=lambda _loader: None,
     loses="a loader with persistent workers is not resumed exactly",
 )
-_read_collation = _PARTS.reader(
-    "_auto_collation", of=_EXAMPLE, instead=lambda _loader: False, loses="batches are read sample by sample"
-)
-_read_fetcher = _PARTS.reader(
-    "_dataset_fetcher", of=_ITERATOR, instead=lambda _iterator: None, loses="batches are read sample by sample"
-)
+_read_collation = _PARTS.reader("_auto_collation", of=_EXAMPLE, instead=lambda _loader: False)
+_read_fetcher = _PARTS.reader("_dataset_fetcher", of=_ITERATOR, instead=lambda _iterator: None)
 _read_rows = _PARTS.reader(
     "_sampler_iter", of=_ITERATOR, instead=lambda iterator: iterator, loses="batches that were seen are loaded again"
 )

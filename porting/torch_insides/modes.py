@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Callable
 
+import torch
+
 from .parts import Parts
 
 __all__ = [
@@ -24,7 +26,7 @@ __all__ = [
     "probe",
 ]
 
-_PARTS = Parts("operators are seen as they are called")
+_PARTS = Parts("no step can be captured")
 probe = _PARTS.probe
 
 if TYPE_CHECKING:
@@ -32,7 +34,12 @@ if TYPE_CHECKING:
 else:
     TorchDispatchMode = _PARTS.find("torch.utils._python_dispatch:TorchDispatchMode")
 
-DisableTorchFunctionSubclass: Any = _PARTS.find("torch._C:DisableTorchFunctionSubclass")
+_OLDER: Any = getattr(torch._C, "DisableTorchFunction", None)
+DisableTorchFunctionSubclass: Any = _PARTS.find(
+    "torch._C:DisableTorchFunctionSubclass",
+    instead=_OLDER,
+    loses="function modes of the program do not see operators that this package calls",
+)
 DisableTorchFunction: Any = _PARTS.find(
     "torch._C:DisableTorchFunction",
     instead=DisableTorchFunctionSubclass,
@@ -43,7 +50,18 @@ EnableTorchFunction: Any = _PARTS.find(
     instead=nullcontext,
     loses="function modes do not see what a custom operator computes on the host",
 )
-DISABLED_TORCH_FUNCTION: Any = _PARTS.find("torch._C:_disabled_torch_function_impl")
+
+
+def _call_below_functions(_kind: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    with DisableTorchFunctionSubclass():
+        return func(*args, **(kwargs or {}))
+
+
+DISABLED_TORCH_FUNCTION: Any = _PARTS.find(
+    "torch._C:_disabled_torch_function_impl",
+    instead=classmethod(_call_below_functions),
+    loses="each function of a tensor under capture takes some microseconds more",
+)
 """The `__torch_function__` of a class of tensors that has none of its own."""
 
 DisablePythonDispatcher: Any = _PARTS.find("torch._C:_DisablePythonDispatcher")

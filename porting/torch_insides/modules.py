@@ -33,7 +33,7 @@ __all__ = [
     "read_load_hooks",
 ]
 
-_PARTS = Parts("models are walked through")
+_PARTS = Parts("no step can be captured")
 probe = _PARTS.probe
 
 
@@ -98,6 +98,18 @@ find_parallel_module: Callable[[], Optional[nn.Module]] = partial(
 
 IncompatibleKeys: Callable[..., Tuple[Any, Any]] = _PARTS.find("torch.nn.modules.module:_IncompatibleKeys")
 """What `load_state_dict` returns."""
+
+# functions that a capture exchanges
+_PARTS.find(
+    "torch.nn.modules.transformer:_detect_is_causal_mask",
+    instead=None,
+    loses="a mask of `nn.Transformer` is compared with the causal one, which is refused",
+)
+_PARTS.find(
+    "torch.distributions:Distribution._validate_args",
+    instead=None,
+    loses="distributions check their parameters in `forward`, which is refused",
+)
 
 _load = _PARTS.find(
     "torch.nn:Module._load_from_state_dict", instead=None, loses="models that load older keys may be refused"

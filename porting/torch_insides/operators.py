@@ -20,7 +20,7 @@ __all__ = [
     "split_to_arguments",
 ]
 
-_PARTS = Parts("operators are recorded and called")
+_PARTS = Parts("no step can be captured")
 probe = _PARTS.probe
 
 if TYPE_CHECKING:

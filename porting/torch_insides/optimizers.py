@@ -12,11 +12,11 @@ from .parts import Parts
 
 __all__ = ["FUSED", "foreach", "mark_stepped", "probe", "show_step"]
 
-_PARTS = Parts("parameters are updated")
+_PARTS = Parts("tensors are updated one by one")
 probe = _PARTS.probe
 
 
-def _call_each(name: str) -> Callable[..., Any]:
+def call_each(name: str) -> Callable[..., Any]:
     """Return a function that does for many tensors, one by one, what a method does for one."""
 
     def call(tensors: Sequence[torch.Tensor], *others: Any, **settings: Any) -> Any:
@@ -33,10 +33,7 @@ _IN_PLACE = ("add_", "addcdiv_", "addcmul_", "copy_", "div_", "lerp_", "mul_", "
 _NEW = ("add", "addcmul", "div", "norm", "sqrt")
 
 foreach: Any = SimpleNamespace(
-    **{
-        name: _PARTS.find(f"torch:_foreach_{name}", instead=_call_each(name), loses="tensors are updated one by one")
-        for name in (*_IN_PLACE, *_NEW)
-    }
+    **{name: _PARTS.find(f"torch:_foreach_{name}", instead=call_each(name)) for name in (*_IN_PLACE, *_NEW)}
 )
 """Functions of lists of tensors, named as the method of one tensor: `foreach.add_(tensors, others)`."""
 

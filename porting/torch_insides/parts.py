@@ -5,34 +5,35 @@ The other modules of this package name the parts, one subject each; nothing else
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from operator import attrgetter
 from typing import Any, Dict, NoReturn
 
 import torch
 
-from ..diagnostics import PortingError
+from ..diagnostics import PortingError, Severity
 
-__all__ = ["MissingPart", "Parts", "look_up", "make_stand_in"]
+__all__ = ["MissingPart", "Parts", "look_up", "make_missing_error", "make_stand_in"]
 
 _NEEDED: Any = object()
 
 
 class MissingPart(PortingError):  # noqa: N818 - it says what is missing
-    """E013: something was asked for that needs a part which this torch lacks."""
+    """E013: what was asked for needs a part that this torch lacks; the message names both."""
 
 
 class Parts:
-    """The private parts of torch for one subject, and which of them this torch lacks.
+    """Private parts of torch that serve one purpose, and those of them that this torch lacks.
 
-    `use` is what they are there for, as a clause: "operators are recorded". Each module of this package has one.
+    `loses` says what is lost where one is missing, as a clause: "no step can be captured".
     """
 
-    def __init__(self, use: str) -> None:
+    def __init__(self, loses: str) -> None:
         """Begin with no part."""
-        self.use = use
+        self._loses = loses
         self.losses: Dict[str, str] = {}
-        """What is lost by each part that is missing, as a clause, by the part's place."""
+        """What is lost by each part that is missing, by the part's place."""
 
     def find(self, place: str, *, instead: Any = _NEEDED, loses: str = "") -> Any:
         """Return the part at `place`, "module:attribute.attribute"; `instead` where there is none.
@@ -40,7 +41,7 @@ class Parts:
         `loses` says what `instead` does not do. Without `instead`, a part that is gone is a class of which each use
         is a MissingPart error.
 
-        >>> parts = Parts("numbers are added")
+        >>> parts = Parts("no numbers can be added")
         >>> parts.find("torch:add") is torch.add
         True
         >>> parts.find("torch:_add_numbers", instead=sum, loses="tensors are not added")
@@ -63,12 +64,17 @@ class Parts:
         return attrgetter(name) if has_part(of, name) else self._replace(place, instead, loses)
 
     def _replace(self, place: str, instead: Any, loses: str) -> Any:
-        self.losses[place] = loses or f"it is needed where {self.use}"
-        return make_stand_in(place, self.use) if instead is _NEEDED else instead
+        self.losses[place] = loses or self._loses
+        return make_stand_in(place, self.losses[place]) if instead is _NEEDED else instead
 
     def probe(self) -> str:
         """Return which parts this torch lacks, and what is lost by each; empty if it has them all."""
-        return "; ".join(f"`{write_place(place)}` is gone: {loss}" for place, loss in self.losses.items())
+        return "; ".join(f"no `{write_place(place)}`: {loss}" for place, loss in self.losses.items())
+
+    def require(self) -> None:
+        """Raise MissingPart if one is missing."""
+        for place, loss in self.losses.items():
+            raise make_missing_error(place, loss)
 
 
 def look_up(place: str) -> Any:
@@ -78,7 +84,10 @@ def look_up(place: str) -> Any:
     True
     """
     module, _, path = place.partition(":")
-    found: Any = import_module(module)
+    with warnings.catch_warnings():
+        # what torch's modules say of each other is not for whoever asks
+        warnings.simplefilter("ignore")
+        found: Any = import_module(module)
     for name in filter(None, path.split(".")):
         found = getattr(found, name)
     return found
@@ -98,18 +107,26 @@ def write_place(place: str) -> str:
     return place.replace(":", ".").rstrip(".")
 
 
-def make_stand_in(place: str, use: str) -> Any:
+def make_stand_in(place: str, loss: str) -> Any:
     """Return a class for the part that is missing at `place`: it can be derived from and compared, but not used."""
 
     def refuse(_kind: Any, *args: Any, **_kwargs: Any) -> NoReturn:
         # what Python itself looks for, as to derive a class
         if args and str(args[0]).startswith("__"):
             raise AttributeError(args[0])
-        raise MissingPart.of(
-            "E013",
-            message=f"torch {torch.__version__} has no `{write_place(place)}`, which is needed where {use}",
-            help="use a torch that was tested: `porting doctor` names them",
-        )
+        raise make_missing_error(place, loss)
 
     kind = type("_Missing", (type,), {"__call__": refuse, "__getattr__": refuse})
-    return kind("MissingPartOfTorch", (), {"__doc__": f"Stands in for `{place}`, which this torch lacks."})
+    # a derived class may call the constructor by its name
+    attributes = {"__doc__": f"Stands in for `{place}`, which this torch lacks.", "__init__": refuse}
+    return kind("MissingPartOfTorch", (), attributes)
+
+
+def make_missing_error(place: str, loss: str) -> MissingPart:
+    """Return the error E013 about the part at `place`, with what is lost."""
+    return MissingPart.of(
+        "E013",
+        message=f"torch {torch.__version__} has no `{write_place(place)}`: {loss}",
+        help="use a torch that was tested: `porting doctor` names them",
+        severity=Severity.ERROR,
+    )

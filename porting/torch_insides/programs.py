@@ -8,7 +8,7 @@ from .parts import Parts
 
 __all__ = ["ProgramRunner", "probe"]
 
-_PARTS = Parts("compiled programs are loaded")
+_PARTS = Parts("no step can be compiled")
 probe = _PARTS.probe
 
 ProgramRunner: Any = _PARTS.find("torch._C:_aoti.AOTIModelContainerRunnerCpu")

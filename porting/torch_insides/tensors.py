@@ -22,7 +22,7 @@ __all__ = [
     "read_version",
 ]
 
-_PARTS = Parts("tensors are watched and kept")
+_PARTS = Parts("no step can be captured")
 probe = _PARTS.probe
 
 TENSOR_BASE: Any = getattr(torch._C, "TensorBase", None) or _PARTS.find("torch._C:_TensorBase", instead=torch.Tensor)

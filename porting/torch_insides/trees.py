@@ -8,33 +8,27 @@ from .parts import Parts
 
 __all__ = ["probe", "tree_leaves", "tree_map"]
 
-_PARTS = Parts("arguments of operators are taken apart")
+_PARTS = Parts("containers that were registered with torch are not looked into")
 probe = _PARTS.probe
 
-_LOSS = "containers that were registered with torch are not looked into"
 
-
-def _map_plainly(function: Callable[[Any], Any], tree: Any) -> Any:
+def map_plainly(function: Callable[[Any], Any], tree: Any) -> Any:
     """Apply `function` to what is no list, tuple or dictionary."""
     if isinstance(tree, dict):
-        return type(tree)((key, _map_plainly(function, item)) for key, item in tree.items())
+        return type(tree)((key, map_plainly(function, item)) for key, item in tree.items())
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(_map_plainly(function, item) for item in tree))
+        return type(tree)(*(map_plainly(function, item) for item in tree))
     if isinstance(tree, (list, tuple)):
-        return type(tree)(_map_plainly(function, item) for item in tree)
+        return type(tree)(map_plainly(function, item) for item in tree)
     return function(tree)
 
 
-def _list_leaves_plainly(tree: Any) -> List[Any]:
+def list_leaves_plainly(tree: Any) -> List[Any]:
     """List what is no list, tuple or dictionary, in order."""
     leaves: List[Any] = []
-    _map_plainly(leaves.append, tree)
+    map_plainly(leaves.append, tree)
     return leaves
 
 
-tree_map: Callable[[Callable[[Any], Any], Any], Any] = _PARTS.find(
-    "torch.utils._pytree:tree_map", instead=_map_plainly, loses=_LOSS
-)
-tree_leaves: Callable[[Any], List[Any]] = _PARTS.find(
-    "torch.utils._pytree:tree_leaves", instead=_list_leaves_plainly, loses=_LOSS
-)
+tree_map: Callable[[Callable[[Any], Any], Any], Any] = _PARTS.find("torch.utils._pytree:tree_map", instead=map_plainly)
+tree_leaves: Callable[[Any], List[Any]] = _PARTS.find("torch.utils._pytree:tree_leaves", instead=list_leaves_plainly)

@@ -114,6 +114,8 @@ def test_only_a_few_codes_are_not_errors():
         "E008",
         "E011",
         "E012",
+        "E013",
+        "E014",
         "K003",
         "K004",
         "K005",

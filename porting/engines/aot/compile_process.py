@@ -39,6 +39,9 @@ _COMPILER, _ORDER = "porting.engines.aot.compiler", "order.json"
 _PLAIN_PATH = re.compile(r"[\w./+@-]*")
 _OUT_OF_MEMORY = re.compile(r"Killed signal terminated program|virtual memory exhausted|MemoryError|Cannot allocate")
 _NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
+# how errors about a torch that lacks something begin, whoever raises them
+_MISSING_PART = "this torch has "
+_TORCH = re.compile(rf"{_MISSING_PART}(.*)|error\[E013\]: (.*)")
 _CXX_ERROR = re.compile(r"^.*?\b(?:fatal )?error: (.*)$", re.MULTILINE)
 
 
@@ -65,7 +68,8 @@ class CompilerProcess:
     def __init__(self, parent: Path, *, compiler: str = _COMPILER) -> None:
         """Start to load the module `compiler`, in a work folder in `parent`, which is made.
 
-        It has `compile_here(program_file, folder, *, settings)`. CompileFailure if this machine lacks what is needed,
+        It has `compile_here(program_file, folder, *, settings)`, and may have `probe()`, which returns why it can
+        compile nothing. CompileFailure if this machine lacks what is needed,
         and OSError if the work folder cannot be made or the process not be started.
         """
         wanted = choose_cpp_compiler()
@@ -130,6 +134,10 @@ def compile_job(job: Mapping[str, Any], work: Path) -> None:
     # is not looked at later either.
     gc.disable()
     compiler = import_module(job["compiler"])
+    # said before a program is waited for, and traced, in vain
+    reason = compiler.probe() if hasattr(compiler, "probe") else ""
+    if reason:
+        raise CompileFailure("torch", f"{_MISSING_PART}{reason}")
     gc.freeze()
     gc.enable()
     gc.set_threshold(_OBJECTS_TO_COLLECTION)
@@ -206,6 +214,9 @@ def _explain_error(error: str, log: str) -> CompileFailure:
         return CompileFailure("memory", "the compiler ran out of memory", log=log)
     if _NO_SPACE.search(text):
         return CompileFailure("space", "there is no room on the disk to compile in", log=log)
+    lacking = _TORCH.search(error)
+    if lacking is not None:
+        return CompileFailure("torch", lacking[2] or f"{_MISSING_PART}{lacking[1]}", log=log)
     complaint = _CXX_ERROR.search(text)
     if complaint is not None:
         return CompileFailure("error", f"the C++ compiler refuses the program: {complaint[1][:300]}", log=log)

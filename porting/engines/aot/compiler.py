@@ -16,34 +16,41 @@ import logging
 import os
 import shutil
 import subprocess
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any, Callable, ContextManager, Iterator, List, Tuple
 
 import torch
-import torch._inductor
 import torch.fx.config
-from torch._inductor import cpu_vec_isa
-from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
-from torch._inductor.cpp_builder import get_cpp_compiler
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
+from ...torch_insides.exchanged import exchanged
+from ...torch_insides.inductor import (
+    QUICK_CHECKS,
+    CppWrapperCpu,
+    VecISA,
+    aot_compile,
+    choose_settings,
+    get_cpp_compiler,
+    probe_required,
+)
+from ...torch_insides.parts import MissingPart
 from ..compiled.call_layout import describe_layout
 from ..compiled.compile_settings import CompileSettings
 from ..compiled.program_file import read_program
 from ..compiled.programs import Program
 from .convolution_kernels import use_faster_convolutions
-from .index_guards import install_index_guards
-from .inductor_changes import find_function
-from .library import LIBRARY, OPERATORS, RUNNER, load_program
-from .library_build import choose_level_of_calls, install_library_build
-from .loop_renames import install_loop_renames
+from .index_guards import guarded_indices
+from .library import LEFT_OUT, LIBRARY, OPERATORS, RUNNER, load_program
+from .library_build import choose_level_of_calls, own_library_build
+from .loop_renames import renamed_loops
 from .matmul_kernels import use_faster_products
-from .repeated_values import compute_repeated_values_once
-from .short_sums import install_short_sums
-from .torch_kernels import use_torch_kernels
+from .repeated_values import repeated_values_once
+from .short_sums import short_sums
+from .torch_kernels import torch_kernels
 from .vector_width import use_better_vectors
 
-__all__ = ["compile_here", "make_example_arguments", "try_out"]
+__all__ = ["compile_here", "make_example_arguments", "probe", "try_out"]
 
 _logger = logging.getLogger("porting")
 
@@ -52,40 +59,27 @@ static inline bool _check_aoti_runtime_check_inputs_env() { return false; }
 static inline void __check_inputs_outputs(AtenTensorHandle*, AtenTensorHandle*) {}
 """
 
+probe = probe_required
+"""Return why this torch compiles nothing, before there is a program to compile; empty if it may."""
+
 
 def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings) -> None:
     """Compile a program in this process and put a library and what `load_program` must know into `folder`."""
-    program = read_program(program_file)
-    _prepare_inductor(settings)
-    # A program that was read from a file has no values; shapes and strides are needed to choose.
-    FakeTensorProp(program.module).propagate(*make_example_arguments(program))
-    lanes = use_better_vectors(program.module)
-    # Other kernels round otherwise than those of ATen, which a deterministic program must not.
-    if not settings.is_deterministic:
-        use_faster_convolutions(program.module, num_threads=settings.num_threads, lanes=lanes)
-        use_faster_products(program.module, num_threads=settings.num_threads)
+    # Where in this package a program was written says nothing, and takes a third of the time of tracing it again.
+    torch.fx.config.do_not_emit_stack_traces = True
+    torch.use_deterministic_algorithms(settings.is_deterministic)
+    torch.set_num_threads(1)
     build = Path("build").resolve()
-    level_of_calls = choose_level_of_calls(program.module.graph)
-    install_library_build(level_of_calls=level_of_calls)
-    options = {
-        # for torch's own way to build
-        "aot_inductor.compile_wrapper_opt_level": level_of_calls[1:] or "O1",
-        "aot_inductor.output_path": str(build / LIBRARY),
-        "aot_inductor.enable_frame_pointer": False,
-        "aot_inductor.enable_line_tables": False,
-        "aot_inductor.precompile_headers": False,
-        "cpp_cache_precompile_headers": False,
-        "cpp.threads": settings.num_threads,
-        "cpp.vec_isa_ok": True,
-        # Otherwise fused operators keep single precision between them where the graph rounds to a half type.
-        "emulate_precision_casts": program.has_halves,
-        "epilogue_fusion": False,  # the kernels of convolutions end with storing their result
-        "fallback_random": True,  # the operators of eager PyTorch draw the numbers, in the graph's order
-        "layout_optimization": False,  # it would copy each weight of a convolution in each step
-        # `LoadedProgram` has compared shapes and strides before the first kernel runs.
-        "size_asserts": False,
-    }
-    library = torch._inductor.aot_compile(program.module, tuple(make_example_arguments(program)), options=options)
+    try:
+        program, library, left_out = _compile(read_program(program_file), build, settings)
+    except Exception as error:
+        if _is_of_cpp_compiler(error):  # it would refuse the same code again
+            raise
+        # The names are those that are known, and what is behind them may be another: the program is compiled as
+        # torch would.
+        _logger.info("compiling once more, without what makes programs faster", exc_info=error)
+        program, library, _without = _compile(read_program(program_file), build, settings, is_plain=True)
+        left_out = [f"all that makes compiled steps faster, because of {type(error).__name__}: {_take_line(error)}"]
     shutil.copyfile(str(library), folder / LIBRARY)
     for operators in build.glob("*.wrapper.json"):
         shutil.copyfile(operators, folder / OPERATORS)
@@ -93,30 +87,106 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
         "torch": torch.__version__,
         "num_results": program.num_results,
         "arguments": [describe_layout(spec) for spec in program.arguments],
+        LEFT_OUT: left_out,
     }
     (folder / RUNNER).write_text(json.dumps(facts), encoding="utf-8")
     # A library that crashes or hangs does so here, where the parent only sees a failed compilation.
     try_out(load_program(folder), program)
 
 
-def _prepare_inductor(settings: CompileSettings) -> None:
-    """Change Inductor, in this process: faster to compile, exact in its sums, and its code does not end the process."""
-    install_loop_renames()
-    install_index_guards()
-    install_short_sums()
-    use_torch_kernels()
-    compute_repeated_values_once()
-    # Where in this package a program was written says nothing, and takes a third of the time of tracing it again.
-    torch.fx.config.do_not_emit_stack_traces = True
-    torch.use_deterministic_algorithms(settings.is_deterministic)
-    torch.set_num_threads(1)
-    # These are Inductor's internals. A torch that has renamed one is refused instead of compiled slowly or wrongly.
-    for owner, name, function in (
-        (cpu_vec_isa.VecISA, "check_build", _knows_instructions),
-        (CppWrapperCpu, "generate_input_output_runtime_checks", lambda wrapper: wrapper.prefix.splice_aot(_NO_CHECKS)),
+def _compile(
+    program: Program, build: Path, settings: CompileSettings, *, is_plain: bool = False
+) -> Tuple[Program, str, List[str]]:
+    """Return the program, the path of its library, and what was left out; the less of it if it `is_plain`."""
+    # A program that was read from a file has no values; shapes and strides are needed to choose.
+    FakeTensorProp(program.module).propagate(*make_example_arguments(program))
+    with ExitStack() as changes:
+        for change in _REQUIRED:
+            changes.enter_context(change())
+        left_out = [] if is_plain else _change_what_can_be(changes, program, settings)
+        level_of_calls = choose_level_of_calls(program.module.graph)
+        if not is_plain:
+            changes.enter_context(own_library_build(level_of_calls=level_of_calls))
+        options = {
+            # for torch's own way to build
+            "aot_inductor.compile_wrapper_opt_level": level_of_calls[1:] or "O1",
+            "aot_inductor.enable_frame_pointer": False,
+            "aot_inductor.enable_line_tables": False,
+            "aot_inductor.precompile_headers": False,
+            "cpp_cache_precompile_headers": False,
+            "cpp.vec_isa_ok": True,
+            "epilogue_fusion": False,  # the kernels of convolutions end with storing their result
+            "layout_optimization": False,  # it would copy each weight of a convolution in each step
+            # `LoadedProgram` has compared shapes and strides before the first kernel runs.
+            "size_asserts": False,
+        }
+        required = {
+            "aot_inductor.output_path": str(build / LIBRARY),
+            "cpp.threads": settings.num_threads,
+            # Otherwise fused operators keep single precision between them where the graph rounds to a half type.
+            "emulate_precision_casts": program.has_halves,
+            "fallback_random": True,  # the operators of eager PyTorch draw the numbers, in the graph's order
+        }
+        options = choose_settings(options, required=required)
+        library = aot_compile(program.module, tuple(make_example_arguments(program)), options=options)
+    return program, str(library), left_out
+
+
+def _change_what_can_be(changes: ExitStack, program: Program, settings: CompileSettings) -> List[str]:
+    """Change Inductor and the program so that it is faster; return what this torch does not have."""
+    left_out: List[str] = []
+
+    def attempt(change: Callable[[], Any], otherwise: Any = None) -> Any:
+        try:
+            return change()
+        except MissingPart as error:
+            left_out.append(str(error.finding.message))
+            return otherwise
+
+    for change in _OPTIONAL:
+        attempt(lambda change=change: changes.enter_context(change()))  # type: ignore[misc]
+    module = program.module
+    lanes = attempt(lambda: use_better_vectors(module), otherwise=_FEW_LANES)
+    # Other kernels round otherwise than those of ATen, which a deterministic program must not.
+    if not settings.is_deterministic:
+        attempt(lambda: use_faster_convolutions(module, num_threads=settings.num_threads, lanes=lanes))
+        attempt(lambda: use_faster_products(module, num_threads=settings.num_threads))
+    return left_out
+
+
+@contextmanager
+def _quick_checks() -> Iterator[None]:
+    """Let Inductor ask the compiler's flags what it would compile tests for, and write no checks of arguments."""
+    QUICK_CHECKS.require()
+    with exchanged(VecISA, "check_build", lambda _original: _knows_instructions), exchanged(
+        CppWrapperCpu, "generate_input_output_runtime_checks", lambda _original: _write_no_checks
     ):
-        find_function(owner, name)
-        setattr(owner, name, function)
+        yield
+
+
+# Without these a program may be wrong, or end its process: a torch that lacks what they change compiles nothing.
+_REQUIRED: Tuple[Callable[[], ContextManager[None]], ...] = (renamed_loops, guarded_indices)
+# Without these it is slower, or its sums are less exact: each is left out by itself.
+_OPTIONAL: Tuple[Callable[[], ContextManager[None]], ...] = (
+    _quick_checks,
+    repeated_values_once,
+    short_sums,
+    torch_kernels,
+)
+_FEW_LANES = 8
+
+
+def _is_of_cpp_compiler(error: BaseException) -> bool:
+    """Tell whether a C++ compiler refused what Inductor wrote."""
+    return any(type(cause).__name__ == "CppCompileError" for cause in (error, error.__cause__, error.__context__))
+
+
+def _take_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "")[:300]
+
+
+def _write_no_checks(wrapper: Any) -> None:
+    wrapper.prefix.splice_aot(_NO_CHECKS)
 
 
 def _knows_instructions(isa: Any, _code: str) -> bool:

@@ -22,6 +22,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 import torch
 
+from ...torch_insides.inductor import CONVOLUTIONS
 from . import convolution_operators as operators
 from . import pointwise_products as products
 from .vector_width import has_wide_vectors
@@ -86,6 +87,7 @@ def use_faster_convolutions(module: torch.fx.GraphModule, *, num_threads: int, l
 
     Its nodes need values (`meta["val"]`). `lanes` is how many numbers a vector has in what this process compiles.
     """
+    CONVOLUTIONS.require()
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:

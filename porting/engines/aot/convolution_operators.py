@@ -18,6 +18,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 import torch
 
 from ...support.own_operators import register_operator
+from ...torch_insides.inductor import BaseView, CppTemplate, ExternKernel, FixedLayout, lowerings
 
 __all__ = ["ALGORITHMS", "convolve", "find_filter_gradient", "find_image_gradient", "install_lowerings"]
 
@@ -125,9 +126,6 @@ find_filter_gradient = _register_operator("find_filter_gradient", "Tensor gradie
 
 def install_lowerings(num_threads: int) -> None:
     """Let Inductor, in this process, compile the operators for `num_threads`."""
-    from torch._inductor import ir
-    from torch._inductor.codegen.cpp_template import CppTemplate
-    from torch._inductor.lowering import lowerings
 
     class _Template(CppTemplate):
         """A call of a function of the kernels; `buffers` are its tensors, None for no bias."""
@@ -154,7 +152,7 @@ def install_lowerings(num_threads: int) -> None:
         tensors = arguments[: _POINTERS[name].count(",") + 1]
         buffers = [_lay_out_buffer(value) if _is_tensor(value) else None for value in tensors]
         device, dtype = arguments[0].get_device(), arguments[0].get_dtype()
-        layout = ir.FixedLayout(device, dtype, list(shape), stride=_find_strides(shape))
+        layout = FixedLayout(device, dtype, list(shape), stride=_find_strides(shape))
         return _Template((arguments[-1], name), buffers, layout, sizes).generate().output_node()
 
     for name in _POINTERS:
@@ -175,13 +173,11 @@ def _is_tensor(value: Any) -> bool:
 
 def _lay_out_buffer(value: Any) -> Any:
     """Return the buffer of a value, in the order that the kernels take for granted."""
-    from torch._inductor import ir
-
-    kernel = ir.ExternKernel
+    kernel = ExternKernel
     value = kernel.realize_input(value)
     strides = _find_strides(list(map(int, value.get_size())))
     value = kernel.require_exact_strides(value, strides)
-    if isinstance(kernel.unwrap_storage_for_input(value), ir.BaseView):
+    if isinstance(kernel.unwrap_storage_for_input(value), BaseView):
         # a kernel is given the beginning of a buffer, and this is a part of one
         value = kernel.require_exact_strides(kernel.copy_input(value), strides)
     return kernel.unwrap_storage_for_input(value)

@@ -5,23 +5,31 @@ several threads nobody can catch that, and the process is aborted. Here the chec
 into its bounds so that the access is harmless, and the kernel throws when its threads are done. Loads do not use the
 array of a moved index that a store, which is written behind them, was the first to need.
 
-This changes functions of Inductor in the process that compiles, which does nothing else. A torch whose functions look
-different is refused: `install_index_guards` raises.
+Without this a program may end its process, so that a torch without the functions, or with others in them, is refused.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from contextlib import ExitStack, contextmanager
+from typing import Any, Callable, Iterator
 
 import torch
-from torch._inductor import virtualized
-from torch._inductor.codegen.common import CSEProxy
-from torch._inductor.codegen.cpp import CppKernel, CppVecKernel, KernelGroup
-from torch.utils._sympy.value_ranges import ValueRanges
 
-from .inductor_changes import add_to_header, find_function, wrap_function
+from ...torch_insides.exchanged import exchanged
+from ...torch_insides.inductor import (
+    GUARDS,
+    CppKernel,
+    CppVecKernel,
+    CSEProxy,
+    KernelGroup,
+    ValueRanges,
+    operations,
+)
+from .inductor_changes import add_to_header, require_once
 
-__all__ = ["install_index_guards"]
+__all__ = ["guarded_indices"]
+
+_LOSS = "an index out of bounds would end the process"
 
 # The macro stands for the check that Inductor writes; the note is an atomic because any thread of a kernel may find a
 # fault. Which of several faults is told does not matter.
@@ -42,15 +50,22 @@ _DECLARED = f"std::atomic<const char*> {_NOTE}{{nullptr}};"
 _THROWN = f"if (const char* fault = {_NOTE}.load()) {{ throw std::runtime_error(fault); }}"
 
 
-def install_index_guards() -> None:
-    """Make Inductor write guarded code from now on; RuntimeError for a torch where this is not known to work."""
-    find_function(CppKernel, "check_bounds")
-    # the vectorised kernel overrides the method, so that replacing it in the base class is not enough
-    for kernel in (CppKernel, CppVecKernel):
-        wrap_function(kernel, "indirect_assert", _note_fault, may_be_inherited=True)
-    wrap_function(CSEProxy, "indirect_indexing", _keep_within_bounds)
-    wrap_function(CppVecKernel, "_load_or_store_non_contiguous", _keep_arrays_of_stores_apart)
-    wrap_function(KernelGroup, "codegen_group", _throw_at_end)
+@contextmanager
+def guarded_indices() -> Iterator[None]:
+    """Make Inductor write guarded code while the context lasts; MissingPart for a torch without the functions."""
+    GUARDS.require()
+    changes = (
+        # the vectorised kernel overrides the method, so that replacing it in the base class is not enough
+        (CppVecKernel, "indirect_assert", _note_fault),
+        (CppKernel, "indirect_assert", _note_fault),
+        (CSEProxy, "indirect_indexing", _keep_within_bounds),
+        (CppVecKernel, "_load_or_store_non_contiguous", _keep_arrays_of_stores_apart),
+        (KernelGroup, "codegen_group", _throw_at_end),
+    )
+    with ExitStack() as stack:
+        for owner, name, make in changes:
+            stack.enter_context(exchanged(owner, name, make))
+        yield
 
 
 def _note_fault(original: Callable[..., str]) -> Callable[..., str]:
@@ -73,9 +88,9 @@ def _keep_within_bounds(original: Callable[..., Any]) -> Callable[..., Any]:
         if index.bounds in ValueRanges(0, last):
             return symbol
         dtype: Any = index.dtype
-        inside = virtualized.ops.maximum(index, virtualized.ops.constant(0, dtype))
+        inside = operations.maximum(index, operations.constant(0, dtype))
         if last < torch.iinfo(dtype).max:
-            inside = virtualized.ops.minimum(inside, virtualized.ops.constant(last, dtype))
+            inside = operations.minimum(inside, operations.constant(last, dtype))
         # `False`: the check stands before the clamping and must see the index as it came.
         return self.parent_handler.indirect_indexing(getattr(inside, "value", inside), size, False)
 
@@ -102,9 +117,11 @@ def _throw_at_end(original: Callable[..., str]) -> Callable[..., str]:
         if f"{_CHECK}(" not in code:
             return code
         for expected in (_START, _END):
-            # The texts are replaced blindly, so each has to be there exactly once.
-            if code.count(expected) != 1:
-                raise RuntimeError(f"the Inductor of torch {torch.__version__} writes kernels in another form")
-        return add_to_header(code, _MACRO).replace(_START, f"{_START}\n{_DECLARED}").replace(_END, f"{_END}\n{_THROWN}")
+            require_once(expected, code, loses=_LOSS)
+        return (
+            add_to_header(code, _MACRO, loses=_LOSS)
+            .replace(_START, f"{_START}\n{_DECLARED}")
+            .replace(_END, f"{_END}\n{_THROWN}")
+        )
 
     return codegen_group

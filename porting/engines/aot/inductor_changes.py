@@ -1,39 +1,21 @@
-"""Changes of Inductor's functions, in a process that compiles and does nothing else.
-
-A torch whose functions or whose code look different is refused, instead of compiled slowly or wrongly.
-"""
+"""Change the text of C++ that Inductor writes, or refuse to where it is another one; the changes beside use it."""
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from ...torch_insides.parts import make_missing_error
 
-import torch
-
-__all__ = ["add_to_header", "find_function", "wrap_function"]
+__all__ = ["add_to_header", "require_once"]
 
 _INCLUDE = "#include <torch/csrc/inductor/cpp_prefix.h>\n"
 
 
-def find_function(owner: Any, name: str) -> Any:
-    """Return a function that a class defines itself; RuntimeError for a torch whose class does not."""
-    if name not in vars(owner):
-        raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
-    return vars(owner)[name]
+def require_once(text: str, code: str, *, loses: str) -> None:
+    """Raise MissingPart unless `text`, which is to be replaced blindly, stands in what Inductor wrote exactly once."""
+    if code.count(text) != 1:
+        raise make_missing_error(f"line `{text.strip()}` in the kernels of its compiler", loses)
 
 
-def wrap_function(owner: Any, name: str, wrap: Callable[[Any], Any], *, may_be_inherited: bool = False) -> None:
-    """Replace a function of a class by what `wrap` makes of it, once; RuntimeError as of `find_function`."""
-    original = getattr(owner, name) if may_be_inherited else find_function(owner, name)
-    wraps = getattr(original, "porting_wraps", ())
-    if wrap not in wraps:
-        replaced = wrap(original)
-        replaced.porting_wraps = (*wraps, wrap)
-        setattr(owner, name, replaced)
-
-
-def add_to_header(code: str, added: str) -> str:
-    """Add C++ behind the header of a group of kernels; RuntimeError for a torch that writes another one."""
-    # replaced blindly, so it has to be there exactly once
-    if code.count(_INCLUDE) != 1:
-        raise RuntimeError(f"the Inductor of torch {torch.__version__} writes kernels in another form")
+def add_to_header(code: str, added: str, *, loses: str) -> str:
+    """Add C++ behind the header of a group of kernels; MissingPart for a torch that writes another one."""
+    require_once(_INCLUDE, code, loses=loses)
     return code.replace(_INCLUDE, f"{_INCLUDE}{added}")

@@ -15,10 +15,11 @@ from typing import Any, Callable, List, Sequence, Tuple
 
 import torch
 
+from ...torch_insides.programs import ProgramRunner
 from ..compiled import ctc_losses  # noqa: F401 - declares an operator that a library may call
 from ..compiled.call_layout import TensorSpec
 
-__all__ = ["LIBRARY", "OPERATORS", "RUNNER", "LoadedProgram", "ProgramLoadError", "load_program"]
+__all__ = ["LEFT_OUT", "LIBRARY", "OPERATORS", "RUNNER", "LoadedProgram", "ProgramLoadError", "load_program"]
 
 LIBRARY = "program.so"
 """The library."""
@@ -28,6 +29,10 @@ OPERATORS = "program.json"
 
 RUNNER = "runner.json"
 """What the program takes and returns, and the torch that it is for."""
+
+
+LEFT_OUT = "left_out"
+"""In `RUNNER`, what would have made the program faster and this torch lacks, a sentence each."""
 
 
 class ProgramLoadError(RuntimeError):
@@ -100,7 +105,7 @@ def load_program(folder: Path) -> LoadedProgram:
     try:
         # an absolute path: the system looks for a bare name among its own libraries
         # One model instance: calls of a device come one after another.
-        runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path.resolve()), 1)
+        runner = ProgramRunner(str(path.resolve()), 1)
     except (RuntimeError, AttributeError) as error:
         raise ProgramLoadError(folder, f"`{LIBRARY}` cannot be loaded: {str(error).splitlines()[0]}") from error
     return LoadedProgram(runner.run, list(map(TensorSpec.from_dict, arguments)))

@@ -17,22 +17,30 @@ import shlex
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 import torch
-from torch._inductor import codecache, config, cpp_builder
-from torch._inductor.cpu_vec_isa import pick_vec_isa
 
 from ...support.bound_process import find_free_memory
 from ...support.process import usable_cores
+from ...torch_insides.exchanged import exchanged
+from ...torch_insides.inductor import (
+    LIBRARIES,
+    AotCodeCompiler,
+    CppBuilder,
+    CppTorchDeviceOptions,
+    config,
+    pick_library_isa,
+)
+from ...torch_insides.programs import ProgramRunner
 
 __all__ = [
     "choose_level_of_calls",
     "choose_number_of_sources",
     "compile_library",
-    "install_library_build",
+    "own_library_build",
     "split_kernels",
     "write_calls",
 ]
@@ -93,13 +101,14 @@ def choose_level_of_calls(graph: torch.fx.Graph) -> str:
     return "-O1" if sum(sizes) > _BYTES_OF_LARGE_OPERATOR * len(sizes) else ""
 
 
-def install_library_build(*, level_of_calls: str) -> None:
-    """Let Inductor, in this process, build libraries as this module does, if it is one that is known."""
-    compiler: Any = getattr(codecache, "AotCodeCompiler", None)
-    original = getattr(compiler, "compile", None)
+@contextmanager
+def own_library_build(*, level_of_calls: str) -> Iterator[None]:
+    """Let Inductor build libraries as this module does while the context lasts, if it is one that is known."""
     names = ["graph", "wrapper_code", "kernel_code", "serialized_extern_kernel_nodes", "device_type"]
-    if original is None or not set(names) <= set(inspect.signature(original).parameters):
+    if LIBRARIES.losses or not set(names) <= set(inspect.signature(AotCodeCompiler.compile).parameters):
+        yield
         return
+    original = AotCodeCompiler.compile
 
     def build(graph: Any, wrapper_code: str, kernel_code: str, nodes: Optional[str], **others: Any) -> Any:
         library = None
@@ -110,7 +119,8 @@ def install_library_build(*, level_of_calls: str) -> None:
                 _logger.info("torch builds the program: %s", error)
         return original(graph, wrapper_code, kernel_code, nodes, **others) if library is None else str(library)
 
-    compiler.compile = staticmethod(build)
+    with exchanged(AotCodeCompiler, "compile", lambda _original: staticmethod(build)):
+        yield
 
 
 def _build_library(wrapper: str, kernels: str, nodes: Optional[str], level_of_calls: str) -> Optional[Path]:
@@ -130,7 +140,7 @@ def _build_library(wrapper: str, kernels: str, nodes: Optional[str], level_of_ca
         with ThreadPoolExecutor(at_once) as pool:
             list(pool.map(_run_command, commands))
         _link_library(_write_command(library, objects))
-        torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
+        ProgramRunner(str(library), 1)
     except RuntimeError as error:
         _logger.info("torch builds the program: %s", str(error)[:2000])
         return None
@@ -155,8 +165,8 @@ def _prepare_source(source: _Source, file: Path) -> List[str]:
 
 def _write_command(target: Path, sources: Sequence[Path], **options: Any) -> List[str]:
     """Return the command that makes `target`, with Inductor's settings of this thread."""
-    of_torch = cpp_builder.CppTorchDeviceOptions(vec_isa=pick_vec_isa(), device_type="cpu", aot_mode=True, **options)
-    builder = cpp_builder.CppBuilder(target.stem, [*map(str, sources)], of_torch, output_dir=str(target.parent))
+    of_torch = CppTorchDeviceOptions(vec_isa=pick_library_isa(), device_type="cpu", aot_mode=True, **options)
+    builder = CppBuilder(target.stem, [*map(str, sources)], of_torch, output_dir=str(target.parent))
     return shlex.split(builder.get_command_line())
 
 

@@ -4,24 +4,26 @@ Inductor gives a buffer that is changed in place another name, and what reads it
 it works out a loop anew, to join it with another, it forgets the new names. So Dropout's mask could be read while it
 was still empty: whether that happened hung on which loops had been joined. Here the names are given again.
 
-This changes a function of Inductor in the process that compiles, which does nothing else. A torch whose functions look
-different is refused: `install_loop_renames` raises.
+Without this a program may be wrong, so that a torch without the function is refused.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator
 
-from torch._inductor.scheduler import SchedulerNode
+from ...torch_insides.exchanged import exchanged
+from ...torch_insides.inductor import RENAMES, SchedulerNode
 
-from .inductor_changes import wrap_function
-
-__all__ = ["install_loop_renames"]
+__all__ = ["renamed_loops"]
 
 
-def install_loop_renames() -> None:
-    """Keep the names from now on; RuntimeError for a torch where this is not known to work."""
-    wrap_function(SchedulerNode, "recompute_size_and_body", _rename_reads)
+@contextmanager
+def renamed_loops() -> Iterator[None]:
+    """Keep the names while the context lasts; MissingPart for a torch without the function."""
+    RENAMES.require()
+    with exchanged(SchedulerNode, "recompute_size_and_body", _rename_reads):
+        yield
 
 
 def _rename_reads(original: Callable[..., None]) -> Callable[..., None]:

@@ -13,6 +13,17 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
+from ...torch_insides.inductor import (
+    PRODUCTS,
+    FixedLayout,
+    LinearUnary,
+    TensorBox,
+    begin_fusion,
+    create_output_node,
+    lowerings,
+)
+from ...torch_insides.operators import LINEAR_BY_ONEDNN
+
 __all__ = ["Product", "choose_matmul_kernels", "find_products", "is_faster_by_onednn", "use_faster_products"]
 
 aten = torch.ops.aten
@@ -41,6 +52,7 @@ def use_faster_products(module: torch.fx.GraphModule, *, num_threads: int) -> No
     """
     if not torch.backends.mkldnn.is_available():
         return
+    PRODUCTS.require()
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:
@@ -107,7 +119,7 @@ def _multiply_by_onednn(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
         transposed = graph.call_function(aten.t.default, (right,))
         transposed.meta["val"] = _get_value(right).t()
         arguments: Tuple[Any, ...] = (left, transposed, bias, "none", [], "")
-        replaced = graph.call_function(torch.ops.mkldnn._linear_pointwise.default, arguments)
+        replaced = graph.call_function(LINEAR_BY_ONEDNN.default, arguments)
     replaced.meta.update(node.meta)
     node.replace_all_uses_with(replaced)
     graph.erase_node(node)
@@ -129,7 +141,7 @@ def is_faster_by_onednn(product: Product) -> bool:
         return torch.mm(left, right) if bias is None else torch.addmm(bias, left, right)
 
     def multiply_by_onednn() -> torch.Tensor:
-        result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(left.contiguous(), transposed, bias, "none", [], "")
+        result: torch.Tensor = LINEAR_BY_ONEDNN(left.contiguous(), transposed, bias, "none", [], "")
         return result
 
     both = (multiply_by_blas, multiply_by_onednn)
@@ -143,12 +155,8 @@ def is_faster_by_onednn(product: Product) -> bool:
 
 def _install_lowering() -> None:
     """Let Inductor, in this process, call oneDNN's product with weights that change; its own rule wants constants."""
-    from torch._inductor import ir, mkldnn_ir
-    from torch._inductor.fx_passes import mkldnn_fusion
-    from torch._inductor.lowering import lowerings
-
-    mkldnn_fusion._mkldnn_fusion_init()
-    kernel = mkldnn_ir.LinearUnary
+    begin_fusion()
+    kernel = LinearUnary
 
     def lower(left: Any, right: Any, bias: Any, attr: str, scalars: Any, algorithm: str) -> Any:
         """Do what `LinearUnary.create` does, but for the order of `right`, [column, inner]."""
@@ -162,16 +170,16 @@ def _install_lowering() -> None:
             constants.insert(0, None)
         else:
             inputs.append(kernel.require_contiguous(kernel.realize_input(bias)))
-        layout = ir.FixedLayout(device=left.get_device(), dtype=left.get_dtype(), size=[rows, columns])
+        layout = FixedLayout(device=left.get_device(), dtype=left.get_dtype(), size=[rows, columns])
         made = kernel(layout=layout, inputs=inputs, constant_args=constants)
-        return ir.TensorBox.create(mkldnn_ir._create_output_node(made))
+        return TensorBox.create(create_output_node(made))
 
     def lower_sum(left: Any, other: Any, right: Any, bias: Any, attr: str) -> Any:
         """Leave the sum, or difference, of a product and another value to a fused loop."""
         joined = {"add": aten.add.Tensor, "sub": aten.sub.Tensor}[attr]
         return lowerings[joined](lower(left, right, bias, "none", [], ""), other)
 
-    operator = torch.ops.mkldnn._linear_pointwise
+    operator = LINEAR_BY_ONEDNN
     lowerings[operator] = lowerings[operator.default] = lower
     # Inductor joins a product and the sum with it to this one, which wants constants as well.
     lowerings[operator.binary] = lower_sum

@@ -15,6 +15,8 @@ from typing import Any, Optional
 
 import torch
 
+from ...torch_insides.inductor import force_stride_order
+from ...torch_insides.operators import LINEAR_BY_ONEDNN
 from ..compiled.programs import call_operator
 
 __all__ = ["make_products", "write_filter_gradient", "write_forward", "write_image_gradient"]
@@ -65,15 +67,13 @@ def make_products(kind: str, images: torch.Tensor, filters: torch.Tensor, bias: 
         return torch.mm(left, right) if added is None else torch.addmm(added, left, right)
 
     def multiply_by_onednn() -> torch.Tensor:
-        found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(left.contiguous(), right.t(), added, "none", [], "")
+        found: torch.Tensor = LINEAR_BY_ONEDNN(left.contiguous(), right.t(), added, "none", [], "")
         return found
 
     return multiply_by_blas, multiply_by_onednn
 
 
 def _make_pixel_matrix(graph: torch.fx.Graph, images: torch.fx.Node) -> torch.fx.Node:
-    from torch._inductor.inductor_prims import force_stride_order
-
     value = images.meta["val"]
     # Inductor lays results out as it likes; where it has no reason for another order, this makes it take that one.
     ordered = call_operator(graph, force_stride_order, images, list(value.stride()))

@@ -4,30 +4,31 @@ Inductor writes a chain of elementwise operators into the loop that needs its re
 square root and a division for each channel; in the loop over all pixels it was both for each vector, because the C++
 compiler cannot know that what the loop writes is not what the scale is made of. Here such a value gets memory of its
 own.
-
-This changes a function of Inductor in the process that compiles, which does nothing else.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator
 
 import torch
-from torch._inductor.graph import GraphLowering
-from torch._inductor.ir import TensorBox
 
-from .inductor_changes import wrap_function
+from ...torch_insides.exchanged import exchanged
+from ...torch_insides.inductor import REPEATED_VALUES, GraphLowering, TensorBox
 
-__all__ = ["compute_repeated_values_once", "is_repeated"]
+__all__ = ["is_repeated", "repeated_values_once"]
 
 # Less often, and the memory costs as much as it saves.
 _LEAST_REPEATS = 16
 _VIEWS = frozenset("alias detach expand permute reshape select slice squeeze transpose unsqueeze view".split())
 
 
-def compute_repeated_values_once() -> None:
-    """Make Inductor do so from now on; RuntimeError for a torch where this is not known to work."""
-    wrap_function(GraphLowering, "run_node", _keep_repeated)
+@contextmanager
+def repeated_values_once() -> Iterator[None]:
+    """Make Inductor do so while the context lasts; MissingPart for a torch without the function."""
+    REPEATED_VALUES.require()
+    with exchanged(GraphLowering, "run_node", _keep_repeated):
+        yield
 
 
 def _keep_repeated(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,23 +7,24 @@ comparison per vector. Shorter sums keep their plain loop, because each helper a
 
 Variances are of sums as well (`moments.h`): more exact than Inductor's, and in half to a third of the time.
 
-This changes functions of Inductor in the process that compiles, which does nothing else. A torch whose functions look
-different is refused: `install_short_sums` raises.
+Without this a program is less exact and slower, not wrong: parity decides whether it is used.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import torch
-from torch._inductor.codegen.cpp import CppKernel, KernelGroup
 
-from .inductor_changes import add_to_header, wrap_function
+from ...torch_insides.exchanged import exchanged
+from ...torch_insides.inductor import SUMS, CppKernel, KernelGroup
+from .inductor_changes import add_to_header, require_once
 
-__all__ = ["install_short_sums"]
+__all__ = ["short_sums"]
 
 # how many numbers, or vectors of them, are added one after the other
 CHUNK = 128
@@ -37,11 +38,17 @@ _VARIANCE = re.compile(r"^(?:static )?WelfordHelper<(.*), 4096> (\w+\(.*\);)$")
 _MOMENTS = "porting_moments::Moments<"
 
 
-def install_short_sums() -> None:
-    """Make Inductor write short partial sums from now on; RuntimeError for a torch where this is not known to work."""
-    wrap_function(CppKernel, "need_use_acc_helper", _ask_for_helper)
-    wrap_function(CppKernel, "_acc_helper_init", _shorten_chunks)
-    wrap_function(KernelGroup, "codegen_group", _include_moments)
+_LOSS = "sums of compiled steps are less exact than those of eager PyTorch"
+
+
+@contextmanager
+def short_sums() -> Iterator[None]:
+    """Make Inductor write short partial sums while the context lasts; MissingPart for a torch without the functions."""
+    SUMS.require()
+    with exchanged(CppKernel, "need_use_acc_helper", _ask_for_helper), exchanged(
+        CppKernel, "_acc_helper_init", _shorten_chunks
+    ), exchanged(KernelGroup, "codegen_group", _include_moments):
+        yield
 
 
 def _ask_for_helper(original: Callable[..., bool]) -> Callable[..., bool]:
@@ -63,8 +70,8 @@ def _shorten_chunks(original: Callable[..., str]) -> Callable[..., str]:
         variance = _VARIANCE.match(line)
         if variance is not None:
             return f"{_MOMENTS}{variance[1]}> {variance[2]}"
-        if line.count(_HELPER) != 1 or line.count(_INDUCTORS_CHUNK) != 1:
-            raise RuntimeError(f"the Inductor of torch {torch.__version__} writes sums in another form")
+        for expected in (_HELPER, _INDUCTORS_CHUNK):
+            require_once(expected, line, loses=_LOSS)
         return line.replace(_INDUCTORS_CHUNK, f", {CHUNK}>")
 
     return acc_helper_init
@@ -75,6 +82,6 @@ def _include_moments(original: Callable[..., str]) -> Callable[..., str]:
         code = original(self, name)
         if _MOMENTS not in code:
             return code
-        return add_to_header(code, Path(__file__).with_name("moments.h").read_text(encoding="utf-8"))
+        return add_to_header(code, Path(__file__).with_name("moments.h").read_text(encoding="utf-8"), loses=_LOSS)
 
     return codegen_group

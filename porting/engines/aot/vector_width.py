@@ -11,6 +11,8 @@ from typing import Any, Tuple
 
 import torch
 
+from ...torch_insides.inductor import VECTORS, config, pick_vec_isa
+
 __all__ = ["count_loop_steps", "has_wide_vectors", "use_better_vectors"]
 
 _WIDE, _NARROW = 16, 8
@@ -21,10 +23,9 @@ def use_better_vectors(module: torch.fx.GraphModule) -> int:
     """Let Inductor, in this process, compile `module` with the vectors that suit it; return how many numbers they have.
 
     Nodes of the module need values (`meta["val"]`). 8 is also returned for a processor that has shorter ones.
+    MissingPart for a torch that does not let the width be chosen.
     """
-    from torch._inductor import config
-    from torch._inductor.cpu_vec_isa import pick_vec_isa
-
+    VECTORS.require()
     if pick_vec_isa().bit_width() < _BITS * _WIDE:
         return _NARROW
     values = [node.meta.get("val") for node in module.graph.nodes if node.op == "call_function"]

@@ -38,7 +38,8 @@ class CompileFailure(Exception):  # noqa: N818 - an outcome that callers handle,
     """A program could not be compiled.
 
     `kind` is "error" (the compiler refused it), "timeout", "memory", "space" (the disk is full), "crash" (its process
-    died) or "no-compiler"; `reason` is one sentence without a full stop, `log` the end of what the compiler wrote.
+    died), "torch" (it lacks what is needed) or "no-compiler"; `reason` is one sentence without a full stop, `log` the
+    end of what the compiler wrote.
     """
 
     def __init__(self, kind: str, reason: str, *, log: str = "") -> None:

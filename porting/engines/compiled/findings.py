@@ -9,11 +9,22 @@ __all__ = ["failure_finding", "failure_reason", "is_lasting", "parity_finding", 
 
 
 def failure_finding(variant: Variant, error: Exception) -> Finding:
-    """Return the finding about an `error` of making a variant: E003 for a step that needs replay, else E001 or E002."""
+    """Return the finding about an `error` of making a variant.
+
+    E003 is for a step that needs replay, E013 for a torch that lacks a part, E002 for time that was up, E001 for all
+    else.
+    """
     reason = failure_reason(error)
     # Told by their attributes: an engine of another package may bring its own classes.
     if getattr(error, "reason", "") and not hasattr(error, "kind"):
         return replay_finding(reason)
+    if getattr(error, "kind", "") == "torch":
+        return Finding(
+            "E013",
+            message=f"the engine `{variant.label}` compiles nothing: {reason}",
+            notes="replay runs the step, with the same results",
+            help="use a torch that was tested: `porting doctor` names them",
+        )
     log = str(getattr(error, "log", "")).strip().splitlines()[-3:]
     return Finding(
         "E002" if getattr(error, "kind", "") == "timeout" else "E001",

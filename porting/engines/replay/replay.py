@@ -12,7 +12,7 @@ import torch
 from ...capture import StepGraph
 from ...capture.graph_flow import constant_outputs, is_half
 from ...diagnostics import Place
-from ...torch_insides.autograd import EXECUTION_ENGINE
+from ...torch_insides.autograd import run_backward
 from ...torch_insides.modes import DisableTorchFunction, TorchDispatchMode
 from ...torch_insides.trees import tree_leaves
 from ..calls.call_plan import (
@@ -254,12 +254,10 @@ class ReplayExecutable:
         """Add the gradients of `scaling` times the sum of `loss` to those of the parameters."""
         if self._seed is None or self._seed[0] != scaling or self._seed[1] != loss.shape:
             self._seed = (scaling, loss.shape, torch.full_like(loss, scaling))
-        # what `Tensor.backward` does once it has checked its arguments
-        _ENGINE.run_backward((loss,), self._seed[2:], False, False, (), allow_unreachable=True, accumulate_grad=True)
+        run_backward((loss,), self._seed[2:], False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 _NOTHING: ContextManager[Any] = nullcontext()
-_ENGINE: Any = EXECUTION_ENGINE
 
 
 def _read_loss_scaling(state: DeviceState, groups: Sequence[GroupSettings]) -> float:
