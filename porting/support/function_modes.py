@@ -30,12 +30,13 @@ class SelectiveMode(TorchFunctionMode):
             top = _JoinedModes()
             top.__enter__()
         top.modes.append(self)
+        vars(self).setdefault("_joined", []).append(top)
         return self
 
     def __exit__(self, *exception: Any) -> None:
         """Leave, as the last one that has come."""
-        top = find_top_function_mode()
-        assert isinstance(top, _JoinedModes), "modes end in another order than they began"
+        top = vars(self)["_joined"].pop()
+        assert find_top_function_mode() in (top, None), "modes end in another order than they began"
         top.modes.remove(self)
         if not top.modes:
             top.__exit__(*exception)

@@ -6,13 +6,13 @@ A module has the parts of one subject and a `probe`, which returns what is lost 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Dict, List
+from typing import Dict, List, Set
 
 import torch
 
 from ..diagnostics import Finding, log_finding
 
-__all__ = ["SUBJECTS", "probe_all", "tell_what_is_missing"]
+__all__ = ["SUBJECTS", "probe_all", "tell_loss", "tell_what_is_missing"]
 
 SUBJECTS = ("autograd", "fake_tensors", "loaders", "modes", "modules", "operators", "optimizers", "tensors", "trees")
 """The modules of parts that a port has in its own process. Those of Inductor are looked for where it compiles."""
@@ -30,11 +30,20 @@ def probe_all() -> Dict[str, str]:
 
 def tell_what_is_missing() -> None:
     """Log a finding E013 about each subject of which this torch lacks a part, once in a process."""
-    if _TOLD:
-        return
-    _TOLD.append(torch.__version__)
-    for loss in probe_all().values():
-        log_finding(Finding("E013", message=f"torch {torch.__version__} has {loss}"))
+    if not _PROBED:
+        _PROBED.append(torch.__version__)
+        for loss in probe_all().values():
+            tell_loss(f"torch {torch.__version__} has {loss}")
 
 
-_TOLD: List[str] = []
+_PROBED: List[str] = []
+
+
+def tell_loss(message: str) -> None:
+    """Log a finding E013 with this message, once in a process."""
+    if message not in _TOLD:
+        _TOLD.add(message)
+        log_finding(Finding("E013", message=message))
+
+
+_TOLD: Set[str] = set()

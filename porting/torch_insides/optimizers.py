@@ -23,7 +23,9 @@ def call_each(name: str) -> Callable[..., Any]:
         found = []
         for position, tensor in enumerate(tensors):
             given = [other[position] if isinstance(other, (list, tuple)) else other for other in others]
-            found.append(getattr(tensor, name)(*given, **settings))
+            # the factor of the other two, which the method takes by its name alone
+            factor = {"value": given.pop()} if name.startswith("addc") and len(given) > 2 else {}
+            found.append(getattr(tensor, name)(*given, **factor, **settings))
         return None if name.endswith("_") else found
 
     return call

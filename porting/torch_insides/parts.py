@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from importlib import import_module
 from operator import attrgetter
-from typing import Any, Dict, NoReturn
+from typing import Any, Dict, List, NoReturn
 
 import torch
 
@@ -32,6 +32,8 @@ class Parts:
     def __init__(self, loses: str) -> None:
         """Begin with no part."""
         self._loses = loses
+        self.places: List[str] = []
+        """Where each part was looked for."""
         self.losses: Dict[str, str] = {}
         """What is lost by each part that is missing, by the part's place."""
 
@@ -49,6 +51,7 @@ class Parts:
         >>> parts.losses
         {'torch:_add_numbers': 'tensors are not added'}
         """
+        self.places.append(place)
         try:
             return look_up(place)
         except (ImportError, AttributeError):
@@ -61,6 +64,7 @@ class Parts:
         """
         kind = of if isinstance(of, type) else type(of)
         place = f"{kind.__module__}:{kind.__qualname__}.{name}"
+        self.places.append(place)
         return attrgetter(name) if has_part(of, name) else self._replace(place, instead, loses)
 
     def _replace(self, place: str, instead: Any, loses: str) -> Any:

@@ -17,9 +17,10 @@ import torch
 
 from ...capture import StepGraph
 from ...support.atomic_files import write_atomically
+from ...torch_insides import programs, tell_loss
 from ..calls.executable import BuildRequest
 from ..compiled.call_layout import CallLayout, describe_layout
-from ..compiled.compile_settings import CompileLimits, CompileSettings
+from ..compiled.compile_settings import CompileFailure, CompileLimits, CompileSettings
 from ..compiled.executable import CompiledExecutable
 from ..compiled.folder_engine import FolderEngine
 from ..compiled.program_file import write_program
@@ -48,6 +49,10 @@ class AotEngine(FolderEngine[CompiledExecutable]):
         reason = why_torch_is_too_old(torch.__version__)
         if reason:
             raise NotCompilable(reason)
+        # what loads a program, without which one is compiled in vain
+        reason = programs.probe()
+        if reason:
+            raise CompileFailure("torch", f"torch {torch.__version__} has {reason}")
         return CompilerProcess(folder)
 
     def compile(
@@ -87,6 +92,8 @@ class AotEngine(FolderEngine[CompiledExecutable]):
         """Make the executable of the programs in `folder`; nothing is traced, and no compiler is imported for aot."""
         layout = CallLayout.from_dict(json.loads((folder / _LAYOUT).read_bytes()))
         runners = {role: load_program(folder / role) for role in layout.arguments}
+        for loss in (loss for runner in runners.values() for loss in runner.left_out):
+            tell_loss(loss)
         return CompiledExecutable(graph, request, layout, runners, lambda: build_replay(graph, request), name=self.name)
 
 

@@ -49,10 +49,18 @@ class LoadedProgram:
     """A compiled program: takes its arguments, writes to some of them, and returns its results."""
 
     def __init__(
-        self, run: Callable[[List[torch.Tensor]], List[torch.Tensor]], arguments: Sequence[TensorSpec]
+        self,
+        run: Callable[[List[torch.Tensor]], List[torch.Tensor]],
+        arguments: Sequence[TensorSpec],
+        *,
+        left_out: Sequence[str] = (),
     ) -> None:
-        """Wrap `run`, which believes that it gets what `arguments` describe, in the processor's memory."""
+        """Wrap `run`, which believes that it gets what `arguments` describe, in the processor's memory.
+
+        `left_out` are sentences about what would have made it faster, had torch been another.
+        """
         self.arguments = tuple(arguments)
+        self.left_out = tuple(left_out)
         self._run = run
         self._expected: Tuple[Any, ...] = tuple((spec.shape, spec.stride, spec.dtype, True) for spec in arguments)
 
@@ -108,4 +116,5 @@ def load_program(folder: Path) -> LoadedProgram:
         runner = ProgramRunner(str(path.resolve()), 1)
     except (RuntimeError, AttributeError) as error:
         raise ProgramLoadError(folder, f"`{LIBRARY}` cannot be loaded: {str(error).splitlines()[0]}") from error
-    return LoadedProgram(runner.run, list(map(TensorSpec.from_dict, arguments)))
+    left_out = [str(loss) for loss in facts.get(LEFT_OUT, ())]
+    return LoadedProgram(runner.run, list(map(TensorSpec.from_dict, arguments)), left_out=left_out)
