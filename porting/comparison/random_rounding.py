@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Mapping, Optional, Tuple
 
 import torch
-from torch._decomp import decomposition_table
 
 from porting.comparison.tensors import change_last_bits
+from porting.torch_insides.decompositions import decomposition_table
 from porting.torch_insides.modes import TorchDispatchMode
 from porting.torch_insides.operators import LOG_SOFTMAX, read_schema
 

@@ -23,6 +23,7 @@ import torch
 from tqdm.std import TqdmDefaultWriteLock, tqdm
 
 from ..support.compiler_loading import optimizers_load_compiler_late
+from ..torch_insides.tensors import exchange_printing
 from ._logging import logger, poptorchAtExit
 
 __all__ = ["apply_import_effects", "has_descriptor", "registerGeometricCustomArgParsers"]
@@ -127,9 +128,10 @@ def _release_progress_bars() -> None:
 
 def _hide_values_on_the_device() -> None:
     # a device tensor has no values: without this, printing one would fail inside torch
-    to_text = torch._tensor_str._tensor_str
+    def write_values(to_text: Callable[[torch.Tensor, int], str]) -> Callable[[torch.Tensor, int], str]:
+        def tensor_str(tensor: torch.Tensor, indent: int) -> str:
+            return "<unavailable>" if tensor.device.type == "ipu" else to_text(tensor, indent)
 
-    def tensor_str(tensor: torch.Tensor, indent: int) -> str:
-        return "<unavailable>" if tensor.device.type == "ipu" else to_text(tensor, indent)
+        return tensor_str
 
-    torch._tensor_str._tensor_str = tensor_str
+    exchange_printing(write_values)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any, Dict, NoReturn, Tuple
 
-import torch
-
+from ..torch_insides.tensors import propagate_shapes
 from . import _logging
 from ._device.device_target import find_hardware_version as ipuHardwareVersion
 from ._executables.executable_file import appendPoptorchMetadataToFile, importPoptorchMetadataFromFile
@@ -71,7 +70,7 @@ def setPopartLogLevel(level: int) -> None:
 
 def propagateInputShapes(graph: Any) -> None:
     """Give the values inside a TorchScript graph the shapes that follow from its inputs' shapes, in place."""
-    torch._C._jit_pass_propagate_shapes_on_graph(graph)
+    propagate_shapes(graph)
 
 
 def _throwTestError(error_type: TestErrorType) -> NoReturn:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any, Callable, TypeVar
 
-import torch
+from ..torch_insides.compiler import leave_uncompiled
 
 __all__ = ["keep_class_uncompiled", "keep_uncompiled"]
 
@@ -24,13 +24,7 @@ def keep_uncompiled(function: _Function) -> _Function:
 
     A compiled caller has a graph break there, silently; with `fullgraph=True` it is torch's error, which tells why.
     """
-    core: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
-    if hasattr(core, "set_code_exec_strategy"):
-        skip = core._FrameAction.SKIP
-        # the first is for the function itself, the second for what it calls
-        core.set_code_exec_strategy(function.__code__, core._FrameExecStrategy(skip, skip))
-        # a caller that is compiled asks for these before it looks into the function
-        vars(function).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=_REASON)
+    leave_uncompiled(function, _REASON)  # type: ignore[arg-type]
     return function
 
 

@@ -14,7 +14,18 @@ from ..diagnostics import Finding, log_finding
 
 __all__ = ["SUBJECTS", "probe_all", "tell_loss", "tell_what_is_missing"]
 
-SUBJECTS = ("autograd", "fake_tensors", "loaders", "modes", "modules", "operators", "optimizers", "tensors", "trees")
+SUBJECTS = (
+    "autograd",
+    "compiler",
+    "fake_tensors",
+    "loaders",
+    "modes",
+    "modules",
+    "operators",
+    "optimizers",
+    "tensors",
+    "trees",
+)
 """The modules of parts that a port has in its own process. Those of Inductor are looked for where it compiles."""
 
 

@@ -39,7 +39,8 @@ CppVecKernel: Any = GUARDS.find(f"{_HERE}.codegen.cpp:CppVecKernel")
 KernelGroup: Any = GUARDS.find(f"{_HERE}.codegen.cpp:KernelGroup")
 CSEProxy: Any = GUARDS.find(f"{_HERE}.codegen.common:CSEProxy")
 ValueRanges: Any = GUARDS.find("torch.utils._sympy.value_ranges:ValueRanges")
-operations: Any = GUARDS.find(f"{_HERE}.virtualized:ops")
+virtualized: Any = GUARDS.find(f"{_HERE}.virtualized:")
+GUARDS.find(f"{_HERE}.virtualized:ops")
 for _name in (
     *("CppKernel.check_bounds", "CppKernel.indirect_assert", "CppVecKernel.indirect_assert"),
     *("CppVecKernel._load_or_store_non_contiguous", "KernelGroup.codegen_group"),
@@ -73,7 +74,7 @@ decompositions: Any = CHANNELS_LAST.find(f"{_HERE}.decomposition:decompositions"
 pool_lowerings: Any = CHANNELS_LAST.find(f"{_HERE}.lowering:lowerings")
 call_torchs_kernel: Any = CHANNELS_LAST.find(f"{_HERE}.lowering:fallback_handler")
 compute_pool_gradient: Any = CHANNELS_LAST.find(f"{_HERE}.lowering:fallback_max_pool2d_with_indices_backward")
-graph_in_force: Any = CHANNELS_LAST.find(f"{_HERE}.virtualized:V")
+CHANNELS_LAST.find(f"{_HERE}.virtualized:V")
 require_channels_last: Any = CHANNELS_LAST.find(f"{_HERE}.ir:ExternKernel.require_channels_last")
 require_stride_order: Any = CHANNELS_LAST.find(f"{_HERE}.ir:ExternKernel.require_stride_order")
 get_stride_order: Any = CHANNELS_LAST.find(f"{_HERE}.ir:get_stride_order")

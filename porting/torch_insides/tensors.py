@@ -6,18 +6,21 @@ from typing import Any, Callable, List, Optional
 
 import torch
 
-from .parts import Parts
+from .exchanged import exchange
+from .parts import Parts, look_up
 
 __all__ = [
     "GRADIENT_HOOKS",
     "TENSOR_BASE",
     "count_storage_uses",
+    "exchange_printing",
     "identify_storage",
     "is_marked_as_parameter",
     "is_zero_tensor",
     "make_wrapper",
     "mark_as_parameter",
     "probe",
+    "propagate_shapes",
     "read_base",
     "read_version",
 ]
@@ -70,3 +73,21 @@ def mark_as_parameter(tensor: torch.Tensor) -> None:
 def is_marked_as_parameter(tensor: torch.Tensor) -> bool:
     """Tell whether `mark_as_parameter` was called for a tensor."""
     return bool(getattr(tensor, "_is_param", False))
+
+
+_PRINTED = "torch._tensor_str:_tensor_str"
+_PARTS.find(_PRINTED, instead=None, loses="printing a tensor of the device fails")
+
+
+def exchange_printing(make: Callable[[Any], Any]) -> None:
+    """Let `make(torch's function)` write the values of tensors that are printed, from a tensor and an indentation."""
+    if _PRINTED not in _PARTS.losses:
+        exchange(look_up("torch._tensor_str:"), "_tensor_str", make)
+
+
+propagate_shapes: Callable[[Any], None] = _PARTS.find(
+    "torch._C:_jit_pass_propagate_shapes_on_graph",
+    instead=lambda _graph: None,
+    loses="graphs of TorchScript get no shapes from `propagateInputShapes`",
+)
+"""Give the values in a TorchScript graph the shapes that follow from its inputs."""

@@ -23,7 +23,7 @@ from ...torch_insides.inductor import (
     CSEProxy,
     KernelGroup,
     ValueRanges,
-    operations,
+    virtualized,
 )
 from .inductor_changes import add_to_header, require_once
 
@@ -88,9 +88,9 @@ def _keep_within_bounds(original: Callable[..., Any]) -> Callable[..., Any]:
         if index.bounds in ValueRanges(0, last):
             return symbol
         dtype: Any = index.dtype
-        inside = operations.maximum(index, operations.constant(0, dtype))
+        inside = virtualized.ops.maximum(index, virtualized.ops.constant(0, dtype))
         if last < torch.iinfo(dtype).max:
-            inside = operations.minimum(inside, operations.constant(last, dtype))
+            inside = virtualized.ops.minimum(inside, virtualized.ops.constant(last, dtype))
         # `False`: the check stands before the clamping and must see the index as it came.
         return self.parent_handler.indirect_indexing(getattr(inside, "value", inside), size, False)
 

@@ -21,10 +21,10 @@ from ...torch_insides.inductor import (
     compute_pool_gradient,
     decompositions,
     get_stride_order,
-    graph_in_force,
     pool_lowerings,
     require_channels_last,
     require_stride_order,
+    virtualized,
 )
 
 __all__ = ["torch_kernels"]
@@ -46,7 +46,7 @@ def torch_kernels() -> Iterator[None]:
         written_out, by_torch = pool_lowerings[pool.default], call_torchs_kernel(pool.default, False)
 
         def lower(images: Any, *args: Any, **kwargs: Any) -> Any:
-            node: Any = graph_in_force.graph.current_node.args[0]
+            node: Any = virtualized.V.graph.current_node.args[0]
             if not _has_channels_innermost(node.meta["val"]):
                 return written_out(images, *args, **kwargs)
             return by_torch(_lay_out(images, node), *args, **kwargs)
@@ -69,7 +69,7 @@ def _enlarge_by_torch(stack: ExitStack, operator: Any) -> None:
             return operator(images, *args, **kwargs)
 
     def lower(images: Any, *args: Any, **kwargs: Any) -> Any:
-        return by_torch(_lay_out(images, graph_in_force.graph.current_node.args[0]), *args, **kwargs)
+        return by_torch(_lay_out(images, virtualized.V.graph.current_node.args[0]), *args, **kwargs)
 
     stack.callback(clear_dispatch)
     _set_entry(stack, operator.py_kernels, AUTOGRAD, decompose)
@@ -89,7 +89,7 @@ def _compute_gradient(gradient: Any, images: Any, *settings: Any) -> Any:
     """Call torch's kernel with a gradient that lies as the images do."""
     # The kernel goes by the layout of the gradient alone: into that it would copy the indices and its result, which has
     # the size of the images, and its result back again.
-    node: Any = graph_in_force.graph.current_node.args[1]
+    node: Any = virtualized.V.graph.current_node.args[1]
     value = node.meta["val"]
     if value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last):
         gradient = require_channels_last(gradient)
