@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch._inductor import config, cpu_vec_isa
+from torch._inductor import config
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from porting.engines.aot import vector_width
 from porting.engines.aot.vector_width import count_loop_steps, use_better_vectors
 
 last = torch.channels_last
@@ -18,7 +19,7 @@ def processor(monkeypatch):
 
     def be_of(bits: int) -> None:
         isa = type("Isa", (), {"bit_width": staticmethod(lambda: bits)})
-        monkeypatch.setattr(cpu_vec_isa, "pick_vec_isa", lambda: isa)
+        monkeypatch.setattr(vector_width, "pick_vec_isa", lambda: isa)
 
     with config.patch({"cpp.simdlen": None}):
         yield be_of
