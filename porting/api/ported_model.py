@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import nn
@@ -11,7 +11,6 @@ from torch import nn
 from ..adapters import SchedulerBridge, load_weights, plain_state_dict
 from ..adapters.checkpoints import Checkpoint, check_shapes
 from ..diagnostics import BatchError
-from ..nan_search import NotFinite
 from ..structure import make_call_arguments
 from ..support.uncompiled_code import keep_class_uncompiled
 from .batch import check_first_batch, check_labels, has_labels, make_dataloader
@@ -26,6 +25,9 @@ from .runner import Runner
 from .runners import PortedInference, Runners
 from .training_state import load_training, save_training
 from .watches import note_loss
+
+if TYPE_CHECKING:
+    from ..nan_search import NotFinite
 
 __all__ = ["PortedModel"]
 
