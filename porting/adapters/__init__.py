@@ -16,17 +16,21 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.adapters.batches import to_ipu_dataloader as to_ipu_dataloader
     from porting.adapters.chainer_weights import load_chainer_npz as load_chainer_npz
     from porting.adapters.checkpoints import Checkpoint as Checkpoint
+    from porting.adapters.checkpoints import check_shapes as check_shapes
     from porting.adapters.checkpoints import load_checkpoint as load_checkpoint
     from porting.adapters.checkpoints import load_weights as load_weights
     from porting.adapters.checkpoints import plain_state_dict as plain_state_dict
     from porting.adapters.checkpoints import save_checkpoint as save_checkpoint
     from porting.adapters.fixed_batch import FixedBatchDataset as FixedBatchDataset
     from porting.adapters.fixed_batch import count_real as count_real
+    from porting.adapters.fixed_batch import find_dataset as find_dataset
     from porting.adapters.fixed_batch import masked_accuracy as masked_accuracy
     from porting.adapters.fixed_batch import masked_mean as masked_mean
     from porting.adapters.instances import Share as Share
     from porting.adapters.instances import partition as partition
     from porting.adapters.instances import sum_over_instances as sum_over_instances
+    from porting.adapters.loader_position import read_streams as read_streams
+    from porting.adapters.loader_position import set_streams as set_streams
     from porting.adapters.loader_report import LoaderReport as LoaderReport
     from porting.adapters.loss import LossInForward as LossInForward
     from porting.adapters.loss_terms import LossTerm as LossTerm

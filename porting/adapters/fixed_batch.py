@@ -24,6 +24,7 @@ import numpy
 import torch
 import torch.utils.data
 
+from porting.adapters.labels import IGNORE_LABEL
 from porting.diagnostics import BatchError, list_names
 from porting.options import is_count
 from porting.structure import replace_item
@@ -38,9 +39,6 @@ __all__ = [
     "masked_mean",
     "read_samples",
 ]
-
-IGNORE_LABEL = -100
-"""The label that torch's losses ignore by default."""
 
 _Dataset = TypeVar("_Dataset")
 

@@ -8,7 +8,10 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence,
 
 from porting.diagnostics import OptionError, PortingError, list_names
 
-__all__ = ["NO_LABELS", "Key", "LabelKeys", "SplitCall", "check_label_keys", "split_labels"]
+__all__ = ["IGNORE_LABEL", "NO_LABELS", "Key", "LabelKeys", "SplitCall", "check_label_keys", "split_labels"]
+
+IGNORE_LABEL = -100
+"""The label that torch's losses ignore by default."""
 
 Key = Union[int, str]
 """A position or a name."""

@@ -8,7 +8,7 @@ from typing import Any, Optional, Set, Tuple
 
 from torch import nn
 
-from porting.adapters.fixed_batch import IGNORE_LABEL
+from porting.adapters.labels import IGNORE_LABEL
 from porting.diagnostics import BatchError, Finding, Severity, caller_place, list_names
 from porting.options import PortOptions
 from porting.torch_insides.modules import NORMS_WITH_STATE

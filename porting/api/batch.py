@@ -6,8 +6,7 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from ..adapters import check_ignore_label, note_batchnorm, to_ipu_dataloader
-from ..adapters.fixed_batch import FixedBatchDataset, find_dataset
+from .. import adapters
 from ..adapters.labels import NO_LABELS, split_labels
 from ..diagnostics import BatchError, DeviceError, Finding, caller_place, notify
 from ..options import PortOptions
@@ -38,13 +37,16 @@ def make_dataloader(port: Port, source: Any, *, training: bool, batch_size: Opti
     if batch_size is None and (port.options.micro_batch > 1 or not hasattr(source, "batch_size")):
         batch_size = port.options.micro_batch
     dataset = source.dataset if isinstance(source, torch.utils.data.DataLoader) else source
-    padded = find_dataset(dataset, FixedBatchDataset)
+    padded = adapters.find_dataset(dataset, adapters.FixedBatchDataset)
     if padded is not None and padded.num_padding and training:
-        for finding in (check_ignore_label(port.loss, padded.ignore_label), note_batchnorm(port.model)):
+        for finding in (
+            adapters.check_ignore_label(port.loss, padded.ignore_label),
+            adapters.note_batchnorm(port.model),
+        ):
             if finding is not None:
                 notify(finding)
     options = (port.training_options if training else port.inference_options).clone()
-    return to_ipu_dataloader(source, options, backend=port.backend.module, batch_size=batch_size, **settings)
+    return adapters.to_ipu_dataloader(source, options, backend=port.backend.module, batch_size=batch_size, **settings)
 
 
 # -- the first batch ---------------------------------------------------------------------------------------------------

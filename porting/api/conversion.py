@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import Any, Callable, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union, overload
+from typing import TYPE_CHECKING, Any, Callable, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union, overload
 
 import torch
 from torch import nn
@@ -18,11 +18,13 @@ from ..options import PortOptions
 from ..remedies import Remedies
 from ..remedies.operator_table import load_built_in
 from ..structure import make_call_arguments
-from .host_loop import HostLoopModel, check_host_loop
 from .moves import FixedModule
 from .optimizer import PortOptimizer, stop_watching
 from .port import Port, PortFindings
 from .ported_model import PortedModel
+
+if TYPE_CHECKING:
+    from .host_loop import HostLoopModel
 
 __all__ = ["to_ipu"]
 
@@ -116,10 +118,13 @@ def to_ipu(
     }
     ported: Union[PortedModel, HostLoopModel]
     if loop == "host":
-        check_host_loop(options, {"loss": loss, "optimizer": optimizer, "max_grad_norm": max_grad_norm, **settings})
+        host_loop = importlib.import_module("porting.api.host_loop")  # few programs keep their loop
+        host_loop.check_host_loop(
+            options, {"loss": loss, "optimizer": optimizer, "max_grad_norm": max_grad_norm, **settings}
+        )
         make_parts = functools.partial(_make_parts, device=device)
         port, findings, _optimizer = make_parts(model, None, options=options)
-        ported = HostLoopModel(port, findings, make_parts)
+        ported = host_loop.HostLoopModel(port, findings, make_parts)
     else:
         settings.update(optimizer=optimizer, max_grad_norm=max_grad_norm, label=label)
         ported = PortedModel(*_make_parts(model, loss, options=options, device=device, **settings))

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequen
 
 import torch
 
-from ..adapters import plain_state_dict
+from .. import adapters, nan_search
 from ..adapters.optimizer_state import name_parameters
 from ..diagnostics import Finding, caller_place
-from ..nan_search import HostTraining, NotFinite, NotFiniteError, find_not_finite_on_host, is_not_finite
 from ..structure import flatten_tensors, rebuild
 from .optimizer import PortOptimizer
 from .port import Port, name_modules
@@ -20,6 +19,7 @@ from .rehearsals import go_back_to, rehearse
 if TYPE_CHECKING:
     from ..engines.calls.group_settings import GroupSettings
     from ..engines.calls.rehearsal import Rehearsal
+    from ..nan_search import HostTraining, NotFinite
 
 __all__ = ["KeptCall", "keep_call", "refuse_not_finite", "search_call"]
 
@@ -52,7 +52,7 @@ def keep_call(
     rehearsal = rehearse(port, executor, args, kwargs)
     if rehearsal is not None:
         return KeptCall(rehearsal)
-    weights = {name: value.clone() for name, value in plain_state_dict(port.wrapped).items()}
+    weights = {name: value.clone() for name, value in adapters.plain_state_dict(port.wrapped).items()}
     if optimizer is None:
         return KeptCall(weights=weights)
     names = name_parameters(optimizer.device, port.wrapped)
@@ -96,7 +96,7 @@ def _search_on_host(
         position, count = micro_batch.position, plan.num_slices
         return rebuild(batch, [calls.cut_rows(rows, position, count).clone() for rows in flatten_tensors(batch)])
 
-    return find_not_finite_on_host(
+    return nan_search.find_not_finite_on_host(
         port.wrapped,
         [[cut(micro_batch) for micro_batch in step] for step in plan.steps],
         names=list(name_modules(port)),
@@ -120,7 +120,7 @@ def _make_training(port: Port, kept: KeptCall, plan: Any) -> HostTraining:
     def update(parameters: Mapping[str, torch.Tensor]) -> None:
         updates.apply_update(kept.groups, kept.group_names, parameters, slots)
 
-    return HostTraining(
+    return nan_search.HostTraining(
         find_loss=port.wrapped.loss_of,
         update=update,
         groups=kept.groups,
@@ -160,9 +160,9 @@ def refuse_not_finite(
     fault = search_call(port, kept, args, kwargs, trains=trains)
     if fault is not None:
         fault = fault.replace(notes=(*fault.notes, f"it shows in {shows}", *notes))
-        raise NotFiniteError(fault.to_finding(), fault)
+        raise nan_search.NotFiniteError(fault.to_finding(), fault)
     if trains or any(bool(torch.isnan(tensor).any()) for tensor in flatten_tensors(result)):
-        raise NotFiniteError(_make_unexplained(port, executor, shows, notes))
+        raise nan_search.NotFiniteError(_make_unexplained(port, executor, shows, notes))
 
 
 def _make_unexplained(port: Port, executor: Any, shows: str, notes: Tuple[str, ...]) -> Finding:
@@ -181,18 +181,22 @@ def _find_symptom(port: Port, executor: Any, kept: KeptCall, result: Any, *, tra
     """Name what is not finite behind a call; None if all is."""
     if not trains:
         outputs = flatten_tensors(result)
-        return next((f"output {index}" for index, output in enumerate(outputs) if is_not_finite(output)), None)
-    if is_not_finite(port.wrapped.loss_of(result)):
+        return next(
+            (f"output {index}" for index, output in enumerate(outputs) if nan_search.is_not_finite(output)), None
+        )
+    if nan_search.is_not_finite(port.wrapped.loss_of(result)):
         return "the loss"
     if kept.rehearsal is None:
         return None  # a look at the weights would bring them all from the IPU, and the next call's loss shows it
     before = dict(_name_tensors(kept.rehearsal.state))
     after = _name_tensors(port.backend.compiled_step(executor).state)
-    return next((name for name, value in after if is_not_finite(value) and _was_finite(before.get(name))), None)
+    return next(
+        (name for name, value in after if nan_search.is_not_finite(value) and _was_finite(before.get(name))), None
+    )
 
 
 def _was_finite(tensor: Optional[torch.Tensor]) -> bool:
-    return tensor is None or not is_not_finite(tensor)
+    return tensor is None or not nan_search.is_not_finite(tensor)
 
 
 def _name_tensors(state: Any) -> Iterator[Tuple[str, torch.Tensor]]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import weakref
-from typing import Any, Callable, Dict, List, Mapping, MutableMapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, MutableMapping, Optional, Sequence
 
 import torch
 
-from ..adapters import SchedulerBridge, carry_state, default_optimizer, sync_hyper_parameters, to_torch_state
+from ..adapters import carry_state, default_optimizer, sync_hyper_parameters, to_torch_state
 from ..diagnostics import Finding, PortingError, Severity, UnsupportedOptimizerError, caller_place, notify
 from ..torch_insides.optimizers import mark_stepped
 from .port import Port
+
+if TYPE_CHECKING:
+    from ..adapters import SchedulerBridge
 
 __all__ = ["PortOptimizer", "refuse_backward", "say_host_step_is_needless", "stop_watching"]
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 import torch
 
-from ..adapters import SchedulerBridge, load_weights, plain_state_dict
-from ..adapters.checkpoints import Checkpoint, check_shapes
+from .. import adapters
 from ..diagnostics import BatchError
-from ..nan_search import NotFinite
 from ..structure import make_call_arguments
 from ..support.uncompiled_code import keep_class_uncompiled
 from ..torch_insides.modules import EVERY_FORWARD_HOOK, EVERY_FORWARD_PRE_HOOK, IncompatibleKeys
@@ -26,6 +24,10 @@ from .runner import Runner
 from .runners import PortedInference, Runners
 from .training_state import load_training, save_training
 from .watches import note_loss
+
+if TYPE_CHECKING:
+    from ..adapters import Checkpoint, SchedulerBridge
+    from ..nan_search import NotFinite
 
 __all__ = ["PortedModel"]
 
@@ -211,7 +213,7 @@ class PortedModel(FixedModule):
     def scheduler(self, scheduler: Any) -> SchedulerBridge:
         """Connect a torch learning-rate scheduler of the optimizer given to `to_ipu`: its steps reach the device."""
         optimizer = self.optimizer
-        bridge = SchedulerBridge(
+        bridge = adapters.SchedulerBridge(
             scheduler,
             source=self._optimizer.require_users(),
             target=optimizer,
@@ -270,7 +272,11 @@ class PortedModel(FixedModule):
 
         A module around this one asks with the arguments of torch's `state_dict`, and gets what torch gives it.
         """
-        return self._port.model.state_dict(*args, **kwargs) if args or kwargs else plain_state_dict(self._port.model)
+        return (
+            self._port.model.state_dict(*args, **kwargs)
+            if args or kwargs
+            else adapters.plain_state_dict(self._port.model)
+        )
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         """Load weights (a state dictionary, or a checkpoint's path) into the model and onto the device.
@@ -281,10 +287,10 @@ class PortedModel(FixedModule):
         """
         refuse_assignment(assign)
         if strict:
-            load_weights(self._port.model, state_dict)
+            adapters.load_weights(self._port.model, state_dict)
             keys = IncompatibleKeys([], [])
         else:
-            check_shapes(self._port.model, state_dict)
+            adapters.check_shapes(self._port.model, state_dict)
             keys = self._port.model.load_state_dict(state_dict, strict=False)
         self.copy_weights_to_device()
         return keys

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 
-from ..adapters import Checkpoint, load_checkpoint, load_weights, plain_state_dict, save_checkpoint
-from ..adapters.loader_position import read_streams, set_streams
+from .. import adapters
 from ..adapters.optimizer_state import to_device_state
 from ..diagnostics import CheckpointError, Finding, caller_place, notify
 from ..support.process import this_instance
 from .optimizer import PortOptimizer
 from .port import Port
 from .runners import Runners
+
+if TYPE_CHECKING:
+    from ..adapters import Checkpoint
 
 __all__ = ["load_training", "save_training", "say_it_is_not_exact"]
 
@@ -55,12 +57,12 @@ def save_training(
         "instance": this_instance().index,
         "device": {"optimizer": _read_own_state(port, optimizer, optimizer_state), "random": streams},
         "schedulers": states,
-        "streams": read_streams(loader),
+        "streams": adapters.read_streams(loader),
         "loop": loop,
     }
-    save_checkpoint(
+    adapters.save_checkpoint(
         path,
-        model=plain_state_dict(port.model),
+        model=adapters.plain_state_dict(port.model),
         optimizer=optimizer_state,
         scheduler=states[0] if len(states) == 1 else None,
         step=optimizer.num_steps if step is None else step,
@@ -85,7 +87,7 @@ def load_training(
     a damaged file, K002 for one of another model, optimizer or other schedulers; nothing was changed then. What is in
     the checkpoint but not in `loader`, or the other way round, is a warning (K004).
     """
-    checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint)
+    checkpoint = checkpoint if isinstance(checkpoint, adapters.Checkpoint) else adapters.load_checkpoint(checkpoint)
     training: Mapping[str, Any] = checkpoint.training or {}
     connected = optimizer.list_schedulers(schedulers)
     states = training.get("schedulers", [] if checkpoint.scheduler is None else [checkpoint.scheduler])
@@ -94,7 +96,7 @@ def load_training(
     if training and runners.is_ahead_of(streams):
         runners.destroy()
         optimizer.keep_state()
-    load_weights(port.model, checkpoint)
+    adapters.load_weights(port.model, checkpoint)
     runners.send_weights()
     if checkpoint.optimizer is not None:
         _load_optimizer(port, optimizer, checkpoint.optimizer, training.get("device", {}).get("optimizer", {}))
@@ -104,7 +106,7 @@ def load_training(
     if training:
         saved_by = training["instance"]
         runners.set_random_states({name: _move_stream(words, saved_by) for name, words in streams.items()})
-        missing = set_streams(training["streams"], loader)
+        missing = adapters.set_streams(training["streams"], loader)
         say_it_is_not_exact(f"`{name}` is not in both, the checkpoint and the loader" for name in missing)
     return checkpoint
 

@@ -35,6 +35,7 @@ from .losses import find_losses, single_final_loss, value_when_computed
 from .module_state import is_variable, report_lost_writes, write_copies_of_constants
 from .recording.recorder import Recorder
 from .recording.reports import Reports
+from .running_statistics import read_statistics_before_updates
 from .step_graph import StepGraph, TensorInfo
 
 __all__ = ["capture_step"]
@@ -224,6 +225,7 @@ def _make_step_graph(
     # the loss comes last, whether `forward` returned it or not
     recorder.graph.output(tuple(results))
     write_copies_of_constants(recorder, state)
+    read_statistics_before_updates(recorder, state)
     infos = [_describe_state(host) for host in state]
     written = [host for host in state if _is_written(recorder, host)]
     return StepGraph(

@@ -119,6 +119,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("C043", "state-too-wide", "a value of the model is beyond the device's 32 bits"),
     ("C044", "double-precision", "what is float64 in PyTorch is float32 on the device", "note"),
     ("C045", "written-input", "`forward` writes to an input", "note"),
+    ("C046", "statistics-before-update", "running statistics are read as they were before their update", "warning"),
     ("O001", "unsupported-optimizer", "the optimizer has no counterpart on the device"),
     ("O002", "unsupported-optimizer-setting", "the device's optimizer lacks one of the optimizer's settings"),
     ("O003", "foreign-parameters", "the optimizer holds parameters that are not the model's"),

@@ -18,14 +18,14 @@ from typing import Any, Callable, Generic, List, Optional, Sequence, TypeVar
 
 import torch
 
+from .. import executables
 from ..capture import StepGraph
 from ..diagnostics import Finding, PortingError
 from ..engines.calls.device_state import DeviceState
 from ..engines.calls.executable import BuildRequest
-from ..engines.tuning.report import TuningLimits
+from ..engines.tuning.limits import TuningLimits
 from ..support.bound_process import BoundProcess, find_free_memory
 from ..support.process import usable_cores
-from .exported_step import BatchRecord, ExportedStep
 
 __all__ = ["STEP", "BackgroundTuning"]
 
@@ -160,10 +160,10 @@ class BackgroundTuning(Generic[_Found]):
         self._end_process = weakref.finalize(self, process.end)
         rows = max([1, *(tensor.shape[0] for tensor in inputs if tensor.dim())])
         values = {name: state.read_value(name) for name in state.names}
-        step = ExportedStep(
+        step = executables.ExportedStep(
             self._graph,
             self._request,
-            BatchRecord(rows, 1, 1, 1, rows, ""),
+            executables.BatchRecord(rows, 1, 1, 1, rows, ""),
             model=self._model,
             inputs=tuple(inputs),
             values=values,

@@ -13,11 +13,12 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
+from .. import executables
 from ..capture import StepGraph
 from ..diagnostics import Finding
-from ..engines import engine_names, load_engine, require_engine
+from ..engines import engine_names, load_engine, require_engine, tuning
 from ..engines.calls.executable import BuildRequest, Executable, Variant
 from ..engines.calls.freed_memory import give_back_what_is_freed, keep_freed_memory, return_freed_memory
 from ..engines.compiled.compile_settings import CompileFailure, CompileLimits
@@ -26,18 +27,15 @@ from ..engines.compiled.findings import failure_finding, failure_reason, is_last
 from ..engines.compiled.why_replay import NotCompilable, why_not_tuned
 from ..engines.recompute.recomputation import recomputes
 from ..engines.replay.replay import build_replay
-from ..engines.tuning.memory_format import lay_out
-from ..engines.tuning.parity import compare_with_replay
-from ..engines.tuning.report import TuningLimits, TuningReport
-from ..engines.tuning.trials import Trial
-from ..engines.tuning.tuner import tune
+from ..engines.tuning.limits import TuningLimits
 from .background import BackgroundTuning
-from .explanations import explain_miss
-from .folders import temporary_folder
-from .identity import ExecutableKey
-from .key import make_executable_key
-from .sources import record_sources
-from .store import ExecutableStore
+from .settings import PROGRAMS, find_cache_folder, read_max_cache_bytes
+
+if TYPE_CHECKING:
+    from ..engines.tuning.report import TuningReport
+    from ..engines.tuning.trials import Trial
+    from .identity import ExecutableKey
+    from .store import ExecutableStore
 
 __all__ = ["Obtained", "obtain_executable"]
 
@@ -154,7 +152,7 @@ class _Search:
             self.graph,
             self.request,
             find=find,
-            cache_dir=self.store.folder,
+            cache_dir=find_cache_folder(self.cache_dir),
             seconds=self.limits.seconds,
             model=self.model,
             report=self._add_finding,
@@ -163,7 +161,7 @@ class _Search:
     @functools.cached_property
     def store(self) -> ExecutableStore:
         """The store, which replay never asks for: its settings may be wrong."""
-        return ExecutableStore(self.cache_dir, report=self._add_finding)
+        return executables.ExecutableStore(self.cache_dir, report=self._add_finding)
 
     def _add_finding(self, finding: Finding) -> None:
         self.findings.append(finding)
@@ -173,7 +171,8 @@ class _Search:
 
     def _find_ready(self) -> Optional[Obtained]:
         """Return what the store has for any engine; it may not even have a folder."""
-        if not self.store.programs.is_dir():
+        read_max_cache_bytes()  # a wrong setting is told also where there is no store yet
+        if not (find_cache_folder(self.cache_dir) / PROGRAMS).is_dir():
             self.cache = "off" if self.cache_dir is None else "miss"
             return None
         key = self._make_key("auto")
@@ -186,7 +185,7 @@ class _Search:
 
     def _make_key(self, engine: str) -> ExecutableKey:
         began = time.perf_counter()
-        key = make_executable_key(self.graph, self.request, engine=engine, model=self.model)
+        key = executables.make_executable_key(self.graph, self.request, engine=engine, model=self.model)
         self._add_seconds("find", began)
         return key
 
@@ -205,13 +204,13 @@ class _Search:
         with entry:
             try:
                 variant = Variant(**entry.manifest.content["choice"])
-                measured = entry.manifest.content.get("tuning")
-                tuning = None if measured is None else TuningReport.from_dict(measured)
-                limit = None if tuning is None else tuning.limit_seconds
+                kept = entry.manifest.content.get("tuning")
+                measured = None if kept is None else tuning.TuningReport.from_dict(kept)
+                limit = None if measured is None else measured.limit_seconds
                 if not is_final and limit is not None and self.limits.seconds > limit:
                     self.replaces = True
                     return None
-                graph = lay_out(self.graph, variant)
+                graph = tuning.lay_out(self.graph, variant)
                 executable = self._load_programs(variant, graph, entry.folder)
             except Exception as error:
                 entry.close()
@@ -225,7 +224,7 @@ class _Search:
                 return None
         self._add_seconds("load", began)
         self.cache = "hit"
-        return self._describe_result(executable, graph, variant=variant, origin="hit", tuning=tuning)
+        return self._describe_result(executable, graph, variant=variant, origin="hit", tuning=measured)
 
     def _load_programs(self, variant: Variant, graph: StepGraph, folder: Path) -> Executable:
         request = replace(self.request, variant=variant)
@@ -248,8 +247,8 @@ class _Search:
             found = self._load_executable(key, is_final=False)
             if found is not None:
                 return found
-            self.sources = record_sources(key.source_files)
-            miss = explain_miss(self.store, key, sources=self.sources)
+            self.sources = executables.record_sources(key.source_files)
+            miss = executables.explain_miss(self.store, key, sources=self.sources)
             if miss is not None:
                 self.because = miss.to_dicts()
                 self._add_finding(miss.to_finding())
@@ -263,8 +262,8 @@ class _Search:
 
     def _make_by_tuning(self, key: ExecutableKey) -> Obtained:
         began = time.perf_counter()
-        with temporary_folder() as (folder, leave_to):
-            tuned = tune(
+        with executables.temporary_folder() as (folder, leave_to):
+            tuned = tuning.tune(
                 self.graph,
                 self.request,
                 self.make_trial(),
@@ -295,9 +294,9 @@ class _Search:
             return None
         began = time.perf_counter()
         try:
-            with temporary_folder() as (folder, leave_to):
+            with executables.temporary_folder() as (folder, leave_to):
                 executable = self._compile_programs(variant, folder / "programs")
-                parity = compare_with_replay(
+                parity = tuning.compare_with_replay(
                     executable, self.graph, graph=self.graph, request=self.request, trial=self.make_trial()
                 )
                 if not parity.holds:
@@ -331,11 +330,11 @@ class _Search:
         return self._load_programs(variant, self.graph, folder)
 
     def _keep_programs(
-        self, key: ExecutableKey, variant: Variant, folder: Optional[Path], tuning: Optional[TuningReport]
+        self, key: ExecutableKey, variant: Variant, folder: Optional[Path], measured: Optional[TuningReport]
     ) -> None:
         content: Dict[str, Any] = {"choice": asdict(variant), "speed_up": None, "tuning": None}
-        if tuning is not None:
-            content.update(speed_up=tuning.speed_up, tuning=tuning.to_dict())
+        if measured is not None:
+            content.update(speed_up=measured.speed_up, tuning=measured.to_dict())
         content["times"] = dict(self.seconds)
         with tempfile.TemporaryDirectory(prefix="porting-") as empty:
             files = Path(empty) if folder is None else folder

@@ -11,7 +11,7 @@ import torch
 
 from ..diagnostics import ExecutableError, Finding
 from ..engines.recompute.recomputation import ComputationOrder, order_computation
-from ..engines.tuning.report import TuningLimits
+from ..engines.tuning.limits import TuningLimits
 from ..engines.tuning.trials import Trial
 from ..executables.background import STEP
 from ..executables.exported_step import ExportedStep, load_step

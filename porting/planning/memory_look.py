@@ -10,11 +10,11 @@ import math
 import operator
 import textwrap
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
-from .. import simulator
+from .. import planning, simulator
 from ..capture import StepGraph
 from ..capture.subgraphs import Body
 from ..diagnostics import BatchError, Finding, OptionError, PortingError, align_columns
@@ -23,9 +23,10 @@ from ..options import PortOptions
 from ..structure import make_call_arguments
 from ..targets import DEFAULT, Target, find_target
 from ..torch_insides.trees import tree_leaves, tree_map
-from .memory_model import Layout, StageMemory, StepMemory, count_code_bytes, count_device_bytes, measure_ipus
-from .remedies import Remedy, find_first_remedy, list_remedies
-from .step_walk import PRODUCTS, look_at_step, number_stages, walk_step
+from .memory_model import PRODUCTS, Layout, StageMemory, StepMemory, count_code_bytes, count_device_bytes, measure_ipus
+
+if TYPE_CHECKING:
+    from .remedies import Remedy
 
 __all__ = ["MemoryReport", "bound_bytes", "count_bytes_per_weight", "memory_report", "note_memory"]
 
@@ -201,8 +202,8 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     wrapped = port.wrapped.for_backend(simulator)
     forward = wrapped if is_training else wrapped.for_inference()
     materialise_lazy_modules(forward, args, kwargs)
-    step = look_at_step(port.model, forward, args, kwargs, options, mode=mode)
-    return _make_report(step, options, ported.port_optimizer.device, found, list_remedies)
+    step = planning.look_at_step(port.model, forward, args, kwargs, options, mode=mode)
+    return _make_report(step, options, ported.port_optimizer.device, found, planning.list_remedies)
 
 
 def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequence[Any], Mapping[str, Any]]:
@@ -301,15 +302,15 @@ def note_memory(graph: StepGraph, options: PortOptions, optimizer: Any, *, targe
     if bound <= _FITS * found.memory_bytes:
         return None
     nodes = list(graph.graph.nodes)
-    for node, number in zip(nodes, number_stages(node.meta.get("ipu") for node in nodes)):
+    for node, number in zip(nodes, planning.number_stages(node.meta.get("ipu") for node in nodes)):
         node.meta["pipeline_stage"] = number
     try:
-        step = walk_step(graph, next((info.shape[0] for info in graph.inputs if info.shape), 1))
+        step = planning.walk_step(graph, next((info.shape[0] for info in graph.inputs if info.shape), 1))
     except PortingError as error:
         if error.code != "M002":
             raise
         return None
-    return _make_report(step, options, optimizer, found, find_first_remedy).finding
+    return _make_report(step, options, optimizer, found, planning.find_first_remedy).finding
 
 
 def bound_bytes(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -> float:

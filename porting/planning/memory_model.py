@@ -38,6 +38,7 @@ import torch
 from ..capture import TensorInfo
 
 __all__ = [
+    "PRODUCTS",
     "Layout",
     "Operation",
     "StageMemory",
@@ -48,6 +49,12 @@ __all__ = [
     "measure_ipus",
     "measure_stages",
 ]
+
+PRODUCTS = frozenset(
+    "linear matmul mm addmm bmm baddbmm einsum conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
+    "convolution _convolution scaled_dot_product_attention bilinear lstm gru rnn_tanh rnn_relu".split()
+)
+"""Names of operators that multiply matrices."""
 
 
 @dataclass

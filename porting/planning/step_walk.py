@@ -27,15 +27,9 @@ from ..simulator.tracing_state import tracing
 from ..torch_insides.fake_tensors import FakeTensorMode
 from ..torch_insides.modes import DisableTorchFunction
 from ..torch_insides.trees import tree_leaves, tree_map
-from .memory_model import Operation, StepMemory, Value, count_device_bytes
+from .memory_model import PRODUCTS, Operation, StepMemory, Value, count_device_bytes
 
-__all__ = ["PRODUCTS", "look_at_step", "number_stages", "walk_step"]
-
-PRODUCTS = frozenset(
-    "linear matmul mm addmm bmm baddbmm einsum conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
-    "convolution _convolution scaled_dot_product_attention bilinear lstm gru rnn_tanh rnn_relu".split()
-)
-"""Names of operators that multiply matrices."""
+__all__ = ["look_at_step", "number_stages", "walk_step"]
 
 
 def look_at_step(

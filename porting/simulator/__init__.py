@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import List
+from typing import TYPE_CHECKING, List
 
 import torch  # noqa: F401 - programs reach for `poptorch.torch`
 
+from ..support.late_names import read_late_names
 from . import (
     _impl,  # noqa: F401 - programs reach for `poptorch._impl`
     custom_ops,
@@ -19,7 +20,6 @@ from . import (
     testing,
 )
 from ._args_parser import ICustomArgParser, registerCustomArgParser
-from ._dataloader import AsynchronousDataAccessor, DataLoader, _SubDataset  # noqa: F401
 from ._executables.executable_file import importPoptorchMetadataFromFile
 from ._import_effects import apply_import_effects, registerGeometricCustomArgParsers
 from ._logging import logger, setLogLevel
@@ -38,6 +38,14 @@ from .tracing_state import (
     registerPostCompileHook,
     registerPreCompileHook,
 )
+
+if TYPE_CHECKING:  # loaded on first use, which a program that makes its batches itself has none of
+    from porting.simulator import _dataloader  # noqa: F401 - programs reach for `poptorch._dataloader`
+    from porting.simulator._dataloader import AsynchronousDataAccessor as AsynchronousDataAccessor
+    from porting.simulator._dataloader import DataLoader as DataLoader
+    from porting.simulator._dataloader import _SubDataset  # noqa: F401
+
+__getattr__ = read_late_names(globals())[1]
 
 __all__ = [
     "AsynchronousDataAccessor",

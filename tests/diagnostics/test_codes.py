@@ -137,6 +137,7 @@ def test_only_a_few_codes_are_not_errors():
         "C041",
         "C044",
         "C045",
+        "C046",
         "C042",
         "L020",
         "P012",

@@ -24,7 +24,7 @@ from porting.engines.calls.group_settings import GroupSettings, OptimizerKind
 from porting.engines.calls.step_anchors import StepObserver
 from porting.engines.compiled.compile_settings import CompileFailure
 from porting.engines.replay.replay import ReplayExecutable
-from porting.engines.tuning.report import TuningLimits
+from porting.engines.tuning.limits import TuningLimits
 from porting.engines.tuning.trials import Trial
 from porting.executables.obtain import obtain_executable
 from porting.host_tensors import host_tensors

@@ -126,6 +126,26 @@ def test_batch_norm_keeps_its_statistics_as_on_the_host(poptorch):
     assert (ours.norm.num_batches_tracked.item(), theirs.norm.num_batches_tracked.item()) == (0, 2)
 
 
+def test_statistics_read_after_batch_norm_are_those_from_before_it(poptorch):
+    class Watched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(2)
+
+        def forward(self, x):
+            return self.norm(x), self.norm.running_mean, self.norm.running_var * 2
+
+    ours, theirs = Watched(), Watched()
+    executor = poptorch.inferenceModel(ours, poptorch.Options().deviceIterations(2))
+    x = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
+
+    _normalised, means, doubled = executor(x)
+    _normalised, mean, twice = theirs(x[:4])
+
+    torch.testing.assert_close(means, torch.cat([torch.zeros(2), mean]))
+    torch.testing.assert_close(doubled, torch.cat([torch.full((2,), 2.0), twice]))
+
+
 def test_buffers_without_persistence_live_on_the_device_too(poptorch):
     model = nn.Module()
     model.register_buffer("y", torch.zeros(1), persistent=False)

@@ -7,6 +7,7 @@ from typing import Callable, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 import torch
 
+from ...capture import StepGraph
 from ...diagnostics import Finding
 from .call_plan import CallPlan, ReplicaGroups
 from .device_state import DeviceState
@@ -85,3 +86,13 @@ class Executable(Protocol):
         group_names: Sequence[Sequence[str]] = (),
     ) -> List[torch.Tensor]:
         """Run one device call on a full batch and update `state`."""
+
+
+def make_empty_state(graph: StepGraph, request: BuildRequest, *, has_memory: bool = True) -> DeviceState:
+    """Make the empty state that an executable of `graph` for `request` runs on; without memory nothing can."""
+    state = DeviceState.for_graph(
+        graph, replicas=request.plan.replicas, groups=request.replica_groups, has_memory=has_memory
+    )
+    if request.plan.adapts_loss_scaling:
+        state.loss_scale_factor = torch.ones(())
+    return state

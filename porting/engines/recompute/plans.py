@@ -21,7 +21,6 @@ from .value_units import UnitGraph
 
 __all__ = ["Plan", "plan_chen", "plan_everything", "plan_lower_sets"]
 
-MEGABYTE = 1 << 20
 # More lower sets than these make a plan little better and its making slow.
 _MAX_SETS = 160
 _MAX_STATES = 48

@@ -12,7 +12,7 @@ import operator
 import re
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -22,8 +22,11 @@ from ...capture.graph_flow import ValueFlow, constant_outputs, output_nodes, ten
 from ...capture.subgraphs import Body
 from ...diagnostics import ExecutableError
 from ...torch_insides.operators import OpOverload
-from .plans import MEGABYTE, Plan, plan_chen, plan_everything, plan_lower_sets
-from .value_units import UnitGraph, statistics_written_by
+from .. import recompute
+
+if TYPE_CHECKING:
+    from .plans import Plan
+    from .value_units import UnitGraph
 
 __all__ = ["POLICIES", "ComputationOrder", "order_computation", "recomputes", "run_segment"]
 
@@ -39,6 +42,7 @@ POLICIES: Mapping[str, str] = MappingProxyType(
 )
 """The policies and what they do."""
 
+_MEGABYTE = 1 << 20
 _BUDGETED = ("chen", "gttime", "gtmem")
 _CUSTOM = re.compile(r"(CF|FF[iot]|CB)(\d*)")
 
@@ -77,7 +81,7 @@ class ComputationOrder:
             megabytes = -1.0
         if not 0 < megabytes < 1e9:
             raise _refuse_order(f"`{number}` is no budget: it is a number of megabytes")
-        return cls(name, int(megabytes * MEGABYTE))
+        return cls(name, int(megabytes * _MEGABYTE))
 
     @property
     def recomputes(self) -> bool:
@@ -93,15 +97,15 @@ def order_computation(graph: StepGraph, order: ComputationOrder) -> StepGraph:
     """
     if not order.recomputes or not (graph.has_loss and graph.loss_has_gradient):
         return graph
-    units = UnitGraph.of(graph)
+    units = recompute.UnitGraph.of(graph)
     if order.policy == "dummy2":
-        plan = plan_everything(units)
+        plan = recompute.plan_everything(units)
     elif order.policy == "chen":
-        plan = plan_chen(units, budget_bytes=order.budget_bytes)
+        plan = recompute.plan_chen(units, budget_bytes=order.budget_bytes)
     elif order.policy == "custom":
         plan = _plan_custom(units, order.commands)
     else:
-        plan = plan_lower_sets(units, budget_bytes=order.budget_bytes, saves_time=order.policy == "gttime")
+        plan = recompute.plan_lower_sets(units, budget_bytes=order.budget_bytes, saves_time=order.policy == "gttime")
     return _insert_segments(graph, units, plan)
 
 
@@ -160,7 +164,7 @@ def _plan_custom(units: UnitGraph, commands: Sequence[Tuple[str, int]]) -> Plan:
         if not stretches or (number in forgotten) != (stretches[-1][-1] in forgotten):
             stretches.append([])
         stretches[-1].append(number)
-    return Plan(tuple(map(tuple, stretches)), tuple(stretch[0] in forgotten for stretch in stretches))
+    return recompute.Plan(tuple(map(tuple, stretches)), tuple(stretch[0] in forgotten for stretch in stretches))
 
 
 def _read_commands(name: str) -> Tuple[Tuple[str, int], ...]:
@@ -257,7 +261,7 @@ def _emit_segment(
     for node in nodes:
         local[node] = body.node_copy(node, local.__getitem__)
     body.output(tuple(local[node] for node in leaving))
-    updated = {item for node in nodes for item in statistics_written_by(node)}
+    updated = {item for node in nodes for item in recompute.statistics_written_by(node)}
     statistics = tuple(number for number, node in enumerate(entering) if node in updated)
     arguments: Any = (Body(body), statistics, *(images[node] for node in entering))
     call = emitted.call_function(run_segment, arguments)

@@ -19,8 +19,8 @@ from ...capture import StepGraph
 from ...capture.plain_values import dtype_name
 from ...comparison import is_rounding
 from ...comparison.tensors import distance_of, have_same_specials, largest_magnitude
-from ..calls.executable import BuildRequest, Executable
-from .trials import SLOT, WEIGHT, Key, ReplayedCalls, Trial, collect_all, make_empty_state
+from ..calls.executable import BuildRequest, Executable, make_empty_state
+from .trials import SLOT, WEIGHT, Key, ReplayedCalls, Trial, collect_all
 
 __all__ = ["Parity", "compare_with_replay", "count_compared_calls", "find_working_type"]
 

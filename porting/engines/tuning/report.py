@@ -1,4 +1,4 @@
-"""Reports of tuning: its limits, and every candidate with its cost, its speed, and why it is out if it is."""
+"""Reports of tuning: every candidate with its cost, its speed, and why it is out if it is."""
 
 from __future__ import annotations
 
@@ -9,21 +9,7 @@ from ...diagnostics import align_columns
 from ...support.interleaved import Interval
 from ..calls.executable import Variant
 
-__all__ = ["Candidate", "TuningLimits", "TuningReport"]
-
-
-@dataclass(frozen=True)
-class TuningLimits:
-    """How much tuning may take: `seconds` in all, and `processes` that compile at the same time.
-
-    Measuring takes at most a quarter of the seconds, and `measuring_seconds`. An engine that was asked for by name has
-    `compile_seconds`.
-    """
-
-    seconds: float = 180.0
-    measuring_seconds: float = 30.0
-    processes: int = 2
-    compile_seconds: float = 600.0
+__all__ = ["Candidate", "TuningReport"]
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from ...comparison.random_rounding import RandomRounding
 from ...comparison.tensors import change_last_bits
 from ..calls.call_plan import CallPlan
 from ..calls.device_state import DeviceState
-from ..calls.executable import BuildRequest, Executable
+from ..calls.executable import BuildRequest, Executable, make_empty_state
 from ..replay.replay import ReplayExecutable
 
-__all__ = ["SLOT", "WEIGHT", "Key", "ReplayedCalls", "Trial", "collect_all", "make_empty_state"]
+__all__ = ["SLOT", "WEIGHT", "Key", "ReplayedCalls", "Trial", "collect_all"]
 
 # What the replays of all candidates keep at most of what calls leave.
 _MOST_KEPT_BYTES = 256 << 20
@@ -151,13 +151,3 @@ def collect_all(results: Sequence[torch.Tensor], state: DeviceState) -> Dict[Key
     if state.rng_state is not None:
         named[Key("stream", "the random stream")] = state.rng_state
     return {key: value.detach() for key, value in named.items()}
-
-
-def make_empty_state(graph: StepGraph, request: BuildRequest, *, has_memory: bool = True) -> DeviceState:
-    """Make the empty state that an executable of `graph` for `request` runs on; without memory nothing can."""
-    state = DeviceState.for_graph(
-        graph, replicas=request.plan.replicas, groups=request.replica_groups, has_memory=has_memory
-    )
-    if request.plan.adapts_loss_scaling:
-        state.loss_scale_factor = torch.ones(())
-    return state

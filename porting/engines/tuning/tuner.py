@@ -26,19 +26,20 @@ from ...capture import StepGraph
 from ...diagnostics import Finding
 from ...support.process import usable_cores
 from .. import load_engine
-from ..calls.executable import BuildRequest, Executable
+from ..calls.executable import BuildRequest, Executable, make_empty_state
 from ..compiled.compile_settings import CompileLimits
 from ..compiled.findings import failure_finding, failure_reason, is_lasting, parity_finding
 from ..replay.replay import build_replay
 from .candidates import PLAIN, choose, list_candidates, list_tuned_engines
 from .contestants import Contestant, choose_wave, describe_candidate
+from .limits import TuningLimits
 from .measuring import measure_contestants
 from .memory_format import lay_out
 from .parity import compare_with_replay, count_compared_calls
 from .predictions import StepCost
-from .report import TuningLimits, TuningReport
+from .report import TuningReport
 from .step_costs import measure_step_cost
-from .trials import ReplayedCalls, Trial, make_empty_state
+from .trials import ReplayedCalls, Trial
 
 __all__ = ["Tuned", "tune"]
 

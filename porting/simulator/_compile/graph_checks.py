@@ -40,9 +40,7 @@ def check_overlap(graph: StepGraph, options: Options) -> None:
     for mark in marks:
         if label_operator(mark) == "set_overlap_for_input":
             _check_overlapped_input(mark)
-    for mark in marks:
-        if label_operator(mark) == "set_overlap_for_output":
-            _check_overlapped_output(mark)
+    _check_overlapped_outputs([mark for mark in marks if label_operator(mark) == "set_overlap_for_output"])
     if not marks:
         return
     if uses_pipeline(options):
@@ -82,14 +80,18 @@ def _check_overlapped_input(mark: torch.fx.Node) -> None:
         )
 
 
-def _check_overlapped_output(mark: torch.fx.Node) -> None:
-    num_times = output_nodes(mark.graph).count(mark)
-    if num_times > 1:
-        raise native_error(
-            "poptorch.set_overlap_for_output cannot be used with a tensor that is returned twice. Please check all "
-            "returned tensors including those nested in tuples/lists."
-        )
-    if num_times == 0:
+def _check_overlapped_outputs(marks: Sequence[torch.fx.Node]) -> None:
+    returned = output_nodes(marks[0].graph) if marks else []
+    for mark in marks:
+        # the tensor under the mark counts as well: PopTorch takes the mark off
+        tensor = mark.all_input_nodes[0]
+        same = [node for node in returned if node is tensor or node in marks and node.all_input_nodes[0] is tensor]
+        if len(same) > 1:
+            raise native_error(
+                "poptorch.set_overlap_for_output cannot be used with a tensor that is returned twice. Please check all "
+                "returned tensors including those nested in tuples/lists."
+            )
+    if not set(marks) <= set(returned):
         raise native_error(
             "poptorch.set_overlap_for_output applied on a node which is not a tensor output to the model."
         )
@@ -130,33 +132,36 @@ def check_pipeline(graph: StepGraph, scopes: GraphScopes, options: Options) -> i
             f"Too many IPUs requested ({num_ipus}). Experiments that need more than {_MAX_IPUS} IPUs require "
             "distributed execution."
         )
-    if counts_as_hardware(options):
+    fault = _find_pipeline_fault(ipus, options, is_training=graph.mode == "training") if uses_pipeline(options) else ""
+    # without hardware any number will do, but of a program that is refused the first fault of a device is told
+    if fault or counts_as_hardware(options):
         count_reserved_ipus(num_ipus, may_round=options.auto_round_num_ipus)
-    if uses_pipeline(options):
-        _check_pipeline_size(ipus, options, is_training=graph.mode == "training")
+    if fault:
+        raise native_error(fault)
     return num_ipus
 
 
-def _check_pipeline_size(ipus: List[int], options: Options, *, is_training: bool) -> None:
-    """Refuse a pipeline that a call cannot fill; `ipus` are those of the operators of the forward pass in order."""
+def _find_pipeline_fault(ipus: List[int], options: Options, *, is_training: bool) -> str:
+    """Tell why a call cannot fill the pipeline, if so; `ipus` are those of the forward pass's operators in order."""
     # A pipeline begins on IPU 0, where the inputs arrive, also if the first block is on another one. Operators that
     # follow each other on one IPU are one stage.
     num_stages = 1 + sum(before != after for before, after in zip([0, *ipus], ipus))
     if num_stages == 1:
-        return
+        return ""
     if not is_training and options.device_iterations < num_stages:
-        raise native_error(
+        return (
             "poptorch.Options().deviceIterations must be greater than or equal to the number of pipeline stages "
             f"({num_stages}) when using poptorch.PipelinedExecution."
         )
     # the way back passes all stages but the last once more
     num_training_stages = 2 * num_stages - 1
     if is_training and options.Training.gradient_accumulation < num_training_stages:
-        raise native_error(
+        return (
             "poptorch.Options().Training.gradientAccumulation must be greater than or equal to the number of pipeline "
             f"stages ({num_training_stages}) when using poptorch.PipelinedExecution. Please note that a model with "
             f"{num_stages} pipeline stages in PopTorch will have an additional {num_stages - 1} stages when training."
         )
+    return ""
 
 
 def refuse_written_buffers(graph: StepGraph, options: Options) -> None:

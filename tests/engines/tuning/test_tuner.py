@@ -16,7 +16,8 @@ from porting.engines.calls.executable import BuildRequest, Variant
 from porting.engines.compiled.compile_settings import CompileFailure
 from porting.engines.replay.replay import ReplayExecutable
 from porting.engines.tuning import tuner
-from porting.engines.tuning.report import TuningLimits, TuningReport
+from porting.engines.tuning.limits import TuningLimits
+from porting.engines.tuning.report import TuningReport
 from porting.engines.tuning.trials import Trial
 from porting.engines.tuning.tuner import tune
 from porting.host_tensors import host_tensors

@@ -123,7 +123,7 @@ def test_a_single_stage_needs_neither():
 
 def test_a_pipeline_begins_on_ipu_0_also_if_no_block_is_there():
     with pytest.raises(simulator.Error, match=r"deviceIterations must be .* number of pipeline stages \(3\)"):
-        infer(Stages(1, 2), iterations=2)
+        infer(Stages(1, 3), iterations=2)
     with pytest.raises(simulator.Error, match=r"number of pipeline stages \(3\)"):
         train(Stages(1, 1), accumulation=2)
 
@@ -204,7 +204,11 @@ def test_on_hardware_ipus_come_in_powers_of_two(monkeypatch):
 
 @pytest.mark.parametrize(
     ("ipus", "hardware", "message"),
-    [((0, 64), "", r"Too many IPUs requested \(65\)"), ((0, 1, 2), "bow", "must reserve a minimum of 4")],
+    [
+        ((0, 64), "", r"Too many IPUs requested \(65\)"),
+        ((0, 1, 2), "bow", "must reserve a minimum of 4"),
+        ((0, 1, 2), "", "must reserve a minimum of 4"),
+    ],
 )
 def test_the_number_of_ipus_is_looked_at_before_the_size_of_the_pipeline(monkeypatch, ipus, hardware, message):
     monkeypatch.setenv("PORTING_SIM_HARDWARE", hardware)
@@ -301,6 +305,20 @@ def test_an_overlapped_output_is_returned_once():
     )
     with pytest.raises(simulator.Error, match=message):
         run(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x, y: (z := x + y, set_overlap_for_output(z, LOOP)),
+        lambda x, y: (set_overlap_for_output(z := x + y, LOOP), set_overlap_for_output(z, LOOP)),
+        lambda x, y: (set_overlap_for_output(x * y, LOOP) + 1, z := x + y, set_overlap_for_output(z, LOOP)),
+    ],
+    ids=["beside its mark", "under two marks", "with a mark that is no output"],
+)
+def test_the_tensor_under_a_mark_is_returned_once_whatever_else_is_wrong(body):
+    with pytest.raises(simulator.Error, match="with a tensor that is returned twice"):
+        run(body, options(strategy=simulator.PipelinedExecution(), io_tiles=0))
 
 
 def test_an_overlapped_output_is_an_output():
