@@ -61,7 +61,7 @@ public: $(READY) ## install the public models of `porting bench` into .venv/publ
 	PYTHONPATH=.venv/public $(PYTEST) tests/bench/test_public.py tests/bench/test_public_models.py
 
 clean: ## remove what was built, but not .venv
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 # torch first and alone: a range would fetch the newest build and gigabytes of CUDA with it
 $(READY): setup.cfg pyproject.toml constraints.txt
