@@ -10,9 +10,9 @@ from typing import Any, Union
 
 import torch
 
-from tests.hardware.environment import clean_environment, python_in
+from tests.kept_environments import clean_environment, python_in
 
-__all__ = ["PACKAGES", "ROOT", "copy_clone", "install", "make_environment", "run"]
+__all__ = ["PACKAGES", "ROOT", "build_wheel", "copy_clone", "install", "make_environment", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = Path(torch.__file__).resolve().parents[1]
@@ -35,6 +35,14 @@ def make_environment(folder: Path, *, python: str = sys.executable, packages: Pa
 def install(python: str, *what: Union[str, Path]) -> None:
     """Install into the environment of `python` with what is there."""
     run([python, *_INSTALL, "--no-build-isolation", *map(str, what)])
+
+
+def build_wheel(source: Path, folder: Path) -> Path:
+    """Build the wheel of a copy of a clone, or of a source archive, into `folder`."""
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    run([*build, "--wheel-dir", str(folder), str(source)])
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 def run(command: Any, **settings: Any) -> str:
