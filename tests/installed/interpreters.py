@@ -89,7 +89,7 @@ def main(arguments: List[str]) -> int:
 
 
 def find_base(version: str, *, makes: bool) -> Base:
-    """Return what a version of Python runs with; NotTestedError where that is not here, and cannot or should not be made."""
+    """Return what a version of Python runs with; NotTestedError where that is not here and is not to be made."""
     if version == OWN:
         return Base()
     python = find_python(version)
