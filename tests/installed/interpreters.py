@@ -32,8 +32,8 @@ from tests.kept_environments import (
     told_by,
 )
 
-VERSIONS = ("3.8", "3.11", "3.12", "3.13")
 OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
+VERSIONS = tuple(dict.fromkeys(("3.8", "3.11", "3.12", "3.13", OWN)))
 CONSTRAINTS = ROOT / "constraints.txt"
 TRAINS, IS_IMPORTED = "the wheel trains the ten lines", "the wheel can be imported; there is no PopTorch to train on"
 

@@ -12,7 +12,10 @@ from tests.installed.environments import ROOT, install, make_environment, run
 NAMES_IN_A_CLONE = ("models", "adapters", "recipes", "tests", "docs", "conftest")
 
 
-def test_the_folder_that_is_installed_holds_a_link_to_the_package():
+def test_the_folder_that_is_installed_holds_a_link_to_the_package_and_nothing_else():
+    found = [path.name for path in (ROOT / "src").iterdir() if path.suffix != ".egg-info"]
+
+    assert found == ["porting"]
     assert os.readlink(ROOT / "src" / "porting") == "../porting"
 
 
