@@ -8,7 +8,7 @@ SOURCES := porting tests conftest.py
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test public hardware-path check lint format-check types imports syntax dead fix wheel coverage-page bench clean
+.PHONY: help demo test public hardware-path pythons check lint format-check types imports syntax dead fix wheel coverage-page bench clean
 
 help: ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -19,11 +19,15 @@ demo: $(READY) ## port a real model on real data and compare it with plain PyTor
 test: $(READY) ## run the tests that take seconds, in two processes
 	$(PYTEST) -m "not slow"
 
-hardware-path: $(READY) ## run what runs on IPUs over PopTorch's own front end, on Python 3.8 and torch 2.0
+hardware-path: $(READY) ## run what runs on IPUs over PopTorch's own front ends, on Python 3.8 and torch 2.0
 	$(BIN)/python -m tests.hardware.environment
+
+pythons: $(READY) ## install the wheel for Python 3.8, 3.11, 3.12 and 3.13, and train README's ten lines
+	$(BIN)/python -m tests.installed.interpreters --make
 
 check: $(READY) lint format-check types imports syntax dead ## all that CI asks for, slow tests included
 	$(PYTEST)
+	$(BIN)/python -m tests.installed.interpreters
 
 lint: $(READY)
 	$(BIN)/ruff check $(SOURCES)
@@ -61,7 +65,7 @@ public: $(READY) ## install the public models of `porting bench` into .venv/publ
 	PYTHONPATH=.venv/public $(PYTEST) tests/bench/test_public.py tests/bench/test_public_models.py
 
 clean: ## remove what was built, but not .venv
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 # torch first and alone: a range would fetch the newest build and gigabytes of CUDA with it
 $(READY): setup.cfg pyproject.toml constraints.txt

@@ -1,4 +1,4 @@
-"""What the house rules ask of the source: layers, links, the wheel, and files that can be read in one sitting."""
+"""What the house rules ask of the source: layers, links, and files that can be read in one sitting."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import ast
 import configparser
 import os
 import re
-import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Set
 
@@ -144,24 +142,6 @@ def test_every_direct_dependency_is_pinned_for_ci():
     pinned = set(re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE))
 
     assert {re.split("[<>=]", name)[0] for name in wanted} <= pinned
-
-
-PACKED = (".py", ".cpp", ".h", ".md", ".typed", ".json", ".png", ".txt")
-
-
-@pytest.mark.slow
-def test_the_wheel_holds_the_package_with_its_pages_and_recipes_and_nothing_else(tmp_path):
-    # a copy, because setuptools leaves a build folder behind and packs what an earlier build left there
-    skipped = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
-    sources = shutil.copytree(ROOT, tmp_path / "sources", symlinks=True, ignore=skipped)
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "--wheel-dir", str(tmp_path), str(sources)], check=True, capture_output=True)
-
-    (wheel,) = tmp_path.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    data = [path for path in PACKAGE.rglob("*") if path.suffix in PACKED and path.is_file()]
-    assert {name.split("/")[0] for name in names} == {"porting", f"ipu_porting-{porting.__version__}.dist-info"}
-    assert {name_of(path) for path in data} == {name for name in names if name.startswith("porting/")}
 
 
 def test_a_warm_call_passes_through_few_files():

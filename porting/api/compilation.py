@@ -14,10 +14,11 @@ import torch
 
 from ..adapters.stages import check_order, mark_stages, require_filled_pipeline
 from ..analysis.wide_state import refuse_wide_state
-from ..diagnostics import OptionError, PortingError, Severity, caller_place, find_assignment
+from ..diagnostics import OptionError, PortingError, Severity, caller_place, find_assignment, list_names
 from ..host_tensors import host_tensors
 from ..module_attributes import keep_attributes, keep_train_modes, materialise_lazy_modules, switch_to_eval
 from ..options import PortOptions
+from ..support.poptorch_releases import loses_freezing
 from ..torch_insides.modes import DisableTorchFunction, disable_current_modes
 from .gradients import anchor_gradients
 from .optimizer import PortOptimizer
@@ -31,6 +32,7 @@ __all__ = [
     "destroy_unseen",
     "list_cache_files",
     "make_executor",
+    "refuse_lost_freezing",
 ]
 
 
@@ -71,6 +73,24 @@ def _make_reporting_options(options: Any, findings: PortFindings) -> Any:
         # a function, which is not copied with the options as a method and its object are
         options.reportTo(lambda finding: findings.defer(finding))
     return options
+
+
+def refuse_lost_freezing(port: Port, executor: Any) -> None:
+    """Raise PortingError D021 for a frozen parameter that the vendor's PopTorch would train.
+
+    A port asks for no value of a parameter for each group of replicas; one can be asked for of its executor.
+    """
+    grouped = getattr(executor, "per_replica_params", None) or {}
+    named = port.wrapped.named_parameters()
+    frozen = [name for name, parameter in named if name in grouped and not parameter.requires_grad]
+    version = str(getattr(port.backend.module, "__version__", ""))
+    if frozen and loses_freezing(version):
+        raise PortingError.at_caller(
+            "D021",
+            message=f"PopTorch {version} would train {list_names(frozen)}",
+            notes="`requires_grad` is False, and each group of replicas has a value of its own",
+            help=("use the SDK 3.4", "or keep it as a buffer: `register_buffer`"),
+        )
 
 
 @contextmanager

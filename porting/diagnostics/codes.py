@@ -200,6 +200,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("D018", "processes-for-gpus", "processes are joined for GPUs", "warning"),
     ("D019", "unbound-name", "a name is used on a path that never sets it"),
     ("D020", "read-every-step", "the host reads a result in every step", "note"),
+    ("D021", "freezing-lost", "a frozen parameter would be trained"),
     ("K001", "damaged-checkpoint", "the checkpoint is damaged"),
     ("K002", "foreign-checkpoint", "the checkpoint belongs to another model"),
     ("K003", "checkpoint-skipped", "the newest checkpoint is damaged, and an earlier one is used", "warning"),
@@ -273,6 +274,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("X020", "clock-off", "the clock is not right", "warning"),
     ("X021", "compiler-missing", "no C++ compiler works here", "warning"),
     ("X022", "too-many-threads", "torch would start more threads than there are cores", "warning"),
+    ("X023", "other-release", "this PopTorch is not the newest that ports are tested over", "note"),
 )
 
 CODES: Mapping[str, Code] = MappingProxyType(

@@ -15,15 +15,17 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 from porting.diagnostics import Finding, Severity
 from porting.doctor.probes import Answer, Probe, ask_program
+from porting.support.poptorch_releases import TESTED_RELEASES, name_release
 from porting.support.versions import read_version
 from porting.version import VERSION
 
-__all__ = ["Software", "probe_software"]
+__all__ = ["Software", "probe_release", "probe_software"]
 
 _OLDEST_PYTHON = (3, 8)
 _OLDEST_TORCH = (2, 0)
 _CAPTURING_TORCH = (2, 6)
 _IMPORT_SECONDS = 120.0
+_RELEASES = " or ".join(TESTED_RELEASES)
 _MARK = "porting doctor:"
 
 _LOOK_AT_TORCH = """
@@ -78,6 +80,7 @@ def probe_software() -> Software:
         torch_probe,
         *packages,
         poptorch_probe,
+        *([probe_release(poptorch["version"])] if poptorch else []),
     )
     return Software(probes, torch, poptorch)
 
@@ -88,11 +91,11 @@ def _probe_python() -> Probe:
     finding = None
     if version[:2] < _OLDEST_PYTHON:
         finding = Finding("X010", help="make an environment with Python 3.8 or later, and install this package there")
-    return Probe("Python", "3.8 or later; 3.8 for PopTorch 3.4 on Ubuntu 20.04", found, finding)
+    return Probe("Python", f"3.8 or later; 3.8 for PopTorch {_RELEASES} on Ubuntu 20.04", found, finding)
 
 
 def _probe_torch() -> Tuple[Dict[str, Any], Probe]:
-    expected = "2.6 or later for capture and simulator; 2.0.1 beside PopTorch 3.4"
+    expected = f"2.6 or later for capture and simulator; 2.0.1 beside PopTorch {_RELEASES}"
     facts, fault = _import_apart("torch", _LOOK_AT_TORCH)
     if fault:
         finding = Finding(
@@ -134,7 +137,7 @@ def _probe_package(name: str) -> Probe:
 
 
 def _probe_poptorch() -> Tuple[Dict[str, Any], Probe]:
-    name, expected = "PopTorch", "3.4, where there are IPUs"
+    name, expected = "PopTorch", f"{_RELEASES}, where there are IPUs"
     finding: Optional[Finding] = None
     if not _is_installed("poptorch"):
         finding = Finding(
@@ -161,6 +164,23 @@ def _probe_poptorch() -> Tuple[Dict[str, Any], Probe]:
             severity=Severity.WARNING,
         )
     return facts, Probe(name, expected, f"{facts['version']}{hardware}", finding)
+
+
+def probe_release(version: str) -> Probe:
+    """Tell whether ports are tested over this PopTorch, and what it does otherwise than the newest that they are."""
+    name, expected, release = "PopTorch release", f"{_RELEASES}, which are tested", name_release(version)
+    if release not in TESTED_RELEASES:
+        finding = Finding(
+            "X023",
+            f"PopTorch {version} is of a release that was not tested",
+            help=f"use SDK {_RELEASES}, or compare what matters with plain PyTorch: `porting verify`",
+        )
+        return Probe(name, expected, "not tested", finding)
+    difference = TESTED_RELEASES[release]
+    if not difference:
+        return Probe(name, expected, release)
+    help = "a port refuses that (D021); in a program that calls PopTorch by itself, keep such a parameter as a buffer"
+    return Probe(name, expected, release, Finding("X023", f"in PopTorch {release} {difference}", help=help))
 
 
 def _is_installed(name: str) -> bool:

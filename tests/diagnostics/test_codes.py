@@ -154,6 +154,7 @@ def test_only_a_few_codes_are_not_errors():
         "X020",
         "X021",
         "X022",
+        "X023",
     }
 
 

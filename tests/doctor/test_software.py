@@ -111,6 +111,28 @@ def test_poptorch_without_ipus_is_a_warning(good):
     assert not found.sees_ipus
 
 
+@pytest.mark.parametrize(
+    ("version", "found", "message"),
+    [
+        ("3.4.0", "3.4", None),
+        (
+            "3.3.0",
+            "3.3",
+            "in PopTorch 3.3 a frozen parameter of which each group of replicas has its own value is trained",
+        ),
+        ("3.2.1", "not tested", "PopTorch 3.2.1 is of a release that was not tested"),
+        ("unknown", "not tested", "PopTorch unknown is of a release that was not tested"),
+    ],
+)
+def test_the_release_of_poptorch_is_told_with_what_differs(good, version, found, message):
+    good.add_package("poptorch", POPTORCH.replace("3.4.0", version).format(available=True))
+
+    _found, release = probe("PopTorch release")
+
+    assert release.found == found
+    assert (release.finding and release.finding.message) == message
+
+
 def test_a_broken_poptorch_is_a_finding(good):
     good.add_package("poptorch", "raise ImportError('libpopart.so: cannot open shared object file')")
 

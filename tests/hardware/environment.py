@@ -1,52 +1,55 @@
-"""Runs the tests of this folder on Python 3.8 and torch 2.0.1, over PopTorch's own front end: `make hardware-path`.
+"""Runs the tests of this folder on Python 3.8 and torch 2.0.1, over PopTorch's own front ends: `make hardware-path`.
 
     python -m tests.hardware.environment [what pytest takes]
 
-The environment and the front end lie in a cache that all clones share. Where there is no Python 3.8, or no hardware rig
-beside the checkout, one line says so and the exit status is 0.
+The environment and the front ends lie in a cache that all clones share. Where there is no Python 3.8, or no hardware
+rig beside the checkout, one line says so and the exit status is 0.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import glob
-import hashlib
 import os
-import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional
+from typing import IO, List, Optional
+
+from tests.kept_environments import (
+    cache_folder,
+    clean_environment,
+    find_python,
+    has_python,
+    key_of,
+    made_once,
+    name_variable,
+    python_in,
+    told_by,
+)
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RIG = ROOT.parent / "shared" / "hardware-rig"
 REQUIREMENTS = HERE / "requirements.txt"
-READY = "ready"
-# what `make_environment` needs of a Python besides its version; a distribution may leave either out
-PROBE = "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2], sys.base_prefix)"
+PYTHON = "3.8"
+CACHE = "hardware-path"
+NEWEST, OLDER = "3.4", "3.3"
+# what the executor has a part in: the front ends differ in one statement of it, and all tests run over the newest
+MAY_DIFFER = ("test_releases.py", "test_training.py", "test_weights.py", "test_stages.py", "test_options.py")
 
 
 def main(arguments: List[str]) -> int:
     """Make what is missing, run the tests, and return their exit status."""
     if not RIG.is_dir():
         return _say_skipped(f"no hardware rig: {os.path.relpath(RIG, ROOT)} does not exist")
-    python = find_python()
+    python = find_python(PYTHON)
     if python is None:
-        return _say_skipped("no Python 3.8 that works: install one, or name it by PYTHON38=")
-    cache = cache_folder()
-    environment = cache / f"python-{_key_of([REQUIREMENTS], _told_by(python) or '')}"
-    # an environment outlives the Python it was made from
+        return _say_skipped(f"no Python {PYTHON} that works: install one, or name it by {name_variable(PYTHON)}=")
     try:
-        made_once(environment, lambda folder: make_environment(python, folder), is_sound=has_working_python)
+        environment = make_environment(python)
     except (OSError, subprocess.CalledProcessError) as error:  # no index to install from, no room
         return _say_skipped(f"its environment could not be made: {error}")
-    own_python = python_in(environment)
-    sources = sorted(path for path in RIG.rglob("*") if path.suffix in (".py", ".json"))
-    front_end = cache / f"front-end-{_key_of(sources)}"
-    made_once(front_end, lambda folder: build_front_end(own_python, folder))
-    return run_tests(own_python, front_end, arguments)
+    return run_tests(python_in(environment), arguments)
 
 
 def _say_skipped(reason: str) -> int:
@@ -54,81 +57,22 @@ def _say_skipped(reason: str) -> int:
     return 0
 
 
-# -- Python 3.8 ------------------------------------------------------------------------------------------------------
-
-
-def find_python() -> Optional[str]:
-    """Return a Python 3.8 that can make environments: PYTHON38, the one on the path, or pyenv's newest."""
-    pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
-    of_pyenv = sorted(glob.glob(os.path.join(glob.escape(pyenv), "versions", "3.8*", "bin", "python")), reverse=True)
-    candidates = [os.environ.get("PYTHON38"), shutil.which("python3.8"), *of_pyenv]
-    return next((python for python in candidates if python and is_python_38(python)), None)
-
-
-def is_python_38(python: str) -> bool:
-    """Tell by running it: pyenv leaves a command on the path that fails where another version is chosen."""
-    told = _told_by(python)
-    return told is not None and told.split()[0] == "3.8"
-
-
-def _told_by(python: str) -> Optional[str]:
-    with contextlib.suppress(OSError):
-        done = subprocess.run(
-            [python, "-c", PROBE], capture_output=True, text=True, check=False, env=clean_environment()
-        )
-        return done.stdout.strip() if done.returncode == 0 else None
-    return None
-
-
-def clean_environment() -> Dict[str, str]:
-    """Return the variables of this process without those for another Python's modules, and for this package."""
-    theirs = ("PYTHONHOME", "PYTHONPATH", "PORTING_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
-
-
-# -- the cache -------------------------------------------------------------------------------------------------------
-
-
-def cache_folder() -> Path:
-    """Return the folder for environments and front ends, outside all checkouts."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "ipu-porting" / "hardware-path"
-
-
-def made_once(folder: Path, make: Callable[[Path], None], *, is_sound: Callable[[Path], bool] = Path.is_dir) -> None:
-    """Let `make` fill `folder` unless that was done before; what was begun and not finished is begun anew.
-
-    Only one process makes it, others wait. The mark of a finished folder is written last.
-    """
-    with _locked(folder):
-        if (folder / READY).exists() and is_sound(folder):
-            return
-        if folder.exists():
-            shutil.rmtree(folder)
-        make(folder)
-        (folder / READY).touch()
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.parent / f"{folder.name}.lock", "w") as lock:  # the kernel gives it free when a process dies
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _key_of(files: List[Path], *facts: str) -> str:
-    made = hashlib.sha256("\n".join(facts).encode())
-    for file in files:
-        made.update(file.name.encode() + b"\0" + file.read_bytes())
-    return made.hexdigest()[:16]
-
-
 # -- what lies in it -------------------------------------------------------------------------------------------------
 
 
-def make_environment(python: str, folder: Path) -> None:
-    """Make a virtual environment with exactly what REQUIREMENTS lists."""
+def environment_of(python: str) -> Path:
+    """Return the folder of the environment, which need not be there."""
+    return cache_folder(CACHE) / f"python-{key_of([REQUIREMENTS], told_by(python) or '')}"
+
+
+def make_environment(python: str) -> Path:
+    """Make a virtual environment with exactly what REQUIREMENTS lists, unless it is there, and return its folder."""
+    folder = environment_of(python)
+    made_once(folder, lambda at: _install(python, at), is_sound=lambda at: has_python(at, PYTHON))
+    return folder
+
+
+def _install(python: str, folder: Path) -> None:
     print(f"hardware path: making {folder}, minutes and 3 GB", flush=True)  # noqa: T201
     _run([python, "-m", "venv", str(folder)])
     # without dependencies: those of torch would bring a compiler for GPUs, and what it needs, along
@@ -147,19 +91,13 @@ def make_environment(python: str, folder: Path) -> None:
         part.unlink()
 
 
-def has_working_python(folder: Path) -> bool:
-    """Tell whether the environment's Python still starts."""
-    return is_python_38(python_in(folder))
-
-
-def python_in(folder: Path) -> str:
-    """Return the Python of an environment."""
-    return str(folder / "bin" / "python")
-
-
-def build_front_end(python: str, folder: Path) -> None:
-    """Build PopTorch's front end with the rig's own program."""
-    _run([python, str(RIG / "build_front_end.py"), str(folder)], quiet=True)
+def build_front_end(python: str, release: str) -> Path:
+    """Build PopTorch's front end of a release with the rig's own program, unless it is there, and return its folder."""
+    sources = sorted(path for path in RIG.rglob("*") if path.suffix in (".py", ".json"))
+    folder = cache_folder(CACHE) / f"front-end-{release}-{key_of(sources)}"
+    command = [python, str(RIG / "build_front_end.py"), "--sdk", release]
+    made_once(folder, lambda at: _run([*command, str(at)], quiet=True))
+    return folder
 
 
 def _run(command: List[str], *, quiet: bool = False) -> None:
@@ -170,19 +108,31 @@ def _run(command: List[str], *, quiet: bool = False) -> None:
 # -- the tests -------------------------------------------------------------------------------------------------------
 
 
-def run_tests(python: str, front_end: Path, arguments: List[str]) -> int:
-    """Run pytest on this folder in the environment, and return its exit status."""
+def run_tests(python: str, arguments: List[str]) -> int:
+    """Run pytest on this folder over both front ends at once, and return the worse exit status.
+
+    What is printed over the older one is shown when the newest has ended.
+    """
+    older = arguments or [str(HERE / name) for name in MAY_DIFFER]
+    with tempfile.TemporaryFile("w+") as output, _start(python, OLDER, older, output) as beside:
+        print(f"hardware path: PopTorch {NEWEST}", flush=True)  # noqa: T201
+        status = _start(python, NEWEST, arguments or [str(HERE)]).wait()
+        status = max(status, beside.wait())
+        output.seek(0)
+        print(f"hardware path: PopTorch {OLDER}\n{output.read()}", flush=True)  # noqa: T201
+    return status
+
+
+def _start(python: str, release: str, tests: List[str], output: Optional[IO[str]] = None) -> subprocess.Popen[bytes]:
     variables = {
         **clean_environment(),
-        "PYTHONPATH": os.pathsep.join([str(front_end), str(ROOT)]),
+        "PYTHONPATH": os.pathsep.join([str(build_front_end(python, release)), str(ROOT)]),
         "OMP_NUM_THREADS": "1",
         "PORTING_SIMULATOR_PYTHON": sys.executable,
     }
     # the settings and fixtures of the other tests are for another pytest, and for packages that are not there
     settings = ["-c", str(HERE / "hardware_path.ini"), "--rootdir", str(HERE), "--confcutdir", str(HERE)]
-    return subprocess.run(
-        [python, "-m", "pytest", *settings, *(arguments or [str(HERE)])], cwd=ROOT, env=variables
-    ).returncode
+    return subprocess.Popen([python, "-m", "pytest", *settings, *tests], cwd=ROOT, env=variables, stdout=output)
 
 
 if __name__ == "__main__":
