@@ -8,7 +8,7 @@ SOURCES := porting tests conftest.py
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test public hardware-path pythons check lint format-check types imports syntax dead fix wheel coverage-page bench clean
+.PHONY: help demo test public hardware-path pythons torch check lint format-check types imports syntax dead fix wheel coverage-page bench clean
 
 help: ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -24,6 +24,9 @@ hardware-path: $(READY) ## run what runs on IPUs over PopTorch's own front ends,
 
 pythons: $(READY) ## install the wheel for Python 3.8, 3.11, 3.12 and 3.13, and train README's ten lines
 	$(BIN)/python -m tests.installed.interpreters --make
+
+torch: $(READY) ## run what tells which parts work with another torch: make torch VERSION=2.8.0
+	$(BIN)/python -m tests.torch_versions.environment $(VERSION)
 
 check: $(READY) lint format-check types imports syntax dead ## all that CI asks for, slow tests included
 	$(PYTEST)

@@ -140,8 +140,6 @@ class FixedModule(nn.Module):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_port" not in self.__dict__:
             raise AttributeError(name)
-        if name in _ASKED_BY:
-            raise make_wrapper_error(*_ASKED_BY[name])
         model = self._port.model
         value = getattr(model, name)
         if getattr(value, "__self__", None) is not model:
@@ -184,6 +182,13 @@ def _refuse_move(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
+def _refuse_wrapper(name: str) -> property:
+    def refuse(_self: Any) -> NoReturn:
+        raise make_wrapper_error(*_ASKED_BY[name])
+
+    return property(refuse)
+
+
 def _delegate_method(name: str) -> Callable[..., Any]:
     def ask_model(self: FixedModule, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._port.model, name)(*args, **kwargs)
@@ -194,6 +199,9 @@ def _delegate_method(name: str) -> Callable[..., Any]:
 
 for _name in ("cuda", "mtia", "share_memory", "to_empty", "xpu"):
     setattr(FixedModule, _name, _refuse_move(_name))
+# of the class, as some versions of torch do not ask `__getattr__`
+for _name in _ASKED_BY:
+    setattr(FixedModule, _name, _refuse_wrapper(_name))
 # Backward hooks are the model's, where a compilation refuses them: no gradient passes through a port on the host.
 for _name in ("register_backward_hook", "register_full_backward_hook", "register_full_backward_pre_hook"):
     setattr(FixedModule, _name, _delegate_method(_name))

@@ -11,6 +11,7 @@ import torch
 import torch.nn.modules.transformer
 import torch.utils.checkpoint
 from torch.autograd.function import FunctionCtx
+from torch.overrides import handle_torch_function
 from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import BackwardHook
 
@@ -100,6 +101,18 @@ def _leave_out_backward_hooks(original: Callable[..., Any], recorder: Recorder) 
         return args, None
 
     return apply_on_tensors
+
+
+def _show_derivatives(original: Callable[..., Any], _recorder: Recorder) -> Any:
+    """`torch.autograd.backward` of torch 2.6 differentiates without asking the function mode, which refuses that."""
+
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        on_device = [tensor for tensor in flatten_tensors(tensors) if isinstance(tensor, DeviceTensor)]
+        if not on_device:
+            return original(tensors, *args, **kwargs)
+        return handle_torch_function(original, on_device, tensors, *args, **kwargs)
+
+    return backward
 
 
 def _run_checkpoints_plainly(original: Callable[..., Any], _recorder: Recorder) -> Any:
@@ -194,6 +207,7 @@ def _make_ranges(original: Callable[..., torch.Tensor], recorder: Recorder) -> A
 _PATCHES: Tuple[Tuple[Any, str, Callable[[Any, Recorder], Any]], ...] = (
     (torch.autograd.Function, "apply", _trace_custom_functions),
     (BackwardHook, "_apply_on_tensors", _leave_out_backward_hooks),
+    (torch.autograd, "backward", _show_derivatives),
     (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _run_checkpoints_plainly),
     (torch.nn.modules.transformer, "_detect_is_causal_mask", _take_masks_as_they_are),
     (torch.nn.RNNBase, "check_input", _check_shapes_only),

@@ -15,6 +15,8 @@ from porting.doctor.probes import Probe
 from porting.doctor.redaction import Redaction
 from porting.doctor.software import Software, probe_software
 from porting.doctor.surroundings import probe_surroundings
+from porting.support.torch_versions import find_tested, is_newer_than_tested
+from porting.support.versions import read_version
 from porting.version import VERSION
 
 __all__ = ["Examination", "examine_machine"]
@@ -108,12 +110,16 @@ def _list_abilities(
 ) -> Iterator[Tuple[str, bool, str]]:
     """List what works; IPUs are the last."""
     faults = {probe.name for probe in probes if probe.finding is not None}
-    torch = f"torch {software.torch['version']}" if software.torch else "torch cannot be imported"
+    torch = _describe_torch(software.torch["version"]) if software.torch else "torch cannot be imported"
     yield "porting check of sources, explain, cache", True, "needs no torch"
     captures = software.can_capture
     yield "capture, the simulator, recipes, porting check of a model", captures, torch
-    compiles = captures and "C++ compiler" not in faults
-    yield "compiled training on the CPU", compiles, torch if not captures else _find_probe(probes, "C++ compiler").found
+    compiles = software.can_compile and "C++ compiler" not in faults
+    if captures and not software.can_compile:
+        why = f"{torch}: ports train by replay"
+    else:
+        why = _find_probe(probes, "C++ compiler").found if captures else torch
+    yield "compiled training on the CPU", compiles, why
     yield "several instances", captures and "launcher" not in faults, _find_probe(probes, "launcher").found
     if software.sees_ipus:
         why = f"PopTorch {software.poptorch['version']}, {hardware.num_devices or 'some'} IPUs"
@@ -121,6 +127,15 @@ def _list_abilities(
         why = _find_probe(probes, "PopTorch").found
         why = "no PopTorch" if why == "not there" else f"PopTorch: {why}"
     yield "training on IPUs", software.sees_ipus, why
+
+
+def _describe_torch(version: str) -> str:
+    """Say from which tested version it is known what works with a torch."""
+    tested = find_tested(version).version
+    if read_version(version) == read_version(tested):
+        return f"torch {version}, tested"
+    newer = ", newer than all that were tested" if is_newer_than_tested(version) else ""
+    return f"torch {version}{newer}; known from {tested}"
 
 
 def _find_probe(probes: Tuple[Probe, ...], name: str) -> Probe:

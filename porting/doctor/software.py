@@ -16,6 +16,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from porting.diagnostics import Finding, Severity
 from porting.doctor.probes import Answer, Probe, ask_program
 from porting.support.poptorch_releases import TESTED_RELEASES, name_release
+from porting.support.torch_versions import find_tested
 from porting.support.versions import read_version
 from porting.version import VERSION
 
@@ -59,6 +60,11 @@ class Software:
     def can_capture(self) -> bool:
         """Whether torch works and is new enough for capture and simulator."""
         return bool(self.torch.get("works")) and read_version(self.torch["version"]) >= _CAPTURING_TORCH
+
+    @property
+    def can_compile(self) -> bool:
+        """Whether it is a torch whose compiler was seen to compile whole steps; others replay them."""
+        return self.can_capture and find_tested(self.torch["version"]).has("aot")
 
     @property
     def sees_ipus(self) -> bool:

@@ -573,7 +573,7 @@ def test_arguments_that_do_not_go_together_are_refused(net, wrap, arguments, mes
         (lambda: LossInForward(Net(), F.mse_loss, backend=NoBackend), "`model` has its loss in `forward` already"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit")
 def test_what_is_no_plain_module_is_refused(wrap, make, message):
     with pytest.raises(OptionError) as caught:
         wrap(make(), F.cross_entropy)

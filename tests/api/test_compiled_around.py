@@ -11,7 +11,7 @@ from torch import nn
 
 from porting import to_ipu
 
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit")
 
 
 class Around(nn.Module):

@@ -136,7 +136,7 @@ def test_absent_tensors_are_left_out():
     assert [entry.name for entry in found] == ["weight"]
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")
 def test_the_tensors_of_scripted_modules_are_listed():
     found = host_tensors(torch.jit.script(nn.Linear(2, 2)))
 

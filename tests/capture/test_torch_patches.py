@@ -173,7 +173,7 @@ def test_norms_are_those_of_the_cpu(trace):
     assert operators(graph)[:3] == ["aten.linalg_vector_norm.default"] * 3
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.(script|trace):DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.(script|trace)")
 @pytest.mark.parametrize("compile_", [torch.jit.script, lambda model: torch.jit.trace(model, torch.ones(2, 3))])
 def test_compiled_modules_keep_their_tensors(compile_):
     model = nn.Sequential(nn.Linear(3, 3), compile_(nn.Sequential(nn.Linear(3, 3), nn.ReLU())))

@@ -67,7 +67,7 @@ def test_the_commands_of_a_page_exist_and_quick_ones_succeed(page, tmp_path, mon
         program, *words = shlex.split(command.replace("python -m porting ", "porting "))
 
         if program == "make":
-            assert set(words) <= set(targets), command
+            assert {word for word in words if "=" not in word} <= set(targets), command
         elif program == "porting":
             assert words[0] == "--version" or words[0] in VERBS, command
             if " ".join(words).startswith(QUICK_COMMANDS):

@@ -9,6 +9,8 @@ import pytest
 from porting.diagnostics import Finding
 from porting.doctor.examination import Examination, examine_machine
 from porting.doctor.probes import Probe
+from porting.doctor.software import probe_software
+from porting.support.torch_versions import list_tested
 
 from .test_software import POPTORCH, PRODUCT, TORCH
 
@@ -61,7 +63,7 @@ def test_the_text_shows_probes_findings_and_what_works():
 @pytest.fixture
 def small_machine(machine):
     """A machine whose libraries are quickly imported."""
-    machine.add_package("torch", TORCH.format(version="2.6.0", product=PRODUCT))
+    machine.add_package("torch", TORCH.format(version="2.13.0", product=PRODUCT))
     machine.add_package("numpy", "__version__ = '1.2'")
     return machine
 
@@ -74,6 +76,37 @@ def test_a_machine_without_ipus_is_told_what_works(small_machine):
     assert works["capture, the simulator, recipes, porting check of a model"] is True
     assert works["compiled training on the CPU"] is False  # PATH has no compiler
     assert {finding.code for finding in examination.findings} >= {"D002", "X021"}
+
+
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [
+        ("2.6.0", "torch 2.6.0, tested"),
+        ("2.6.1+cpu", "torch 2.6.1+cpu; known from 2.6.0"),
+        ("99.0.0", f"torch 99.0.0, newer than all that were tested; known from {list_tested()[-1].version}"),
+    ],
+)
+def test_it_is_said_from_which_tested_version_it_is_known_what_works(small_machine, version, why):
+    small_machine.add_package("torch", TORCH.format(version=version, product=PRODUCT))
+
+    whys = {name: why for name, _does, why in examine_machine().abilities}
+
+    assert whys["capture, the simulator, recipes, porting check of a model"] == why
+
+
+@pytest.mark.parametrize(("version", "compiles"), [("2.8.0", False), ("2.13.0", True)])
+def test_compiled_training_needs_a_torch_that_was_seen_to_compile(small_machine, version, compiles):
+    small_machine.add_package("torch", TORCH.format(version=version, product=PRODUCT))
+
+    assert probe_software().can_compile is compiles
+
+
+def test_where_steps_are_not_compiled_it_is_said_that_ports_train_by_replay(small_machine):
+    small_machine.add_package("torch", TORCH.format(version="2.6.0", product=PRODUCT))
+
+    whys = {name: why for name, _does, why in examine_machine().abilities}
+
+    assert whys["compiled training on the CPU"] == "torch 2.6.0, tested: ports train by replay"
 
 
 def test_a_machine_with_ipus_is_told_so(small_machine, tmp_path):
