@@ -205,7 +205,7 @@ def test_other_memory_formats_are_left_alone():
 
 
 def test_a_gradient_in_another_order_is_brought_into_that_of_the_images():
-    x, w, b, g, rest = _tensors((2, 2 * LANES, 12, 12), (LANES, 2 * LANES, 3, 3))
+    x, w, b, g, rest = _tensors((2, 32, 12, 12), (16, 32, 3, 3))
     tensors = x, w, b, g.contiguous(), rest
     module = _trace(tensors)
 
