@@ -41,7 +41,7 @@ class Changed:
 
 
 class Rounded(ReplayExecutable):
-    """Replay whose operators round as `rounding` says; with an example's seed, as far as that example on any processor."""
+    """Replay whose operators round as `rounding` says: by an example's seed just as that example does."""
 
     def __init__(self, graph, rounding):
         super().__init__(graph)
