@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready
 SOURCES := porting tests conftest.py
 # A file's tests stay in one process: they share what they train. The percentages are the progress.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --durations=10
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test public hardware-path check lint format-check types imports syntax dead fix wheel coverage-page bench clean

@@ -1,10 +1,14 @@
-"""What holds for every test, those in docstrings and pages included: one random state, no settings from outside."""
+"""What holds for every test, those in docstrings and pages included: one random state, no settings from outside.
+
+And where their time goes: the seconds of each package are in the summary.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
-from typing import Iterator, List
+from collections import Counter
+from typing import Any, Iterator, List
 
 import pytest
 import torch
@@ -38,6 +42,23 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+_seconds: Counter[str] = Counter()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add what a test took to its package: `tests/api` for those of `tests/api/test_port.py`."""
+    folders = report.nodeid.partition("::")[0].split("/")[:-1]
+    _seconds["/".join(folders[:2]) or "."] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Write down the packages that took a second or more, the longest first."""
+    terminalreporter.section("seconds by package")
+    for package, seconds in _seconds.most_common():
+        if seconds >= 1.0:
+            terminalreporter.write_line(f"{seconds:8.1f}  {package}")
+
+
 @pytest.fixture(autouse=True)
 def same_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Seed torch, ask for the simulator, and leave nothing behind in the generator.
@@ -47,7 +68,8 @@ def same_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PORTING_DEVICE", "sim")
     monkeypatch.setattr(os, "execve", _refuse_to_become)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        # not `torch.manual_seed`, which keeps the stack of its caller for each kind of device that there may be
+        torch.default_generator.manual_seed(0)
         yield
 
 
