@@ -17,7 +17,7 @@ demo: $(READY) ## port a real model on real data and compare it with plain PyTor
 	$(BIN)/python -m porting.recipes.first_port.demo
 
 test: $(READY) ## run the tests that take seconds, in two processes
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" --hypothesis-profile quick
 
 hardware-path: $(READY) ## run what runs on IPUs over PopTorch's own front end, on Python 3.8 and torch 2.0
 	$(BIN)/python -m tests.hardware.environment

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 from collections import Counter
-from typing import Any, Iterator, List
+from typing import Any, Dict, Iterator, List, Optional
 
 import pytest
 import torch
@@ -36,10 +37,29 @@ _SLOW_EXAMPLES = ("porting.bench.measure.bench", "porting.bench.children.SidePro
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
-    """Mark slow examples, before pytest leaves out what is marked."""
+    """Mark slow examples, and most variants of sampled laws, before pytest leaves out what is marked."""
+    laws: Dict[str, List[pytest.Item]] = {}
     for item in items:
         if item.name in _SLOW_EXAMPLES:
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("sampled"):
+            laws.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for variants in laws.values():
+        count: int = variants[0].get_closest_marker("sampled").args[0]
+        for item in random.Random(0).sample(variants, len(variants))[count:]:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: Optional[pytest.Item]) -> Iterator[None]:
+    """Let the garbage collector leave alone what a file has loaded.
+
+    It would look through it at every test that collects, for seconds once there are several libraries.
+    """
+    yield
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 _seconds: Counter[str] = Counter()

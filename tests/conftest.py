@@ -33,6 +33,8 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("porting")
+# of `make test`: laws are tried on fewer examples, those of a fixed seed too
+hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("porting"), max_examples=15)
 
 # collected, it would be the module `poptorch` of all tests: it has the vendor's name
 collect_ignore = ["literal_poptorch"]

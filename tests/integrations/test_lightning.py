@@ -53,6 +53,7 @@ def on_device(package, **settings):
     return make_strategy(device="sim", package=package, **settings)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings(r"ignore:warning\[C021\]")
 @pytest.mark.parametrize("kind", ["Classifier", "AutoEncoder", "Gan", "Tuned", "Noisy", "Wasserstein"])
 def test_twenty_steps_of_a_public_module_are_those_on_the_cpu(kind, package):
@@ -75,6 +76,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_settings_of_the_trainer_work_as_on_the_cpu(settings):
     package = PACKAGES[0]
@@ -113,6 +115,7 @@ def test_early_stopping_and_checkpoints_are_lightnings(package, tmp_path):
     assert type(loaded.out.weight) is nn.Parameter
 
 
+@pytest.mark.slow
 def test_a_training_that_is_resumed_goes_on_as_if_it_had_not_ended(tmp_path):
     package = PACKAGES[0]
     whole, _trainer = fit(package, "Classifier", on_device(package))
