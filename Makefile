@@ -8,7 +8,7 @@ SOURCES := porting tests conftest.py
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --durations=10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test public hardware-path check lint format-check types imports syntax dead fix wheel coverage-page bench clean
+.PHONY: help demo test public widths hardware-path check lint format-check types imports syntax dead fix wheel coverage-page bench clean
 
 help: ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -19,10 +19,14 @@ demo: $(READY) ## port a real model on real data and compare it with plain PyTor
 test: $(READY) ## run the tests that take seconds, in two processes
 	$(PYTEST) -m "not slow" --hypothesis-profile quick
 
+# torch, and what is compiled here, take these for the processor's
+widths: $(READY) ## run what depends on the width of vectors as on processors that have narrower ones
+	for width in default avx2; do ATEN_CPU_CAPABILITY=$$width $(BIN)/pytest -m vectors tests/engines || exit 1; done
+
 hardware-path: $(READY) ## run what runs on IPUs over PopTorch's own front end, on Python 3.8 and torch 2.0
 	$(BIN)/python -m tests.hardware.environment
 
-check: $(READY) lint format-check types imports syntax dead ## all that CI asks for, slow tests included
+check: $(READY) lint format-check types imports syntax dead widths ## all that CI asks for, slow tests included
 	$(PYTEST)
 
 lint: $(READY)

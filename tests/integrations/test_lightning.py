@@ -103,6 +103,7 @@ def make_callbacks(package, folder):
     ]
 
 
+@pytest.mark.sampled(1)
 def test_early_stopping_and_checkpoints_are_lightnings(package, tmp_path):
     module, trainer = fit(
         package, "Classifier", on_device(package), validate=True, callbacks=make_callbacks(package, tmp_path)
@@ -144,6 +145,7 @@ def test_averaged_weights_are_those_on_the_cpu():
     assert torch.equal(module.heads[0].weight, plain.heads[0].weight)
 
 
+@pytest.mark.sampled(1)
 def test_the_same_trainer_validates_tests_and_predicts(package):
     strategy = on_device(package)
     module, trainer = fit(package, "Classifier", strategy)
@@ -171,6 +173,7 @@ def test_after_the_training_the_module_is_plain():
     assert sum(record.num_calls for record in strategy.reports()[0].executors) == 40
 
 
+@pytest.mark.sampled(1)
 def test_an_interrupt_leaves_everything_usable(package):
     library = importlib.import_module(package)
     module = make_modules(package)["Classifier"]()

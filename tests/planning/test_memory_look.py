@@ -31,6 +31,7 @@ def test_weights_and_state_are_counted_exactly():
     assert memory.optimizer_bytes == 8 * num_weights
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("optimizer", "width"),
     [

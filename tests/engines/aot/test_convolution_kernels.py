@@ -96,6 +96,7 @@ _SHAPES = [
 ]
 
 
+@pytest.mark.vectors
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("num_threads", [1, 3])
@@ -118,6 +119,7 @@ def test_the_other_kernels_give_what_torch_gives_in_double_precision(images, fil
     _assert_same(found, expected)
 
 
+@pytest.mark.vectors
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -137,6 +139,7 @@ def test_a_stride_leaves_the_gradient_of_the_images_to_torch(images, filters, ho
     _assert_same(module(*tensors[:4]), expected)
 
 
+@pytest.mark.vectors
 @needs_compiler
 @pytest.mark.slow
 def test_gradients_that_stay_are_still_torchs():
@@ -225,6 +228,7 @@ def test_a_gradient_in_another_order_is_brought_into_that_of_the_images(lanes):
     assert {convolution.kind for convolution in chosen} == {"forward", "image gradient", "filter gradient"}
 
 
+@pytest.mark.vectors
 @needs_compiler
 @pytest.mark.slow
 def test_a_gradient_in_another_order_is_as_near_to_double_precision():

@@ -21,6 +21,9 @@ from porting.engines.tuning.parity import compare_with_replay, find_working_type
 from porting.engines.tuning.trials import ReplayedCalls, Trial
 from porting.host_tensors import host_tensors
 
+# replay rounds otherwise where vectors are shorter
+pytestmark = pytest.mark.vectors
+
 
 class Changed:
     """Replay whose results or state `change(state, results, call)` spoils after each call."""
