@@ -5,10 +5,10 @@ BIN := .venv/bin
 READY := .venv/ready
 SOURCES := porting tests conftest.py
 # A file's tests stay in one process: they share what they train. The percentages are the progress.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --durations=10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test public hardware-path pythons torch check lint format-check types imports syntax dead fix wheel coverage-page bench clean
+.PHONY: help demo test public widths hardware-path pythons torch check lint format-check types imports syntax dead fix wheel coverage-page bench clean
 
 help: ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -17,7 +17,11 @@ demo: $(READY) ## port a real model on real data and compare it with plain PyTor
 	$(BIN)/python -m porting.recipes.first_port.demo
 
 test: $(READY) ## run the tests that take seconds, in two processes
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" --hypothesis-profile quick
+
+# torch, and what is compiled here, take these for the processor's
+widths: $(READY) ## run what depends on the width of vectors as on processors that have narrower ones
+	for width in default avx2; do ATEN_CPU_CAPABILITY=$$width $(BIN)/pytest -m vectors tests/engines || exit 1; done
 
 hardware-path: $(READY) ## run what runs on IPUs over PopTorch's own front ends, on Python 3.8 and torch 2.0
 	$(BIN)/python -m tests.hardware.environment
@@ -28,7 +32,7 @@ pythons: $(READY) ## install the wheel for Python 3.8, 3.11, 3.12 and 3.13, and 
 torch: $(READY) ## run what tells which parts work with another torch: make torch VERSION=2.8.0
 	$(BIN)/python -m tests.torch_versions.environment $(VERSION)
 
-check: $(READY) lint format-check types imports syntax dead ## all that CI asks for, slow tests included
+check: $(READY) lint format-check types imports syntax dead widths ## all that CI asks for, slow tests included
 	$(PYTEST)
 	$(BIN)/python -m tests.installed.interpreters
 

@@ -1,10 +1,15 @@
-"""What holds for every test, those in docstrings and pages included: one random state, no settings from outside."""
+"""What holds for every test, those in docstrings and pages included: one random state, no settings from outside.
+
+And where their time goes: the seconds of each package are in the summary.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
-from typing import Iterator, List
+import random
+from collections import Counter
+from typing import Any, Dict, Iterator, List, Optional
 
 import pytest
 import torch
@@ -32,10 +37,46 @@ _SLOW_EXAMPLES = ("porting.bench.measure.bench", "porting.bench.children.SidePro
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
-    """Mark slow examples, before pytest leaves out what is marked."""
+    """Mark slow examples, and most variants of sampled laws, before pytest leaves out what is marked."""
+    laws: Dict[str, List[pytest.Item]] = {}
     for item in items:
         if item.name in _SLOW_EXAMPLES:
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("sampled"):
+            laws.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for variants in laws.values():
+        count: int = variants[0].get_closest_marker("sampled").args[0]
+        for item in random.Random(0).sample(variants, len(variants))[count:]:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: Optional[pytest.Item]) -> Iterator[None]:
+    """Let the garbage collector leave alone what a file has loaded.
+
+    It would look through it at every test that collects, for seconds once there are several libraries.
+    """
+    yield
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
+_seconds: Counter[str] = Counter()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add what a test took to its package: `tests/api` for those of `tests/api/test_port.py`."""
+    folders = report.nodeid.partition("::")[0].split("/")[:-1]
+    _seconds["/".join(folders[:2]) or "."] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Write down the packages that took a second or more, the longest first."""
+    terminalreporter.section("seconds by package")
+    for package, seconds in _seconds.most_common():
+        if seconds >= 1.0:
+            terminalreporter.write_line(f"{seconds:8.1f}  {package}")
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +88,8 @@ def same_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PORTING_DEVICE", "sim")
     monkeypatch.setattr(os, "execve", _refuse_to_become)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        # not `torch.manual_seed`, which keeps the stack of its caller for each kind of device that there may be
+        torch.default_generator.manual_seed(0)
         yield
 
 

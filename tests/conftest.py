@@ -23,9 +23,18 @@ from tests.engines.interpreted_programs import interpret_programs
 
 DATA_FOLDER = Path(__file__).parents[2] / "shared" / "data"
 
-# the first call of a model compiles it, which takes longer than Hypothesis allows an example
-hypothesis.settings.register_profile("porting", deadline=None, derandomize=True, print_blob=True)
+# the first call of a model compiles it, which takes longer than Hypothesis allows an example; and how long it takes to
+# think of examples is a matter of who else uses the machine
+hypothesis.settings.register_profile(
+    "porting",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("porting")
+# of `make test`: laws are tried on fewer examples, those of a fixed seed too
+hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("porting"), max_examples=15)
 
 # collected, it would be the module `poptorch` of all tests: it has the vendor's name
 collect_ignore = ["literal_poptorch"]

@@ -639,6 +639,7 @@ def trained(request):
     ported.destroy()
 
 
+@pytest.mark.sampled(10)
 def test_the_losses_are_those_of_plain_pytorch(trained):
     torch.testing.assert_close(trained.losses, trained.expected_losses, rtol=1e-5, atol=1e-7)
 

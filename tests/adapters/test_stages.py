@@ -77,6 +77,7 @@ def codes_of(call):
     return caught.value.code, str(caught.value)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options",
     [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import torch
 from torch import nn
 
@@ -11,6 +9,7 @@ from porting import models
 from porting.analysis.step_checks import find_step_faults
 from porting.capture import capture_step
 from porting.host_tensors import host_tensors
+from tests.counted_calls import count_calls
 
 
 class Faulty(nn.Module):
@@ -41,10 +40,7 @@ def test_a_step_is_checked_within_its_allowance():
     graph = capture_step(model, batch, loss=family.loss)
     hosts = host_tensors(model)
 
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        list(find_step_faults(graph, model, hosts))
-        seconds.append(time.perf_counter() - start)
+    num_calls = count_calls(lambda: list(find_step_faults(graph, model, hosts)))
 
-    assert min(seconds) < 0.010 + 0.0003 * len(graph.operators)
+    # 6 milliseconds of a processor of 2023
+    assert num_calls < 300 * len(graph.operators)

@@ -85,6 +85,7 @@ def train_ported(port, x, y, *, steps=20):
     return [port(x, y)[1].mean().item() for _ in range(steps)]
 
 
+@pytest.mark.sampled(1)
 @each_model
 def test_losses_stay_close_to_those_of_float32(make, shape):
     x, y = batch(shape)
@@ -93,6 +94,7 @@ def test_losses_stay_close_to_those_of_float32(make, shape):
     torch.testing.assert_close(train_ported(ported(built(make)), x, y), expected, rtol=2e-2, atol=2e-3)
 
 
+@pytest.mark.sampled(1)
 @each_model
 def test_losses_are_those_of_eager_autocast(make, shape):
     x, y = batch(shape)
@@ -185,6 +187,7 @@ def test_metrics_get_float32():
     assert set(seen) == {torch.float32}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "grouping", [{"accumulation": 3}, {"replicas": 3}, {"accumulation": 3, "replicas": 2}], ids=str
 )

@@ -31,6 +31,7 @@ def _host_streams_stay():
     random.setstate(state)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("stop_behind", [1, 4, 5, 6, 7, 13], ids=lambda step: f"step {step}")
 @pytest.mark.parametrize("kind", ["shuffled", "own generator", "shares"])
 def test_a_training_goes_on_with_the_same_losses(kind, stop_behind, tmp_path):

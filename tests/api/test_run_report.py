@@ -176,7 +176,7 @@ def test_the_report_says_which_engine_runs_and_where_it_came_from(make_model, ba
 def test_the_report_has_the_measurements_that_the_engine_was_chosen_by(
     make_model, batches, tmp_path, interpreted_engine
 ):
-    options = PortOptions(engine="auto", cache_dir=tmp_path, tuning_seconds=20.0)
+    options = PortOptions(engine="auto", cache_dir=tmp_path, tuning_seconds=200.0)
     ported = to_ipu(make_model(), nn.CrossEntropyLoss(), options=options)
     ported.compile(*batches[0])
 

@@ -35,6 +35,7 @@ def losses_behind(path, ported, **settings):
     return train_ported(ported, make_batches()[4:12])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_losses_behind_a_checkpoint_are_the_same(name, tmp_path):
     ported, _optimizer = make(OPTIMIZERS[name])

@@ -22,6 +22,7 @@ from .conftest import QUICK, make_workload
 REPLAY = PortOptions(engine="replay")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -50,6 +51,7 @@ SMALL = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("eager_optimizer", ["default", "fused"])
 def test_both_sides_have_the_same_losses_whatever_kernels_eager_has(name, eager_optimizer):
@@ -107,6 +109,7 @@ def test_the_generator_goes_on_as_if_nothing_had_been_measured():
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+@pytest.mark.slow
 def test_a_dataset_is_what_the_data_path_is_measured_with():
     dataset = TensorDataset(torch.randn(40, 4), torch.zeros(40, dtype=torch.int64))
     settings = BenchSettings(rounds=1, calls_per_turn=1, turn_seconds=0.01, memory=False)
@@ -116,6 +119,7 @@ def test_a_dataset_is_what_the_data_path_is_measured_with():
     assert report.eager.data.source == report.ported.data.source == "the given data"
 
 
+@pytest.mark.slow
 def test_objects_are_measured_as_well():
     report = porting.bench(
         nn.Linear(4, 3),

@@ -177,7 +177,7 @@ def test_an_interruption_reaches_the_program_and_nothing_else(program):
 
     process.send_signal(signal.SIGINT)
 
-    _output, errors = process.communicate(timeout=30)
+    _output, errors = process.communicate(timeout=240)
     assert (process.returncode, errors) == (9, NOTICE)
 
 

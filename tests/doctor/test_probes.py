@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 
 from porting.diagnostics import Finding
 from porting.doctor.probes import Probe, ask_program
@@ -32,15 +31,13 @@ def test_a_program_that_is_not_there_is_told():
 
 
 def test_one_that_hangs_is_ended_with_its_children():
-    began = time.monotonic()
-
     answer = ask_python(
-        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])",
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(3600)'])",
         timeout_seconds=0.5,
     )
 
+    # who waited for its children would be ended by the time limit of tests
     assert answer.fault == "gave no answer in 0.5 s"
-    assert time.monotonic() - began < 10
 
 
 def test_bytes_that_are_no_text_are_no_fault():

@@ -82,6 +82,7 @@ def test_nobody_takes_the_name_of_an_engine_of_this_package(foreign):
     assert load_engine("replay").__name__ == "build_replay"
 
 
+@pytest.mark.slow
 def test_naming_engines_imports_no_compiler():
     program = "import sys, porting.engines as e; e.engine_names(); print('torch._inductor' in sys.modules)"
 

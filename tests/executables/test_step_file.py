@@ -78,6 +78,7 @@ def test_a_step_file_is_told_from_others(step_file, tmp_path):
     assert [is_step_file(path) for path in (step_file, tmp_path / "train.py", tmp_path / "no")] == [True, False, False]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.01, 0.3, 0.9, 0.9999])
 def test_a_file_that_is_cut_off_is_refused(step_file, share):
     content = step_file.read_bytes()

@@ -70,6 +70,7 @@ FORWARDS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("forward", FORWARDS.values(), ids=FORWARDS)
 def test_a_loop_that_calls_parts_or_the_whole_is_eager_training(forward, model, calls):
     batches = make_batches(*[6] * 20)

@@ -53,6 +53,7 @@ def on_device(package, **settings):
     return make_strategy(device="sim", package=package, **settings)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings(r"ignore:warning\[C021\]")
 @pytest.mark.parametrize("kind", ["Classifier", "AutoEncoder", "Gan", "Tuned", "Noisy", "Wasserstein"])
 def test_twenty_steps_of_a_public_module_are_those_on_the_cpu(kind, package):
@@ -75,6 +76,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_settings_of_the_trainer_work_as_on_the_cpu(settings):
     package = PACKAGES[0]
@@ -101,6 +103,7 @@ def make_callbacks(package, folder):
     ]
 
 
+@pytest.mark.sampled(1)
 def test_early_stopping_and_checkpoints_are_lightnings(package, tmp_path):
     module, trainer = fit(
         package, "Classifier", on_device(package), validate=True, callbacks=make_callbacks(package, tmp_path)
@@ -113,6 +116,7 @@ def test_early_stopping_and_checkpoints_are_lightnings(package, tmp_path):
     assert type(loaded.out.weight) is nn.Parameter
 
 
+@pytest.mark.slow
 def test_a_training_that_is_resumed_goes_on_as_if_it_had_not_ended(tmp_path):
     package = PACKAGES[0]
     whole, _trainer = fit(package, "Classifier", on_device(package))
@@ -141,6 +145,7 @@ def test_averaged_weights_are_those_on_the_cpu():
     assert torch.equal(module.heads[0].weight, plain.heads[0].weight)
 
 
+@pytest.mark.sampled(1)
 def test_the_same_trainer_validates_tests_and_predicts(package):
     strategy = on_device(package)
     module, trainer = fit(package, "Classifier", strategy)
@@ -168,6 +173,7 @@ def test_after_the_training_the_module_is_plain():
     assert sum(record.num_calls for record in strategy.reports()[0].executors) == 40
 
 
+@pytest.mark.sampled(1)
 def test_an_interrupt_leaves_everything_usable(package):
     library = importlib.import_module(package)
     module = make_modules(package)["Classifier"]()

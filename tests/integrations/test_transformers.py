@@ -106,6 +106,7 @@ def make_gpt_with_dropout():
 MODELS = {"BERT": make_bert, "GPT-2": make_gpt, "GPT-2 with Dropout": make_gpt_with_dropout}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.filterwarnings(r"ignore:warning\[C021\]")
 @pytest.mark.parametrize("make_model", MODELS.values(), ids=MODELS)
 def test_twenty_steps_with_ragged_epochs_and_evaluations_are_those_on_the_cpu(make_model, tmp_path):
@@ -132,6 +133,7 @@ ARGUMENTS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("settings", ARGUMENTS.values(), ids=ARGUMENTS)
 def test_training_arguments_work_as_on_the_cpu(settings, tmp_path):
     trainer = make_trainer(Trainer, make_bert, tmp_path, **settings)
@@ -143,6 +145,7 @@ def test_training_arguments_work_as_on_the_cpu(settings, tmp_path):
     assert read_losses(trainer) == read_losses(plain)
 
 
+@pytest.mark.slow
 def test_a_training_that_is_resumed_from_a_checkpoint_goes_on_as_if_it_had_not_ended(tmp_path):
     settings = {"save_strategy": "steps", "save_steps": 9}
     whole = make_trainer(Trainer, make_bert, tmp_path, **settings)
@@ -155,6 +158,7 @@ def test_a_training_that_is_resumed_from_a_checkpoint_goes_on_as_if_it_had_not_e
     assert torch.equal(resumed.model.classifier.weight, whole.model.classifier.weight)
 
 
+@pytest.mark.slow
 def test_early_stopping_with_the_best_model_is_the_librarys(tmp_path):
     settings = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
     callbacks = {"callbacks": [transformers.EarlyStoppingCallback(1, early_stopping_threshold=10.0)]}
@@ -196,6 +200,7 @@ def test_a_trainer_with_a_loss_of_its_own_runs_it_on_the_host(tmp_path):
     assert read_losses(trainer) == read_losses(plain)
 
 
+@pytest.mark.slow
 def test_a_sequence_to_sequence_trainer_generates_on_the_host(tmp_path):
     settings = {"predict_with_generate": True, "generation_max_length": 6}
     trainer = make_trainer(Seq2SeqTrainer, make_t5, tmp_path, num_train_epochs=1, **settings)
@@ -210,6 +215,7 @@ def test_a_sequence_to_sequence_trainer_generates_on_the_host(tmp_path):
     assert (predictions == plain.predict(plain.eval_dataset).predictions).all()
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_everything_usable(tmp_path):
     class Interrupts(transformers.TrainerCallback):
         def on_step_end(self, _args, state, _control, **_rest):
@@ -227,6 +233,7 @@ def test_an_interrupt_leaves_everything_usable(tmp_path):
     assert read_losses(trainer)[-1] < read_losses(trainer)[0]
 
 
+@pytest.mark.slow
 def test_the_model_is_saved_and_copied_as_the_librarys_own(tmp_path):
     trainer = make_trainer(Trainer, make_bert, tmp_path, max_steps=2)
     trainer.train()
@@ -238,6 +245,7 @@ def test_the_model_is_saved_and_copied_as_the_librarys_own(tmp_path):
     assert torch.equal(pickle.loads(pickle.dumps(trainer.model)).classifier.weight, trainer.model.classifier.weight)
 
 
+@pytest.mark.slow
 def test_a_model_is_made_anew_for_each_training_by_model_init(tmp_path):
     trainer = make_trainer(
         Trainer,
@@ -274,6 +282,7 @@ def test_what_belongs_to_other_devices_is_refused_by_name(name, tmp_path):
     assert caught.value.code == "P002"
 
 
+@pytest.mark.slow
 def test_padded_batches_need_one_executable_and_lose_nothing(tmp_path):
     tokens = [5, 9, 12, 7, 5, 9, 12, 7] * 4
     samples = [{"input_ids": torch.arange(1, n + 1), "labels": torch.arange(1, n + 1)} for n in tokens]

@@ -141,6 +141,7 @@ def test_a_seed_always_gives_the_same_batch_and_leaves_the_global_stream_alone(n
     assert torch.equal(state, torch.get_rng_state())
 
 
+@pytest.mark.sampled(5)
 @every_family
 def test_the_ported_model_has_the_losses_of_the_eager_one(name):
     family, config, model = small(name)

@@ -101,6 +101,7 @@ def strides_of(block: nn.Module) -> List[int]:
     return [layer.stride[0] for layer in block.body if isinstance(layer, nn.Conv2d)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("variant", "expected"), PUBLISHED.items())
 def test_the_number_of_parameters_is_the_published_one(variant, expected):
     with torch.device("meta"):
@@ -109,6 +110,7 @@ def test_the_number_of_parameters_is_the_published_one(variant, expected):
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("variant", "definition"),
     [

@@ -167,6 +167,7 @@ def make_batch() -> Any:
     return torch.randn(4, 4, generator=generator), torch.randint(3, (4,), generator=generator)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(SETTINGS))
 @pytest.mark.parametrize("num_calls", [0, 1])

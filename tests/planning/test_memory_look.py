@@ -31,6 +31,7 @@ def test_weights_and_state_are_counted_exactly():
     assert memory.optimizer_bytes == 8 * num_weights
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("optimizer", "width"),
     [
@@ -60,6 +61,7 @@ def test_state_in_half_precision_takes_half(poptorch):
     assert (memory.accumulator_bytes, memory.optimizer_bytes) == (2 * num_weights, 6 * num_weights)
 
 
+@pytest.mark.slow
 def test_a_smaller_micro_batch_recomputation_and_half_precision_each_take_less():
     plain = total(ported_gpt()).bytes_per_ipu
     recompute = [f"blocks.{number}" for number in range(4)]
@@ -293,6 +295,7 @@ def half_gpt():
     return model.half(), loss, batch
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "make", [ported_lstm, small_gpt, half_gpt, ported_net, ported_encoder, writing_net], ids=lambda make: make.__name__
 )

@@ -101,6 +101,7 @@ NEW_FILES = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", [[], *(["--model", f"own_program.py:{n}"] for n in ("make", "VALUE", "Parts"))])
 def test_a_new_recipe_passes_its_checks_at_once(own_program, capsys, model):
     assert main(["recipe", "new", "mine", *model]) == 0
@@ -142,6 +143,7 @@ def test_a_target_that_does_not_serve_leaves_nothing_behind(own_program, capsys,
     assert not (own_program / "mine").exists()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "made"),
     [

@@ -40,6 +40,7 @@ COMPUTED = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", COMPUTED)
 def test_selected_rows_train_like_plain(name):
     x, mask = draw()

@@ -29,6 +29,7 @@ def train_plainly(model: nn.Module, x: torch.Tensor) -> List[float]:
     return losses
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", [*FUNCTIONS, *MODULES])
 def test_an_operator_computed_by_others_trains_like_plain(name):
     x = make_input()
@@ -42,6 +43,7 @@ def test_an_operator_computed_by_others_trains_like_plain(name):
     assert "C025" in {finding.code for finding in ported.report().findings}
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", [*FUNCTIONS, *MODULES])
 def test_an_operator_computed_by_others_infers_like_plain(name):
     x = make_input()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import namedtuple
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -283,17 +283,30 @@ def test_a_sampler_that_shows_less_than_one_batch_is_warned_of(caplog):
     assert "has no batches: the sampler has 2 elements, a call processes 6" in caplog.text
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """Let time pass for loaders only where a test says so."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("porting.simulator._dataloader.time.perf_counter", lambda: clock.now)
+    return clock
+
+
 class Slow(Dataset):
+    """Takes a second for each sample, by `clock`."""
+
+    def __init__(self, clock):
+        self.clock = clock
+
     def __len__(self):
         return 4
 
     def __getitem__(self, index):
-        time.sleep(0.01)
+        self.clock.now += 1.0
         return torch.tensor(index)
 
 
-def test_a_loader_counts_what_its_batches_take():
-    loader = DataLoader(options_for(), Slow(), 2)
+def test_a_loader_counts_what_its_batches_take(clock):
+    loader = DataLoader(options_for(), Slow(clock), 2)
     before = loader.waiting_seconds
 
     for _batch in loader:
@@ -302,26 +315,25 @@ def test_a_loader_counts_what_its_batches_take():
     for _batch in loader:
         pass
 
-    assert before == 0
-    assert 0.04 <= once < loader.waiting_seconds
+    assert (before, once, loader.waiting_seconds) == (0.0, 4.0, 8.0)
 
 
-def test_the_time_between_batches_does_not_count():
-    loader = DataLoader(options_for(), numbers(4), 2)
+def test_the_time_between_batches_does_not_count(clock):
+    loader = DataLoader(options_for(), Slow(clock), 2)
 
     for _batch in loader:
-        time.sleep(0.1)
+        clock.now += 100.0
 
-    assert loader.waiting_seconds < 0.2
+    assert loader.waiting_seconds == 4.0
 
 
-def test_combined_batches_of_a_sampler_count_too():
-    loader = DataLoader(options_for(iterations=2), Slow(), batch_sampler=batches_of(4, 1))
+def test_combined_batches_of_a_sampler_count_too(clock):
+    loader = DataLoader(options_for(iterations=2), Slow(clock), batch_sampler=batches_of(4, 1))
 
     for _batch in loader:
         pass
 
-    assert loader.waiting_seconds >= 0.04
+    assert loader.waiting_seconds == 4.0
 
 
 def test_an_iterator_stays_what_it_was():

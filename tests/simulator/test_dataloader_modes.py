@@ -35,6 +35,7 @@ def load():
         loader.terminate()
 
 
+@pytest.mark.sampled(4)
 @forks
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("num_workers", [0, 2])

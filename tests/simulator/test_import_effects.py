@@ -52,6 +52,7 @@ def test_crashes_are_reported(ended_process):
     assert ended_process.stdout.split()[1] == "True"
 
 
+@pytest.mark.slow
 def test_the_lock_between_processes_of_the_progress_bars_is_gone(ended_process):
     assert ended_process.stdout.split()[2] == "[]"
 
@@ -72,12 +73,14 @@ def test_the_lock_that_the_program_gave_the_progress_bars_stays():
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
+@pytest.mark.slow
 def test_an_uncaught_error_is_logged_once_with_its_traceback(ended_process):
     assert ended_process.returncode == 1
     assert "[poptorch::python] [critical] Traceback (most recent call last):\n" in ended_process.stderr
     assert ended_process.stderr.count("ValueError: wibble") == 1
 
 
+@pytest.mark.slow
 def test_lines_left_out_at_the_end_of_a_program_are_counted(ended_process):
     lines = [line.split("] ")[-1] for line in ended_process.stderr.splitlines() if "[poptorch:cpp]" in line]
 
@@ -187,6 +190,7 @@ def test_nothing_happens_without_the_geometric_package(caplog):
     assert [record.levelname for record in caplog.records if record.levelname != "DEBUG"] == []
 
 
+@pytest.mark.slow
 def test_a_library_finds_what_it_builds_its_loader_and_its_functions_on(tmp_path):
     """`poptorch_geometric` imports these two names from modules of PopTorch's front end."""
     (tmp_path / "library.py").write_text(

@@ -118,6 +118,7 @@ def test_results_are_those_of_plain_pytorch(poptorch, name):
         torch.testing.assert_close(result, expected.to(result.dtype), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sampled(80)
 @pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_a_step_of_training_is_that_of_plain_pytorch(poptorch, name):
@@ -158,6 +159,7 @@ def test_results_in_half_precision_are_those_of_single_precision_rounded(poptorc
             assert result.shape == wanted.shape
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16], ids=str)
 @pytest.mark.parametrize("name", OF_INTEGERS)
 def test_results_of_integers_are_those_of_plain_pytorch_in_at_most_32_bits(poptorch, name, dtype):

@@ -37,7 +37,7 @@ def start(tmp_path, monkeypatch):
 def test_it_does_its_job_in_its_folder(start):
     process = start("(folder / 'made').write_text(str(arguments['number']))")
 
-    assert process.wait(30)
+    assert process.wait(240)
     assert process.has_ended()
     assert process.read_error() == ""
     assert (process.folder / "made").read_text() == "7"
@@ -64,7 +64,7 @@ def test_its_end_takes_the_folder_away(start):
 def test_an_exception_is_told_and_logged(start):
     process = start("raise ValueError('odd')")
 
-    assert process.wait(30)
+    assert process.wait(240)
     assert process.read_error() == "ValueError: odd"
     assert "Traceback" in process.read_end_of_log()
 
@@ -72,7 +72,7 @@ def test_an_exception_is_told_and_logged(start):
 def test_a_process_that_dies_tells_nothing(start):
     process = start("os.abort()")
 
-    assert process.wait(30)
+    assert process.wait(240)
     assert process.read_error() is None
 
 
@@ -81,7 +81,7 @@ def test_variables_and_a_low_priority_are_its_own(start):
 
     process = start(body, environment={"COLOUR": "blue"}, is_idle=True)
 
-    assert process.wait(30)
+    assert process.wait(240)
     assert (process.folder / "made").read_text() == "19 blue"
 
 
@@ -162,7 +162,7 @@ def test_it_dies_with_the_process_that_started_it(tmp_path, is_paused):
     wait_until(lambda: not any(map(is_alive, started)) and not list(tmp_path.glob(".porting-*")))
 
 
-def wait_until(holds, seconds=30.0):
+def wait_until(holds, seconds=240.0):
     deadline = time.monotonic() + seconds
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.02)

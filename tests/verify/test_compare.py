@@ -92,6 +92,7 @@ GROUPINGS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("optimizer", [sgd, adamw])
 @pytest.mark.parametrize("grouping", GROUPINGS)
 def test_a_port_trains_as_plain_pytorch_does(grouping, optimizer):

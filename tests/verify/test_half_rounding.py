@@ -152,6 +152,7 @@ def test_sound_ports_are_inside_the_band(name, precision, optimizer):
     assert max(factors.values()) <= 1.0, {key: factor for key, factor in factors.items() if factor > 1.0}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("scaling", [1.0, 1024.0])
 @pytest.mark.filterwarnings("ignore::porting.PortingWarning")
 def test_a_port_with_a_loss_scaling_is_inside_the_band(scaling):
@@ -194,6 +195,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore::porting.PortingWarning")
 @pytest.mark.parametrize("precision", ["mixed", "float16", "bfloat16"])
 @pytest.mark.parametrize("fault", list(FAULTS))

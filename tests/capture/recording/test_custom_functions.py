@@ -204,6 +204,7 @@ def floats(state):
     return {name: value for name, value in state.items() if value.is_floating_point()}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_custom_function_trains_as_in_eager(name):
     model = Net(FUNCTIONS[name])

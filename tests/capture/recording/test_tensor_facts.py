@@ -27,6 +27,7 @@ GRADIENTS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("function", "has_gradient"), GRADIENTS.values(), ids=GRADIENTS.keys())
 def test_the_gradient_path_to_the_loss_is_known(trace, function, has_gradient):
     graph = trace(lambda w, x: F.l1_loss(function(w, x), x), X, mode="training")

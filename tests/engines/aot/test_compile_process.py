@@ -55,7 +55,7 @@ def left_behind(tmp_path):
 
 def assert_ends(pid):
     """Wait until a process has gone, or is a zombie that its new parent has not asked for yet."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
@@ -119,7 +119,7 @@ def test_a_compiler_is_loaded_before_there_is_a_program(compiler, tmp_path):
     program = tmp_path / "late.program"
 
     with CompilerProcess(tmp_path / "made", compiler="pretended_compiler") as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not (tmp_path / "is_loaded").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         program.write_text("late")
@@ -189,8 +189,13 @@ def test_a_machine_without_a_compiler_has_a_reason(compiler, monkeypatch, tmp_pa
     assert left_behind(tmp_path) == []
 
 
-@pytest.mark.slow
-def test_a_compiler_that_hangs_is_ended_with_all_that_it_started(compiler, tmp_path):
+def test_a_compiler_that_hangs_is_ended_with_all_that_it_started(compiler, tmp_path, monkeypatch):
+    # the time is up when the compiler has started another program
+    told = tmp_path / "step.program"
+    monkeypatch.setattr(
+        "porting.engines.aot.compile_process.time.monotonic", lambda: 4.0 if told.exists() and told.read_text() else 0.0
+    )
+
     with pytest.raises(CompileFailure, match="not done after 3 s") as failure:
         compiler(START_SLEEPER + "time.sleep(600)", limits=CompileLimits(seconds=3))
 
@@ -252,7 +257,7 @@ def test_a_compiler_ends_with_the_process_that_wanted_it_and_clears_away(compile
         """
     )
     caller = subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[3])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not (tmp_path / "step.program").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.2)

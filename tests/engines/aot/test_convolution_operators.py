@@ -38,6 +38,7 @@ def test_a_filter_for_each_channel_has_one_input():
     assert (result.shape, gradient.shape) == (images.shape, filters.shape)
 
 
+@pytest.mark.vectors
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 def test_images_in_the_usual_order_are_put_in_order_first():
@@ -48,6 +49,7 @@ def test_images_in_the_usual_order_are_put_in_order_first():
     torch.testing.assert_close(found, torch.conv2d(images, filters, padding=1), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.vectors
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize("num_threads", [1, 3])

@@ -116,6 +116,7 @@ def test_a_call_uses_the_threads_of_its_variant(twins, settings, monkeypatch):
     assert used == [1, 2] * 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("make", [mlp, convolutions, Recurrent, Attention])
 @pytest.mark.parametrize("kind", ["SGD2", "ADAM"])
 def test_losses_stay_equal_over_twenty_steps(twins, settings, make, kind):
@@ -162,6 +163,7 @@ def test_any_plan_gives_the_same_results(
     assert pair.findings == []
 
 
+@pytest.mark.sampled(3)
 @each_mode
 @pytest.mark.parametrize("make", [mlp, convolutions])
 def test_a_step_of_many_micro_batches_is_done_in_several_runs(twins, settings, make, mode, monkeypatch):
@@ -235,6 +237,7 @@ def test_parameters_differ_between_groups_of_replicas(twins, settings):
         pair.assert_same(*batch(model, 16, seed))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("strided", [False, True])
 @pytest.mark.parametrize("variant", [Variant(), Variant(steps_per_run=2), Variant(micro_batches_at_once=1)])
 def test_replicas_of_a_group_get_the_same_rows(twins, settings, strided, variant):
@@ -299,6 +302,7 @@ def test_the_reduction_of_gradients_changes_between_calls(twins, settings):
     assert pair.findings == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "changed", [{"momentum": 0.9}, {"kind": "ADAM"}, {"max_grad_norm": 1.0}], ids=["momentum", "kind", "clipping"]
 )

@@ -239,6 +239,7 @@ def test_numbers_that_are_added_to_themselves_are_not_counted_one_by_one():
     assert count(joined(compute, random(3, 4), random(4, 5)), aten.add.Tensor) == 40
 
 
+@pytest.mark.slow
 def test_a_sum_may_be_long():
     compute = add_up(torch.mm, num_terms=1500)
 

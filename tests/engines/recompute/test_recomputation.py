@@ -146,6 +146,7 @@ def saved_bytes(graph, device):
     return sum(size for memory, size in memories.items() if memory not in known)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("order", ORDERS)
 def test_losses_gradients_and_state_are_the_same_to_the_last_bit(trained, order):
     expected = trained("none")

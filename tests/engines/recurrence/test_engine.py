@@ -56,6 +56,7 @@ def folder(tmp_path_factory, settings):
     return place
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 @pytest.mark.parametrize("fused_update", [False, True])
 def test_it_agrees_with_replay(settings, folder, kind, fused_update):
@@ -71,6 +72,7 @@ def test_it_agrees_with_replay(settings, folder, kind, fused_update):
     assert parity.holds, parity.difference
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 @pytest.mark.parametrize("plan", [CallPlan(), CallPlan(accumulation=2, replicas=2), CallPlan(iterations=2)])
 def test_twenty_steps_train_alike(settings, folder, kind, plan):

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from porting.engines.recurrence.kernels import NUM_GATES, Kernels, Kind, LayerMemory
 
+pytestmark = pytest.mark.vectors
+
 
 def test_a_file_that_is_no_library_is_refused(tmp_path):
     (tmp_path / "loops.so").write_text("nothing")
@@ -61,7 +63,7 @@ def num_threads(request):
 
 
 @pytest.mark.usefixtures("num_threads")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(num_rows=st.integers(1, 70), inner=sizes, columns=sizes, has_bias=st.booleans(), is_transposed=st.booleans())
 def test_a_product_is_that_of_torch(kernels, num_rows, inner, columns, has_bias, is_transposed):
     left, bias = torch.randn(num_rows, inner), torch.randn(columns) if has_bias else None
@@ -74,7 +76,7 @@ def test_a_product_is_that_of_torch(kernels, num_rows, inner, columns, has_bias,
 
 
 @pytest.mark.usefixtures("num_threads")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     num_steps=st.integers(1, 9),
     num_rows=sizes,

@@ -67,6 +67,7 @@ def compare(kernels, kind, layer, operator, x, *, tolerance=1e-5):
     torch.testing.assert_close(sides[1], sides[0], rtol=tolerance, atol=tolerance * 10)
 
 
+@pytest.mark.sampled(8)
 @kinds
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("bias", [False, True])

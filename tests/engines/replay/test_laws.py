@@ -48,6 +48,7 @@ def assert_close(one, other):
     torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sampled(2)
 @each_optimizer
 @few_examples
 @given(seed=seeds, accumulation=counts, micro=counts)
@@ -60,6 +61,7 @@ def test_accumulation_equals_one_large_batch(device, settings, kind, values, see
     assert_close(accumulated, at_once)
 
 
+@pytest.mark.sampled(2)
 @each_optimizer
 @few_examples
 @given(seed=seeds, replicas=counts, micro=counts)
@@ -72,6 +74,7 @@ def test_replicas_average_their_gradients(device, settings, kind, values, seed, 
     assert_close(replicated, at_once)
 
 
+@pytest.mark.sampled(2)
 @each_optimizer
 @few_examples
 @given(seed=seeds, accumulation=counts, replicas=counts)
@@ -84,6 +87,7 @@ def test_replicas_and_accumulation_may_be_exchanged(device, settings, kind, valu
     assert_close(both, accumulated)
 
 
+@pytest.mark.sampled(2)
 @each_optimizer
 @few_examples
 @given(seed=seeds, iterations=counts, accumulation=counts)

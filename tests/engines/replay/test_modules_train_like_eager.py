@@ -248,6 +248,7 @@ CLASSIFIERS = {
 }
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize(("make", "args"), REGRESSIONS.values(), ids=REGRESSIONS.keys())
 def test_a_module_trains_like_eager(assert_trains_like_eager, make, args):
     assert_trains_like_eager(make, *args, loss=F.mse_loss, tolerance=1e-5)

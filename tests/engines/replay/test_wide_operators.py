@@ -124,6 +124,7 @@ def test_a_product_and_its_gradients_are_rounded_once(function, shapes, seed, a,
         assert (error <= bound_one_rounding(exact)).all()
 
 
+@pytest.mark.sampled(8)
 @each_operator
 @few_examples
 @given(seed=seeds, a=sizes, b=sizes, c=sizes)

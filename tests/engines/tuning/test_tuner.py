@@ -287,10 +287,11 @@ def test_a_step_that_fails_on_its_example_is_replayed_and_nothing_is_blamed(cloc
 
 
 def test_control_c_ends_the_compilations_and_comes_through(clock, engines, tuned, monkeypatch):
-    seen = []
+    seen, begun = [], threading.Semaphore(0)
 
     class Endless(PretendedEngine):
         def compile(self, graph, request, folder, *, limits, progress):
+            begun.release()
             for tick in range(3000):
                 time.sleep(0.01)
                 try:
@@ -303,8 +304,9 @@ def test_control_c_ends_the_compilations_and_comes_through(clock, engines, tuned
     calls = iter([True])
 
     def interrupted_wait(futures, timeout):
-        time.sleep(0.05)
         if next(calls, False):
+            begun.acquire()
+            begun.acquire()
             raise KeyboardInterrupt
         return set(), set()
 
@@ -318,14 +320,14 @@ def test_control_c_ends_the_compilations_and_comes_through(clock, engines, tuned
 
 
 def test_no_more_than_the_allowed_number_compile_at_once(clock, engines, tuned):
-    running, most, lock = [], [], threading.Lock()
+    running, most, lock, another = [], [], threading.Lock(), threading.Barrier(2)
 
     class Counting(PretendedEngine):
         def compile(self, graph, request, folder, *, limits, progress):
             with lock:
                 running.append(self)
                 most.append(len(running))
-            time.sleep(0.02)
+            another.wait()
             super().compile(graph, request, folder, limits=limits, progress=progress)
             running.remove(self)
 

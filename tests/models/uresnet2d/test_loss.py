@@ -147,6 +147,7 @@ def test_an_unknown_scheme_is_refused():
         loss(*batch(0), scheme="odd")
 
 
+@pytest.mark.sampled(2)
 @each_scheme
 def test_a_device_computes_it(scheme):
     images, labels = make_events(2, height=16, width=16)

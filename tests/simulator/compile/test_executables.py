@@ -30,7 +30,7 @@ class Model(nn.Module):
 
 
 def options(engine, **settings):
-    made = poptorch.Options().useEngine(engine, tuning_seconds=20.0)
+    made = poptorch.Options().useEngine(engine, tuning_seconds=200.0)
     made.randomSeed(7)
     for name, value in settings.items():
         getattr(made, name)(value)
@@ -176,6 +176,7 @@ def activation():
     return next(name for name in executor.getTensorNames() if "Tanh" in name or "tanh" in name)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -197,6 +198,7 @@ def test_calls_of_several_micro_batches_are_alike(settings):
     assert_equal_models(models["interpreted"], models["replay"])
 
 
+@pytest.mark.slow
 def test_tuning_leaves_no_trace_in_what_is_trained(monkeypatch):
     monkeypatch.setattr("porting.engines.tuning.tuner.choose", lambda timings: list(timings)[-1])
     models, streams = {}, {}
@@ -224,6 +226,7 @@ class Images(nn.Module):
         return output, nn.functional.mse_loss(output, target)
 
 
+@pytest.mark.slow
 def test_weights_and_optimizer_state_come_back_in_the_hosts_own_layout(monkeypatch):
     monkeypatch.setattr(
         "porting.engines.tuning.tuner.choose", lambda timings: next(v for v in timings if v.channels_last)
@@ -263,6 +266,7 @@ def test_a_cache_folder_holds_one_executable_file_with_the_default_engine(tmp_pa
     assert [path.suffix for path in tmp_path.iterdir()] == [".popef"]
 
 
+@pytest.mark.slow
 def test_compiled_programs_lie_beside_the_executable_file(tmp_path):
     _model, executor = make_executor("interpreted", enableExecutableCaching=str(tmp_path))
 
@@ -272,6 +276,7 @@ def test_compiled_programs_lie_beside_the_executable_file(tmp_path):
     assert len(list(tmp_path.glob("programs/[0-9a-f]*/step.program"))) == 1
 
 
+@pytest.mark.slow
 def test_users_see_why_a_step_is_compiled_again_and_what_comes_out_later(caplog):
     model, executor = make_executor("interpreted")
     executor.compile(X, Y)

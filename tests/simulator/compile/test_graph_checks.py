@@ -411,6 +411,7 @@ def compiled(poptorch, call, *shape):
     return executor
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", LACKING)
 def test_operators_that_the_device_lacks_are_named(poptorch, name):
     call, shape, operator = LACKING[name]
@@ -496,6 +497,7 @@ def find_help(compile):
     return None
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("name", sorted(ALL.keys() - UNTOLD))
 @pytest.mark.filterwarnings("ignore")
 def test_the_help_names_ports_where_a_port_has_an_answer(name):

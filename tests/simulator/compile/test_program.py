@@ -230,14 +230,14 @@ def test_a_forked_process_may_look_at_weights_while_another_thread_is_in_a_call(
     def hold():
         with executor._lock:
             is_held.set()
-            may_go_on.wait(60)
+            may_go_on.wait(240)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    is_held.wait(60)
+    is_held.wait(240)
     child = os.fork()
     if child == 0:
-        acquired = executor._lock.acquire(timeout=5)
+        acquired = executor._lock.acquire(timeout=240)
         os._exit(0 if acquired else 1)
 
     _pid, status = os.waitpid(child, 0)

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 import porting.simulator as simulator
+from porting.simulator._device import device_target
 from porting.simulator._device.device_target import Claim, claim_device, count_reserved_ipus, list_devices
+from porting.simulator._logging import cpp_log
 
 
 @pytest.fixture(autouse=True)
@@ -138,11 +140,16 @@ def test_without_hardware_there_is_no_shortage(monkeypatch):
 def test_an_executor_waits_if_it_may(monkeypatch, capsys):
     monkeypatch.setenv("POPTORCH_WAIT_FOR_IPU", "1")
     holder = compiled(replicated(2))
-    timer = threading.Timer(0.05, holder.detachFromDevice)
-    timer.start()
+    detaching = threading.Thread(target=holder.detachFromDevice)
+
+    def give_back_when_it_waits(*said):
+        cpp_log(*said)
+        detaching.start()
+
+    monkeypatch.setattr(device_target, "cpp_log", give_back_when_it_waits)
 
     late = compiled(replicated(2))
-    timer.join()
+    detaching.join()
 
     assert late.isAttachedToDevice()
     assert "No IPU available, sleeping" in capsys.readouterr().err

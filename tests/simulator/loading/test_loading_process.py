@@ -274,23 +274,27 @@ def test_a_loading_process_does_not_outlive_a_program_that_is_killed(run, strate
 
 
 @pytest.mark.parametrize(("answer", "exit_code"), [("pass", 0), ("signal.signal(2, 1)", -signal.SIGTERM)])
-def test_a_process_stuck_in_the_dataset_is_interrupted_and_then_terminated(run, answer, exit_code):
+def test_a_process_stuck_in_the_dataset_is_interrupted_and_then_terminated(run, tmp_path, answer, exit_code):
     program = run(
         f"""
         import signal
+        from pathlib import Path
 
         import porting.simulator._loading.loading_process as loading_process
 
         def stuck(index):
             if index == 1:
                 {answer.replace(", 1)", ", signal.SIG_IGN)")}
+                is_stuck.touch()
                 time.sleep(100)
             return torch.tensor(index)
 
+        is_stuck = Path({str(tmp_path / "is_stuck")!r})
         loading_process._SECONDS_TO_STOP = 0.5
         data = accessor(map(stuck, range(3)))
         next(iter(data))
-        time.sleep(0.5)
+        while not is_stuck.exists():
+            time.sleep(0.01)
         data.terminate()
         print(data._worker._process.exitcode)
         """,

@@ -423,6 +423,7 @@ def locate(plant):
     return locate_fault(plain, ported, [(batch, {}) for batch in batches[plant.num_steps - 1 :]], first=first)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
 def test_a_fault_is_found_where_it_was_planted(plant):
     found = locate(plant)
