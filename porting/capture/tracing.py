@@ -24,7 +24,7 @@ from ..diagnostics import (
 from ..host_tensors import HostTensor, find_gradient_hooks, host_tensors, refuse_shared_memory
 from ..module_attributes import materialise_lazy_modules
 from ..structure import find_opaque_holder, flatten_tensors, rebuild
-from ..torch_insides import tell_what_is_missing
+from ..support.installed_torch import check_torch
 from ..torch_insides.modes import DisableTorchFunctionSubclass
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
@@ -94,7 +94,7 @@ def capture_step(
         raise ValueError(f"mode must be 'training' or 'inference', not {mode!r}")
     if host_features not in ("refused", "ignored", "computed"):
         raise ValueError(f"host_features must be 'refused', 'ignored' or 'computed', not {host_features!r}")
-    tell_what_is_missing()
+    check_torch()
     reports = Reports(host_features=host_features, allowed=allowed, listener=listener)
     recorder = Recorder(
         reports=reports,

@@ -6,13 +6,11 @@ A module has the parts of one subject and a `probe`, which returns what is lost 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Dict, List, Set
-
-import torch
+from typing import Dict, Set
 
 from ..diagnostics import Finding, log_finding
 
-__all__ = ["SUBJECTS", "probe_all", "tell_loss", "tell_what_is_missing"]
+__all__ = ["SUBJECTS", "probe_all", "require_all", "tell_loss"]
 
 SUBJECTS = (
     "autograd",
@@ -39,15 +37,10 @@ def probe_all() -> Dict[str, str]:
     return {name: loss for name, loss in found.items() if loss}
 
 
-def tell_what_is_missing() -> None:
-    """Log a finding E013 about each subject of which this torch lacks a part, once in a process."""
-    if not _PROBED:
-        _PROBED.append(torch.__version__)
-        for loss in probe_all().values():
-            tell_loss(f"torch {torch.__version__} has {loss}")
-
-
-_PROBED: List[str] = []
+def require_all() -> None:
+    """Raise MissingPart if this torch lacks a part without which no step can be captured."""
+    for name in SUBJECTS:
+        import_module(f"{__name__}.{name}").PARTS.require()
 
 
 def tell_loss(message: str) -> None:

@@ -10,6 +10,7 @@ import torch
 from .parts import Parts
 
 __all__ = [
+    "PARTS",
     "clear_transforms",
     "current_transform",
     "find_saved_tensor_hooks",
@@ -21,8 +22,8 @@ __all__ = [
     "run_backward",
 ]
 
-_PARTS = Parts("no step can be trained")
-probe = _PARTS.probe
+PARTS = Parts("no step can be trained")
+probe = PARTS.probe
 
 
 def _run_backward_with_checks(
@@ -31,14 +32,14 @@ def _run_backward_with_checks(
     torch.autograd.backward(tensors, gradients, retain_graph=keeps_graph, create_graph=creates_graph)
 
 
-run_backward: Callable[..., None] = _PARTS.find(
+run_backward: Callable[..., None] = PARTS.find(
     "torch.autograd:Variable._execution_engine.run_backward",
     instead=_run_backward_with_checks,
     loses="each backward pass checks its arguments again",
 )
 """Run a backward pass, as `torch.autograd.backward` does once it has checked its arguments."""
 
-find_saved_tensor_hooks: Callable[[bool], Any] = _PARTS.find(
+find_saved_tensor_hooks: Callable[[bool], Any] = PARTS.find(
     # of nested hooks autograd calls the innermost, and torch has no public way to find the rest
     "torch._C:_autograd._top_saved_tensors_default_hooks",
     instead=lambda _ignores_tracing: None,
@@ -46,7 +47,7 @@ find_saved_tensor_hooks: Callable[[bool], Any] = _PARTS.find(
 )
 """Return the innermost hooks of saved tensors; None where there are none."""
 
-_FUNCTION: Any = _PARTS.find(
+_FUNCTION: Any = PARTS.find(
     "torch.autograd.function:_SingleLevelFunction", instead=torch.autograd.Function, loses="nothing that is known"
 )
 
@@ -61,39 +62,39 @@ def has_own_vjp(function: Any) -> bool:
     return function.vjp is not _FUNCTION.vjp
 
 
-current_transform: Callable[[], Optional[int]] = _PARTS.find(
+current_transform: Callable[[], Optional[int]] = PARTS.find(
     "torch._C:_functorch.maybe_current_level",
     instead=lambda: None,
     loses="functions under `torch.func` in `forward` are not told apart from others",
 )
 """Return the level of the innermost transform of `torch.func`; None outside of all."""
 
-clear_transforms: Any = _PARTS.find(
+clear_transforms: Any = PARTS.find(
     "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack",
     instead=nullcontext,
     loses="operators under `torch.func` in `forward` may be refused",
 )
 """A context in which no transform of `torch.func` is in force."""
 
-optimized_execution: Any = _PARTS.find(
+optimized_execution: Any = PARTS.find(
     "torch.jit._fuser:optimized_execution",
     instead=lambda _is_optimized: nullcontext(),
     loses="scripted parts of a model may be recorded with operators that torch has joined",
 )
 
 # functions that a capture exchanges
-_PARTS.find("torch.utils.hooks:BackwardHook._apply_on_tensors", instead=None, loses="backward hooks are not ignored")
-_PARTS.find(
+PARTS.find("torch.utils.hooks:BackwardHook._apply_on_tensors", instead=None, loses="backward hooks are not ignored")
+PARTS.find(
     "torch.utils.checkpoint:_checkpoint_without_reentrant_generator",
     instead=None,
     loses="`checkpoint(..., use_reentrant=False)` in `forward` is refused",
 )
 
 _LOOPS = "operators that cannot be mapped over micro-batches run one by one"
-_is_looping: Callable[[], bool] = _PARTS.find(
+_is_looping: Callable[[], bool] = PARTS.find(
     "torch._C:_functorch._is_vmap_fallback_enabled", instead=lambda: True, loses=_LOOPS
 )
-_let_loop: Callable[[bool], None] = _PARTS.find(
+_let_loop: Callable[[bool], None] = PARTS.find(
     "torch._C:_functorch._set_vmap_fallback_enabled", instead=lambda _is_enabled: None, loses=_LOOPS
 )
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from .parts import Parts
 
-__all__ = ["leave_uncompiled", "probe"]
+__all__ = ["PARTS", "leave_uncompiled", "probe"]
 
-_PARTS = Parts("`torch.compile` around a port looks into it")
-probe = _PARTS.probe
+PARTS = Parts("`torch.compile` around a port looks into it")
+probe = PARTS.probe
 
 _HERE = "torch._C:_dynamo.eval_frame"
-_choose: Any = _PARTS.find(f"{_HERE}.set_code_exec_strategy", instead=None)
-_strategy: Any = _PARTS.find(f"{_HERE}._FrameExecStrategy", instead=None)
-_skip: Any = _PARTS.find(f"{_HERE}._FrameAction.SKIP", instead=None)
+_choose: Any = PARTS.find(f"{_HERE}.set_code_exec_strategy", instead=None)
+_strategy: Any = PARTS.find(f"{_HERE}._FrameExecStrategy", instead=None)
+_skip: Any = PARTS.find(f"{_HERE}._FrameAction.SKIP", instead=None)
 
 
 def leave_uncompiled(function: FunctionType, reason: str) -> None:

@@ -6,10 +6,10 @@ from typing import Any, Callable, Mapping
 
 from .parts import Parts
 
-__all__ = ["decomposition_table", "probe"]
+__all__ = ["PARTS", "decomposition_table", "probe"]
 
-_PARTS = Parts("bands of rounding are narrower for means and variances")
-probe = _PARTS.probe
+PARTS = Parts("bands of rounding are narrower for means and variances")
+probe = PARTS.probe
 
-decomposition_table: Mapping[Any, Callable[..., Any]] = _PARTS.find("torch._decomp:decomposition_table", instead={})
+decomposition_table: Mapping[Any, Callable[..., Any]] = PARTS.find("torch._decomp:decomposition_table", instead={})
 """Functions by the operator that they compute."""

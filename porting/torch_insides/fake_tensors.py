@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .parts import Parts
 
 __all__ = [
+    "PARTS",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
     "FakeTensor",
@@ -15,8 +16,8 @@ __all__ = [
     "unset_fake_temporarily",
 ]
 
-_PARTS = Parts("no step can be captured")
-probe = _PARTS.probe
+PARTS = Parts("no step can be captured")
+probe = PARTS.probe
 
 if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
 else:
     _HOME = "torch._subclasses.fake_tensor"
-    FakeTensor = _PARTS.find(f"{_HOME}:FakeTensor")
-    FakeTensorMode = _PARTS.find(f"{_HOME}:FakeTensorMode")
+    FakeTensor = PARTS.find(f"{_HOME}:FakeTensor")
+    FakeTensorMode = PARTS.find(f"{_HOME}:FakeTensorMode")
 
     class _NeverRaised(Exception):  # noqa: N818 - it is no error
         """Stands for an exception of torch's that is gone."""
 
     _LOSS = "an operator whose result depends on values is refused in torch's words"
-    DataDependentOutputException = _PARTS.find(
+    DataDependentOutputException = PARTS.find(
         f"{_HOME}:DataDependentOutputException", instead=_NeverRaised, loses=_LOSS
     )
-    DynamicOutputShapeException = _PARTS.find(f"{_HOME}:DynamicOutputShapeException", instead=_NeverRaised, loses=_LOSS)
+    DynamicOutputShapeException = PARTS.find(f"{_HOME}:DynamicOutputShapeException", instead=_NeverRaised, loses=_LOSS)
 
-unset_fake_temporarily: Any = _PARTS.find("torch._subclasses.fake_tensor:unset_fake_temporarily")
+unset_fake_temporarily: Any = PARTS.find("torch._subclasses.fake_tensor:unset_fake_temporarily")

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 from .parts import Parts
 
 __all__ = [
+    "PARTS",
     "end_processes",
     "exchange_reader",
     "find_order",
@@ -19,21 +20,21 @@ __all__ = [
     "probe",
 ]
 
-_PARTS = Parts("batches are read sample by sample")
-probe = _PARTS.probe
+PARTS = Parts("batches are read sample by sample")
+probe = PARTS.probe
 
 _SAMPLES: Any = [0]
 _EXAMPLE: Any = DataLoader(_SAMPLES)
 _ITERATOR: Any = iter(_EXAMPLE)
-_read_running = _PARTS.reader(
+_read_running = PARTS.reader(
     "_iterator",
     of=_EXAMPLE,
     instead=lambda _loader: None,
     loses="a loader with persistent workers is not resumed exactly",
 )
-_read_collation = _PARTS.reader("_auto_collation", of=_EXAMPLE, instead=lambda _loader: False)
-_read_fetcher = _PARTS.reader("_dataset_fetcher", of=_ITERATOR, instead=lambda _iterator: None)
-_read_rows = _PARTS.reader(
+_read_collation = PARTS.reader("_auto_collation", of=_EXAMPLE, instead=lambda _loader: False)
+_read_fetcher = PARTS.reader("_dataset_fetcher", of=_ITERATOR, instead=lambda _iterator: None)
+_read_rows = PARTS.reader(
     "_sampler_iter", of=_ITERATOR, instead=lambda iterator: iterator, loses="batches that were seen are loaded again"
 )
 

@@ -11,6 +11,7 @@ from .parts import Parts
 
 __all__ = [
     "DISABLED_TORCH_FUNCTION",
+    "PARTS",
     "PRE_DISPATCH",
     "PROXY_MODE",
     "DisablePythonDispatcher",
@@ -26,26 +27,26 @@ __all__ = [
     "probe",
 ]
 
-_PARTS = Parts("no step can be captured")
-probe = _PARTS.probe
+PARTS = Parts("no step can be captured")
+probe = PARTS.probe
 
 if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 else:
-    TorchDispatchMode = _PARTS.find("torch.utils._python_dispatch:TorchDispatchMode")
+    TorchDispatchMode = PARTS.find("torch.utils._python_dispatch:TorchDispatchMode")
 
 _OLDER: Any = getattr(torch._C, "DisableTorchFunction", None)
-DisableTorchFunctionSubclass: Any = _PARTS.find(
+DisableTorchFunctionSubclass: Any = PARTS.find(
     "torch._C:DisableTorchFunctionSubclass",
     instead=_OLDER,
     loses="function modes of the program do not see operators that this package calls",
 )
-DisableTorchFunction: Any = _PARTS.find(
+DisableTorchFunction: Any = PARTS.find(
     "torch._C:DisableTorchFunction",
     instead=DisableTorchFunctionSubclass,
     loses="function modes of the program see what the device computes",
 )
-EnableTorchFunction: Any = _PARTS.find(
+EnableTorchFunction: Any = PARTS.find(
     "torch._C:_EnableTorchFunction",
     instead=nullcontext,
     loses="function modes do not see what a custom operator computes on the host",
@@ -57,37 +58,37 @@ def _call_below_functions(_kind: Any, func: Any, _types: Any, args: Any = (), kw
         return func(*args, **(kwargs or {}))
 
 
-DISABLED_TORCH_FUNCTION: Any = _PARTS.find(
+DISABLED_TORCH_FUNCTION: Any = PARTS.find(
     "torch._C:_disabled_torch_function_impl",
     instead=classmethod(_call_below_functions),
     loses="each function of a tensor under capture takes some microseconds more",
 )
 """The `__torch_function__` of a class of tensors that has none of its own."""
 
-DisablePythonDispatcher: Any = _PARTS.find("torch._C:_DisablePythonDispatcher")
-DisableTorchDispatch: Any = _PARTS.find("torch._C:_DisableTorchDispatch")
-disable_current_modes: Any = _PARTS.find("torch.utils._python_dispatch:_disable_current_modes")
+DisablePythonDispatcher: Any = PARTS.find("torch._C:_DisablePythonDispatcher")
+DisableTorchDispatch: Any = PARTS.find("torch._C:_DisableTorchDispatch")
+disable_current_modes: Any = PARTS.find("torch.utils._python_dispatch:_disable_current_modes")
 
-is_torch_function_disabled: Callable[[], bool] = _PARTS.find(
+is_torch_function_disabled: Callable[[], bool] = PARTS.find(
     "torch._C:_is_torch_function_all_disabled",
     instead=lambda: False,
     loses="`torch.range` in a function of the host that `forward` calls is recorded",
 )
 
-PRE_DISPATCH: Any = _PARTS.find("torch._C:DispatchKey.PreDispatch")
+PRE_DISPATCH: Any = PARTS.find("torch._C:DispatchKey.PreDispatch")
 """The key of the modes that see operators before autograd does."""
 
-PROXY_MODE: Any = _PARTS.find("torch._C:_TorchDispatchModeKey.PROXY")
+PROXY_MODE: Any = PARTS.find("torch._C:_TorchDispatchModeKey.PROXY")
 """By this torch tells its own tracing mode, the only one that it admits before autograd."""
 
-count_function_modes: Callable[[], int] = _PARTS.find(
+count_function_modes: Callable[[], int] = PARTS.find(
     "torch._C:_len_torch_function_stack",
     instead=lambda: 0,
     loses="function modes of the program are not looked for, and those of this package are not joined",
 )
 """Return how many function modes are in force."""
 
-_get_function_mode: Callable[[int], Any] = _PARTS.find(
+_get_function_mode: Callable[[int], Any] = PARTS.find(
     "torch._C:_get_function_stack_at",
     instead=lambda _position: None,
     loses="function modes of this package are not joined, and each function passes them one by one",

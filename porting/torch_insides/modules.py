@@ -20,6 +20,7 @@ __all__ = [
     "EVERY_FORWARD_PRE_HOOK",
     "LOSSES",
     "NORMS_WITH_STATE",
+    "PARTS",
     "IncompatibleKeys",
     "copy_versions",
     "find_parallel_module",
@@ -33,13 +34,13 @@ __all__ = [
     "read_load_hooks",
 ]
 
-_PARTS = Parts("no step can be captured")
-probe = _PARTS.probe
+PARTS = Parts("no step can be captured")
+probe = PARTS.probe
 
 
 def _find_layers(place: str, *public: type) -> Any:
     """Return torch's base class of some layers; the public ones where it is gone."""
-    return _PARTS.find(f"torch.nn.modules.{place}", instead=public, loses="layers derived from it are not recognised")
+    return PARTS.find(f"torch.nn.modules.{place}", instead=public, loses="layers derived from it are not recognised")
 
 
 BATCH_NORMS: Any = _find_layers("batchnorm:_BatchNorm", nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -58,7 +59,7 @@ _Hooks = Dict[int, Callable[..., Any]]
 
 
 def _find_reader(name: str) -> Callable[[Any], _Hooks]:
-    reader: Callable[[Any], _Hooks] = _PARTS.reader(
+    reader: Callable[[Any], _Hooks] = PARTS.reader(
         name, of=_EXAMPLE, instead=lambda _module: {}, loses="hooks of this kind are not looked for"
     )
     return reader
@@ -73,7 +74,7 @@ read_load_hooks = _find_reader("_load_state_dict_pre_hooks")
 
 
 def _find_global(name: str) -> _Hooks:
-    found: _Hooks = _PARTS.find(
+    found: _Hooks = PARTS.find(
         f"torch.nn.modules.module:{name}", instead={}, loses="hooks of all modules are not looked for"
     )
     return found
@@ -86,7 +87,7 @@ EVERY_BACKWARD_PRE_HOOK = _find_global("_global_backward_pre_hooks")
 """The hooks that torch calls for every module, as they are now."""
 
 find_parallel_module: Callable[[], Optional[nn.Module]] = partial(
-    _PARTS.reader(
+    PARTS.reader(
         "_active_ddp_module",
         of=nn.parallel.DistributedDataParallel,
         instead=lambda _wrapper: None,
@@ -96,22 +97,22 @@ find_parallel_module: Callable[[], Optional[nn.Module]] = partial(
 )
 """Return the wrapper for several processes whose `forward` is running; None where none is."""
 
-IncompatibleKeys: Callable[..., Tuple[Any, Any]] = _PARTS.find("torch.nn.modules.module:_IncompatibleKeys")
+IncompatibleKeys: Callable[..., Tuple[Any, Any]] = PARTS.find("torch.nn.modules.module:_IncompatibleKeys")
 """What `load_state_dict` returns."""
 
 # functions that a capture exchanges
-_PARTS.find(
+PARTS.find(
     "torch.nn.modules.transformer:_detect_is_causal_mask",
     instead=None,
     loses="a mask of `nn.Transformer` is compared with the causal one, which is refused",
 )
-_PARTS.find(
+PARTS.find(
     "torch.distributions:Distribution._validate_args",
     instead=None,
     loses="distributions check their parameters in `forward`, which is refused",
 )
 
-_load = _PARTS.find(
+_load = PARTS.find(
     "torch.nn:Module._load_from_state_dict", instead=None, loses="models that load older keys may be refused"
 )
 

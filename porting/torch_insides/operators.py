@@ -10,6 +10,7 @@ from .parts import Parts
 
 __all__ = [
     "BINDINGS",
+    "PARTS",
     "SET_GRAD_ENABLED",
     "OpOverload",
     "call_of",
@@ -20,33 +21,33 @@ __all__ = [
     "split_to_arguments",
 ]
 
-_PARTS = Parts("no step can be captured")
-probe = _PARTS.probe
+PARTS = Parts("no step can be captured")
+probe = PARTS.probe
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload as OpOverload
 else:
-    OpOverload = _PARTS.find("torch._ops:OpOverload")
+    OpOverload = PARTS.find("torch._ops:OpOverload")
 
 _EXAMPLE: Any = torch.ops.aten.add.Tensor
 
-read_schema: Callable[[Any], Any] = _PARTS.reader("_schema", of=_EXAMPLE)
+read_schema: Callable[[Any], Any] = PARTS.reader("_schema", of=_EXAMPLE)
 """Return the schema of an overload: its name, arguments and returns."""
 
-call_of: Callable[[Any], Any] = _PARTS.reader(
+call_of: Callable[[Any], Any] = PARTS.reader(
     "_op", of=_EXAMPLE, instead=lambda operator: operator, loses="replay passes one more Python function an operator"
 )
 """Return the function of an overload, without the Python around it."""
 
-SET_GRAD_ENABLED: Any = _PARTS.find("torch._C:_set_grad_enabled")
+SET_GRAD_ENABLED: Any = PARTS.find("torch._C:_set_grad_enabled")
 """What a recorded graph calls where differentiation is switched on or off."""
 
-enable_python_dispatcher: Any = _PARTS.find("torch._dispatch.python:enable_python_dispatcher")
+enable_python_dispatcher: Any = PARTS.find("torch._dispatch.python:enable_python_dispatcher")
 
-split_to_arguments: Any = _PARTS.find("torch._C:_nn._parse_to")
+split_to_arguments: Any = PARTS.find("torch._C:_nn._parse_to")
 """Return device, dtype, whether to block and memory format of a call of `Tensor.to`."""
 
-has_kernel_of_key: Callable[[str, str], bool] = _PARTS.find(
+has_kernel_of_key: Callable[[str, str], bool] = PARTS.find(
     "torch._C:_dispatch_has_kernel_for_dispatch_key",
     instead=lambda _name, _key: False,
     loses="an operator of PopTorch that is imported anew may be registered twice",
@@ -58,7 +59,7 @@ def _find_bindings() -> Tuple[Any, ...]:
     found: List[Any] = []
     for name in ("_VariableFunctions", "_nn", "TensorBase", "_linalg", "_special"):
         loss = "some operators are replayed through their schema, about a microsecond slower"
-        found.append(_PARTS.find(f"torch._C:{name}", instead=None, loses=loss))
+        found.append(PARTS.find(f"torch._C:{name}", instead=None, loses=loss))
     return tuple(bindings for bindings in found if bindings is not None)
 
 
@@ -70,7 +71,7 @@ BINDINGS = _find_bindings()
 
 def _find_operator(name: str, loses: str) -> Any:
     # what a graph does not have is found in no graph: a stand-in is in tables as good as the operator
-    return _PARTS.find(f"torch:ops.{name}", loses=loses)
+    return PARTS.find(f"torch:ops.{name}", loses=loses)
 
 
 TO_COPY: Any = _find_operator("aten._to_copy.default", "casts may be compiled less well")
@@ -84,16 +85,16 @@ ATTENTION_GRADIENT: Any = _find_operator(
 )
 """Operators that autograd and torch's decompositions call."""
 
-LINEAR_BY_ONEDNN: Any = _PARTS.find(
+LINEAR_BY_ONEDNN: Any = PARTS.find(
     "torch:ops.mkldnn._linear_pointwise", instead=None, loses="compiled programs multiply by torch's BLAS alone"
 )
 """A linear layer by oneDNN; None where torch has none, as on processors that oneDNN does not support."""
 
 ADAPTIVE_MAXIMA: Tuple[Any, Any] = (
-    _PARTS.find("torch._C:_nn.adaptive_max_pool2d", instead=None, loses="the remedy of its Python form is not applied"),
-    _PARTS.find("torch._C:_nn.adaptive_max_pool3d", instead=None, loses="the remedy of its Python form is not applied"),
+    PARTS.find("torch._C:_nn.adaptive_max_pool2d", instead=None, loses="the remedy of its Python form is not applied"),
+    PARTS.find("torch._C:_nn.adaptive_max_pool3d", instead=None, loses="the remedy of its Python form is not applied"),
 )
 """The functions below `F.adaptive_max_pool2d` and `F.adaptive_max_pool3d`."""
 
-read_overload_name: Callable[[Any], str] = _PARTS.reader("_overloadname", of=_EXAMPLE)
+read_overload_name: Callable[[Any], str] = PARTS.reader("_overloadname", of=_EXAMPLE)
 """Return the name of an overload among those of its packet."""

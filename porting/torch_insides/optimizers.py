@@ -10,10 +10,10 @@ import torch
 
 from .parts import Parts
 
-__all__ = ["FUSED", "foreach", "mark_stepped", "probe", "show_step"]
+__all__ = ["FUSED", "PARTS", "foreach", "mark_stepped", "probe", "show_step"]
 
-_PARTS = Parts("tensors are updated one by one")
-probe = _PARTS.probe
+PARTS = Parts("tensors are updated one by one")
+probe = PARTS.probe
 
 
 def call_each(name: str) -> Callable[..., Any]:
@@ -35,12 +35,12 @@ _IN_PLACE = ("add_", "addcdiv_", "addcmul_", "copy_", "div_", "lerp_", "mul_", "
 _NEW = ("add", "addcmul", "div", "norm", "sqrt")
 
 foreach: Any = SimpleNamespace(
-    **{name: _PARTS.find(f"torch:_foreach_{name}", instead=call_each(name)) for name in (*_IN_PLACE, *_NEW)}
+    **{name: PARTS.find(f"torch:_foreach_{name}", instead=call_each(name)) for name in (*_IN_PLACE, *_NEW)}
 )
 """Functions of lists of tensors, named as the method of one tensor: `foreach.add_(tensors, others)`."""
 
 FUSED: Dict[str, Any] = {
-    family: _PARTS.find(f"torch:_fused_{name}_", instead=None, loses=f"no kernel updates by {family} in one pass")
+    family: PARTS.find(f"torch:_fused_{name}_", instead=None, loses=f"no kernel updates by {family} in one pass")
     for family, name in (("SGD", "sgd"), ("ADAM", "adam"), ("ADAMW", "adamw"))
 }
 """Kernels that do a whole update in one pass over memory, by the family of the optimizer; None where torch has none."""

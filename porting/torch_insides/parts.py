@@ -36,12 +36,14 @@ class Parts:
         """Where each part was looked for."""
         self.losses: Dict[str, str] = {}
         """What is lost by each part that is missing, by the part's place."""
+        self.needed: List[str] = []
+        """Those of them that nothing stands for: all is lost that these parts are for."""
 
     def find(self, place: str, *, instead: Any = _NEEDED, loses: str = "") -> Any:
         """Return the part at `place`, "module:attribute.attribute"; `instead` where there is none.
 
         `loses` says what `instead` does not do. Without `instead`, a part that is gone is a class of which each use
-        is a MissingPart error.
+        is a MissingPart error; without `loses` too, all is lost that these parts are for.
 
         >>> parts = Parts("no numbers can be added")
         >>> parts.find("torch:add") is torch.add
@@ -69,6 +71,8 @@ class Parts:
 
     def _replace(self, place: str, instead: Any, loses: str) -> Any:
         self.losses[place] = loses or self._loses
+        if instead is _NEEDED and not loses:
+            self.needed.append(place)
         return make_stand_in(place, self.losses[place]) if instead is _NEEDED else instead
 
     def probe(self) -> str:
@@ -76,9 +80,9 @@ class Parts:
         return "; ".join(f"no `{write_place(place)}`: {loss}" for place, loss in self.losses.items())
 
     def require(self) -> None:
-        """Raise MissingPart if one is missing."""
-        for place, loss in self.losses.items():
-            raise make_missing_error(place, loss)
+        """Raise MissingPart if one is missing that nothing stands for."""
+        for place in self.needed:
+            raise make_missing_error(place, self.losses[place])
 
 
 def look_up(place: str) -> Any:

@@ -6,10 +6,10 @@ from typing import Any
 
 from .parts import Parts
 
-__all__ = ["ProgramRunner", "probe"]
+__all__ = ["PARTS", "ProgramRunner", "probe"]
 
-_PARTS = Parts("no step can be compiled")
-probe = _PARTS.probe
+PARTS = Parts("no step can be compiled")
+probe = PARTS.probe
 
-ProgramRunner: Any = _PARTS.find("torch._C:_aoti.AOTIModelContainerRunnerCpu")
+ProgramRunner: Any = PARTS.find("torch._C:_aoti.AOTIModelContainerRunnerCpu")
 """Loads a library by its absolute path, with a number of instances, and has its `run`."""

@@ -11,6 +11,7 @@ from .parts import Parts, look_up
 
 __all__ = [
     "GRADIENT_HOOKS",
+    "PARTS",
     "TENSOR_BASE",
     "count_storage_uses",
     "exchange_printing",
@@ -25,18 +26,18 @@ __all__ = [
     "read_version",
 ]
 
-_PARTS = Parts("no step can be captured")
-probe = _PARTS.probe
+PARTS = Parts("no step can be captured")
+probe = PARTS.probe
 
-TENSOR_BASE: Any = getattr(torch._C, "TensorBase", None) or _PARTS.find("torch._C:_TensorBase", instead=torch.Tensor)
+TENSOR_BASE: Any = getattr(torch._C, "TensorBase", None) or PARTS.find("torch._C:_TensorBase", instead=torch.Tensor)
 """The class below `torch.Tensor`, whose attributes no wrapper has replaced; torch 2.0 has it under another name."""
 
 _EXAMPLE = torch.empty(0)
 
-read_version: Callable[[Any], int] = _PARTS.find("torch:Tensor._version").__get__
+read_version: Callable[[Any], int] = PARTS.find("torch:Tensor._version.__get__")
 """Return how often a tensor was written to, without the attribute hooks of its class."""
 
-read_base: Callable[[Any], Optional[torch.Tensor]] = _PARTS.reader("_base", of=_EXAMPLE)
+read_base: Callable[[Any], Optional[torch.Tensor]] = PARTS.reader("_base", of=_EXAMPLE)
 """Return the tensor that a view was taken of; None for what is no view."""
 
 GRADIENT_HOOKS: List[Callable[[Any], Any]] = [
@@ -46,22 +47,22 @@ GRADIENT_HOOKS: List[Callable[[Any], Any]] = [
 ]
 """Functions that return the hooks of a tensor, one for each kind of hook."""
 
-identify_storage: Callable[[Any], int] = _PARTS.reader(
+identify_storage: Callable[[Any], int] = PARTS.reader(
     "_cdata", of=_EXAMPLE.untyped_storage(), instead=id, loses="tensors without values never share memory"
 )
 """Return a number that tensors sharing this storage have in common, also where it has no memory."""
 
-count_storage_uses: Optional[Callable[[int], int]] = _PARTS.find(
+count_storage_uses: Optional[Callable[[int], int]] = PARTS.find(
     "torch._C:_storage_Use_Count", instead=None, loses="memory of batches and weights is not used again"
 )
 """Return how many tensors use a storage, by its number; None where torch does not tell."""
 
-is_zero_tensor: Callable[[Any], bool] = _PARTS.find(
+is_zero_tensor: Callable[[Any], bool] = PARTS.find(
     "torch:Tensor._is_zerotensor", instead=lambda _tensor: False, loses="gradients that are zero everywhere may fail"
 )
 """Tell whether a tensor is autograd's shorthand for zeros, to which nobody can write."""
 
-make_wrapper: Any = _PARTS.find("torch:Tensor._make_wrapper_subclass")
+make_wrapper: Any = PARTS.find("torch:Tensor._make_wrapper_subclass")
 """Make a tensor of a class of tensors, without memory of its own."""
 
 
@@ -76,16 +77,16 @@ def is_marked_as_parameter(tensor: torch.Tensor) -> bool:
 
 
 _PRINTED = "torch._tensor_str:_tensor_str"
-_PARTS.find(_PRINTED, instead=None, loses="printing a tensor of the device fails")
+PARTS.find(_PRINTED, instead=None, loses="printing a tensor of the device fails")
 
 
 def exchange_printing(make: Callable[[Any], Any]) -> None:
     """Let `make(torch's function)` write the values of tensors that are printed, from a tensor and an indentation."""
-    if _PRINTED not in _PARTS.losses:
+    if _PRINTED not in PARTS.losses:
         exchange(look_up("torch._tensor_str:"), "_tensor_str", make)
 
 
-propagate_shapes: Callable[[Any], None] = _PARTS.find(
+propagate_shapes: Callable[[Any], None] = PARTS.find(
     "torch._C:_jit_pass_propagate_shapes_on_graph",
     instead=lambda _graph: None,
     loses="graphs of TorchScript get no shapes from `propagateInputShapes`",

@@ -6,10 +6,10 @@ from typing import Any, Callable, List
 
 from .parts import Parts
 
-__all__ = ["probe", "tree_leaves", "tree_map"]
+__all__ = ["PARTS", "probe", "tree_leaves", "tree_map"]
 
-_PARTS = Parts("containers that were registered with torch are not looked into")
-probe = _PARTS.probe
+PARTS = Parts("containers that were registered with torch are not looked into")
+probe = PARTS.probe
 
 
 def map_plainly(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -30,5 +30,5 @@ def list_leaves_plainly(tree: Any) -> List[Any]:
     return leaves
 
 
-tree_map: Callable[[Callable[[Any], Any], Any], Any] = _PARTS.find("torch.utils._pytree:tree_map", instead=map_plainly)
-tree_leaves: Callable[[Any], List[Any]] = _PARTS.find("torch.utils._pytree:tree_leaves", instead=list_leaves_plainly)
+tree_map: Callable[[Callable[[Any], Any], Any], Any] = PARTS.find("torch.utils._pytree:tree_map", instead=map_plainly)
+tree_leaves: Callable[[Any], List[Any]] = PARTS.find("torch.utils._pytree:tree_leaves", instead=list_leaves_plainly)

@@ -10,11 +10,11 @@ from porting.torch_insides import SUBJECTS
 from porting.torch_insides.parts import write_place
 from tests.hardware.fresh_process import FreshProcesses
 
-PLACES = [place for subject in SUBJECTS for place in import_module(f"porting.torch_insides.{subject}")._PARTS.places]
+PLACES = [place for subject in SUBJECTS for place in import_module(f"porting.torch_insides.{subject}").PARTS.places]
 # Nothing can be captured without these, and nothing is trained.
 NEEDED = {
     "torch:Tensor._make_wrapper_subclass",
-    "torch:Tensor._version",
+    "torch:Tensor._version.__get__",
     "torch._C:DispatchKey.PreDispatch",
     "torch._C:_DisablePythonDispatcher",
     "torch._C:_TorchDispatchModeKey.PROXY",
