@@ -25,14 +25,13 @@ from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_with_modes
 
 __all__ = [
-    "check_compiled",
     "check_memory",
     "compilation",
+    "compile_checked",
     "destroy_left",
     "destroy_unseen",
     "list_cache_files",
     "make_executor",
-    "refuse_lost_freezing",
 ]
 
 
@@ -75,7 +74,7 @@ def _make_reporting_options(options: Any, findings: PortFindings) -> Any:
     return options
 
 
-def refuse_lost_freezing(port: Port, executor: Any) -> None:
+def _refuse_lost_freezing(port: Port, executor: Any) -> None:
     """Raise PortingError D021 for a frozen parameter that the vendor's PopTorch would train.
 
     A port asks for no value of a parameter for each group of replicas; one can be asked for of its executor.
@@ -125,12 +124,17 @@ def list_cache_files(options: PortOptions) -> Set[str]:
 # -- where the step runs -----------------------------------------------------------------------------------------------
 
 
-def check_compiled(port: Port, executor: Any, begun: Sequence[str]) -> None:
-    """Raise PortingError for a compiled step that cannot run as it should: where it is placed, and what it reads.
+def compile_checked(
+    port: Port, executor: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, begun: Sequence[str]
+) -> None:
+    """Compile a step for a batch; PortingError where it cannot run as it should.
 
-    `begun` are the stages that the trace has begun. P009 and P010 are about those, C043 about a parameter or buffer
-    with a value that 32 bits cannot hold; the last is the simulator's, whose step can be looked at.
+    `begun` gets the stages that the trace begins. D021 is about what the vendor's PopTorch would train, P009 and P010
+    are about those stages, C043 about a parameter or buffer with a value that 32 bits cannot hold; the last is the
+    simulator's, whose step can be looked at.
     """
+    _refuse_lost_freezing(port, executor)
+    executor.compile(*args, **kwargs)
     _check_placement(port, executor, begun)
     step = port.backend.compiled_step(executor)
     if step is not None:

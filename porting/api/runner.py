@@ -20,15 +20,7 @@ from ..structure import flatten_tensors
 from ..support.garbage_pause import garbage_pause
 from . import watches
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
-from .compilation import (
-    check_compiled,
-    check_memory,
-    compilation,
-    destroy_left,
-    list_cache_files,
-    make_executor,
-    refuse_lost_freezing,
-)
+from .compilation import check_memory, compilation, compile_checked, destroy_left, list_cache_files, make_executor
 from .failures import explain_failure, refuse_loss_without_gradient
 from .frozen_checks import say_changed_attribute, say_frozen_values, watch_attributes
 from .gradients import refuse_hooks, watch_gradient_reads
@@ -166,10 +158,7 @@ class Runner:
                 executor = make_executor(port, findings, self._optimizer, args, kwargs)
                 if not waits:
                     port.backend.start_at_once(executor)
-                if self._optimizer is not None:
-                    refuse_lost_freezing(port, executor)
-                executor.compile(*args, **kwargs)
-                check_compiled(port, executor, begun)
+                compile_checked(port, executor, args, kwargs, begun=begun)
                 if self._optimizer is not None:
                     refuse_loss_without_gradient(port, executor)
                     refuse_hooks(port)  # those that `forward` has registered

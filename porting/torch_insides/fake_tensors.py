@@ -38,4 +38,6 @@ else:
     )
     DynamicOutputShapeException = PARTS.find(f"{_HOME}:DynamicOutputShapeException", instead=_NeverRaised, loses=_LOSS)
 
-unset_fake_temporarily: Any = PARTS.find("torch._subclasses.fake_tensor:unset_fake_temporarily")
+unset_fake_temporarily: Any = PARTS.find(
+    "torch._subclasses.fake_tensor:unset_fake_temporarily", loses="steps that draw random numbers are replayed"
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+import torch
 from torch.utils.data import DataLoader
 
 from .parts import Parts
@@ -24,7 +25,8 @@ PARTS = Parts("batches are read sample by sample")
 probe = PARTS.probe
 
 _SAMPLES: Any = [0]
-_EXAMPLE: Any = DataLoader(_SAMPLES)
+# with a generator of its own: the first draw would otherwise be one of the program's
+_EXAMPLE: Any = DataLoader(_SAMPLES, generator=torch.Generator())
 _ITERATOR: Any = iter(_EXAMPLE)
 _read_running = PARTS.reader(
     "_iterator",

@@ -66,7 +66,9 @@ DISABLED_TORCH_FUNCTION: Any = PARTS.find(
 """The `__torch_function__` of a class of tensors that has none of its own."""
 
 DisablePythonDispatcher: Any = PARTS.find("torch._C:_DisablePythonDispatcher")
-DisableTorchDispatch: Any = PARTS.find("torch._C:_DisableTorchDispatch")
+DisableTorchDispatch: Any = PARTS.find(
+    "torch._C:_DisableTorchDispatch", loses="operators that give a tensor another shape in place are refused"
+)
 disable_current_modes: Any = PARTS.find("torch.utils._python_dispatch:_disable_current_modes")
 
 is_torch_function_disabled: Callable[[], bool] = PARTS.find(

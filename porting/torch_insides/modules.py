@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 from functools import partial
 from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
@@ -97,7 +97,11 @@ find_parallel_module: Callable[[], Optional[nn.Module]] = partial(
 )
 """Return the wrapper for several processes whose `forward` is running; None where none is."""
 
-IncompatibleKeys: Callable[..., Tuple[Any, Any]] = PARTS.find("torch.nn.modules.module:_IncompatibleKeys")
+IncompatibleKeys: Callable[..., Tuple[Any, Any]] = PARTS.find(
+    "torch.nn.modules.module:_IncompatibleKeys",
+    instead=namedtuple("_IncompatibleKeys", ["missing_keys", "unexpected_keys"]),
+    loses="what `load_state_dict` returns prints in another way",
+)
 """What `load_state_dict` returns."""
 
 # functions that a capture exchanges

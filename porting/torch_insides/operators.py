@@ -44,7 +44,7 @@ SET_GRAD_ENABLED: Any = PARTS.find("torch._C:_set_grad_enabled")
 
 enable_python_dispatcher: Any = PARTS.find("torch._dispatch.python:enable_python_dispatcher")
 
-split_to_arguments: Any = PARTS.find("torch._C:_nn._parse_to")
+split_to_arguments: Any = PARTS.find("torch._C:_nn._parse_to", loses="`Tensor.to` in `forward` is refused")
 """Return device, dtype, whether to block and memory format of a call of `Tensor.to`."""
 
 has_kernel_of_key: Callable[[str, str], bool] = PARTS.find(
@@ -96,5 +96,10 @@ ADAPTIVE_MAXIMA: Tuple[Any, Any] = (
 )
 """The functions below `F.adaptive_max_pool2d` and `F.adaptive_max_pool3d`."""
 
-read_overload_name: Callable[[Any], str] = PARTS.reader("_overloadname", of=_EXAMPLE)
+read_overload_name: Callable[[Any], str] = PARTS.reader(
+    "_overloadname",
+    of=_EXAMPLE,
+    instead=lambda operator: operator.name().partition(".")[2] or "default",
+    loses="names of overloads are read from those of operators",
+)
 """Return the name of an overload among those of its packet."""

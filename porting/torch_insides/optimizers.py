@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from operator import methodcaller
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterator, Sequence
 
@@ -46,9 +47,9 @@ FUSED: Dict[str, Any] = {
 """Kernels that do a whole update in one pass over memory, by the family of the optimizer; None where torch has none."""
 
 
-def mark_stepped(optimizer: Any) -> None:
-    """Let torch's schedulers, which look for a call of `step` on the host, see that the optimizer has stepped."""
-    optimizer._opt_called = True
+# a function that is no frame of Python's, as it is called in each call of a port
+mark_stepped: Callable[[Any], None] = methodcaller("__setattr__", "_opt_called", True)
+"""Let torch's schedulers, which look for a call of `step` on the host, see that an optimizer has stepped."""
 
 
 @contextmanager

@@ -37,7 +37,9 @@ _EXAMPLE = torch.empty(0)
 read_version: Callable[[Any], int] = PARTS.find("torch:Tensor._version.__get__")
 """Return how often a tensor was written to, without the attribute hooks of its class."""
 
-read_base: Callable[[Any], Optional[torch.Tensor]] = PARTS.reader("_base", of=_EXAMPLE)
+read_base: Callable[[Any], Optional[torch.Tensor]] = PARTS.reader(
+    "_base", of=_EXAMPLE, instead=lambda _tensor: None, loses="a compiled step is bound to its state in each call"
+)
 """Return the tensor that a view was taken of; None for what is no view."""
 
 GRADIENT_HOOKS: List[Callable[[Any], Any]] = [

@@ -81,9 +81,15 @@ def test_the_place_of_an_attribute_names_the_class(parts):
     assert "`torch.nn.modules.linear.Linear._no_such_part`" in parts.probe()
 
 
+def test_a_part_that_something_stands_for_is_not_required(parts):
+    parts.find(GONE, instead=None)
+
+    parts.require()
+
+
 def test_parts_are_required_all_at_once(parts):
     parts.find("torch:add")
-    parts.find(GONE, instead=None)
+    parts.find(GONE)
 
     with pytest.raises(MissingPart):
         parts.require()

@@ -71,14 +71,14 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     torch.set_num_threads(1)
     build = Path("build").resolve()
     try:
-        program, library, left_out = _compile(read_program(program_file), build, settings)
+        program, library, left_out = _compile_program(read_program(program_file), build, settings)
     except Exception as error:
         if _is_of_cpp_compiler(error):  # it would refuse the same code again
             raise
         # The names are those that are known, and what is behind them may be another: the program is compiled as
         # torch would.
         _logger.info("compiling once more, without what makes programs faster", exc_info=error)
-        program, library, _without = _compile(read_program(program_file), build, settings, is_plain=True)
+        program, library, _without = _compile_program(read_program(program_file), build, settings, is_plain=True)
         left_out = [f"all that makes compiled steps faster, because of {type(error).__name__}: {_take_line(error)}"]
     shutil.copyfile(str(library), folder / LIBRARY)
     for operators in build.glob("*.wrapper.json"):
@@ -94,7 +94,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     try_out(load_program(folder), program)
 
 
-def _compile(
+def _compile_program(
     program: Program, build: Path, settings: CompileSettings, *, is_plain: bool = False
 ) -> Tuple[Program, str, List[str]]:
     """Return the program, the path of its library, and what was left out; the less of it if it `is_plain`."""
