@@ -21,7 +21,7 @@ test: $(READY) ## run the tests that take seconds, in two processes
 
 # torch, and what is compiled here, take these for the processor's
 widths: $(READY) ## run what depends on the width of vectors as on processors that have narrower ones
-	for width in default avx2; do ATEN_CPU_CAPABILITY=$$width $(BIN)/pytest -m vectors tests/engines || exit 1; done
+	for width in default avx2; do ATEN_CPU_CAPABILITY=$$width $(BIN)/pytest -m vectors --hypothesis-profile quick tests/engines || exit 1; done
 
 hardware-path: $(READY) ## run what runs on IPUs over PopTorch's own front ends, on Python 3.8 and torch 2.0
 	$(BIN)/python -m tests.hardware.environment

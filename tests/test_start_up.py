@@ -86,6 +86,7 @@ ported(torch.ones(2, 4), torch.tensor([0, 1]))
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", MODELS)
 def test_the_first_trained_step_loads_nothing_heavy(model):
     assert heavy_modules_after(PROGRAM.format(model=MODELS[model])) == []

@@ -42,6 +42,7 @@ def run_with(program, **environment):
 # -- the device
 
 
+@pytest.mark.slow
 def test_without_an_ipu_auto_says_once_and_visibly_that_it_runs_on_the_simulator():
     run = run_with(PORT_TWICE, PORTING_DEVICE=None)
 

@@ -26,6 +26,7 @@ class LongRecurrent(nn.Module):
         return self.recurrent(x)[0][:, -1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="the kernel is one of oneDNN")
 def test_a_long_lstm_is_refused_with_the_reason(settings, tmp_path):
     example = [torch.ones(2, 100, 3), torch.zeros(2, dtype=torch.long)]

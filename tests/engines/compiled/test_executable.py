@@ -257,6 +257,7 @@ def test_replicas_of_a_group_get_the_same_rows(twins, settings, strided, variant
     pair.assert_same(*batch(model, 16))
 
 
+@pytest.mark.slow
 def test_half_precision_is_rounded_where_the_graph_rounds(twins, settings):
     model = mlp().half()
     x, y = batch(model, 4)
