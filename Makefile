@@ -79,4 +79,5 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet "$$(grep '^torch==' constraints.txt)"
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench,recipes,fix,hf,ignite,lightning,transformers,accelerate,dev]'
+	$(BIN)/python -m compileall -q -j 2 porting  # pip does so for packages that it copies; a first call takes half as long
 	touch $@
