@@ -12,7 +12,6 @@ from torch import nn
 import porting.simulator as simulator
 from porting.simulator._device import device_target
 from porting.simulator._device.device_target import Claim, claim_device, count_reserved_ipus, list_devices
-from porting.simulator._logging import cpp_log
 
 
 @pytest.fixture(autouse=True)
@@ -137,13 +136,13 @@ def test_without_hardware_there_is_no_shortage(monkeypatch):
 # -- waiting
 
 
-def test_an_executor_waits_if_it_may(monkeypatch, capsys):
+def test_an_executor_waits_if_it_may(monkeypatch):
     monkeypatch.setenv("POPTORCH_WAIT_FOR_IPU", "1")
     holder = compiled(replicated(2))
-    detaching = threading.Thread(target=holder.detachFromDevice)
+    detaching, said = threading.Thread(target=holder.detachFromDevice), []
 
-    def give_back_when_it_waits(*said):
-        cpp_log(*said)
+    def give_back_when_it_waits(level, message):
+        said.append((level, message))
         detaching.start()
 
     monkeypatch.setattr(device_target, "cpp_log", give_back_when_it_waits)
@@ -152,7 +151,7 @@ def test_an_executor_waits_if_it_may(monkeypatch, capsys):
     detaching.join()
 
     assert late.isAttachedToDevice()
-    assert "No IPU available, sleeping" in capsys.readouterr().err
+    assert said == [("warning", "No IPU available, sleeping until one is free (POPTORCH_WAIT_FOR_IPU is set)")]
 
 
 def test_nobody_waits_for_more_than_there_is(monkeypatch):
