@@ -80,7 +80,7 @@ require_stride_order: Any = CHANNELS_LAST.find(f"{_HERE}.ir:ExternKernel.require
 get_stride_order: Any = CHANNELS_LAST.find(f"{_HERE}.ir:get_stride_order")
 AUTOGRAD: Any = CHANNELS_LAST.find("torch._C:DispatchKey.Autograd")
 below_autograd: Any = CHANNELS_LAST.find("torch._C:_AutoDispatchBelowAutograd")
-read_kernels: Any = CHANNELS_LAST.find("torch:ops.aten.upsample_bilinear2d.default.py_kernels")
+CHANNELS_LAST.find("torch:ops.aten.upsample_bilinear2d.default.py_kernels")
 clear_dispatch: Any = CHANNELS_LAST.find("torch:ops.aten.upsample_bilinear2d.default._dispatch_cache.clear")
 
 CONVOLUTIONS = Parts("convolutions are computed by oneDNN alone")
