@@ -101,7 +101,7 @@ def test_the_key_is_that_of_a_ported_model(parts, monkeypatch):
         keys.append(make_executable_key(graph, request, **keywords).digest)
         return make_executable_key(graph, request, **keywords)
 
-    monkeypatch.setattr("porting.executables.obtain.make_executable_key", spy)
+    monkeypatch.setattr("porting.executables.make_executable_key", spy)
     options = PortOptions(micro_batch=2, accumulation=2, device_iterations=2, computation_order="chen")
     step = capture(model, loss, batch, optimizer=optimizer, options=options)
     ported = to_ipu(model, loss, optimizer=optimizer, options=options.replace(engine="auto"), device="sim")
