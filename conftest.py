@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 from collections import Counter
 from typing import Any, Dict, Iterator, List, Optional
 
@@ -17,6 +18,10 @@ import torch
 # Small tensors gain nothing from threads, and where other programs run threads that wait for each other lose a lot.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
+
+# A shell lets what runs in its background ignore interruptions, and so would all programs that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -32,7 +37,12 @@ def pytest_collection() -> Iterator[None]:
 
 
 # examples that start processes of torch; a docstring cannot say so itself
-_SLOW_EXAMPLES = ("porting.bench.measure.bench", "porting.bench.children.SideProcess", "benchmarks.md")
+_SLOW_EXAMPLES = (
+    "porting.bench.measure.bench",
+    "porting.bench.children.SideProcess",
+    "porting.bench.children.start_side",
+    "benchmarks.md",
+)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -77,6 +77,7 @@ def run_in(clone, *arguments):
     return subprocess.run([sys.executable, *arguments], cwd=clone, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_front_doors_lead_to_the_same_modules(name, clone):
     lines = [line[8:] for line in PROGRAMS[name].splitlines()]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -66,6 +67,7 @@ def test_reorders_of_oednn_count_where_it_runs_convolutions(capfd):
     assert "onednn" not in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_both_sides_are_counted_in_processes_of_their_own():
     source = Source("porting.bench.suite:load", {"name": "mushrooms", "choices": {"engine": "replay"}})
 
