@@ -119,7 +119,8 @@ def _run_checkpoints_plainly(original: Callable[..., Any], _recorder: Recorder) 
     """`torch.utils.checkpoint` without re-entry asks for the device's random state to compute again: only run."""
 
     def generator(function: Any, *args: Any, **kwargs: Any) -> Iterator[None]:
-        if any(isinstance(value, DeviceTensor) for value in flatten_tensors((args[2:], kwargs))):
+        # the function's own arguments among others: after them, or from torch 2.15 on as a tuple and a dictionary
+        if any(isinstance(value, DeviceTensor) for value in flatten_tensors((args, kwargs))):
             yield
         else:
             yield from original(function, *args, **kwargs)
@@ -209,6 +210,7 @@ _PATCHES: Tuple[Tuple[Any, str, Callable[[Any, Recorder], Any]], ...] = (
     (BackwardHook, "_apply_on_tensors", _leave_out_backward_hooks),
     (torch.autograd, "backward", _show_derivatives),
     (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _run_checkpoints_plainly),
+    (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator_impl", _run_checkpoints_plainly),
     (torch.nn.modules.transformer, "_detect_is_causal_mask", _take_masks_as_they_are),
     (torch.nn.RNNBase, "check_input", _check_shapes_only),
     # distributions check the values of their parameters unless told not to

@@ -129,7 +129,8 @@ def test_each_class_has_its_counterpart(kind, name, poptorch):
 
 def test_adam_with_decoupled_decay_is_adamw(poptorch):
     model = make_model()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1, weight_decay=0.1, decoupled_weight_decay=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1, weight_decay=0.1)
+    optimizer.param_groups[0]["decoupled_weight_decay"] = True  # an argument from torch 2.7 on
 
     converted = to_backend_optimizer(optimizer, model, backend=poptorch)
 

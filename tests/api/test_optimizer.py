@@ -42,6 +42,8 @@ SCHEDULERS = {
         milestones=[5],
     ),
 }
+# torch 2.6 steps the parts of SequentialLR in a way that it warns of
+pytestmark = pytest.mark.filterwarnings("ignore:The epoch parameter in .scheduler.step")
 every_scheduler = pytest.mark.parametrize("make_scheduler", SCHEDULERS.values(), ids=SCHEDULERS)
 
 
