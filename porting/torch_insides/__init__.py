@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Dict, Set
 
-from ..diagnostics import Finding, log_finding
+from ..diagnostics import Finding, Severity, log_finding
 
 __all__ = ["SUBJECTS", "probe_all", "require_all", "tell_loss"]
 
@@ -44,10 +44,10 @@ def require_all() -> None:
 
 
 def tell_loss(message: str) -> None:
-    """Log a finding E013 with this message, once in a process."""
+    """Log a note E013 with this message, once in a process."""
     if message not in _TOLD:
         _TOLD.add(message)
-        log_finding(Finding("E013", message=message))
+        log_finding(Finding("E013", message=message, severity=Severity.NOTE))
 
 
 _TOLD: Set[str] = set()
