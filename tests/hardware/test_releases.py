@@ -5,13 +5,14 @@ Their Python halves differ in the one statement that makes such a parameter whil
 
 from __future__ import annotations
 
-import poptorch
 import pytest
 import torch
 from torch import nn
 
 from porting.support.poptorch_releases import TESTED_RELEASES, loses_freezing, name_release
 from tests.hardware.side_by_side import assert_code, one_batch, port
+
+poptorch = pytest.importorskip("poptorch", reason="the vendor's front end")
 
 loses = pytest.mark.skipif(not loses_freezing(poptorch.__version__), reason="this PopTorch keeps `requires_grad`")
 keeps = pytest.mark.skipif(loses_freezing(poptorch.__version__), reason="this PopTorch loses `requires_grad`")
