@@ -94,9 +94,10 @@ class BatchedMicroBatches:
         self._written_inputs = frozenset(graph.mutated_inputs)
         self._patterns = [node.meta["val"] for node in output_nodes(graph.graph)]
         self._reason = ""
-        if self.most > 1:
-            # for this torch 2.6 and 2.7 load torch's compiler, which they cannot in a run: no function mode is on there
-            torch.func.vmap(function)
+
+    def prepare(self) -> None:
+        """Let torch load what it needs for several at once: 2.6 and 2.7 load their compiler, and cannot in a run."""
+        torch.func.vmap(self._function)
 
     def run(
         self, state: DeviceState, inputs: Sequence[torch.Tensor], micro_batches: Sequence[MicroBatch], plan: CallPlan

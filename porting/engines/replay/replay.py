@@ -120,13 +120,15 @@ class ReplayExecutable:
         # would add them in half, into `.grad`.
         adds_up = self._trains_halves and len(plan.steps[0]) > 1 and bool(groups)
         widens = adds_up and groups[0].accum_type == torch.float32
+        # outside of the guards, in which torch cannot load anything
+        schedule = self._cut_into_runs(plan, state)
         try:
             stream = draw_from_stream_of(state) if draws else nullcontext()
             guards = shut_out_host_modes(self._num_threads)
             with guards, torch.set_grad_enabled(self._trains), DisableTorchFunction(), stream:
                 # One pass for each optimizer step: all of its micro-batches, then the update, in place on the device's
                 # tensors.
-                for runs in self._cut_into_runs(plan, state):
+                for runs in schedule:
                     scaling = _read_loss_scaling(state, groups)
                     wide: Dict[str, torch.Tensor] = {}
                     for micro_batches in runs:
@@ -153,6 +155,8 @@ class ReplayExecutable:
         # common that the others could be mapped beside.
         most = 1 if plan.checks_floats or state.groups or plan.num_slices == 1 else self._batched.most
         if self._scheduled is None or self._scheduled[0] is not plan or self._scheduled[1] != most:
+            if most > 1:
+                self._batched.prepare()
             self._scheduled = (plan, most, plan.cut_into_runs(most, keeps_steps=self._trains))
         return self._scheduled[2]
 
