@@ -164,9 +164,7 @@ KNOWN = [
     (aten.gt.Scalar, (T(2, 3), 0), {}),
     (aten.eq.Tensor, (T(2, 3), T(2, 3)), {}),
     (aten.dropout.default, (T(2, 3), 0.5, True), {}),
-    (aten.dropout.default, (T(2, 3), 0.0, True), {}),
     (aten.dropout.default, (TURNED, 0.5, True), {}),
-    (aten.dropout.default, (TURNED, 0.0, True), {}),
     (aten.relu.default, (T(3, 2, strides=(1, 3)),), {}),
     (aten.add.Tensor, (T(2, 1), T(1, 3)), {}),
     (aten.add.Tensor, (TURNED, T(3, 5, 4)), {}),
@@ -180,7 +178,6 @@ KNOWN = [
     (aten.mul.Tensor, (T(3, 5, 4), TURNED), {}),
     (aten.div.Tensor, (T(3, 5, 4), T(3, 5, 4, strides=(1, 12, 3))), {}),
     (aten.sub.Tensor, (T(3, 5), T(3, 5, strides=(1, 3))), {"alpha": 2}),
-    (aten.dropout.default, (T(2, 3), 0.5, False), {}),
     (aten.softmax.int, (T(2, 3), -1), {}),
     (aten.to.dtype, (integers(1, 3), torch.int32), {}),
     (aten.to.dtype, (T(1, 3, strides=(9, 1)), torch.float16), {}),
@@ -311,6 +308,12 @@ def by_torch(operator, args, kwargs):
 @pytest.mark.parametrize(("operator", "args", "kwargs"), KNOWN, ids=lambda value: str(value)[:60])
 def test_a_rule_says_what_torch_says(operator, args, kwargs):
     assert by_rule(operator, args, kwargs) == by_torch(operator, args, kwargs)
+
+
+# of torch it depends on the version whether it is a copy or the tensor itself
+@pytest.mark.parametrize("args", [(T(2, 3), 0.0, True), (TURNED, 0.0, True), (T(2, 3), 0.5, False)])
+def test_a_dropout_that_drops_nothing_is_a_copy(args):
+    assert by_rule(aten.dropout.default, args, {}) == by_torch(aten.clone.default, args[:1], {})
 
 
 UNUSUAL = [

@@ -20,7 +20,8 @@ def find_operator_share(call: Callable[[], Any], *, num_calls: int = 5) -> float
     True
     """
     call()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+    # there is one cycle, of which torch 2.10 warns unless events are kept over cycles
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profiler:
         start = time.perf_counter()
         for _call in range(num_calls):
             call()
