@@ -36,7 +36,7 @@ def read_statistics_before_updates(recorder: Recorder, state: Sequence[HostTenso
             continue
         if not all(_is_batch_norm_of(update, tensor.node) for update in updates):
             continue
-        late = _list_later_readers(updates, identify_memory(tensor.fake))
+        late = [node for node in _list_later_readers(updates, identify_memory(tensor.fake)) if _uses_value(node)]
         if not late:
             continue
         _copy_for_readers(recorder, tensor, updates)
@@ -45,6 +45,11 @@ def read_statistics_before_updates(recorder: Recorder, state: Sequence[HostTenso
 
 def _is_batch_norm_of(node: torch.fx.Node, buffer: torch.fx.Node) -> bool:
     return buffer in written_nodes(node) and operator_name(node.target) == "batch_norm"
+
+
+def _uses_value(node: torch.fx.Node) -> bool:
+    """Tell whether a reader does more than copy a value for further updates, which overwrite what they do not use."""
+    return node.target is not aten.clone.default or not all(_is_batch_norm_of(user, node) for user in node.users)
 
 
 def _copy_for_readers(recorder: Recorder, tensor: DeviceTensor, updates: Sequence[torch.fx.Node]) -> None:

@@ -44,6 +44,13 @@ def normalise_twice(model, x):
     return model.norm(model.norm(x))
 
 
+def normalise_with_copies_after(model, x):
+    """What a functional call with copies of the statistics does: it updates those, and nobody looks at them."""
+    out = model.norm(x)
+    copies = model.norm.running_mean.clone(), model.norm.running_var.clone()
+    return out, nn.functional.batch_norm(x, *copies, training=True)
+
+
 def write_after(model, x):
     out = model.norm(x)
     model.norm.running_mean.mul_(0.5)
@@ -82,6 +89,10 @@ def test_a_reader_after_the_update_is_reported_at_its_line():
     assert (finding.code, finding.severity) == ("C046", Severity.WARNING)
     assert finding.place.line == read_after.__code__.co_firstlineno + 1
     assert finding.message == "`forward` reads `norm.running_mean` after batch normalisation has updated it"
+
+
+def test_copies_that_are_only_updated_are_read_by_nobody():
+    assert captured(normalise_with_copies_after).findings == ()
 
 
 def test_in_eval_mode_nothing_is_updated():
