@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PortedModel"]
 
-# where torch keeps the hooks of all modules
-
 
 @keep_class_uncompiled
 class PortedModel(FixedModule):

@@ -98,6 +98,9 @@ LinearUnary: Any = PRODUCTS.find(f"{_HERE}.mkldnn_ir:LinearUnary")
 create_output_node: Any = PRODUCTS.find(f"{_HERE}.mkldnn_ir:_create_output_node")
 begin_fusion: Any = PRODUCTS.find(f"{_HERE}.fx_passes.mkldnn_fusion:_mkldnn_fusion_init")
 PRODUCTS.find("torch:ops.mkldnn._linear_pointwise.binary")
+# those of convolutions and of repeated values, which it uses too
+for _name in ("ir:FixedLayout", "ir:TensorBox", "lowering:lowerings"):
+    PRODUCTS.find(f"{_HERE}.{_name}")
 for _name in ("realize_input", "require_contiguous", "require_exact_strides"):
     PRODUCTS.find(f"{_HERE}.mkldnn_ir:LinearUnary.{_name}")
 

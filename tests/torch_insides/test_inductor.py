@@ -23,6 +23,7 @@ REQUIRED = {"AOT_COMPILE", "GUARDS", "RENAMES"}
 # one part of each change that is made where a program is compiled
 ONE_OF_EACH = [
     "torch._inductor.codegen.cpp:CppKernel._acc_helper_init",
+    "torch._inductor.cpp_builder:CppTorchDeviceOptions",
     "torch._inductor.cpu_vec_isa:VecISA.check_build",
     "torch._inductor.graph:GraphLowering.run_node",
     "torch._inductor.lowering:fallback_handler",

@@ -73,7 +73,8 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     try:
         program, library, left_out = _compile_program(read_program(program_file), build, settings)
     except Exception as error:
-        if _is_of_cpp_compiler(error):  # it would refuse the same code again
+        # a C++ compiler would refuse the same code again, and there would be no more memory or room
+        if _is_of_cpp_compiler(error) or isinstance(error, (MemoryError, OSError)):
             raise
         # The names are those that are known, and what is behind them may be another: the program is compiled as
         # torch would.
@@ -106,7 +107,7 @@ def _compile_program(
         left_out = [] if is_plain else _change_what_can_be(changes, program, settings)
         level_of_calls = choose_level_of_calls(program.module.graph)
         if not is_plain:
-            changes.enter_context(own_library_build(level_of_calls=level_of_calls))
+            _attempt(lambda: changes.enter_context(own_library_build(level_of_calls=level_of_calls)), left_out)
         options = {
             # for torch's own way to build
             "aot_inductor.compile_wrapper_opt_level": level_of_calls[1:] or "O1",
@@ -135,23 +136,24 @@ def _compile_program(
 def _change_what_can_be(changes: ExitStack, program: Program, settings: CompileSettings) -> List[str]:
     """Change Inductor and the program so that it is faster; return what this torch does not have."""
     left_out: List[str] = []
-
-    def attempt(change: Callable[[], Any], otherwise: Any = None) -> Any:
-        try:
-            return change()
-        except MissingPart as error:
-            left_out.append(str(error.finding.message))
-            return otherwise
-
     for change in _OPTIONAL:
-        attempt(lambda change=change: changes.enter_context(change()))  # type: ignore[misc]
+        _attempt(lambda change=change: changes.enter_context(change()), left_out)  # type: ignore[misc]
     module = program.module
-    lanes = attempt(lambda: use_better_vectors(module), otherwise=_FEW_LANES)
+    lanes = _attempt(lambda: use_better_vectors(module), left_out, otherwise=_FEW_LANES)
     # Other kernels round otherwise than those of ATen, which a deterministic program must not.
     if not settings.is_deterministic:
-        attempt(lambda: use_faster_convolutions(module, num_threads=settings.num_threads, lanes=lanes))
-        attempt(lambda: use_faster_products(module, num_threads=settings.num_threads))
+        _attempt(lambda: use_faster_convolutions(module, num_threads=settings.num_threads, lanes=lanes), left_out)
+        _attempt(lambda: use_faster_products(module, num_threads=settings.num_threads), left_out)
     return left_out
+
+
+def _attempt(change: Callable[[], Any], left_out: List[str], *, otherwise: Any = None) -> Any:
+    """Return what `change` does; where this torch lacks a part for it, note that in `left_out`."""
+    try:
+        return change()
+    except MissingPart as error:
+        left_out.append(str(error.finding.message))
+        return otherwise
 
 
 @contextmanager

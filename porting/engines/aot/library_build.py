@@ -103,9 +103,13 @@ def choose_level_of_calls(graph: torch.fx.Graph) -> str:
 
 @contextmanager
 def own_library_build(*, level_of_calls: str) -> Iterator[None]:
-    """Let Inductor build libraries as this module does while the context lasts, if it is one that is known."""
+    """Let Inductor build libraries as this module does while the context lasts, if it is one that is known.
+
+    MissingPart for a torch without the classes.
+    """
+    LIBRARIES.require()
     names = ["graph", "wrapper_code", "kernel_code", "serialized_extern_kernel_nodes", "device_type"]
-    if LIBRARIES.losses or not set(names) <= set(inspect.signature(AotCodeCompiler.compile).parameters):
+    if not set(names) <= set(inspect.signature(AotCodeCompiler.compile).parameters):
         yield
         return
     original = AotCodeCompiler.compile
