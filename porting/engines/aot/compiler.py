@@ -107,7 +107,7 @@ def _compile_program(
         left_out = [] if is_plain else _change_what_can_be(changes, program, settings)
         level_of_calls = choose_level_of_calls(program.module.graph)
         if not is_plain:
-            _attempt(lambda: changes.enter_context(own_library_build(level_of_calls=level_of_calls)), left_out)
+            _try_change(lambda: changes.enter_context(own_library_build(level_of_calls=level_of_calls)), left_out)
         options = {
             # for torch's own way to build
             "aot_inductor.compile_wrapper_opt_level": level_of_calls[1:] or "O1",
@@ -137,17 +137,17 @@ def _change_what_can_be(changes: ExitStack, program: Program, settings: CompileS
     """Change Inductor and the program so that it is faster; return what this torch does not have."""
     left_out: List[str] = []
     for change in _OPTIONAL:
-        _attempt(lambda change=change: changes.enter_context(change()), left_out)  # type: ignore[misc]
+        _try_change(lambda change=change: changes.enter_context(change()), left_out)  # type: ignore[misc]
     module = program.module
-    lanes = _attempt(lambda: use_better_vectors(module), left_out, otherwise=_FEW_LANES)
+    lanes = _try_change(lambda: use_better_vectors(module), left_out, otherwise=_FEW_LANES)
     # Other kernels round otherwise than those of ATen, which a deterministic program must not.
     if not settings.is_deterministic:
-        _attempt(lambda: use_faster_convolutions(module, num_threads=settings.num_threads, lanes=lanes), left_out)
-        _attempt(lambda: use_faster_products(module, num_threads=settings.num_threads), left_out)
+        _try_change(lambda: use_faster_convolutions(module, num_threads=settings.num_threads, lanes=lanes), left_out)
+        _try_change(lambda: use_faster_products(module, num_threads=settings.num_threads), left_out)
     return left_out
 
 
-def _attempt(change: Callable[[], Any], left_out: List[str], *, otherwise: Any = None) -> Any:
+def _try_change(change: Callable[[], Any], left_out: List[str], *, otherwise: Any = None) -> Any:
     """Return what `change` does; where this torch lacks a part for it, note that in `left_out`."""
     try:
         return change()
