@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import combinations
 from typing import Any, Callable, Dict, Iterator, List, MutableMapping, NamedTuple, Sequence, Tuple
 
@@ -9,11 +10,12 @@ import torch
 from torch import nn
 
 from .diagnostics import CaptureError, refuse
-from .torch_insides.tensors import GRADIENT_HOOKS, identify_storage
+from .torch_insides.tensors import GRADIENT_HOOKS, count_storage_uses, identify_storage
 
 __all__ = [
     "HostTensor",
     "find_gradient_hooks",
+    "has_alias",
     "host_tensors",
     "read_registry",
     "refuse_shared_memory",
@@ -84,6 +86,23 @@ def refuse_shared_memory(hosts: Sequence[HostTensor], changes: Callable[[HostTen
                 ),
             )
             refuse(error)
+
+
+def has_alias(tensor: torch.Tensor) -> bool:
+    """Tell whether something else refers to the memory of `tensor`: a view, an array, a value of a `state_dict`.
+
+    False where torch does not tell.
+    """
+    if count_storage_uses is None or tensor.layout != torch.strided or tensor.device.type != "cpu":
+        return False
+    return _count_references(tensor) != _count_references(torch.empty(1))
+
+
+def _count_references(tensor: torch.Tensor) -> Tuple[int, int]:
+    """Count who refers to the memory of `tensor`: tensors, and owners of the Python object that stands for it."""
+    storage = tensor.untyped_storage()
+    assert count_storage_uses is not None
+    return count_storage_uses(identify_storage(storage)), sys.getrefcount(storage)
 
 
 def _find_extent(tensor: torch.Tensor) -> Tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Find what Python decides in `forward`, since it is compiled in: by a second capture, and later by a watch."""
+"""Find what Python decides in `forward`, since it is compiled in: by a second capture."""
 
 from __future__ import annotations
 
@@ -7,42 +7,15 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from torch import nn
 
-from ..diagnostics import Finding, Place, caller_place
+from ..diagnostics import Finding, Place
 from .port import Port, PortFindings, list_modules_by_prefix
-from .watches import AttributeReads, AttributeWatch, ChangedAttribute
 
-__all__ = ["list_frozen_findings", "say_changed_attribute", "say_frozen_values", "watch_attributes"]
+__all__ = ["list_frozen_findings", "say_frozen_values"]
 
 _IF_MEANT = "if it is meant to stay as it is: `PortOptions(frozen=['{}'])`"
 _MOST_FINDINGS = 5
 # a second run that does the same takes so much of the time of the first
 _SHARE_OF_CAPTURE = 0.3
-
-
-def watch_attributes(port: Port, modules: Sequence[Tuple[str, nn.Module]], reads: AttributeReads) -> AttributeWatch:
-    """Return the watch on what a compilation has read of `modules`; on nothing if the options allow all changes."""
-    frozen = port.options.frozen
-    return AttributeWatch(
-        [] if frozen == "allow" else modules, reads, allowed=() if isinstance(frozen, str) else frozen
-    )
-
-
-def say_changed_attribute(findings: PortFindings, change: ChangedAttribute) -> None:
-    """Warn (C020) of an attribute that was changed since it was compiled in."""
-    name, before, after = change
-    findings.say(
-        Finding(
-            "C020",
-            message=f"`{name}` is {after!r:.60} now, and {before!r:.60} in the compiled step",
-            place=caller_place(),
-            notes="`forward` read it when it was compiled, and is not run again",
-            help=(
-                "to compile the step with the new value: `ported.destroy()`, then call again",
-                "what changes in training is an argument, a tensor, or a buffer that is written to in `forward`",
-                _IF_MEANT.format(name),
-            ),
-        ),
-    )
 
 
 def say_frozen_values(

@@ -14,7 +14,7 @@ import weakref
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -26,9 +26,9 @@ from ..options import PortOptions
 from ..structure import flatten_tensors, rebuild
 from ..support.uncompiled_code import keep_class_uncompiled, keep_uncompiled
 from ..torch_insides.modules import DROPOUTS, NORMS_WITH_STATE
-from ..torch_insides.tensors import read_version
 from .compilation import destroy_unseen
 from .gradients import read_gradients
+from .host_writes import are_same_bytes
 from .moves import FixedModule, refuse_assignment
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, read_modes
@@ -153,10 +153,6 @@ class _Call:
     returned: Any = None
     buffers: Optional[Dict[str, torch.Tensor]] = None  # as they were before, if the call writes to some
 
-    num_differentiated: ClassVar[int] = 0
-    """Backward passes of all calls so far. Behind each the weights may have changed without that torch counts it: a
-    fused optimizer does not, nor does a write to `.data`."""
-
 
 class _Pair:
     """The executables of forward and backward for one setting of the model's modes and trainable parameters.
@@ -179,7 +175,6 @@ class _Pair:
         name = _name_pass("forward", port)
         self.forward = Runner(name, port, findings, owner="ported", random_states={}, keeps_modes=True)
         self._backwards: Dict[Any, _Backward] = {}
-        self._num_differentiated = _Call.num_differentiated
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return what the model returns, with a way back for gradients unless torch records none."""
@@ -203,9 +198,6 @@ class _Pair:
         if self._is_random():
             self._say_it_is_random()
             call.random_state = self._read_random_state()
-        if self._num_differentiated != _Call.num_differentiated:
-            self._num_differentiated = _Call.num_differentiated
-            self.forward.send_weights(is_for_call=True)
         if self._has_statistics:
             call.buffers = {name: buffer.clone() for name, buffer in self._port.model.named_buffers()}
         call.returned = self.forward.run(call.args, call.kwargs)
@@ -311,9 +303,7 @@ class _OnDevice(torch.autograd.Function):
         # raises if one of them was written to since
         _unchanged = ctx.saved_tensors
         given = {number: each.contiguous() for number, each in enumerate(cotangents) if each is not None}
-        gradients = ctx.call.pair.differentiate(ctx.call, given)
-        _Call.num_differentiated += 1
-        return (None, *gradients)
+        return (None, *ctx.call.pair.differentiate(ctx.call, given))
 
 
 class _Backward:
@@ -323,7 +313,6 @@ class _Backward:
         self._model = port.model
         # Plain views: to look at the tensors themselves would fetch them from the device once they are an executor's.
         self._views = [(host.name, host.tensor.detach()) for host in host_tensors(surrogate.model)]
-        self._versions: Optional[Tuple[int, ...]] = None
         trained = [parameter for parameter in surrogate.parameters() if parameter.requires_grad]
         self._port, findings, self._optimizer = make_parts(
             surrogate,
@@ -332,7 +321,15 @@ class _Backward:
             options=_choose_backward_options(port.options),
         )
         name = _name_pass("backward", port)
-        self.runner = Runner(name, self._port, findings, optimizer=self._optimizer, owner="ported", random_states={})
+        self.runner = Runner(
+            name,
+            self._port,
+            findings,
+            optimizer=self._optimizer,
+            owner="ported",
+            random_states={},
+            has_own_weights=True,
+        )
 
     def run(self, call: _Call, cotangents: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
         """Return the gradients by the names of the surrogate's parameters."""
@@ -350,17 +347,15 @@ class _Backward:
         self.runner.record.bytes_to_host += sum(each.numel() * each.element_size() for each in gradients.values())
         if not all(bool(gradient.isfinite().all()) for gradient in gradients.values()):
             # the step of size 0 has made weights of the device NaN
-            self._versions = None
+            self.runner.copy_weights_to_host()
         return gradients
 
     def _copy_weights(self, buffers: Mapping[str, torch.Tensor]) -> None:
         """Bring the weights up to date if the host has changed its own since; the call sends what was written to."""
         now = {**{host.name: host.tensor for host in host_tensors(self._model)}, **buffers}
-        versions = (_Call.num_differentiated, *map(read_version, now.values()))
-        if versions != self._versions:
-            self._versions = versions
-            with torch.no_grad():
-                for name, view in self._views:
+        with torch.no_grad():
+            for name, view in self._views:
+                if not are_same_bytes(view, now[name].detach()):
                     view.copy_(now[name])
 
 

@@ -13,17 +13,17 @@ from ..structure import make_call_arguments
 from ..support.uncompiled_code import keep_class_uncompiled
 from ..torch_insides.modules import EVERY_FORWARD_HOOK, EVERY_FORWARD_PRE_HOOK, IncompatibleKeys
 from .batch import check_first_batch, check_labels, has_labels, make_dataloader
+from .call_notes import note_loss
 from .compilation import destroy_unseen
 from .gradients import read_gradients
 from .moves import FixedModule, refuse_assignment
 from .nan_search import KeptCall, search_call
 from .optimizer import PortOptimizer, refuse_backward, say_host_step_is_needless
-from .port import Port, PortFindings, read_modes, say_it_is_compiled_in
+from .port import Port, PortFindings
 from .run_report import RunReport, make_report
 from .runner import Runner
 from .runners import PortedInference, Runners
 from .training_state import load_training, save_training
-from .watches import note_loss
 
 if TYPE_CHECKING:
     from ..adapters import Checkpoint, SchedulerBridge
@@ -54,11 +54,6 @@ class PortedModel(FixedModule):
         self.training = True
         self._find_loss = port.wrapped.loss_of
         self._brings_labels: Dict[Tuple[int, Tuple[str, ...]], bool] = {}
-        # Of the user's own module. Read as a dictionary: to look up an attribute would go through the hook by which a
-        # backend fetches weights.
-        self._host_state = vars(port.model)
-        self._compiled_modes: List[bool] = []
-        self._warned_of_modes = False
         self._waiting: List[Any] = []
         optimizer.watch(is_on_device=self._runners.is_training_compiled)
         # what has been trained comes to the host even if nobody keeps the ported model
@@ -84,8 +79,6 @@ class PortedModel(FixedModule):
         runner = self._runners.training
         if runner.has_executable():
             self._optimizer.sync(self._send_settings)
-            if self._host_state["training"] != self._compiled_modes[0]:
-                self._say_mode_changed()
         if self._port.options.max_executables > 1:
             runner = self._runners.select_training(args, kwargs)
         if not runner.has_executable():
@@ -132,8 +125,8 @@ class PortedModel(FixedModule):
         self.training = mode
         if not self._runners.is_training_compiled():
             self._port.wrapped.train(mode)
-        elif mode and self._compiled_modes != read_modes(self._port):
-            say_it_is_compiled_in("modules changed between train and eval mode after the step was compiled")
+        elif mode:
+            self._runners.training.say_late_changes()
         return self
 
     def eval(self) -> PortedModel:
@@ -145,9 +138,8 @@ class PortedModel(FixedModule):
         return self._find_loss(returned)
 
     def _prepare_compilation(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
-        """Check what only the first batch can tell, and note what will be compiled in."""
+        """Check what only the first batch can tell, and note the settings that the compilation begins with."""
         check_first_batch(self._port, args, kwargs)
-        self._compiled_modes, self._warned_of_modes = read_modes(self._port), False
         self._optimizer.prepare()
 
     def _find_evaluator(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Runner:
@@ -155,12 +147,6 @@ class PortedModel(FixedModule):
         if key not in self._brings_labels:
             self._brings_labels[key] = self._port.loss is None or has_labels(self._port, args, kwargs)
         return self._runners.named("evaluation" if self._brings_labels[key] else "inference", args, kwargs)
-
-    def _say_mode_changed(self) -> None:
-        """Say once that the user's own module has changed its mode; a call does not look at those inside it."""
-        if not self._warned_of_modes:
-            self._warned_of_modes = True
-            say_it_is_compiled_in("the model changed between train and eval mode after the step was compiled")
 
     # -- data, optimizer, schedule ------------------------------------------------------------------------------------
 

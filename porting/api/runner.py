@@ -18,17 +18,19 @@ from ..diagnostics import BatchError, DeviceError, Finding
 from ..host_tensors import host_tensors
 from ..structure import flatten_tensors
 from ..support.garbage_pause import garbage_pause
-from . import watches
+from . import call_notes
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
 from .compilation import check_memory, compilation, compile_checked, destroy_left, list_cache_files, make_executor
+from .compiled_in import CompiledIn
 from .failures import explain_failure, refuse_loss_without_gradient
-from .frozen_checks import say_changed_attribute, say_frozen_values, watch_attributes
+from .frozen_checks import say_frozen_values
 from .gradients import refuse_hooks, watch_gradient_reads
+from .host_writes import HostWrites
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_by_prefix
 from .run_report import ExecutorRecord
-from .watches import AttributeReads, AttributeWatch, HostWrites, LateChanges, note_reads
+from .watches import Reads, note_reads
 
 __all__ = ["Runner"]
 
@@ -61,6 +63,7 @@ class Runner:
         owner: str,
         random_states: Dict[str, List[int]],
         keeps_modes: bool = False,
+        has_own_weights: bool = False,
     ) -> None:
         """Remember how to make the executor; nothing is built yet."""
         self.record = ExecutorRecord(name)
@@ -75,13 +78,13 @@ class Runner:
         self.signature: Optional[BatchSignature] = None
         self._has_run = False
         self._weight_bytes = self._batch_bytes = self._result_bytes = 0
-        self._watch = AttributeWatch([], {}, allowed=())
-        self._late_changes: Optional[LateChanges] = None
-        self._host_writes = HostWrites([])
+        self._compiled_in: Optional[CompiledIn] = None
+        self._host_writes = HostWrites([], trains=self.trains)
         self._tensors: FrozenSet[int] = frozenset()
         # weakly: runners that share weights must not keep each other's models alive
         self._others: List[weakref.ref[Runner]] = []
         self._has_let_go = False
+        self._has_own_weights = has_own_weights
         self._session: Any = None
         self._keeps_modes = keeps_modes or self.trains
 
@@ -141,7 +144,9 @@ class Runner:
         self.record.note_compilation(seconds, samples_per_call=self.signature.rows, cache=cache)
         self._take_over(executor)
         self._findings.say_deferred()
-        self._watch = watch_attributes(self._port, modules, reads)
+        self._compiled_in = CompiledIn(
+            self._port, self._findings, modules, reads, trains=self.trains, keeps_modes=self._keeps_modes
+        )
         with compilation(self._port, self._findings, keeps_modes=self._keeps_modes):
             is_new = self.record.num_compilations == 1
             say_frozen_values(self._port, self._findings, executor, compile_seconds=seconds, is_new=is_new)
@@ -149,7 +154,7 @@ class Runner:
 
     def _make_compiled(
         self, modules: Sequence[Tuple[str, nn.Module]], args: Sequence[Any], kwargs: Mapping[str, Any], waits: bool
-    ) -> Tuple[Any, AttributeReads]:
+    ) -> Tuple[Any, Reads]:
         """Return a compiled executor, and which attributes of `modules` its `forward` has read."""
         port, findings = self._port, self._findings
         executor: Any = None
@@ -175,16 +180,14 @@ class Runner:
         return executor, reads
 
     def _take_over(self, executor: Any) -> None:
-        """Run `executor` from now on, and watch what the user does to its model on the host."""
+        """Run `executor` from now on, and watch what the user does to its weights on the host."""
         self.executor, self._has_run = executor, False
         weights = [host.tensor for host in host_tensors(self._port.wrapped)]
         self._weight_bytes = _count_bytes(weights)
         if self.trains:
-            self._late_changes = LateChanges(self._port)
             watch_gradient_reads(self._port)
-        self._host_writes = HostWrites(weights)
-        self._host_writes.ignore_fetches(executor)
-        self._host_writes.notice()
+        self._host_writes = HostWrites(weights, trains=self.trains, follows_aliases=not self._has_own_weights)
+        self._host_writes.note_fetches(executor)
         for other in self._list_sharing():
             other._others.append(weakref.ref(self))
         _COMPILED.add(self)
@@ -200,20 +203,18 @@ class Runner:
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one device call; the first one compiles, and says what that cost."""
         # the caller of `__call__`, which comes here itself or through `forward`
-        watches.refuse_parallel_call(sys._getframe(2))
+        call_notes.refuse_parallel_call(sys._getframe(2))
         if torch.is_inference_mode_enabled():
             # what a device keeps between calls must not be tensors of that mode
             with torch.inference_mode(False):
                 return self.run(args, kwargs)
         refuse_lost_values(args, kwargs)
-        for change in self._watch.look():
-            say_changed_attribute(self._findings, change)
         if self.executor is None:
             self._say_it_took_long(self.compile(args, kwargs, waits=False))
         executor = self.executor
         self._bring_up_to_date(executor)
-        if self._late_changes is not None:
-            self._late_changes.look()
+        if self._compiled_in is not None:
+            self._compiled_in.look()
         kept = self.keep_call(args, kwargs) if self._port.options.debug_nan else None
         start = time.perf_counter()
         try:
@@ -232,8 +233,9 @@ class Runner:
     def _bring_up_to_date(self, executor: Any) -> None:
         """Take the device, with the weights as the host has them if somebody wrote to those."""
         self._take_device()
-        if self._host_writes.notice() and executor.isAttachedToDevice():
-            executor.copyWeightsToDevice()
+        if self._host_writes.is_written() and executor.isAttachedToDevice():
+            self._host_writes.send(executor)
+            self._host_writes.note_agreement()
             self.record.bytes_to_device += self._weight_bytes
 
     def keep_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KeptCall:
@@ -250,13 +252,13 @@ class Runner:
             self._has_run, self._result_bytes = True, _count_bytes(flatten_tensors(result))
         record = self.record
         times = None if self._session is None else self._session.call_times
-        watches.count_call(record, seconds, sent=self._batch_bytes, returned=self._result_bytes, times=times)
-        if self._has_let_go:
-            # looking at the host's tensors would not fetch what it has trained
+        call_notes.count_call(record, seconds, sent=self._batch_bytes, returned=self._result_bytes, times=times)
+        self._host_writes.note_call()
+        if self._has_let_go or self._host_writes.has_aliases:
+            # looking at the host's tensors, or at an alias of them, would not fetch what it has trained
             executor.copyWeightsToHostIfNeeded()
         if not self.trains:
-            watches.note_outputs(result, record, self._findings)
-        self._host_writes.notice()
+            call_notes.note_outputs(result, record, self._findings)
         if self._findings.deferred:
             # the executor has changed its engine, or found out why it does not
             self._findings.say_deferred()
@@ -274,8 +276,8 @@ class Runner:
 
     def say_late_changes(self) -> None:
         """Say (D005) what has changed since the step was compiled, if it is."""
-        if self._late_changes is not None and self.executor is not None:
-            self._late_changes.say()
+        if self._compiled_in is not None and self.executor is not None:
+            self._compiled_in.say()
 
     def _raise_explained(self, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NoReturn:
         explained = explain_failure(error, self.signature, args, kwargs, remedy=self._remedy, model=self._port.model)
@@ -334,19 +336,15 @@ class Runner:
         """Fetch what an inference has written to buffers, as BatchNorm does in train mode."""
         self.executor.copyWeightsToHost()
         self.record.bytes_to_host += self._weight_bytes
-        self._host_writes.notice()
+        self._host_writes.note_agreement()
 
-    def send_weights(self, *, is_for_call: bool = False) -> None:
-        """Send the host's weights to the executor that holds the device; the others get them on their turn.
-
-        For a call that follows at once, which need not send them again, `is_for_call` is true.
-        """
+    def send_weights(self) -> None:
+        """Send the host's weights to the executor that holds the device; the others get them on their turn."""
         for runner in (self, *self._list_sharing()):
             if runner.is_attached:
-                runner.executor.copyWeightsToDevice()
+                runner._host_writes.send(runner.executor)
+                runner._host_writes.note_agreement()
                 runner.record.bytes_to_device += runner._weight_bytes
-                if is_for_call:
-                    runner._host_writes.notice()
 
     def _unwrap_model(self) -> None:
         """Give the model and its tensors the classes back that they had before a training executor took them over.

@@ -7,15 +7,14 @@ does, and not once for the host and once for the device.
 
 from __future__ import annotations
 
-import sys
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
 from ...engines.calls.freed_memory import return_freed_memory
-from ...host_tensors import HostTensor
+from ...host_tensors import HostTensor, has_alias
 from ...torch_insides.modes import DisableTorchFunctionSubclass
-from ...torch_insides.tensors import count_storage_uses, identify_storage
+from ...torch_insides.tensors import count_storage_uses
 
 __all__ = ["HostMemory"]
 
@@ -95,17 +94,10 @@ def _is_alone_with_memory(tensor: torch.Tensor) -> bool:
     if count_storage_uses is None:
         return False
     # before there is another owner of the storage's Python object, here
-    if _count_references(tensor) != _count_references(torch.empty(1)):
+    if has_alias(tensor):
         return False
     storage = tensor.untyped_storage()
     # memory that is not torch's own, such as that of an array, cannot be resized
     if not storage.resizable() or storage.is_shared():
         return False
     return storage.nbytes() == tensor.numel() * tensor.element_size()
-
-
-def _count_references(tensor: torch.Tensor) -> Tuple[int, int]:
-    """Count who refers to the memory of `tensor`: tensors, and owners of the Python object that stands for it."""
-    storage = tensor.untyped_storage()
-    assert count_storage_uses is not None
-    return count_storage_uses(identify_storage(storage)), sys.getrefcount(storage)

@@ -1,0 +1,238 @@
+"""`CompiledIn`: all that a compiled step has read or assumed of the host, which each later call compares.
+
+A step is traced once and goes on as it was then. What its `forward` read of Python (attributes, globals, settings), and
+what the model is made of (modules, parameters, modes, hooks), may change on the host afterwards: runners ask here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import threading
+from functools import partial
+from typing import Any, Callable, Iterator, List, NamedTuple, Sequence, Tuple
+
+import torch
+from torch import nn
+
+from ..diagnostics import Finding, caller_place
+from ..structure import are_equal
+from ..torch_insides.tensors import read_version
+from .model_structure import ModelStructure
+from .port import Port, PortFindings
+from .reached_values import ReachedValue, list_reached_values
+from .watches import Reads, is_plain
+
+__all__ = ["CompiledIn"]
+
+# what one call looks at; a value takes some 50 nanoseconds, a tensor a microsecond
+_VALUES_A_CALL = 24
+_TENSORS_A_CALL = 2
+_MOST_NUMBERS = 1 << 16
+
+Look = Callable[[], bool]
+"""Tells whether a share is as it was."""
+
+
+class _Gone:
+    """Stands for a value that is not there any more."""
+
+    def __repr__(self) -> str:
+        return "gone"
+
+
+_GONE = _Gone()
+
+
+class CompiledIn:
+    """What one executable assumes; `look` compares a share of it, and warns of what has changed (C020, D005).
+
+    A small model is compared as a whole in every call, and a large one in turns, so that a call takes microseconds
+    longer however large the model is. What has changed is told once, until it is as it was and changes again.
+    """
+
+    def __init__(
+        self,
+        port: Port,
+        findings: PortFindings,
+        modules: Sequence[Tuple[str, nn.Module]],
+        reads: Reads,
+        *,
+        trains: bool,
+        keeps_modes: bool,
+    ) -> None:
+        """Take all for compiled in that `forward` read of `modules`, and the model as it is now."""
+        self._findings = findings
+        self._lock = threading.Lock()
+        frozen = port.options.frozen
+        values = [] if frozen == "allow" else list(_list_values(port, modules, reads))
+        allowed = () if isinstance(frozen, str) else frozen
+        self._values = _Values([each for each in values if each.name not in allowed])
+        self._structure = ModelStructure(port, modules, trains=trains, keeps_modes=keeps_modes)
+        self._begin()
+
+    def _begin(self) -> None:
+        parts = [shares for shares in (self._values.make_shares(), self._structure.make_shares()) if shares]
+        self.num_shares = max(map(len, parts), default=0)
+        turns = [[shares[turn % len(shares)] for shares in parts] for turn in range(self.num_shares)]
+        self._turns = itertools.cycle(turns or [[]])
+
+    def look(self) -> None:
+        """Compare the next share, and everything if something is new there; each call asks."""
+        for is_as_it_was in next(self._turns):
+            if not is_as_it_was():
+                self.say()
+
+    def say(self) -> None:
+        """Compare everything, and say what is new."""
+        with self._lock:
+            for reached, now in self._values.take_changes():
+                self._findings.say(_describe_change(reached, now))
+            self._structure.say_changes()
+            self._begin()
+
+
+def _describe_change(reached: ReachedValue, now: Any) -> Finding:
+    name, before = reached.name, reached.value
+    message = f"`{name}` is {now!r:.60} now, and {before!r:.60} in the compiled step"
+    if not (is_plain(before) and is_plain(now)):
+        message = f"`{name}` has changed since the step was compiled, which goes on with what it was"
+    return Finding(
+        "C020",
+        message=message,
+        place=caller_place(),
+        notes="`forward` read it when it was compiled, and is not run again",
+        help=(
+            "to compile the step with the new value: `ported.destroy()`, then call again",
+            "what changes in training is an argument, a tensor, or a buffer that is written to in `forward`",
+            f"if it is meant to stay as it is: `PortOptions(frozen=[{name!r}])`",
+        ),
+    )
+
+
+# -- values of Python --------------------------------------------------------------------------------------------------
+
+
+def _list_values(port: Port, modules: Sequence[Tuple[str, nn.Module]], reads: Reads) -> Iterator[ReachedValue]:
+    """List the attributes of `modules` that were read, and what is reached from them and from the functions of a call.
+
+    What `forward` itself changes is not among them: a compiled step does not run it.
+    """
+    objects: List[Tuple[str, Any]] = []
+    for prefix, module in modules:
+        for name, value in reads.get(id(module), {}).items():
+            is_its_own, of_class = name in vars(module), inspect.getattr_static(type(module), name, None)
+            objects.append((prefix + name, of_class if isinstance(of_class, property) and not is_its_own else value))
+            if is_its_own and _is_same(vars(module)[name], value):
+                yield ReachedValue(prefix + name, vars(module).get, name, value)
+            elif not is_its_own and is_plain(value) and _is_same(of_class, value):
+                yield ReachedValue(prefix + name, partial(getattr, module), name, value)
+    kinds = {kind for _prefix, module in modules for kind in type(module).__mro__}
+    own = [kind for kind in kinds if "forward" in vars(kind) and not kind.__module__.startswith("torch.")]
+    yield from (ReachedValue(f"{kind.__name__}.forward", vars(kind).get, "forward", kind.forward) for kind in own)
+    functions = [(kind.__name__, kind.forward) for kind in own]
+    called = [(_name_function(each), each) for each in port.wrapped.functions]
+    yield from list_reached_values([*functions, *called], objects, known=[module for _prefix, module in modules])
+
+
+def _name_function(function: Any) -> str:
+    return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+class _Group(NamedTuple):
+    """Values of one holder, which are compared by one call."""
+
+    get: Callable[[Any], Any]
+    keys: Tuple[Any, ...]
+    values: Tuple[Any, ...]
+
+
+class _Content(NamedTuple):
+    """A tensor of the host that is a constant of the step, and a copy of it."""
+
+    reached: ReachedValue
+    version: int
+    copied: torch.Tensor
+
+
+class _Values:
+    """The values that a step has read, in shares."""
+
+    def __init__(self, values: Sequence[ReachedValue]) -> None:
+        self._values = list(values)
+        self._contents = [
+            _Content(reached, read_version(reached.value), reached.value.detach().clone())
+            for reached in values
+            if _is_constant(reached.value)
+        ]
+
+    def make_shares(self) -> List[Look]:
+        groups: List[_Group] = []
+        by_holder = itertools.groupby(self._values, lambda reached: id(getattr(reached.get, "__self__", reached.get)))
+        for _holder, of_holder in by_holder:
+            several = list(of_holder)
+            for first in range(0, len(several), _VALUES_A_CALL):
+                part = several[first : first + _VALUES_A_CALL]
+                groups.append(_Group(part[0].get, tuple(each.key for each in part), tuple(each.value for each in part)))
+        contents = self._contents
+        tensors = [contents[first : first + _TENSORS_A_CALL] for first in range(0, len(contents), _TENSORS_A_CALL)]
+        return [*_share_groups(groups), *(partial(_are_unwritten, part) for part in tensors)]
+
+    def take_changes(self) -> List[Tuple[ReachedValue, Any]]:
+        """Return the values that are others now, with what they are, and compare only the rest from now on."""
+        changed = [
+            (reached, now) for reached in self._values for now in [_read(reached)] if not _is_same(reached.value, now)
+        ]
+        written = [content.reached for content in self._contents if not _is_unwritten(content)]
+        gone = [*(reached for reached, _now in changed), *written]
+        self._values = [each for each in self._values if not any(each is other for other in gone)]
+        self._contents = [each for each in self._contents if not any(each.reached is other for other in gone)]
+        return [*changed, *((reached, reached.value) for reached in written)]
+
+
+def _share_groups(groups: Sequence[_Group]) -> Iterator[Look]:
+    """Yield looks at so many values each."""
+    waiting: List[_Group] = []
+    for group in [*groups, None]:
+        count = sum(len(each.keys) for each in waiting)
+        if waiting and (group is None or count + len(group.keys) > _VALUES_A_CALL):
+            yield partial(_are_values, [(each.get, each.keys) for each in waiting], [each.values for each in waiting])
+            waiting = []
+        if group is not None:
+            waiting.append(group)
+
+
+def _are_values(getters: Sequence[Tuple[Callable[[Any], Any], Tuple[Any, ...]]], values: List[Any]) -> bool:
+    try:
+        return [tuple(map(get, keys)) for get, keys in getters] == values
+    except Exception:
+        # gone, or a tensor in the place of a number: `take_changes` finds out
+        return False
+
+
+def _read(reached: ReachedValue) -> Any:
+    try:
+        return reached.get(reached.key)
+    except (AttributeError, IndexError, KeyError, ValueError):
+        return _GONE
+
+
+def _is_same(before: Any, now: Any) -> bool:
+    return before is now or are_equal(before, now)
+
+
+def _is_constant(value: Any) -> bool:
+    """Tell whether a value is a tensor that may have become a constant of the step."""
+    if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter) or value.is_inference():
+        return False
+    return value.numel() <= _MOST_NUMBERS and value.layout == torch.strided
+
+
+def _are_unwritten(contents: Sequence[_Content]) -> bool:
+    return all(map(_is_unwritten, contents))
+
+
+def _is_unwritten(content: _Content) -> bool:
+    tensor = content.reached.value
+    is_counted = read_version(tensor) == content.version
+    return is_counted and tensor.shape == content.copied.shape and torch.equal(tensor, content.copied)
