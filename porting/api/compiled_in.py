@@ -68,7 +68,7 @@ class CompiledIn:
         values = [] if frozen == "allow" else list(_list_values(port, modules, reads))
         allowed = () if isinstance(frozen, str) else frozen
         self._values = _Values([each for each in values if each.name not in allowed])
-        self._structure = ModelStructure(port, modules, trains=trains, keeps_modes=keeps_modes)
+        self._structure = ModelStructure(port, findings, modules, trains=trains, keeps_modes=keeps_modes)
         self._begin()
 
     def _begin(self) -> None:
@@ -95,7 +95,7 @@ class CompiledIn:
 def _describe_change(reached: ReachedValue, now: Any) -> Finding:
     name, before = reached.name, reached.value
     message = f"`{name}` is {now!r:.60} now, and {before!r:.60} in the compiled step"
-    if not (is_plain(before) and is_plain(now)):
+    if not is_plain(before):
         message = f"`{name}` has changed since the step was compiled, which goes on with what it was"
     return Finding(
         "C020",
@@ -180,9 +180,8 @@ class _Values:
 
     def take_changes(self) -> List[Tuple[ReachedValue, Any]]:
         """Return the values that are others now, with what they are, and compare only the rest from now on."""
-        changed = [
-            (reached, now) for reached in self._values for now in [_read(reached)] if not _is_same(reached.value, now)
-        ]
+        present = [(reached, _read(reached)) for reached in self._values]
+        changed = [(reached, now) for reached, now in present if not _is_same(reached.value, now)]
         written = [content.reached for content in self._contents if not _is_unwritten(content)]
         gone = [*(reached for reached, _now in changed), *written]
         self._values = [each for each in self._values if not any(each is other for other in gone)]

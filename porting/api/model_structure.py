@@ -26,7 +26,7 @@ from ..torch_insides.modules import (
     read_forward_pre_hooks,
 )
 from ..torch_insides.tensors import GRADIENT_HOOKS, TENSOR_BASE
-from .port import Port, say_it_is_compiled_in
+from .port import Port, PortFindings
 
 __all__ = ["ModelStructure"]
 
@@ -72,9 +72,16 @@ class ModelStructure:
     """
 
     def __init__(
-        self, port: Port, modules: Sequence[Tuple[str, nn.Module]], *, trains: bool, keeps_modes: bool
+        self,
+        port: Port,
+        findings: PortFindings,
+        modules: Sequence[Tuple[str, nn.Module]],
+        *,
+        trains: bool,
+        keeps_modes: bool,
     ) -> None:
         """Take everything as it is now for what was compiled."""
+        self._findings = findings
         self._keeps_modes = keeps_modes
         self._hooks = _HOOKS if keeps_modes else {"forward": _HOOKS["forward"]}
         self._modules = [
@@ -151,7 +158,7 @@ class ModelStructure:
         for what, names in found.items():
             new = [name for name in names if (what, name) not in self._said]
             if new:
-                say_it_is_compiled_in(f"{what} after the step was compiled ({list_names(new, most=1)})")
+                self._findings.say_it_is_compiled_in(f"{what} after the step was compiled ({list_names(new, most=1)})")
         # what is again as it was compiled may change again
         self._said = {(what, name) for what, names in found.items() for name in names}
 

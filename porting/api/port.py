@@ -20,7 +20,6 @@ __all__ = [
     "list_modules_with_modes",
     "name_modules",
     "read_modes",
-    "say_it_is_compiled_in",
 ]
 
 
@@ -80,6 +79,18 @@ class PortFindings:
         self.all += (finding,)
         if finding.severity is not Severity.NOTE and finding.slug not in self._allowed:
             notify(finding)
+
+    def say_it_is_compiled_in(self, what: str) -> None:
+        """Warn (D005) of a change that the executable does not follow, each time that it is made."""
+        finding = Finding(
+            "D005",
+            message=f"{what}, which goes on as before",
+            place=caller_place(),
+            help="call `ported.destroy()`: the next call compiles the step as the model is then",
+        )
+        if finding not in self.all:
+            self.all += (finding,)
+        notify(finding)
 
     def begin_compilation(self) -> None:
         """Forget what a compilation found that did not end well."""
@@ -141,15 +152,3 @@ def list_modules_with_modes(port: Port) -> List[nn.Module]:
         if isinstance(root, nn.Module):
             found.update((id(module), module) for module in root.modules())
     return list(found.values())
-
-
-def say_it_is_compiled_in(what: str) -> None:
-    """Warn (D005) of a change that the executable does not follow."""
-    notify(
-        Finding(
-            "D005",
-            message=f"{what}, which goes on as before",
-            place=caller_place(),
-            help="call `ported.destroy()`: the next call compiles the step as the model is then",
-        )
-    )

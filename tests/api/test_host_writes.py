@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting import PortOptions, fit, to_ipu
-from porting.api.watches import HostWrites
+from porting.api.host_writes import HostWrites
 from porting.diagnostics import CaptureError, CheckpointError, OptionError, PortingError
 
 
@@ -77,13 +77,14 @@ def test_looking_at_the_weights_sends_nothing_back(batch, monkeypatch):
 
 def test_writes_are_counted_once():
     model = make_model()
-    writes = HostWrites(list(model.parameters()))
-    writes.notice()
+    writes = HostWrites(list(model.parameters()), trains=True)
 
     with torch.no_grad():
         model[0].weight.mul_(2)
+    noticed = [writes.is_written()]
+    writes.note_agreement()
 
-    assert [writes.notice(), writes.notice()] == [True, False]
+    assert [*noticed, writes.is_written()] == [True, False]
 
 
 def test_a_setting_changed_on_the_devices_optimizer_stays(batch):
