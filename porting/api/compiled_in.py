@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import threading
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Callable, Iterator, List, NamedTuple, Sequence, Tuple
 
@@ -16,12 +17,11 @@ import torch
 from torch import nn
 
 from ..diagnostics import Finding, caller_place
-from ..structure import are_equal
 from ..torch_insides.tensors import read_version
 from .model_structure import ModelStructure
 from .port import Port, PortFindings
 from .reached_values import ReachedValue, list_reached_values
-from .watches import Reads, is_plain
+from .watches import is_plain, is_same, note_reads
 
 __all__ = ["CompiledIn"]
 
@@ -32,16 +32,6 @@ _MOST_NUMBERS = 1 << 16
 
 Look = Callable[[], bool]
 """Tells whether a share is as it was."""
-
-
-class _Gone:
-    """Stands for a value that is not there any more."""
-
-    def __repr__(self) -> str:
-        return "gone"
-
-
-_GONE = _Gone()
 
 
 class CompiledIn:
@@ -56,20 +46,57 @@ class CompiledIn:
         port: Port,
         findings: PortFindings,
         modules: Sequence[Tuple[str, nn.Module]],
-        reads: Reads,
         *,
         trains: bool,
         keeps_modes: bool,
     ) -> None:
-        """Take all for compiled in that `forward` read of `modules`, and the model as it is now."""
+        """Assume nothing yet: `note_reads` goes around the capture of a step of `modules`, and `take` follows it."""
+        self._port = port
         self._findings = findings
+        self._modules = modules
+        self._make_structure = partial(ModelStructure, port, findings, modules, trains=trains, keeps_modes=keeps_modes)
         self._lock = threading.Lock()
-        frozen = port.options.frozen
-        values = [] if frozen == "allow" else list(_list_values(port, modules, reads))
+        self._turns: Iterator[List[Look]] = itertools.cycle([[]])
+
+    @contextmanager
+    def note_reads(self) -> Iterator[None]:
+        """Note what the capture reads while the context lasts."""
+        self._before = _list_reached(self._port, self._modules, [])
+        with note_reads(self._modules) as self._reads:
+            yield
+
+    def take(self) -> None:
+        """Take all for compiled in that was read, and the model as it is now."""
+        frozen = self._port.options.frozen
         allowed = () if isinstance(frozen, str) else frozen
+        values = [] if frozen == "allow" else self._list_values()
         self._values = _Values([each for each in values if each.name not in allowed])
-        self._structure = ModelStructure(port, findings, modules, trains=trains, keeps_modes=keeps_modes)
+        self._structure = self._make_structure()
+        del self._before, self._reads
         self._begin()
+
+    def _list_values(self) -> List[ReachedValue]:
+        """List the attributes of modules that were read, and what is reached from them and from functions.
+
+        What `forward` itself changes is not among them: a compiled step does not run it.
+        """
+        attributes: List[ReachedValue] = []
+        objects: List[Tuple[str, Any]] = []
+        for prefix, module in self._modules:
+            own = vars(module)
+            for name, read in self._reads[id(module)].items():
+                of_class = None if name in own else inspect.getattr_static(type(module), name, None)
+                objects.append((prefix + name, of_class if isinstance(of_class, property) else read.value))
+                if name in own and is_same(own[name], read.value):
+                    attributes.append(ReachedValue(prefix + name, own.get, name, read.value))
+                elif of_class is not None and is_plain(read.value) and is_same(of_class, read.value):
+                    attributes.append(ReachedValue(prefix + name, partial(getattr, module), name, read.value))
+        reached = _list_reached(self._port, self._modules, objects)
+        changed = {each.identity for each in self._before if not is_same(each.value, each.read())}
+        changed |= {
+            (id(read.value), None) for reads in self._reads.values() for read in reads.values() if read.has_changed()
+        }
+        return [*attributes, *(each for each in reached if each.identity not in changed)]
 
     def _begin(self) -> None:
         parts = [shares for shares in (self._values.make_shares(), self._structure.make_shares()) if shares]
@@ -113,26 +140,17 @@ def _describe_change(reached: ReachedValue, now: Any) -> Finding:
 # -- values of Python --------------------------------------------------------------------------------------------------
 
 
-def _list_values(port: Port, modules: Sequence[Tuple[str, nn.Module]], reads: Reads) -> Iterator[ReachedValue]:
-    """List the attributes of `modules` that were read, and what is reached from them and from the functions of a call.
-
-    What `forward` itself changes is not among them: a compiled step does not run it.
-    """
-    objects: List[Tuple[str, Any]] = []
-    for prefix, module in modules:
-        for name, value in reads.get(id(module), {}).items():
-            is_its_own, of_class = name in vars(module), inspect.getattr_static(type(module), name, None)
-            objects.append((prefix + name, of_class if isinstance(of_class, property) and not is_its_own else value))
-            if is_its_own and _is_same(vars(module)[name], value):
-                yield ReachedValue(prefix + name, vars(module).get, name, value)
-            elif not is_its_own and is_plain(value) and _is_same(of_class, value):
-                yield ReachedValue(prefix + name, partial(getattr, module), name, value)
+def _list_reached(
+    port: Port, modules: Sequence[Tuple[str, nn.Module]], objects: Sequence[Tuple[str, Any]]
+) -> List[ReachedValue]:
+    """List what is reached from `objects`, and from the functions that a call of the port runs."""
     kinds = {kind for _prefix, module in modules for kind in type(module).__mro__}
     own = [kind for kind in kinds if "forward" in vars(kind) and not kind.__module__.startswith("torch.")]
-    yield from (ReachedValue(f"{kind.__name__}.forward", vars(kind).get, "forward", kind.forward) for kind in own)
     functions = [(kind.__name__, kind.forward) for kind in own]
     called = [(_name_function(each), each) for each in port.wrapped.functions]
-    yield from list_reached_values([*functions, *called], objects, known=[module for _prefix, module in modules])
+    forwards = [ReachedValue(f"{kind.__name__}.forward", vars(kind).get, "forward", kind.forward) for kind in own]
+    known = [module for _prefix, module in modules]
+    return [*forwards, *list_reached_values([*functions, *called], objects, known=known)]
 
 
 def _name_function(function: Any) -> str:
@@ -180,8 +198,8 @@ class _Values:
 
     def take_changes(self) -> List[Tuple[ReachedValue, Any]]:
         """Return the values that are others now, with what they are, and compare only the rest from now on."""
-        present = [(reached, _read(reached)) for reached in self._values]
-        changed = [(reached, now) for reached, now in present if not _is_same(reached.value, now)]
+        present = [(reached, reached.read()) for reached in self._values]
+        changed = [(reached, now) for reached, now in present if not is_same(reached.value, now)]
         written = [content.reached for content in self._contents if not _is_unwritten(content)]
         gone = [*(reached for reached, _now in changed), *written]
         self._values = [each for each in self._values if not any(each is other for other in gone)]
@@ -207,17 +225,6 @@ def _are_values(getters: Sequence[Tuple[Callable[[Any], Any], Tuple[Any, ...]]],
     except Exception:
         # gone, or a tensor in the place of a number: `take_changes` finds out
         return False
-
-
-def _read(reached: ReachedValue) -> Any:
-    try:
-        return reached.get(reached.key)
-    except (AttributeError, IndexError, KeyError, ValueError):
-        return _GONE
-
-
-def _is_same(before: Any, now: Any) -> bool:
-    return before is now or are_equal(before, now)
 
 
 def _is_constant(value: Any) -> bool:

@@ -101,7 +101,7 @@ class ModelStructure:
             {kind: dict(read_registry(module, registry)) for registry, kind in _REGISTRIES.items()},
             {kind: sum(len(read(module)) for read in readers) for kind, readers in self._hooks.items()},
             module.training,
-            vars(module).get("forward"),
+            _read_forward(module),
         )
 
     # -- looking -------------------------------------------------------------------------------------------------------
@@ -192,6 +192,15 @@ class ModelStructure:
                     yield f"a {kind} was {'removed' if is_there[0] else 'added'}", f"{before.prefix}{key}"
                 elif held[key] is not now.held[kind][key]:
                     yield f"a {kind} was exchanged", f"{before.prefix}{key}"
+
+
+def _read_forward(module: nn.Module) -> Any:
+    """Return the `forward` that a module has of its own; not that by which a trainer's calls are routed to a port."""
+    forward = vars(module).get("forward")
+    if type(forward).__module__.startswith("porting."):
+        forward = forward.original
+        return None if getattr(forward, "__func__", None) is getattr(type(module), "forward", None) else forward
+    return forward
 
 
 def _count_every_hook() -> int:

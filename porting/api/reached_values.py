@@ -30,6 +30,16 @@ _ITERATES = frozenset(["items", "values", "keys"])
 _read_cell = operator.attrgetter("cell_contents")
 
 
+class _Gone:
+    """Stands for a value that is not there any more."""
+
+    def __repr__(self) -> str:
+        return "gone"
+
+
+_GONE = _Gone()
+
+
 class ReachedValue(NamedTuple):
     """A value that a step may have read: `get(key)` is what it is now, `name` is how the user gets at it."""
 
@@ -37,6 +47,20 @@ class ReachedValue(NamedTuple):
     get: Callable[[Any], Any]
     key: Any
     value: Any
+
+    def read(self) -> Any:
+        """Return what the value is now."""
+        try:
+            return self.get(self.key)
+        except Exception:  # a user's own class may raise anything
+            return _GONE
+
+    @property
+    def identity(self) -> Tuple[int, Any]:
+        """What tells it from all other values: what holds it, and under which key."""
+        if self.get is tuple or self.get is _read_cell:
+            return id(self.key), None
+        return id(getattr(self.get, "__self__", self.get)), self.key
 
 
 def list_reached_values(

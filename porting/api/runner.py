@@ -9,10 +9,9 @@ import sys
 import time
 import weakref
 from contextlib import nullcontext
-from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence
 
 import torch
-from torch import nn
 
 from ..diagnostics import BatchError, DeviceError, Finding
 from ..host_tensors import host_tensors
@@ -30,7 +29,6 @@ from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_by_prefix
 from .run_report import ExecutorRecord
-from .watches import Reads, note_reads
 
 __all__ = ["Runner"]
 
@@ -134,7 +132,8 @@ class Runner:
         files = list_cache_files(self._port.options)
         start = time.perf_counter()
         modules = list_modules_by_prefix(self._port)
-        executor, reads = self._make_compiled(modules, args, kwargs, waits)
+        compiled_in = CompiledIn(self._port, self._findings, modules, trains=self.trains, keeps_modes=self._keeps_modes)
+        executor = self._make_compiled(compiled_in, args, kwargs, waits)
         seconds = time.perf_counter() - start
         self.signature = BatchSignature(args, kwargs)
         self._batch_bytes = _count_bytes(flatten_tensors((args, kwargs)))
@@ -144,22 +143,21 @@ class Runner:
         self.record.note_compilation(seconds, samples_per_call=self.signature.rows, cache=cache)
         self._take_over(executor)
         self._findings.say_deferred()
-        self._compiled_in = CompiledIn(
-            self._port, self._findings, modules, reads, trains=self.trains, keeps_modes=self._keeps_modes
-        )
+        compiled_in.take()
+        self._compiled_in = compiled_in
         with compilation(self._port, self._findings, keeps_modes=self._keeps_modes):
             is_new = self.record.num_compilations == 1
             say_frozen_values(self._port, self._findings, executor, compile_seconds=seconds, is_new=is_new)
         return seconds
 
     def _make_compiled(
-        self, modules: Sequence[Tuple[str, nn.Module]], args: Sequence[Any], kwargs: Mapping[str, Any], waits: bool
-    ) -> Tuple[Any, Reads]:
-        """Return a compiled executor, and which attributes of `modules` its `forward` has read."""
+        self, compiled_in: CompiledIn, args: Sequence[Any], kwargs: Mapping[str, Any], waits: bool
+    ) -> Any:
+        """Return a compiled executor; `compiled_in` notes what its `forward` reads."""
         port, findings = self._port, self._findings
         executor: Any = None
         try:
-            with compilation(port, findings, keeps_modes=self._keeps_modes) as begun, note_reads(modules) as reads:
+            with compilation(port, findings, keeps_modes=self._keeps_modes) as begun, compiled_in.note_reads():
                 executor = make_executor(port, findings, self._optimizer, args, kwargs)
                 if not waits:
                     port.backend.start_at_once(executor)
@@ -177,7 +175,7 @@ class Runner:
             if isinstance(error, Exception):
                 self._raise_explained(error, args, kwargs)
             raise
-        return executor, reads
+        return executor
 
     def _take_over(self, executor: Any) -> None:
         """Run `executor` from now on, and watch what the user does to its weights on the host."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import deque
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, FrozenSet, Iterator, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, NamedTuple, Sequence, Tuple
 
 import torch
 from torch import nn
 
 from ..torch_insides.exchanged import exchanged
 
-__all__ = ["Reads", "is_plain", "note_reads"]
+__all__ = ["Read", "Reads", "is_plain", "is_same", "note_reads"]
 
-Reads = Dict[int, Dict[str, Any]]
-"""The attributes that were read, with their first values, by the identity of their module."""
 
+_CONTAINERS = (list, dict, set, deque)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _MOST_ITEMS = 64
 
@@ -32,6 +32,37 @@ def is_plain(value: Any) -> bool:
     return type(value) is tuple and len(value) <= _MOST_ITEMS and all(isinstance(item, _PLAIN) for item in value)
 
 
+def is_same(before: Any, now: Any) -> bool:
+    """Tell whether a value is the one that it was: the same object, or an equal one where that can be told."""
+    if before is now or isinstance(before, torch.Tensor) or isinstance(now, torch.Tensor):
+        return before is now
+    try:
+        return bool(before == now)
+    except Exception:  # arrays have no truth value, and a user's own class may raise anything
+        return False
+
+
+class Read(NamedTuple):
+    """What an attribute was when it was read first, and what was in it."""
+
+    value: Any
+    content: Any
+
+    @classmethod
+    def of(cls, value: Any) -> Read:
+        """Keep a value and, of a small container, its items."""
+        is_small = type(value) in _CONTAINERS and len(value) <= _MOST_ITEMS
+        return cls(value, value.copy() if is_small else None)
+
+    def has_changed(self) -> bool:
+        """Tell whether a container has other items now."""
+        return self.content is not None and not is_same(self.content, self.value)
+
+
+Reads = Dict[int, Dict[str, Read]]
+"""The attributes that were read, by the identity of their module and their name."""
+
+
 @contextmanager
 def note_reads(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[Reads]:
     """Note which attributes of `modules` this thread reads while the context lasts, of the instance or its class."""
@@ -43,8 +74,8 @@ def note_reads(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[Reads]:
             value = read(module, name)
             if name not in of_torch:
                 names = noted.get(id(module))
-                if names is not None and threading.get_ident() == thread:
-                    names.setdefault(name, value)
+                if names is not None and name not in names and threading.get_ident() == thread:
+                    names[name] = Read.of(value)
             return value
 
         return note
