@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from ..diagnostics import Finding, caller_place
+from ..module_attributes import NOT_THE_USERS
 from ..torch_insides.tensors import read_version
 from .model_structure import ModelStructure
 from .port import Port, PortFindings
@@ -65,11 +66,13 @@ class CompiledIn:
         with note_reads(self._modules) as self._reads:
             yield
 
-    def take(self) -> None:
-        """Take all for compiled in that was read, and the model as it is now."""
+    def take(self, step: Any) -> None:
+        """Take all for compiled in that was read, and the model as it is now; `step` is what was captured, if known."""
         frozen = self._port.options.frozen
         allowed = () if isinstance(frozen, str) else frozen
         values = [] if frozen == "allow" else self._list_values()
+        if step is not None and not step.graph.constants:
+            values = [each for each in values if not isinstance(each.value, torch.Tensor)]
         self._values = _Values([each for each in values if each.name not in allowed])
         self._structure = self._make_structure()
         del self._before, self._reads
@@ -85,6 +88,8 @@ class CompiledIn:
         for prefix, module in self._modules:
             own = vars(module)
             for name, read in self._reads[id(module)].items():
+                if name in NOT_THE_USERS or _is_hashed_by(module, read.value):
+                    continue
                 of_class = None if name in own else inspect.getattr_static(type(module), name, None)
                 objects.append((prefix + name, of_class if isinstance(of_class, property) else read.value))
                 if name in own and is_same(own[name], read.value):
@@ -146,11 +151,18 @@ def _list_reached(
     """List what is reached from `objects`, and from the functions that a call of the port runs."""
     kinds = {kind for _prefix, module in modules for kind in type(module).__mro__}
     own = [kind for kind in kinds if "forward" in vars(kind) and not kind.__module__.startswith("torch.")]
-    functions = [(kind.__name__, kind.forward) for kind in own]
+    functions = [(kind.__name__, vars(kind)["forward"]) for kind in own]
     called = [(_name_function(each), each) for each in port.wrapped.functions]
-    forwards = [ReachedValue(f"{kind.__name__}.forward", vars(kind).get, "forward", kind.forward) for kind in own]
+    forwards = [
+        ReachedValue(f"{kind.__name__}.forward", vars(kind).get, "forward", vars(kind)["forward"]) for kind in own
+    ]
     known = [module for _prefix, module in modules]
     return [*forwards, *list_reached_values([*functions, *called], objects, known=known)]
+
+
+def _is_hashed_by(module: nn.Module, value: Any) -> bool:
+    """Tell whether whoever puts `module` into a set may have read `value`: the state of a metric is its hash."""
+    return isinstance(value, torch.Tensor) and type(module).__hash__ is not nn.Module.__hash__
 
 
 def _name_function(function: Any) -> str:

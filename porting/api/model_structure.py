@@ -119,9 +119,9 @@ class ModelStructure:
 
     def _make_share(self, modules: Sequence[nn.Module], tensors: Sequence[torch.Tensor]) -> Callable[[], bool]:
         """Make one function of calls of C alone, as each call of a port comes here."""
-        registries = [read_registry(module, name) for module in modules for name in _REGISTRIES]
+        registries: List[Any] = [read_registry(module, name) for module in modules for name in _REGISTRIES]
         hooks = [read(module) for module in modules for readers in self._hooks.values() for read in readers]
-        sized = [*registries, *hooks, *_EVERY_HOOK]
+        sized: List[Any] = [*registries, *hooks, *_EVERY_HOOK]
         sizes = [*map(len, sized)]
         items = [(registry, key, value) for registry in registries for key, value in registry.items()]
         holders, keys, held = ([item[column] for item in items] for column in range(3))
@@ -197,7 +197,7 @@ class ModelStructure:
 def _read_forward(module: nn.Module) -> Any:
     """Return the `forward` that a module has of its own; not that by which a trainer's calls are routed to a port."""
     forward = vars(module).get("forward")
-    if type(forward).__module__.startswith("porting."):
+    if forward is not None and type(forward).__module__.startswith("porting."):
         forward = forward.original
         return None if getattr(forward, "__func__", None) is getattr(type(module), "forward", None) else forward
     return forward

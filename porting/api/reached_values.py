@@ -22,10 +22,11 @@ from .watches import is_plain
 __all__ = ["ReachedValue", "list_reached_values"]
 
 _MOST_ITEMS = 64
-_MOST_VALUES = 2_000
+_MOST_HOLDERS = 256
 _MOST_STEPS = 6  # from a function to a value: `trainer.config.losses["beta"].weight`
 # their objects hold no setting of a step, but half of the program
 _LIBRARIES = frozenset(["torch", "numpy", "porting", "poptorch", "logging", "threading", "typing", "re"])
+_CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 _ITERATES = frozenset(["items", "values", "keys"])
 _read_cell = operator.attrgetter("cell_contents")
 
@@ -93,43 +94,36 @@ class _Walk:
 
     def finish(self) -> List[ReachedValue]:
         """Look into objects until no code mentions anything new, and return all values that were reached."""
-        count = (-1, -1)
-        while count != (len(self._mentioned), len(self._holders)) and len(self._found) < _MOST_VALUES:
-            count = len(self._mentioned), len(self._holders)
-            for name, holder, steps in list(self._holders):
+        looked_at, num_mentioned = 0, 0
+        while looked_at < len(self._holders) < _MOST_HOLDERS or num_mentioned < len(self._mentioned):
+            # what was looked into may hold something that is mentioned since
+            first = looked_at if num_mentioned == len(self._mentioned) else 0
+            looked_at, num_mentioned = len(self._holders), len(self._mentioned)
+            for name, holder, steps in self._holders[first:looked_at]:
                 self._look_into(name, holder, steps)
         return list(self._found.values())
 
     def enter(self, name: str, value: Any, steps: int = _MOST_STEPS) -> None:
         """Follow `value` unless it is plain, a tensor, known, or a library's."""
-        if is_plain(value) or isinstance(value, torch.Tensor) or id(value) in self._seen or steps == 0:
-            return
-        if str(getattr(getattr(value, "func", value), "__module__", "")).partition(".")[0] in _LIBRARIES:
+        if id(value) in self._seen or steps == 0 or _is_nothing_to_follow(value):
             return
         self._seen[id(value)] = value
-        if isinstance(value, MethodType):
-            self.enter(name, value.__func__, steps)
-            self.enter(name.rpartition(".")[0] or name, value.__self__, steps)
-        elif isinstance(value, functools.partial):
-            self.enter(name, value.func, steps)
-            self._add_all(f"{name}.args", value.args, tuple, steps)
-            self._add_all(f"{name}.keywords", value.keywords, dict, steps)
-        elif isinstance(value, FunctionType):
+        if not isinstance(value, _CONTAINERS) and not _is_users(value):
+            steps = 1  # of another library's object the plain attributes alone, such as those of a configuration
+        for part in _list_parts(value):
+            self.enter(name, part, steps)
+        if isinstance(value, FunctionType):
             self._read_function(name, value, steps)
-        elif isinstance(value, property):
-            self.enter(name, value.fget, steps)
-        elif isinstance(value, (staticmethod, classmethod)):
-            self.enter(name, value.__func__, steps)
-        elif _is_followed(value):
+        elif isinstance(value, (ModuleType, type)):
+            if _is_users(value):
+                self._holders.append((name, value, steps))
+        elif isinstance(value, _CONTAINERS) or hasattr(value, "__dict__") or hasattr(type(value), "__slots__"):
             self._holders.append((name, value, steps))
-            called = getattr(type(value), "forward" if isinstance(value, nn.Module) else "__call__", None)
-            if not isinstance(value, (type, ModuleType)) and isinstance(called, FunctionType):
-                self.enter(name, called, steps)
 
     def _read_function(self, name: str, function: FunctionType, steps: int) -> None:
         """Note what the code of a function mentions; follow its globals, cells and defaults, if it is the user's."""
         self._mentioned |= _list_mentioned(function.__code__)
-        if not is_user_file(function.__code__.co_filename):
+        if not _is_users_file(function.__code__.co_filename):
             return
         around = function.__globals__
         for mentioned in _list_mentioned(function.__code__) & around.keys():
@@ -152,15 +146,15 @@ class _Walk:
         """Add what is mentioned of an object, a class, a module of Python's, a dictionary or a list."""
         if isinstance(holder, Mapping):
             self._look_into_mapping(name, holder, steps)
-        elif isinstance(holder, (list, tuple, set, frozenset, deque)):
-            self._add_all(name, holder, tuple, steps)
+        elif isinstance(holder, _CONTAINERS):
+            self._look_into_items(name, holder, steps)
         attributes = getattr(holder, "__dict__", None) or {}
         for mentioned in self._mentioned & attributes.keys():
             self._add(f"{name}.{mentioned}", attributes.get, mentioned, id(holder), steps)
         if isinstance(holder, ModuleType):
             return
         for kind in (holder if isinstance(holder, type) else type(holder)).__mro__:
-            if kind in (object, nn.Module) or not _is_followed(kind):
+            if not _is_users(kind):
                 continue
             for mentioned in self._mentioned & vars(kind).keys() - attributes.keys():
                 self._add_of_class(f"{name}.{mentioned}", holder, kind, mentioned, steps)
@@ -177,24 +171,20 @@ class _Walk:
             self._add(name, vars(kind).get, mentioned, id(kind), steps)
 
     def _look_into_mapping(self, name: str, mapping: Mapping[Any, Any], steps: int) -> None:
-        keys = [key for key in mapping if key in self._mentioned] if len(mapping) <= _MOST_VALUES else []
+        keys = [key for key in self._mentioned if key in mapping]
         if not keys or self._mentioned & _ITERATES:
             keys = list(mapping) if len(mapping) <= _MOST_ITEMS else keys
         for key in keys:
             self._add(f"{name}[{key!r}]", mapping.get, key, id(mapping), steps)
 
-    def _add_all(self, name: str, holder: Any, as_values: Callable[[Any], Any], steps: int) -> None:
-        """Add the items of a sequence as one value, and follow each."""
-        if len(holder) > _MOST_ITEMS:
+    def _look_into_items(self, name: str, items: Any, steps: int) -> None:
+        """Follow each item of a sequence or set; what can change is one value: its items as they are now."""
+        if len(items) > _MOST_ITEMS:
             return
-        if as_values is dict:
-            self._look_into_mapping(name, holder, steps)
-            return
-        for number, item in enumerate(holder):
+        for number, item in enumerate(items):
             self.enter(f"{name}[{number}]", item, steps - 1)
-        if not isinstance(holder, tuple):
-            # a list is one value: its items as they are now
-            self._found.setdefault((id(holder), None), ReachedValue(name, as_values, holder, as_values(holder)))
+        if not isinstance(items, (tuple, frozenset)):
+            self._found.setdefault((id(items), None), ReachedValue(name, tuple, items, tuple(items)))
 
     def _add(self, name: str, get: Callable[[Any], Any], key: Any, owner: int, steps: int) -> None:
         value = get(key)
@@ -207,19 +197,51 @@ class _Walk:
         self._found.setdefault((owner, key if is_plain(key) else id(key)), ReachedValue(name, get, key, value))
 
 
-def _is_followed(value: Any) -> bool:
-    """Tell whether an object, class or module may hold settings of the user's."""
-    if isinstance(value, (Mapping, list, tuple, set, frozenset, deque)):
+def _list_parts(value: Any) -> Tuple[Any, ...]:
+    """List what runs when an object is called, and what that is given."""
+    if isinstance(value, MethodType):
+        return value.__func__, value.__self__
+    if isinstance(value, functools.partial):
+        return value.func, value.args, value.keywords
+    if isinstance(value, property):
+        return (value.fget,)
+    if isinstance(value, (staticmethod, classmethod)):
+        return (value.__func__,)
+    called = getattr(type(value), "forward" if isinstance(value, nn.Module) else "__call__", None)
+    return (called,) if isinstance(called, FunctionType) else ()
+
+
+def _is_nothing_to_follow(value: Any) -> bool:
+    if is_plain(value) or isinstance(value, torch.Tensor):
         return True
+    home = getattr(getattr(value, "func", value), "__module__", None) or ""
+    return str(home).partition(".")[0] in _LIBRARIES
+
+
+def _is_users(value: Any) -> bool:
+    """Tell whether a function, a class or a module of Python's is the user's own, or that of an object."""
     if isinstance(value, ModuleType):
-        return is_user_file(getattr(value, "__file__", None) or "<typed in>")
-    kind = value if isinstance(value, type) else type(value)
-    if kind.__module__.partition(".")[0] in _LIBRARIES or kind.__module__ == "builtins":
+        return _is_users_file(getattr(value, "__file__", None) or "<typed in>")
+    if isinstance(value, (FunctionType, MethodType)):
+        return _is_users_file(value.__code__.co_filename)
+    if isinstance(value, (functools.partial, property, staticmethod, classmethod)):
+        return True  # what is inside is looked at by itself
+    return _is_users_class(value if isinstance(value, type) else type(value))
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_users_class(kind: type) -> bool:
+    if kind.__module__ in ("argparse", "types") and kind.__name__ in ("Namespace", "SimpleNamespace"):
+        return True
+    if kind.__module__ == "builtins" or kind.__module__.partition(".")[0] in _LIBRARIES:
         return False
-    if isinstance(value, type):
-        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-        return is_user_file(file or "<typed in>")
-    return hasattr(value, "__dict__") or hasattr(kind, "__slots__")
+    return _is_users_file(getattr(sys.modules.get(kind.__module__), "__file__", None) or "<typed in>")
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_users_file(file: str) -> bool:
+    """Tell whether a user has written a file; what is installed beside torch belongs to others."""
+    return is_user_file(file) and "-packages" not in file
 
 
 @functools.lru_cache(maxsize=1024)

@@ -143,7 +143,7 @@ class Runner:
         self.record.note_compilation(seconds, samples_per_call=self.signature.rows, cache=cache)
         self._take_over(executor)
         self._findings.say_deferred()
-        compiled_in.take()
+        compiled_in.take(self._port.backend.compiled_step(executor))
         self._compiled_in = compiled_in
         with compilation(self._port, self._findings, keeps_modes=self._keeps_modes):
             is_new = self.record.num_compilations == 1
@@ -210,9 +210,9 @@ class Runner:
         if self.executor is None:
             self._say_it_took_long(self.compile(args, kwargs, waits=False))
         executor = self.executor
-        self._bring_up_to_date(executor)
         if self._compiled_in is not None:
             self._compiled_in.look()
+        self._bring_up_to_date(executor)
         kept = self.keep_call(args, kwargs) if self._port.options.debug_nan else None
         start = time.perf_counter()
         try:
