@@ -7,6 +7,7 @@ from typing import Any, Callable, Iterator, Optional
 
 import torch
 
+from .exchanged import exchanged
 from .parts import Parts
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "find_saved_tensor_hooks",
     "has_own_setup_context",
     "has_own_vjp",
+    "intercept_custom_functions",
     "only_mapped_operators",
     "optimized_execution",
     "probe",
@@ -48,7 +50,9 @@ find_saved_tensor_hooks: Callable[[bool], Any] = PARTS.find(
 """Return the innermost hooks of saved tensors; None where there are none."""
 
 _FUNCTION: Any = PARTS.find(
-    "torch.autograd.function:_SingleLevelFunction", instead=torch.autograd.Function, loses="nothing that is known"
+    "torch.autograd.function:_SingleLevelFunction",
+    instead=torch.autograd.Function,
+    loses="custom functions whose `apply` was bound to another name are differentiated as their `forward`",
 )
 
 
@@ -60,6 +64,24 @@ def has_own_setup_context(function: Any) -> bool:
 def has_own_vjp(function: Any) -> bool:
     """Tell whether a custom autograd function calls its backward `vjp`, as the class allows."""
     return function.vjp is not _FUNCTION.vjp
+
+
+@contextmanager
+def intercept_custom_functions(stand_in: Callable[[Callable[..., Any], Any, Any, Any], Any]) -> Iterator[None]:
+    """Let custom autograd functions be applied by `stand_in(apply, function, args, kwargs)` while the context lasts.
+
+    `apply` is what torch would have called. By what name a program calls it does not matter, nor when it has taken it.
+    """
+
+    def make(original: Any) -> Any:
+        def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
+            return stand_in(original.__get__(None, function), function, args, kwargs)
+
+        return classmethod(apply)
+
+    # `Function.apply`, which programs bind beforehand, ends in `super().apply`: here that is found
+    with exchanged(_FUNCTION, "apply", make):
+        yield
 
 
 current_transform: Callable[[], Optional[int]] = PARTS.find(

@@ -26,6 +26,14 @@ class Custom(nn.Linear):
         return Tripled.apply(super().forward(x))  # the line
 
 
+tripled = Tripled.apply
+
+
+class Bound(nn.Linear):
+    def forward(self, x):
+        return tripled(super().forward(x))  # the line
+
+
 class Hooked(nn.Linear):
     def forward(self, x):
         h = super().forward(x)
@@ -50,7 +58,9 @@ def call(model, **options):
     return port(model, nn.CrossEntropyLoss(), optimizer=sgd(model), **options)(*one_batch())
 
 
-@pytest.mark.parametrize(("code", "kind"), [("C005", Custom), ("C007", Hooked), ("C007", Differentiating)])
+@pytest.mark.parametrize(
+    ("code", "kind"), [("C005", Custom), ("C005", Bound), ("C007", Hooked), ("C007", Differentiating)]
+)
 def test_a_gradient_that_would_be_lost_is_an_error_with_the_line(code, kind):
     error = assert_code(code, lambda: call(kind(4, 3)))
 
