@@ -18,6 +18,7 @@ __all__ = [
     "has_own_setup_context",
     "has_own_vjp",
     "intercept_custom_functions",
+    "is_mapped_gradient",
     "only_mapped_operators",
     "optimized_execution",
     "probe",
@@ -90,6 +91,13 @@ current_transform: Callable[[], Optional[int]] = PARTS.find(
     loses="functions under `torch.func` in `forward` are not told apart from others",
 )
 """Return the level of the innermost transform of `torch.func`; None outside of all."""
+
+is_mapped_gradient: Callable[[Any], bool] = PARTS.find(
+    "torch._C:_functorch.is_legacy_batchedtensor",
+    instead=lambda _gradient: False,
+    loses="`torch.autograd.grad(is_grads_batched=True)` of a ported call fails without a word of the remedy",
+)
+"""Tell whether a backward pass computes many gradients at once, of which this is one."""
 
 clear_transforms: Any = PARTS.find(
     "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack",
