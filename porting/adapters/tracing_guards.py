@@ -14,7 +14,7 @@ from typing import Any, Callable, Collection, Dict, Iterator, List, Tuple
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
-from porting.diagnostics import CaptureError, refuse
+from porting.diagnostics import CaptureError, advise_on_autograd, refuse
 from porting.structure import flatten_tensors
 from porting.support.function_modes import SelectiveMode
 from porting.torch_insides.autograd import intercept_custom_functions
@@ -158,12 +158,12 @@ class _AutogradGuard(SelectiveMode):
         if func in self._refused and _list_device_tensors(args, kwargs):
             if func not in _HOOKS or torch.is_grad_enabled() or not self._was_on:
                 name = getattr(func, "__qualname__", str(func)).replace("_TensorBase", "TensorBase")
+                name = name.replace("TensorBase.", "Tensor.")
                 error = CaptureError.at_caller(
                     "C007",
-                    message=f"`{name.replace('TensorBase.', 'Tensor.')}` is called inside `forward`",
+                    message=f"`{name}` is called inside `forward`",
                     label="the device differentiates the final loss itself, once, after `forward`",
-                    help="compute in `forward` what it does to the gradient: "
-                    "`x * scale + (x - x * scale).detach()` scales it",
+                    help=advise_on_autograd(name),
                 )
                 refuse(error)
         return func(*args, **kwargs)
