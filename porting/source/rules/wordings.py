@@ -50,6 +50,11 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
             "give each model that is ported the same arguments, or let `to_ipu(model, loss)` add the loss",
             ("cosmictagger", 2),
         ),
+        "L015": Wording(
+            "a port needs a loop without gradients of gradients",
+            "compute the loss of this step with the plain model, which has the same weights: `ported.model(x)`",
+            None,
+        ),
         "O001": Wording(
             "a port needs an optimizer that the device has",
             "the device has SGD, Adam, AdamW and RMSprop: use one of them, or `to_ipu(model, loop='host')`",
