@@ -17,7 +17,7 @@ from torch.utils.hooks import BackwardHook
 
 from ..diagnostics import refuse
 from ..structure import flatten_tensors
-from ..torch_insides.autograd import has_own_setup_context, intercept_custom_functions
+from ..torch_insides.autograd import current_transform, has_own_setup_context, intercept_custom_functions
 from ..torch_insides.modes import DisableTorchFunction, is_torch_function_disabled
 from .device_tensor import IPU, DeviceTensor, is_device
 from .errors import Refusal, host_read_error
@@ -37,9 +37,8 @@ def patch_torch(recorder: Recorder) -> Iterator[None]:
     patches = [(owner, name, make) for owner, name, make in _PATCHES if name in owner.__dict__]
     originals = [(owner, name, owner.__dict__[name]) for owner, name, _make in patches]
     replacements = [(owner, name, make(owner.__dict__[name], recorder)) for owner, name, make in patches]
-    with intercept_custom_functions(partial(_trace_custom_function, recorder)), _exchange_attributes(
-        replacements, originals
-    ):
+    trace_function = partial(_trace_custom_function, recorder, threading.get_ident())
+    with intercept_custom_functions(trace_function), _exchange_attributes(replacements, originals):
         # what is imported while torch is patched would keep the replacements
         recorder.fake_mode.around_loading = partial(_exchange_attributes, originals, replacements)
         try:
@@ -59,23 +58,29 @@ def _exchange_attributes(attributes: Sequence[_Attribute], former: Sequence[_Att
             setattr(owner, name, value)
 
 
-def _trace_custom_function(recorder: Recorder, apply: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Any:
+def _trace_custom_function(
+    recorder: Recorder, thread: int, apply: Callable[..., Any], function: Any, args: Any, kwargs: Any
+) -> Any:
     """Apply a custom function: `forward` is recorded, and where the capture computes it, `backward` too.
 
     Where nothing is differentiated the backward does not matter, nor does it for checkpointed functions, which only
     compute again in the backward pass. Otherwise it is refused, or the device differentiates what `forward` does.
     """
+    # other threads may transform functions of the host
+    is_transformed = current_transform() is not None and threading.get_ident() == thread
     tensors = [value for value in flatten_tensors((args, kwargs)) if isinstance(value, DeviceTensor)]
-    if not tensors:
+    if not tensors and not is_transformed:
         return apply(*args, **kwargs)
     if function is CheckpointFunction:
         # the function, whether to keep the random state, and what the function gets
         return args[0](*args[2:])
-    is_tracked = torch.is_grad_enabled() and any(recorder.facts.tracks_gradient(tensor) for tensor in tensors)
-    if is_tracked and recorder.reports.keeps_backward_of("custom-autograd-function"):
+    is_tracked = is_transformed or any(recorder.facts.tracks_gradient(tensor) for tensor in tensors)
+    is_tracked = is_tracked and torch.is_grad_enabled()
+    if is_tracked and not is_transformed and recorder.reports.keeps_backward_of("custom-autograd-function"):
         return record_with_backward(recorder, function, args, kwargs)
     if is_tracked:
         label = "the device differentiates what its `forward` does"
+        label = "`torch.func` transforms it here" if is_transformed else label
         recorder.reports.refuse(Refusal.CUSTOM_FUNCTION.error(name=function.__name__, label=label))
     # what is saved in it is for a backward that never runs
     context = FunctionCtx()

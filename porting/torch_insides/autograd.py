@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Callable, Iterator, Optional
 
 import torch
 
 from .exchanged import exchanged
-from .parts import Parts
+from .parts import Parts, look_up
 
 __all__ = [
     "PARTS",
@@ -67,6 +68,10 @@ def has_own_vjp(function: Any) -> bool:
     return function.vjp is not _FUNCTION.vjp
 
 
+_TRANSFORMED = "torch.autograd.function:custom_function_call"
+PARTS.find(_TRANSFORMED, instead=None, loses="a custom function under `torch.func` in `forward` fails without a line")
+
+
 @contextmanager
 def intercept_custom_functions(stand_in: Callable[[Callable[..., Any], Any, Any, Any], Any]) -> Iterator[None]:
     """Let custom autograd functions be applied by `stand_in(apply, function, args, kwargs)` while the context lasts.
@@ -74,15 +79,22 @@ def intercept_custom_functions(stand_in: Callable[[Callable[..., Any], Any, Any,
     `apply` is what torch would have called. By what name a program calls it does not matter, nor when it has taken it.
     """
 
-    def make(original: Any) -> Any:
+    def make_method(original: Any) -> Any:
         def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
             return stand_in(original.__get__(None, function), function, args, kwargs)
 
         return classmethod(apply)
 
-    # `Function.apply`, which programs bind beforehand, ends in `super().apply`: here that is found
-    with exchanged(_FUNCTION, "apply", make):
-        yield
+    def make_call(original: Any) -> Any:
+        return lambda function, *args, **kwargs: stand_in(partial(original, function), function, args, kwargs)
+
+    # `Function.apply`, which programs bind beforehand, ends in `super().apply`, and inside a transform in the other
+    with exchanged(_FUNCTION, "apply", make_method):
+        if _TRANSFORMED in PARTS.losses:
+            yield
+        else:
+            with exchanged(look_up("torch.autograd.function:"), "custom_function_call", make_call):
+                yield
 
 
 current_transform: Callable[[], Optional[int]] = PARTS.find(

@@ -409,6 +409,29 @@ def test_what_is_allowed_trains_as_the_device_differentiates_without_a_warning()
     torch.testing.assert_close(floats(trained), floats(trained_plainly(twin)), rtol=0, atol=0)
 
 
+TRANSFORMED = {
+    "grad": lambda net, x: torch.func.grad(lambda x: activate(x, 1.5).sum())(x),
+    "vmap": lambda net, x: torch.func.vmap(lambda x: Activation.apply(x, 1.5))(x),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_a_function_under_a_transform_is_refused_with_the_line(name):
+    with pytest.raises(CaptureError) as caught:
+        port(Spiking(TRANSFORMED[name]))(*batches()[0])
+
+    assert (caught.value.code, caught.value.finding.place.file) == ("C005", __file__)
+
+
+def test_a_function_under_a_transform_that_is_allowed_is_differentiated_as_its_forward():
+    model, twin = Spiking(TRANSFORMED["grad"]), Spiking(TRANSFORMED["grad"])
+    twin.function = lambda net, x: torch.func.grad(lambda x: (x * torch.sigmoid(1.5 * x)).sum())(x)
+
+    trained = trained_ported(model, allow=["custom-autograd-function"])
+
+    torch.testing.assert_close(dict(trained), dict(trained_plainly(twin)), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("allow", ["custom-autograd-function", ["C005"], ["host-read"], 1])
 def test_only_what_can_be_allowed_is_taken(allow):
     with pytest.raises(OptionError, match="allow"):
