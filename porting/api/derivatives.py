@@ -77,7 +77,8 @@ def refuse_higher_derivatives(cotangents: Sequence[Optional[torch.Tensor]]) -> N
     # autograd records its own backward pass exactly where it is to be differentiated
     if torch.is_grad_enabled():
         raise _make_error(_HIGHER)
-    if any(cotangent is not None and is_mapped_gradient(cotangent) for cotangent in cotangents):
+    is_mapped = any(cotangent is not None and is_mapped_gradient(cotangent) for cotangent in cotangents)
+    if is_mapped or current_transform() is not None:
         raise _make_error(_MAPPED)
 
 

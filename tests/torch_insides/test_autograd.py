@@ -67,6 +67,16 @@ def test_what_torch_would_have_called_gives_value_and_gradient(way, function):
     assert (y.item(), x.grad.item()) == (2.0, 3.0)
 
 
+def test_a_function_under_a_transform_is_intercepted_too():
+    x = torch.ones(1)
+
+    with intercept_custom_functions(lambda apply, function, args, kwargs: args[0] * 5):
+        assert torch.func.grad(lambda x: New.apply(x).sum())(x).item() == 5.0
+        assert torch.func.grad(lambda x: WAYS["bound"][New](x).sum())(x).item() == 5.0
+
+    assert torch.func.grad(lambda x: New.apply(x).sum())(x).item() == 3.0
+
+
 def test_interceptions_lie_above_each_other_and_end_in_any_order():
     calls = []
 
