@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..diagnostics import CaptureError
-from ..torch_insides.autograd import current_transform, is_mapped_gradient
+from ..torch_insides.autograd import is_mapped_gradient, is_transforming
 
 __all__ = [
     "explain_transform",
@@ -60,7 +60,7 @@ _TRANSFORMED = _Texts(
 
 def explain_transform() -> Optional[CaptureError]:
     """Return the error L015 inside `torch.func.grad`, `vmap` and the like, whose tensors no device reads, or None."""
-    return None if current_transform() is None else _make_error(_TRANSFORMED)
+    return _make_error(_TRANSFORMED) if is_transforming() else None
 
 
 def refuse_calls_of_transforms(weights: Iterable[torch.Tensor]) -> None:
@@ -78,7 +78,7 @@ def refuse_higher_derivatives(cotangents: Sequence[Optional[torch.Tensor]]) -> N
     if torch.is_grad_enabled():
         raise _make_error(_HIGHER)
     is_mapped = any(cotangent is not None and is_mapped_gradient(cotangent) for cotangent in cotangents)
-    if is_mapped or current_transform() is not None:
+    if is_mapped or is_transforming():
         raise _make_error(_MAPPED)
 
 

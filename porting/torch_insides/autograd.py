@@ -20,6 +20,7 @@ __all__ = [
     "has_own_vjp",
     "intercept_custom_functions",
     "is_mapped_gradient",
+    "is_transforming",
     "only_mapped_operators",
     "optimized_execution",
     "probe",
@@ -104,12 +105,22 @@ current_transform: Callable[[], Optional[int]] = PARTS.find(
 )
 """Return the level of the innermost transform of `torch.func`; None outside of all."""
 
-is_mapped_gradient: Callable[[Any], bool] = PARTS.find(
-    "torch._C:_functorch.is_legacy_batchedtensor",
-    instead=lambda _gradient: False,
-    loses="`torch.autograd.grad(is_grads_batched=True)` of a ported call fails without a word of the remedy",
+is_transforming: Callable[[], bool] = PARTS.find(
+    "torch._C:_are_functorch_transforms_active",
+    instead=lambda: False,
+    loses="a ported call under `torch.func` fails without a word of the remedy",
 )
-"""Tell whether a backward pass computes many gradients at once, of which this is one."""
+"""Tell whether a transform of `torch.func` is in force; other than `current_transform`, torch 2.0 has it."""
+
+_MAPPED = "`torch.autograd.grad(is_grads_batched=True)` of a ported call fails without a word of the remedy"
+_read_keys: Any = PARTS.find("torch._C:_dispatch_keys", instead=None, loses=_MAPPED)
+_parse_key: Any = PARTS.find("torch._C:_dispatch_key_parse", instead=None, loses=_MAPPED)
+
+
+def is_mapped_gradient(gradient: torch.Tensor) -> bool:
+    """Tell whether a backward pass computes many gradients at once, of which this is one."""
+    return None not in (_read_keys, _parse_key) and bool(_read_keys(gradient).has(_parse_key("Batched")))
+
 
 clear_transforms: Any = PARTS.find(
     "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack",
