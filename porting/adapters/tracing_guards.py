@@ -8,15 +8,16 @@ operators that it has traced by rules of its own. It calls no Python on the way,
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
-from typing import Any, Collection, Dict, Iterator, List, Tuple
+from contextlib import contextmanager, nullcontext
+from typing import Any, Callable, Collection, Dict, Iterator, List, Tuple
 
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
-from porting.diagnostics import CaptureError, refuse
+from porting.diagnostics import CaptureError, advise_on_autograd, refuse
 from porting.structure import flatten_tensors
 from porting.support.function_modes import SelectiveMode
+from porting.torch_insides.autograd import intercept_custom_functions
 
 __all__ = ["PrintGuard", "announce_tracing", "answer_autocast", "guard_gradients"]
 
@@ -117,16 +118,15 @@ def guard_gradients(allowed: Collection[str], *, trains: bool) -> Iterator[None]
     """
     # a device trains what it traces even under the caller's `no_grad`; only what `forward` itself switches off is off
     was_on = torch.is_grad_enabled()
-    original: Any = torch.autograd.Function.__dict__["apply"]
 
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    def refuse_lost(apply: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Any:
         # a device that traces does not tell whether a gradient flows through an intermediate tensor
         floats = [tensor for tensor in _list_device_tensors(args, kwargs) if tensor.is_floating_point()]
         is_lost = bool(floats) and not any(getattr(tensor, "keeps_backward", False) for tensor in floats)
-        if is_lost and cls is not CheckpointFunction and (torch.is_grad_enabled() or not was_on):
+        if is_lost and function is not CheckpointFunction and (torch.is_grad_enabled() or not was_on):
             raise CaptureError.at_caller(
                 "C005",
-                message=f"`{cls.__name__}` is a custom autograd function, whose `backward` would be lost",
+                message=f"`{function.__name__}` is a custom autograd function, whose `backward` would be lost",
                 label="the device differentiates what its `forward` does",
                 help=(
                     "write it with differentiable operators: `x + (rounded - x).detach()` has the value of `rounded` "
@@ -134,12 +134,11 @@ def guard_gradients(allowed: Collection[str], *, trains: bool) -> Iterator[None]
                     "if its `backward` is just the derivative: `PortOptions(allow=['custom-autograd-function'])`",
                 ),
             )
-        return original.__get__(None, cls)(*args, **kwargs)
+        return apply(*args, **kwargs)
 
     is_guarded = trains and "custom-autograd-function" not in allowed
-    with _AutogradGuard(trains, was_on):
-        with _replace_attribute(torch.autograd.Function, "apply", classmethod(apply) if is_guarded else original):
-            yield
+    with _AutogradGuard(trains, was_on), intercept_custom_functions(refuse_lost) if is_guarded else nullcontext():
+        yield
 
 
 class _AutogradGuard(SelectiveMode):
@@ -159,12 +158,12 @@ class _AutogradGuard(SelectiveMode):
         if func in self._refused and _list_device_tensors(args, kwargs):
             if func not in _HOOKS or torch.is_grad_enabled() or not self._was_on:
                 name = getattr(func, "__qualname__", str(func)).replace("_TensorBase", "TensorBase")
+                name = name.replace("TensorBase.", "Tensor.")
                 error = CaptureError.at_caller(
                     "C007",
-                    message=f"`{name.replace('TensorBase.', 'Tensor.')}` is called inside `forward`",
+                    message=f"`{name}` is called inside `forward`",
                     label="the device differentiates the final loss itself, once, after `forward`",
-                    help="compute in `forward` what it does to the gradient: "
-                    "`x * scale + (x - x * scale).detach()` scales it",
+                    help=advise_on_autograd(name),
                 )
                 refuse(error)
         return func(*args, **kwargs)

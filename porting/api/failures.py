@@ -21,6 +21,7 @@ from ..diagnostics import (
     take_first_line,
 )
 from .batch import BatchSignature, find_foreign_device
+from .derivatives import explain_transform
 from .port import Port
 
 __all__ = ["explain_failure", "refuse_loss_without_gradient"]
@@ -75,8 +76,9 @@ def explain_failure(
     compilation, if there is one, and the vendor's well-known messages are told apart; their place is the line of
     `forward` that the error came through. `remedy` says how to compile for other batches, `model` is the user's.
     """
-    if isinstance(error, PortingError):
-        return None
+    transformed = explain_transform()
+    if transformed is not None or isinstance(error, PortingError):
+        return transformed
     finding = getattr(error, "finding", None)
     if isinstance(finding, Finding):
         return (DeviceError if finding.code.startswith(_DEVICE_FAMILIES) else CaptureError)(finding)

@@ -18,7 +18,6 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 
 from ..diagnostics import CaptureError, Finding, OptionError, Severity, caller_place
 from ..host_tensors import host_tensors
@@ -27,6 +26,7 @@ from ..structure import flatten_tensors, rebuild
 from ..support.uncompiled_code import keep_class_uncompiled, keep_uncompiled
 from ..torch_insides.modules import DROPOUTS, NORMS_WITH_STATE
 from .compilation import destroy_unseen
+from .derivatives import read_saved_tensors, refuse_calls_of_transforms, refuse_dual_numbers, refuse_higher_derivatives
 from .gradients import read_gradients
 from .host_writes import are_same_bytes
 from .moves import FixedModule, refuse_assignment
@@ -81,7 +81,7 @@ class HostLoopModel(FixedModule):
         """Return what the model returns, connected to autograd.
 
         Raises BatchError for a batch unlike the one compiled for (B001-B003), CaptureError for a model that no static
-        graph can hold. A gradient of a gradient is torch's RuntimeError.
+        graph can hold, and L015 where other derivatives are asked for than the gradients of one backward pass.
         """
         return self._find_pair(args, kwargs).run(args, kwargs)
 
@@ -118,8 +118,10 @@ class HostLoopModel(FixedModule):
         return replace(report, optimizer="on the host")
 
     def _find_pair(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Pair:
+        parameters = list(self._port.model.parameters())
+        refuse_calls_of_transforms(parameters)
         # what is compiled in: the modes of all modules, and which parameters get a gradient
-        key = (*read_modes(self._port), *(parameter.requires_grad for parameter in self._port.model.parameters()))
+        key = (*read_modes(self._port), *(parameter.requires_grad for parameter in parameters))
         if key not in self._pairs:
             self._pairs[key] = CompiledShapes(
                 # not by way of `self`: what is left of the pairs must not keep their model alive
@@ -296,14 +298,16 @@ class _OnDevice(torch.autograd.Function):
         return tuple(outputs)
 
     @staticmethod
-    @once_differentiable
     @keep_uncompiled
     def backward(ctx: Any, *cotangents: Optional[torch.Tensor]) -> Tuple[Optional[torch.Tensor], ...]:
         """Run the backward pass; see `_Pair.differentiate`."""
+        refuse_higher_derivatives(cotangents)
         # raises if one of them was written to since
-        _unchanged = ctx.saved_tensors
+        _unchanged = read_saved_tensors(ctx)
         given = {number: each.contiguous() for number, each in enumerate(cotangents) if each is not None}
         return (None, *ctx.call.pair.differentiate(ctx.call, given))
+
+    jvp = staticmethod(refuse_dual_numbers)  # type: ignore[assignment]
 
 
 class _Backward:

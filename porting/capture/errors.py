@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Optional, Sequence, Union
 
 import torch
 
-from ..diagnostics import CaptureError, Place, PortingError, caller_place
+from ..diagnostics import CaptureError, Place, PortingError, advise_on_autograd, caller_place
 from ..diagnostics.places import is_user_file
 from .plain_values import dtype_name
 
@@ -59,7 +59,6 @@ class Refusal(Enum):
         "C007",
         "`{name}` is called inside `forward`",
         label="the device differentiates the final loss itself, once, after `forward`",
-        help="return the loss and let the training model differentiate it",
     )
     BACKWARD_HOOK = _Texts(
         "C007",
@@ -210,14 +209,16 @@ class Refusal(Enum):
         help="make the tensor an input of the body and return its new value",
     )
 
-    def error(self, *, notes: Sequence[str] = (), **facts: Any) -> CaptureError:
+    def error(self, *, notes: Sequence[str] = (), helps: Sequence[str] = (), **facts: Any) -> CaptureError:
         """Return the error at the user's line that is running, with `facts` in the places of names."""
-        return self.error_at(caller_place(), notes=notes, **facts)
+        return self.error_at(caller_place(), notes=notes, helps=helps, **facts)
 
-    def error_at(self, place: Optional[Place], *, notes: Sequence[str] = (), **facts: Any) -> CaptureError:
-        """Return the error at `place`; `notes` come after those of the table."""
+    def error_at(
+        self, place: Optional[Place], *, notes: Sequence[str] = (), helps: Sequence[str] = (), **facts: Any
+    ) -> CaptureError:
+        """Return the error at `place`; `notes` come after those of the table, and `helps` too."""
         texts = self.value
-        helps = [texts.help] if isinstance(texts.help, str) else texts.help
+        helps = [*([texts.help] if isinstance(texts.help, str) else texts.help), *helps]
         return CaptureError.of(
             texts.code,
             message=texts.message.format(**facts),
@@ -269,7 +270,8 @@ def host_tensor_error(tensor: torch.Tensor) -> CaptureError:
 def autograd_error(func: Any) -> CaptureError:
     """Return the error for differentiating inside `forward`."""
     # whichever class torch has a method from, programs know it as that of `torch.Tensor`
-    return Refusal.AUTOGRAD.error(name=getattr(func, "__qualname__", str(func)).replace("TensorBase.", "Tensor."))
+    name = getattr(func, "__qualname__", str(func)).replace("TensorBase.", "Tensor.")
+    return Refusal.AUTOGRAD.error(name=name, helps=advise_on_autograd(name))
 
 
 def unsupported_type_error(what: str, tensor: torch.Tensor) -> CaptureError:

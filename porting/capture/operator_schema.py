@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+import torch
+
 from ..torch_insides.operators import read_schema
 from .device_tensor import DeviceTensor
 
@@ -20,6 +22,7 @@ __all__ = [
     "map_leaves",
     "name_arguments",
     "operator_name",
+    "replace_numbers",
     "result_argument",
     "written_arguments",
 ]
@@ -50,6 +53,23 @@ def name_arguments(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     """
     named = {argument.name: argument.default_value for argument in read_schema(operator).arguments}
     return {**named, **dict(zip(named, args)), **kwargs}
+
+
+def replace_numbers(operator: Any, args: Sequence[Any], make: Callable[[torch.Tensor], Any]) -> List[Any]:
+    """Return arguments by position with what `make` makes of the number, for each that stands in a tensor's place.
+
+    >>> replace_numbers(torch.ops.aten.mul.Tensor, ("x", 2), str), replace_numbers(torch.ops.aten.pow.int, (3, 2), str)
+    (['x', 'tensor(2, dtype=torch.int32)'], [3, 2])
+    """
+    return [
+        make(_make_number(value)) if type(value) in (int, float) and str(argument.type) == "Tensor" else value
+        for argument, value in zip(read_schema(operator).arguments, args)
+    ]
+
+
+def _make_number(value: float) -> torch.Tensor:
+    is_integer = type(value) is int and abs(value) < 2**31
+    return torch.tensor(value, dtype=torch.int32 if is_integer else torch.float32)
 
 
 def written_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[Any]:

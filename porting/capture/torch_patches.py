@@ -17,7 +17,7 @@ from torch.utils.hooks import BackwardHook
 
 from ..diagnostics import refuse
 from ..structure import flatten_tensors
-from ..torch_insides.autograd import has_own_setup_context
+from ..torch_insides.autograd import current_transform, has_own_setup_context, intercept_custom_functions
 from ..torch_insides.modes import DisableTorchFunction, is_torch_function_disabled
 from .device_tensor import IPU, DeviceTensor, is_device
 from .errors import Refusal, host_read_error
@@ -37,7 +37,8 @@ def patch_torch(recorder: Recorder) -> Iterator[None]:
     patches = [(owner, name, make) for owner, name, make in _PATCHES if name in owner.__dict__]
     originals = [(owner, name, owner.__dict__[name]) for owner, name, _make in patches]
     replacements = [(owner, name, make(owner.__dict__[name], recorder)) for owner, name, make in patches]
-    with _exchange_attributes(replacements, originals):
+    trace_function = partial(_trace_custom_function, recorder, threading.get_ident())
+    with intercept_custom_functions(trace_function), _exchange_attributes(replacements, originals):
         # what is imported while torch is patched would keep the replacements
         recorder.fake_mode.around_loading = partial(_exchange_attributes, originals, replacements)
         try:
@@ -57,36 +58,38 @@ def _exchange_attributes(attributes: Sequence[_Attribute], former: Sequence[_Att
             setattr(owner, name, value)
 
 
-def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:
-    """`torch.autograd.Function.apply`: `forward` is recorded, and where the capture computes it, `backward` too.
+def _trace_custom_function(
+    recorder: Recorder, thread: int, apply: Callable[..., Any], function: Any, args: Any, kwargs: Any
+) -> Any:
+    """Apply a custom function: `forward` is recorded, and where the capture computes it, `backward` too.
 
     Where nothing is differentiated the backward does not matter, nor does it for checkpointed functions, which only
     compute again in the backward pass. Otherwise it is refused, or the device differentiates what `forward` does.
     """
-
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = [value for value in flatten_tensors((args, kwargs)) if isinstance(value, DeviceTensor)]
-        if not tensors:
-            return original.__get__(None, cls)(*args, **kwargs)
-        if cls is CheckpointFunction:
-            # the function, whether to keep the random state, and what the function gets
-            return args[0](*args[2:])
-        is_tracked = torch.is_grad_enabled() and any(recorder.facts.tracks_gradient(tensor) for tensor in tensors)
-        if is_tracked and recorder.reports.keeps_backward_of("custom-autograd-function"):
-            return record_with_backward(recorder, cls, args, kwargs)
-        if is_tracked:
-            label = "the device differentiates what its `forward` does"
-            recorder.reports.refuse(Refusal.CUSTOM_FUNCTION.error(name=cls.__name__, label=label))
-        # what is saved in it is for a backward that never runs
-        context = FunctionCtx()
-        context.needs_input_grad = tuple(  # type: ignore[attr-defined]
-            is_tracked and isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args
-        )
-        has_own_context = has_own_setup_context(cls)
-        with torch.set_grad_enabled(is_tracked):
-            return cls.forward(*args, **kwargs) if has_own_context else cls.forward(context, *args, **kwargs)
-
-    return classmethod(apply)
+    # other threads may transform functions of the host
+    is_transformed = current_transform() is not None and threading.get_ident() == thread
+    tensors = [value for value in flatten_tensors((args, kwargs)) if isinstance(value, DeviceTensor)]
+    if not tensors and not is_transformed:
+        return apply(*args, **kwargs)
+    if function is CheckpointFunction:
+        # the function, whether to keep the random state, and what the function gets
+        return args[0](*args[2:])
+    is_tracked = is_transformed or any(recorder.facts.tracks_gradient(tensor) for tensor in tensors)
+    is_tracked = is_tracked and torch.is_grad_enabled()
+    if is_tracked and not is_transformed and recorder.reports.keeps_backward_of("custom-autograd-function"):
+        return record_with_backward(recorder, function, args, kwargs)
+    if is_tracked:
+        label = "the device differentiates what its `forward` does"
+        label = "`torch.func` transforms it here" if is_transformed else label
+        recorder.reports.refuse(Refusal.CUSTOM_FUNCTION.error(name=function.__name__, label=label))
+    # what is saved in it is for a backward that never runs
+    context = FunctionCtx()
+    context.needs_input_grad = tuple(  # type: ignore[attr-defined]
+        is_tracked and isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args
+    )
+    leading = () if has_own_setup_context(function) else (context,)
+    with torch.set_grad_enabled(is_tracked):
+        return function.forward(*leading, *args, **kwargs)
 
 
 def _leave_out_backward_hooks(original: Callable[..., Any], recorder: Recorder) -> Any:
@@ -206,7 +209,6 @@ def _make_ranges(original: Callable[..., torch.Tensor], recorder: Recorder) -> A
 
 
 _PATCHES: Tuple[Tuple[Any, str, Callable[[Any, Recorder], Any]], ...] = (
-    (torch.autograd.Function, "apply", _trace_custom_functions),
     (BackwardHook, "_apply_on_tensors", _leave_out_backward_hooks),
     (torch.autograd, "backward", _show_derivatives),
     (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _run_checkpoints_plainly),

@@ -32,7 +32,7 @@ from porting.diagnostics.places import (
     is_user_file,
 )
 from porting.diagnostics.refusals import amended_refusals, are_refusals_collected, collected_refusals, refuse
-from porting.diagnostics.wording import align_columns, list_names, say_number, take_first_line
+from porting.diagnostics.wording import advise_on_autograd, align_columns, list_names, say_number, take_first_line
 
 __all__ = [
     "CODES",
@@ -50,6 +50,7 @@ __all__ = [
     "PortingWarning",
     "Severity",
     "UnsupportedOptimizerError",
+    "advise_on_autograd",
     "align_columns",
     "amended_refusals",
     "are_refusals_collected",

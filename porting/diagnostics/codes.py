@@ -86,6 +86,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("L013", "labels-returned", "labels come back from the device", "warning"),
     ("L014", "loss-arguments-refused", "the model's `forward` does not take the arguments that it is called with"),
     ("L014", "loss-arguments-refused", "the model's `forward` does not take its call's arguments"),
+    ("L015", "derivative-not-on-device", "a derivative is asked for that the device does not compute"),
     ("L020", "parameter-without-gradient", "a parameter gets no gradient", "warning"),
     ("C001", "host-read", "`forward` reads a tensor's value on the host"),
     ("C002", "data-dependent-shape", "a shape depends on the values of the data"),

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Container, Iterable, List, Optional, Sequence
+from typing import Container, Iterable, List, Optional, Sequence, Tuple
 
-__all__ = ["align_columns", "list_names", "say_number", "take_first_line"]
+__all__ = ["advise_on_autograd", "align_columns", "list_names", "say_number", "take_first_line"]
+
+_ON_AUTOGRAD = {
+    "grad": (
+        "keep the loop on the host, and compute this loss with the plain model: `to_ipu(model, loop='host')`, "
+        "`ported.model(x)`",
+        "on the simulator alone: `torch.func.grad(lambda x: self.net(x).sum())(x)`, which has a gradient itself",
+    ),
+    "backward": ("return the loss and let the training model differentiate it",),
+    "retain_grad": ("leave it out: of gradients the device keeps those of parameters",),
+}
+_ON_HOOKS = ("compute in `forward` what it does to the gradient: `x * scale + (x - x * scale).detach()` scales it",)
+
+
+def advise_on_autograd(name: str) -> Tuple[str, ...]:
+    """Return what to do instead of a function of autograd, by its name or that of its method, inside `forward`.
+
+    >>> advise_on_autograd("Tensor.backward")
+    ('return the loss and let the training model differentiate it',)
+    """
+    return _ON_AUTOGRAD.get(name.rpartition(".")[2], _ON_HOOKS)
 
 
 def list_names(names: Iterable[object], *, most: Optional[int] = None, quote: str = "`") -> str:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .device_calls import DeviceCalls
+from .device_calls import DeviceCalls, calls_on_host
 
-__all__ = ["DeviceCalls"]
+__all__ = ["DeviceCalls", "calls_on_host"]

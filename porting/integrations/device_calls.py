@@ -19,7 +19,7 @@ from ..api.host_loop import HostLoopModel
 from ..diagnostics import DeviceError, OptionError
 from ..options import PortOptions
 
-__all__ = ["DeviceCalls", "is_ported"]
+__all__ = ["DeviceCalls", "calls_on_host", "is_ported"]
 
 # Trainers evaluate in other shapes, and end an epoch with what is left; few of their programs have more.
 _MAX_EXECUTABLES = 32
@@ -118,6 +118,27 @@ class DeviceCalls:
         # not by `train()`, which would reach the modules inside: some may be frozen in eval mode
         port.model.training = self._chosen[name].training
         return port(*args, **kwargs)
+
+
+@contextmanager
+def calls_on_host() -> Iterator[None]:
+    """Let the calls of all models run on the host, in plain PyTorch, while the context lasts.
+
+    Gradients of gradients are computed there, such as those of a penalty on the slope of a critic.
+
+    >>> import torch
+    >>> model, x = nn.Linear(4, 1), torch.ones(3, 4, requires_grad=True)
+    >>> with DeviceCalls(model, device="sim").active(), calls_on_host():
+    ...     (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    >>> slope.norm().backward()
+    >>> bool(model.weight.grad.any())
+    True
+    """
+    before, _RoutedForward.is_inside = _RoutedForward.is_inside, True
+    try:
+        yield
+    finally:
+        _RoutedForward.is_inside = before
 
 
 class _ForwardOf(nn.Module):

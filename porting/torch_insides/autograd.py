@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Callable, Iterator, Optional
 
 import torch
 
-from .parts import Parts
+from .exchanged import exchanged
+from .parts import Parts, look_up
 
 __all__ = [
     "PARTS",
@@ -16,6 +18,9 @@ __all__ = [
     "find_saved_tensor_hooks",
     "has_own_setup_context",
     "has_own_vjp",
+    "intercept_custom_functions",
+    "is_mapped_gradient",
+    "is_transforming",
     "only_mapped_operators",
     "optimized_execution",
     "probe",
@@ -48,7 +53,9 @@ find_saved_tensor_hooks: Callable[[bool], Any] = PARTS.find(
 """Return the innermost hooks of saved tensors; None where there are none."""
 
 _FUNCTION: Any = PARTS.find(
-    "torch.autograd.function:_SingleLevelFunction", instead=torch.autograd.Function, loses="nothing that is known"
+    "torch.autograd.function:_SingleLevelFunction",
+    instead=torch.autograd.Function,
+    loses="custom functions whose `apply` was bound to another name are differentiated as their `forward`",
 )
 
 
@@ -62,12 +69,58 @@ def has_own_vjp(function: Any) -> bool:
     return function.vjp is not _FUNCTION.vjp
 
 
+_TRANSFORMED = "torch.autograd.function:custom_function_call"
+PARTS.find(_TRANSFORMED, instead=None, loses="a custom function under `torch.func` in `forward` fails without a line")
+
+
+@contextmanager
+def intercept_custom_functions(stand_in: Callable[[Callable[..., Any], Any, Any, Any], Any]) -> Iterator[None]:
+    """Let custom autograd functions be applied by `stand_in(apply, function, args, kwargs)` while the context lasts.
+
+    `apply` is what torch would have called. By what name a program calls it does not matter, nor when it has taken it.
+    """
+
+    def make_method(original: Any) -> Any:
+        def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
+            return stand_in(original.__get__(None, function), function, args, kwargs)
+
+        return classmethod(apply)
+
+    def make_call(original: Any) -> Any:
+        return lambda function, *args, **kwargs: stand_in(partial(original, function), function, args, kwargs)
+
+    # `Function.apply`, which programs bind beforehand, ends in `super().apply`, and inside a transform in the other
+    with exchanged(_FUNCTION, "apply", make_method):
+        if _TRANSFORMED in PARTS.losses:
+            yield
+        else:
+            with exchanged(look_up("torch.autograd.function:"), "custom_function_call", make_call):
+                yield
+
+
 current_transform: Callable[[], Optional[int]] = PARTS.find(
     "torch._C:_functorch.maybe_current_level",
     instead=lambda: None,
     loses="functions under `torch.func` in `forward` are not told apart from others",
 )
 """Return the level of the innermost transform of `torch.func`; None outside of all."""
+
+is_transforming: Callable[[], bool] = PARTS.find(
+    "torch._C:_are_functorch_transforms_active",
+    instead=lambda: False,
+    loses="a ported call under `torch.func` fails without a word of the remedy",
+)
+"""Tell whether a transform of `torch.func` is in force; other than `current_transform`, torch 2.0 has it."""
+
+_MAPPED = "`torch.autograd.grad(is_grads_batched=True)` of a ported call fails without a word of the remedy"
+_read_keys: Any = PARTS.find("torch._C:_dispatch_keys", instead=None, loses=_MAPPED)
+_parse_key: Any = PARTS.find("torch._C:_dispatch_key_parse", instead=None, loses=_MAPPED)
+
+
+def is_mapped_gradient(gradient: torch.Tensor) -> bool:
+    """Tell whether a backward pass computes many gradients at once, of which this is one."""
+    return None not in (_read_keys, _parse_key) and bool(_read_keys(gradient).has(_parse_key("Batched")))
+
 
 clear_transforms: Any = PARTS.find(
     "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack",

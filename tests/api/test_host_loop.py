@@ -332,15 +332,6 @@ def test_weights_that_change_between_forward_and_backward_are_torchs_error(make_
         loss.backward()
 
 
-def test_a_gradient_of_a_gradient_is_refused(make_model, batches):
-    model = make_model()
-    loss = port(model)(batches[0][0]).square().sum()
-    (gradient,) = torch.autograd.grad(loss, [model[3].weight], create_graph=True)
-
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()
-
-
 def test_a_batch_of_another_shape_is_refused_and_the_training_goes_on(make_model, batches):
     ported = port(make_model())
     ported(batches[0][0])

@@ -188,6 +188,11 @@ FUNCTIONS = {
     "comparison": lambda w: [(w > 0).sum(), (w > 0).any(), (w > 0).float().mean()],
     "vmap": lambda w: torch.func.vmap(lambda row: F.layer_norm(row, (4,)))(w),
     "func.grad": lambda w: torch.func.grad(lambda v: (v**3).sum())(w),
+    # the gradient of a product needs the number
+    "func.grad, factor": lambda w: torch.func.grad(lambda v: (1.5 * v.sin()).mul(2).exp().sum())(w),
+    "func.grad, divisor": lambda w: torch.func.grad(lambda v: (1 / (v * v / 3 + 2)).sum())(w),
+    "func.grad, in place": lambda w: torch.func.grad(lambda v: (v.sin().mul_(3) * 2**40).sum())(w),
+    "func.grad, twice": lambda w: torch.func.grad(lambda v: torch.func.grad(lambda u: (2.5 * u**3).sum())(v).sum())(w),
     "draws like a tensor": lambda w: [torch.rand_like(w), torch.randn_like(w), F.dropout(w)],
     "draws in place": lambda w: w.new_empty(5, 4).normal_() + w.new_empty(5, 4).uniform_(1, 2),
     "normal distribution": lambda w: torch.distributions.Normal(w, w.exp()).rsample(),

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from porting import to_ipu
 from tests.hardware.side_by_side import assert_code, one_batch, port, sgd
 
 
@@ -24,6 +25,14 @@ class Tripled(torch.autograd.Function):
 class Custom(nn.Linear):
     def forward(self, x):
         return Tripled.apply(super().forward(x))  # the line
+
+
+tripled = Tripled.apply
+
+
+class Bound(nn.Linear):
+    def forward(self, x):
+        return tripled(super().forward(x))  # the line
 
 
 class Hooked(nn.Linear):
@@ -50,7 +59,9 @@ def call(model, **options):
     return port(model, nn.CrossEntropyLoss(), optimizer=sgd(model), **options)(*one_batch())
 
 
-@pytest.mark.parametrize(("code", "kind"), [("C005", Custom), ("C007", Hooked), ("C007", Differentiating)])
+@pytest.mark.parametrize(
+    ("code", "kind"), [("C005", Custom), ("C005", Bound), ("C007", Hooked), ("C007", Differentiating)]
+)
 def test_a_gradient_that_would_be_lost_is_an_error_with_the_line(code, kind):
     error = assert_code(code, lambda: call(kind(4, 3)))
 
@@ -66,6 +77,23 @@ def test_a_backward_hook_of_a_module_is_an_error_with_its_name(is_early):
     error = assert_code("C007", lambda: call(model))
 
     assert "the module `1`" in str(error)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda call, x: torch.autograd.grad(call(x).sum(), x, create_graph=True),
+        lambda call, x: torch.autograd.functional.jacobian(call, x, vectorize=True),
+        lambda call, x: torch.func.grad(lambda x: call(x).sum())(x),
+    ],
+)
+def test_derivatives_that_the_device_does_not_compute_are_an_error_in_a_loop_on_the_host(ask):
+    ported, x = to_ipu(nn.Linear(4, 1), loop="host"), torch.ones(6, 4, requires_grad=True)
+
+    error = assert_code("L015", lambda: ask(ported, x))
+
+    assert "test_lost_gradients.py" in str(error)
+    ask(ported.model, x)
 
 
 def warnings_of(function):

@@ -32,6 +32,7 @@ from ..operator_schema import (
     list_leaves,
     map_leaves,
     operator_name,
+    replace_numbers,
     result_argument,
     written_arguments,
 )
@@ -200,11 +201,13 @@ class Recorder(OperatorMode):
             is_transformed = current_transform() is not None
             if not is_transformed:
                 return self._record_operator(func, args, dict(kwargs or {}))
-            if any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((args, kwargs))):
-                # what `torch.func` makes of the operator comes back through `DeviceTensor.__torch_dispatch__`
-                return func(*args, **(kwargs or {}))
             with clear_transforms():
-                return self._record_operator(func, args, dict(kwargs or {}))
+                if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((args, kwargs))):
+                    return self._record_operator(func, args, dict(kwargs or {}))
+                # a number would be kept, for the gradient, as what torch cannot read as a number any more
+                args = replace_numbers(func, args, self.add_constant)
+            # what `torch.func` makes of the operator comes back through `DeviceTensor.__torch_dispatch__`
+            return func(*args, **(kwargs or {}))
 
     def _record_operator(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
         special = device_operator(func)

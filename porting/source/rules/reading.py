@@ -47,7 +47,12 @@ class Reading:
         """Whether its loop stays on the host by intention: nothing in it is a fault."""
         if any(one.name.startswith("porting.integrations") for one in self.facts.imports):
             return True
-        return any(_is_host_loop(thing) for thing in self.ports)
+        return bool(self.host_ports)
+
+    @cached_property
+    def host_ports(self) -> List[Thing]:
+        """The ports whose loss and optimizer are on the host."""
+        return [port for port in self.ports if _is_host_loop(port)]
 
     @cached_property
     def ports(self) -> List[Thing]:

@@ -44,10 +44,14 @@ def _is_true(word: ast.keyword, name: str) -> bool:
 
 
 def find_gradients_in_loop(reading: Reading) -> Iterator[Finding]:
-    """L011 in a loop, C007 in `forward`: autograd is asked for gradients."""
+    """L011 in a loop, C007 in `forward`, L015 where a loop on the host differentiates a port's gradients again."""
     for call in reading.facts.calls:
         if call.name == "torch.autograd.grad" and (call.where.in_forward or reading.concerns_port(call)):
             yield reading.report("C007" if call.where.in_forward else "L011", call.place)
+        elif call.name == "torch.autograd.grad" and any(_is_true(word, "create_graph") for word in call.node.keywords):
+            things = (thing for argument in call.arguments for thing in argument)
+            if reading.is_made_of(things, reading.host_ports):
+                yield reading.report("L015", call.place)
 
 
 def find_optimizer_steps(reading: Reading) -> Iterator[Finding]:

@@ -32,7 +32,7 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
         "L010": Wording(_STEP.format(name="backward()"), _LOOP, ("first_port", 2)),
         "L011": Wording(
             "a port needs the gradients of the loop inside its step",
-            "compute the penalty in `forward` without autograd, or train with `to_ipu(model, loop='host')`",
+            "train with `to_ipu(model, loop='host')`, and compute a penalty with the plain model, `ported.model(x)`",
             ("first_port", 1),
         ),
         "L012": Wording(
@@ -49,6 +49,11 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
             "a port needs a `forward` that takes all arguments of the call",
             "give each model that is ported the same arguments, or let `to_ipu(model, loss)` add the loss",
             ("cosmictagger", 2),
+        ),
+        "L015": Wording(
+            "a port needs a loop without gradients of gradients",
+            "compute the loss of this step with the plain model, which has the same weights: `ported.model(x)`",
+            None,
         ),
         "O001": Wording(
             "a port needs an optimizer that the device has",
@@ -174,7 +179,12 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
         "C006": Wording(
             "a port needs its buffers changed in place", "change it in place: `self.buffer.copy_(value)`", None
         ),
-        "C007": Wording("a port needs a `forward` without calls of autograd", "compute the derivative yourself", None),
+        "C007": Wording(
+            "a port needs a `forward` without calls of autograd",
+            "write the derivative out, or compute the loss with the plain model: `to_ipu(model, loop='host')`, "
+            "`ported.model(x)`",
+            None,
+        ),
         "C010": Wording("a port prints nothing in `forward`", "return the tensor and print it after the call", None),
         "C011": Wording(
             "a port needs new tensors on the device of the others", "name it: `device=x.device`, or `x.new_zeros(...)`"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -109,6 +110,20 @@ class Activation(Function):
         return gradient * (sigmoid + ctx.slope * output * (1 - sigmoid)), None
 
 
+class Spike(Function):
+    """A step with the gradient of a smooth one, as spiking networks have it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x > 0).float()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient / (1 + x.abs()) ** 2
+
+
 class Product(Function):
     """Two inputs and two results, one of which nobody differentiates."""
 
@@ -213,6 +228,43 @@ def test_a_custom_function_trains_as_in_eager(name):
     torch.testing.assert_close(floats(trained_ported(model)), floats(trained_plainly(plain)), rtol=0, atol=0)
 
 
+spike, activate = Spike.apply, Activation.apply
+BOUND = {
+    "old style": lambda net, x: spike(x),
+    "old style, in a partial": lambda net, x: PARTIALS["spike"](x),
+    "old style, a part of the model": lambda net, x: net.spike(x),
+    "new style": lambda net, x: activate(x, 1.5),
+    "new style, in a partial": lambda net, x: PARTIALS["activate"](x),
+}
+PARTIALS = {"spike": functools.partial(spike), "activate": functools.partial(activate, slope=1.5)}
+
+
+class Spiking(nn.Module):
+    """Several layers with a function that was bound before the model was ported."""
+
+    def __init__(self, function):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers, self.last = nn.ModuleList(nn.Linear(4, 4) for _ in range(3)), nn.Linear(4, 3)
+        self.function, self.spike = function, spike
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = self.function(self, layer(x))
+        return self.last(x)
+
+
+@pytest.mark.parametrize("name", BOUND)
+def test_a_function_that_was_bound_beforehand_trains_as_in_eager_in_either_loop(name):
+    model, loop = Spiking(BOUND[name]), Spiking(BOUND[name])
+
+    expected = trained_plainly(Spiking(BOUND[name]))
+
+    torch.testing.assert_close(dict(trained_ported(model)), dict(expected), rtol=0, atol=0)
+    trained = trained_plainly(to_ipu(loop, loop="host", device="sim"))
+    torch.testing.assert_close(dict(trained), dict(expected), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("options", [{"accumulation": 2}, {"accumulation": 2, "replicas": 2}, {"device_iterations": 2}])
 def test_a_custom_function_trains_alike_however_a_call_is_cut(options):
     model = Net(FUNCTIONS["activation"])
@@ -258,7 +310,8 @@ def test_inference_runs_forward_alone():
 
 
 def test_the_report_says_once_that_ipus_have_no_such_backward():
-    ported = port(Net(lambda net, x: Same.apply(Same.apply(x))))
+    same = Same.apply
+    ported = port(Net(lambda net, x: same(Same.apply(x))))
 
     ported(*batches()[0])
 
@@ -354,6 +407,29 @@ def test_what_is_allowed_trains_as_the_device_differentiates_without_a_warning()
     trained = trained_ported(model, allow=["custom-autograd-function"])
 
     torch.testing.assert_close(floats(trained), floats(trained_plainly(twin)), rtol=0, atol=0)
+
+
+TRANSFORMED = {
+    "grad": lambda net, x: torch.func.grad(lambda x: activate(x, 1.5).sum())(x),
+    "vmap": lambda net, x: torch.func.vmap(lambda x: Activation.apply(x, 1.5))(x),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_a_function_under_a_transform_is_refused_with_the_line(name):
+    with pytest.raises(CaptureError) as caught:
+        port(Spiking(TRANSFORMED[name]))(*batches()[0])
+
+    assert (caught.value.code, caught.value.finding.place.file) == ("C005", __file__)
+
+
+def test_a_function_under_a_transform_that_is_allowed_is_differentiated_as_its_forward():
+    model, twin = Spiking(TRANSFORMED["grad"]), Spiking(TRANSFORMED["grad"])
+    twin.function = lambda net, x: torch.func.grad(lambda x: (x * torch.sigmoid(1.5 * x)).sum())(x)
+
+    trained = trained_ported(model, allow=["custom-autograd-function"])
+
+    torch.testing.assert_close(dict(trained), dict(trained_plainly(twin)), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("allow", ["custom-autograd-function", ["C005"], ["host-read"], 1])

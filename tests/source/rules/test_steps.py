@@ -168,3 +168,31 @@ def test_gradients_asked_for_in_forward_are_another_code(find):
     """
 
     assert find(program) == ["C007:8"]
+
+
+PENALTY = """
+    import torch
+    from data import loader
+    from porting import to_ipu
+    critic = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.Adam(critic.parameters())
+    ported = to_ipu(critic, loop="host")
+    for x in loader:
+        x.requires_grad_(True)
+        score = CALL(x)
+        slope = torch.autograd.grad(score.sum(), xSETTING)[0]
+        (ported(x).mean() + (slope.norm() - 1).square()).backward()
+        optimizer.step()
+"""
+
+
+def test_a_gradient_of_a_gradient_is_found_in_a_loop_on_the_host(find):
+    program = PENALTY.replace("CALL", "ported").replace("SETTING", ", create_graph=True")
+
+    assert find(program) == ["L015:10"]
+
+
+def test_gradients_of_first_order_and_those_of_the_plain_model_are_fine_in_a_loop_on_the_host(find):
+    assert find(PENALTY.replace("CALL", "ported").replace("SETTING", "")) == []
+    assert find(PENALTY.replace("CALL", "ported.model").replace("SETTING", ", create_graph=True")) == []
+    assert find(PENALTY.replace("CALL", "critic").replace("SETTING", ", create_graph=True")) == []
