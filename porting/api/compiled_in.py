@@ -18,11 +18,11 @@ from torch import nn
 
 from ..diagnostics import Finding, caller_place
 from ..module_attributes import NOT_THE_USERS
+from ..reached_values import ReachedValue, is_plain, is_same, list_reached_values
 from ..torch_insides.tensors import read_version
 from .model_structure import ModelStructure
 from .port import Port, PortFindings
-from .reached_values import ReachedValue, list_reached_values
-from .watches import is_plain, is_same, note_reads
+from .watches import note_reads
 
 __all__ = ["CompiledIn"]
 

@@ -8,38 +8,16 @@ from collections import deque
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, FrozenSet, Iterator, NamedTuple, Sequence, Tuple
 
-import torch
 from torch import nn
 
+from ..reached_values import is_same
 from ..torch_insides.exchanged import exchanged
 
-__all__ = ["Read", "Reads", "is_plain", "is_same", "note_reads"]
+__all__ = ["Read", "Reads", "note_reads"]
 
 
 _CONTAINERS = (list, dict, set, deque)
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _MOST_ITEMS = 64
-
-
-def is_plain(value: Any) -> bool:
-    """Tell whether a value is a number, a text or the like, or a short tuple of them.
-
-    >>> is_plain(0.5), is_plain((1, 2)), is_plain([1, 2])
-    (True, True, False)
-    """
-    if isinstance(value, _PLAIN):
-        return True
-    return type(value) is tuple and len(value) <= _MOST_ITEMS and all(isinstance(item, _PLAIN) for item in value)
-
-
-def is_same(before: Any, now: Any) -> bool:
-    """Tell whether a value is the one that it was: the same object, or an equal one where that can be told."""
-    if before is now or isinstance(before, torch.Tensor) or isinstance(now, torch.Tensor):
-        return before is now
-    try:
-        return bool(before == now)
-    except Exception:  # arrays have no truth value, and a user's own class may raise anything
-        return False
 
 
 class Read(NamedTuple):

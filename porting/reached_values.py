@@ -16,11 +16,11 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Name
 import torch
 from torch import nn
 
-from ..diagnostics.places import is_user_file
-from .watches import is_plain
+from .diagnostics.places import is_user_file
 
-__all__ = ["ReachedValue", "list_reached_values"]
+__all__ = ["ReachedValue", "is_plain", "is_same", "list_reached_values"]
 
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _MOST_ITEMS = 64
 _MOST_HOLDERS = 256
 _MOST_STEPS = 6  # from a function to a value: `trainer.config.losses["beta"].weight`
@@ -29,6 +29,27 @@ _LIBRARIES = frozenset(["torch", "numpy", "porting", "poptorch", "logging", "thr
 _CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 _ITERATES = frozenset(["items", "values", "keys"])
 _read_cell = operator.attrgetter("cell_contents")
+
+
+def is_plain(value: Any) -> bool:
+    """Tell whether a value is a number, a text or the like, or a short tuple of them.
+
+    >>> is_plain(0.5), is_plain((1, 2)), is_plain([1, 2])
+    (True, True, False)
+    """
+    if isinstance(value, _PLAIN):
+        return True
+    return type(value) is tuple and len(value) <= _MOST_ITEMS and all(isinstance(item, _PLAIN) for item in value)
+
+
+def is_same(before: Any, now: Any) -> bool:
+    """Tell whether a value is the one that it was: the same object, or an equal one where that can be told."""
+    if before is now or isinstance(before, torch.Tensor) or isinstance(now, torch.Tensor):
+        return before is now
+    try:
+        return bool(before == now)
+    except Exception:  # arrays have no truth value, and a user's own class may raise anything
+        return False
 
 
 class _Gone:
@@ -214,8 +235,9 @@ def _list_parts(value: Any) -> Tuple[Any, ...]:
 def _is_nothing_to_follow(value: Any) -> bool:
     if is_plain(value) or isinstance(value, torch.Tensor):
         return True
-    home = getattr(getattr(value, "func", value), "__module__", None) or ""
-    return str(home).partition(".")[0] in _LIBRARIES
+    value = getattr(value, "func", value)
+    is_users = isinstance(value, FunctionType) and _is_users_file(value.__code__.co_filename)
+    return not is_users and str(getattr(value, "__module__", "")).partition(".")[0] in _LIBRARIES
 
 
 def _is_users(value: Any) -> bool:
