@@ -95,8 +95,8 @@ def list_reached_values(
     >>> settings = {"beta": 0.5, "epoch": 3}
     >>> def loss(output, label):
     ...     return output.sum() * settings["beta"]
-    >>> [(reached.name, reached.value) for reached in list_reached_values([("loss", loss)], [], known=[])]
-    [("settings['beta']", 0.5)]
+    >>> [reached.name for reached in list_reached_values([("loss", loss)], [], known=[])]
+    ['settings', "settings['beta']"]
     """
     walk = _Walk(known)
     for name, each in (*functions, *objects):
