@@ -18,6 +18,7 @@ from porting.diagnostics import CaptureError, advise_on_autograd, refuse
 from porting.structure import flatten_tensors
 from porting.support.function_modes import SelectiveMode
 from porting.torch_insides.autograd import intercept_custom_functions
+from porting.torch_insides.exchanged import exchanged
 
 __all__ = ["PrintGuard", "announce_tracing", "answer_autocast", "guard_gradients"]
 
@@ -66,14 +67,18 @@ def announce_tracing() -> Iterator[None]:
     >>> torch.jit.is_tracing()
     False
     """
-    jit: Any = torch.jit
-    original = jit.is_tracing
 
-    def is_tracing() -> bool:
-        asking = str(sys._getframe(1).f_globals.get("__name__", ""))
-        return bool(original()) if f"{asking}.".startswith(_UNTOLD) else True
+    def make(original: Callable[[], bool]) -> Callable[[], bool]:
+        def is_tracing() -> bool:
+            asking = sys._getframe(1)
+            # this function itself asks where one trace lies in another, or beside it
+            is_untold = asking.f_code is sys._getframe(0).f_code
+            is_untold = is_untold or f"{asking.f_globals.get('__name__', '')}.".startswith(_UNTOLD)
+            return bool(original()) if is_untold else True
 
-    with _replace_attribute(jit, "is_tracing", is_tracing):
+        return is_tracing
+
+    with exchanged(torch.jit, "is_tracing", make):
         yield
 
 
@@ -88,23 +93,26 @@ def answer_autocast() -> Iterator[None]:
     ...     torch.is_autocast_enabled()
     False
     """
-    original: Any = torch.autocast.__init__
 
-    def make(self: Any, device_type: Any, dtype: Any = None, enabled: bool = True, *args: Any, **kwargs: Any) -> None:
-        if device_type != "ipu":
-            original(self, device_type, dtype, enabled, *args, **kwargs)
-        elif enabled:
-            error = CaptureError.at_caller(
-                "P001",
-                message="`forward` enables `torch.autocast` for the device, which has none",
-                help="leave it out, and choose a precision: `PortOptions(precision='mixed')`",
-            )
-            refuse(error)
-            original(self, "cpu", enabled=False)
-        else:
-            original(self, "cpu", enabled=False)
+    def make(original: Callable[..., None]) -> Callable[..., None]:
+        def begin(
+            context: Any, device_type: Any, dtype: Any = None, enabled: bool = True, *args: Any, **kwargs: Any
+        ) -> None:
+            if device_type != "ipu":
+                original(context, device_type, dtype, enabled, *args, **kwargs)
+                return
+            if enabled:
+                error = CaptureError.at_caller(
+                    "P001",
+                    message="`forward` enables `torch.autocast` for the device, which has none",
+                    help="leave it out, and choose a precision: `PortOptions(precision='mixed')`",
+                )
+                refuse(error)
+            original(context, "cpu", enabled=False)
 
-    with _replace_attribute(torch.autocast, "__init__", make):
+        return begin
+
+    with exchanged(torch.autocast, "__init__", make):
         yield
 
 
@@ -180,14 +188,3 @@ _HOOKS = frozenset(
 
 def _list_device_tensors(args: Any, kwargs: Any) -> List[torch.Tensor]:
     return [tensor for tensor in flatten_tensors((args, kwargs)) if tensor.device.type == "ipu"]
-
-
-@contextmanager
-def _replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Let `value` stand for an attribute of torch while the context lasts."""
-    original = vars(owner)[name]
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)

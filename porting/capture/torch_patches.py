@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Callable, Iterator, Sequence, Tuple
 
@@ -18,6 +18,7 @@ from torch.utils.hooks import BackwardHook
 from ..diagnostics import refuse
 from ..structure import flatten_tensors
 from ..torch_insides.autograd import current_transform, has_own_setup_context, intercept_custom_functions
+from ..torch_insides.exchanged import exchanged
 from ..torch_insides.modes import DisableTorchFunction, is_torch_function_disabled
 from .device_tensor import IPU, DeviceTensor, is_device
 from .errors import Refusal, host_read_error
@@ -27,20 +28,19 @@ from .torch_functions import constant_from_data, note_forced_factory
 
 __all__ = ["patch_torch"]
 
-_Attribute = Tuple[Any, str, Any]
+_Exchange = Tuple[Any, str, Callable[[Any], Any]]
 
 
 @contextmanager
 def patch_torch(recorder: Recorder) -> Iterator[None]:
     """Patch torch while the context lasts; calls that have nothing to do with device tensors see no difference."""
     # an older torch lacks some of them
-    patches = [(owner, name, make) for owner, name, make in _PATCHES if name in owner.__dict__]
-    originals = [(owner, name, owner.__dict__[name]) for owner, name, _make in patches]
-    replacements = [(owner, name, make(owner.__dict__[name], recorder)) for owner, name, make in patches]
+    patches = [(owner, name, partial(_make, make, recorder)) for owner, name, make in _PATCHES if name in vars(owner)]
+    originals = [(owner, name, partial(_ignore, vars(owner)[name])) for owner, name, _make in patches]
     trace_function = partial(_trace_custom_function, recorder, threading.get_ident())
-    with intercept_custom_functions(trace_function), _exchange_attributes(replacements, originals):
+    with intercept_custom_functions(trace_function), _exchange_all(patches):
         # what is imported while torch is patched would keep the replacements
-        recorder.fake_mode.around_loading = partial(_exchange_attributes, originals, replacements)
+        recorder.fake_mode.around_loading = partial(_exchange_all, originals)
         try:
             yield
         finally:
@@ -48,14 +48,19 @@ def patch_torch(recorder: Recorder) -> Iterator[None]:
 
 
 @contextmanager
-def _exchange_attributes(attributes: Sequence[_Attribute], former: Sequence[_Attribute]) -> Iterator[None]:
-    for owner, name, value in attributes:
-        setattr(owner, name, value)
-    try:
+def _exchange_all(exchanges: Sequence[_Exchange]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for owner, name, make in exchanges:
+            stack.enter_context(exchanged(owner, name, make))
         yield
-    finally:
-        for owner, name, value in former:
-            setattr(owner, name, value)
+
+
+def _make(make: Callable[[Any, Recorder], Any], recorder: Recorder, original: Any) -> Any:
+    return make(original, recorder)
+
+
+def _ignore(original: Any, _exchanged: Any) -> Any:
+    return original
 
 
 def _trace_custom_function(

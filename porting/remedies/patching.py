@@ -6,6 +6,8 @@ import sys
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Optional, Tuple
 
+from porting.torch_insides.exchanged import exchanged
+
 __all__ = ["find_attribute", "is_importable_now", "replaced_attribute"]
 
 _MARK = "_porting_stands_for"
@@ -46,14 +48,6 @@ def replaced_attribute(owner: Any, name: str, made: Callable[..., Any], *, key: 
     if key is not None and getattr(original, _MARK, None) == key:
         yield
         return
-    # one that a class inherits is not its own afterwards either
-    own = vars(owner).get(name, _MARK)
     setattr(made, _MARK, key)
-    setattr(owner, name, made)
-    try:
+    with exchanged(owner, name, lambda _original: made):
         yield
-    finally:
-        if own is _MARK:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, own)
