@@ -185,7 +185,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("D002", "running-on-simulator", "no IPU was found: running on the CPU simulator", "note"),
     ("D003", "executor-cannot-move", "a ported model cannot be moved or cast"),
     ("D004", "not-compiled", "the model has not been compiled yet"),
-    ("D005", "mode-frozen", "modules changed between train and eval mode after compilation", "warning"),
+    ("D005", "mode-frozen", "the model was changed after its step was compiled", "warning"),
     ("D006", "no-labels-given", "a training call needs labels"),
     ("D007", "destroyed", "the ported model has been destroyed"),
     ("D008", "instances-out-of-reach", "there is no way to the other instances"),
