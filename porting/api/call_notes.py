@@ -1,45 +1,33 @@
-"""What a call tells after it has run: losses and outputs that are no numbers, its time; and calls that are refused."""
+"""Tell what a call shows: losses and outputs that are no numbers, and a compilation that took long; runners call it."""
 
 from __future__ import annotations
 
-import math
-from types import FrameType
-from typing import Any, Optional, Sequence, Tuple
+import logging
+from typing import Any, Tuple
 
 import torch
-from torch import nn
 
 from ..diagnostics import Finding, caller_place
 from ..structure import flatten_tensors
-from ..torch_insides.modules import find_parallel_module
-from .moves import make_wrapper_error
 from .port import PortFindings
 from .run_report import ExecutorRecord
 
-__all__ = ["count_call", "note_loss", "note_outputs", "refuse_parallel_call"]
+__all__ = ["note_loss", "note_outputs", "say_it_took_long"]
 
-# These two ask a module around the port for nothing; while they run they are seen by this.
-_DATA_PARALLEL = nn.DataParallel.forward.__code__
+_logger = logging.getLogger("porting")
+
+# a call that takes longer makes people wonder; the report has the seconds in any case
+_LONG_SECONDS = 2.0
 
 
-# -- losses and outputs that are no numbers ----------------------------------------------------------------------------
-
-
-def note_loss(loss: Any, record: ExecutorRecord, findings: PortFindings, *, steps_per_call: int) -> None:
-    """Warn (L008) of the first call whose loss is NaN or infinite, and keep its number in `record`.
-
-    The loss has come to the host with the call's results, so that a look at it waits for nothing.
-    """
-    if record.first_call_not_finite is not None:
-        return
-    # a sum is finite only if each of its parts is
-    value = loss.item() if loss.numel() == 1 else loss.double().sum().item()
-    if not math.isfinite(value):
+def note_loss(loss: float, record: ExecutorRecord, findings: PortFindings, *, steps_per_call: int) -> None:
+    """Warn (L008) of the first call whose loss is NaN or infinite, and keep its number in `record`."""
+    if record.first_call_not_finite is None:
         call, where = record.num_calls, f"step {record.num_calls}"
         if steps_per_call > 1:
             where = f"call {call} (steps {(call - 1) * steps_per_call + 1} to {call * steps_per_call})"
         note = "the weights are lost if this step has changed them: load a checkpoint from before"
-        _say_not_finite(record, findings, f"the loss is {value} in {where}", notes=(note,))
+        _say_not_finite(record, findings, f"the loss is {loss} in {where}", notes=(note,))
 
 
 def note_outputs(outputs: Any, record: ExecutorRecord, findings: PortFindings) -> None:
@@ -74,31 +62,13 @@ def _say_not_finite(record: ExecutorRecord, findings: PortFindings, message: str
     )
 
 
-# -- calls -------------------------------------------------------------------------------------------------------------
-
-
-def refuse_parallel_call(frame: FrameType) -> None:
-    """Raise DeviceError D003 if `frame`, which calls a port, belongs to a wrapper for several devices."""
-    if frame.f_code is _DATA_PARALLEL or (frame.f_back is not None and frame.f_back.f_code is _DATA_PARALLEL):
-        raise make_wrapper_error("DataParallel")
-    if find_parallel_module() is not None:
-        raise make_wrapper_error("DistributedDataParallel")
-
-
-def count_call(
-    record: ExecutorRecord, seconds: float, *, sent: int, returned: int, times: Optional[Sequence[float]]
-) -> None:
-    """Count a call that took `seconds` and moved so many bytes.
-
-    `times` are those at which it began to send, had sent, had run and had returned, where the device tells.
-    """
-    record.num_calls += 1
-    record.num_samples += record.samples_per_call or 0
-    record.call_seconds += seconds
-    record.bytes_to_device += sent
-    record.bytes_to_host += returned
-    if times is not None:
-        entered, started, ended, left = times
-        record.host_to_device_seconds = (record.host_to_device_seconds or 0.0) + started - entered
-        record.run_seconds = (record.run_seconds or 0.0) + ended - started
-        record.device_to_host_seconds = (record.device_to_host_seconds or 0.0) + left - ended
+def say_it_took_long(record: ExecutorRecord, seconds: float, owner: str) -> None:
+    """Say what a compilation within a call has cost, if anybody noticed."""
+    if seconds >= _LONG_SECONDS:
+        _logger.warning(
+            "the %s graph was %s in %.2f s within its first call (`%s.compile(*batch)` does it beforehand)",
+            record.name,
+            "loaded from the cache" if record.cache == "hit" else "compiled",
+            seconds,
+            owner,
+        )

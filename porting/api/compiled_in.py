@@ -9,27 +9,34 @@ from __future__ import annotations
 import inspect
 import itertools
 import threading
+import weakref
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Callable, Iterator, List, NamedTuple, Sequence, Tuple
+from operator import is_, itemgetter
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 
 from ..diagnostics import Finding, caller_place
+from ..host_tensors import has_alias
 from ..module_attributes import NOT_THE_USERS
 from ..reached_values import ReachedValue, is_plain, is_same, list_reached_values
-from ..torch_insides.tensors import read_version
-from .model_structure import ModelStructure
-from .port import Port, PortFindings
+from ..torch_insides.modes import DisableTorchFunctionSubclass
+from ..torch_insides.tensors import GRADIENT_HOOKS, read_version
+from .model_structure import ModelStructure, StructureShare, requires_grad
+from .port import Port, PortFindings, list_modules_by_prefix
 from .watches import note_reads
 
-__all__ = ["CompiledIn"]
+__all__ = ["CompiledIn", "HostWrites", "are_same_bytes"]
 
 # what one call looks at; a value takes some 50 nanoseconds, a tensor a microsecond
 _VALUES_A_CALL = 24
 _TENSORS_A_CALL = 2
 _MOST_NUMBERS = 1 << 16
+
+_OWN = itertools.repeat("forward")
+_read_mode = itemgetter("training")
 
 Look = Callable[[], bool]
 """Tells whether a share is as it was."""
@@ -46,15 +53,14 @@ class CompiledIn:
         self,
         port: Port,
         findings: PortFindings,
-        modules: Sequence[Tuple[str, nn.Module]],
         *,
         trains: bool,
         keeps_modes: bool,
     ) -> None:
-        """Assume nothing yet: `note_reads` goes around the capture of a step of `modules`, and `take` follows it."""
+        """Assume nothing yet: `note_reads` goes around the capture of a step, and `take` follows it."""
         self._port = port
         self._findings = findings
-        self._modules = modules
+        self._modules = modules = list_modules_by_prefix(port)
         self._make_structure = partial(ModelStructure, port, findings, modules, trains=trains, keeps_modes=keeps_modes)
         self._lock = threading.Lock()
         self._turns: Iterator[List[Look]] = itertools.cycle([[]])
@@ -66,7 +72,7 @@ class CompiledIn:
         with note_reads(self._modules) as self._reads:
             yield
 
-    def take(self, step: Any) -> None:
+    def take(self, step: Any) -> CompiledIn:
         """Take all for compiled in that was read, and the model as it is now; `step` is what was captured, if known."""
         frozen = self._port.options.frozen
         allowed = () if isinstance(frozen, str) else frozen
@@ -76,7 +82,8 @@ class CompiledIn:
         self._values = _Values([each for each in values if each.name not in allowed])
         self._structure = self._make_structure()
         del self._before, self._reads
-        self._begin()
+        self._begin_shares()
+        return self
 
     def _list_values(self) -> List[ReachedValue]:
         """List the attributes of modules that were read, and what is reached from them and from functions.
@@ -103,8 +110,9 @@ class CompiledIn:
         }
         return [*attributes, *(each for each in reached if each.identity not in changed)]
 
-    def _begin(self) -> None:
-        parts = [shares for shares in (self._values.make_shares(), self._structure.make_shares()) if shares]
+    def _begin_shares(self) -> None:
+        structure = [partial(_is_structure, share) for share in self._structure.make_shares()]
+        parts = [shares for shares in (self._values.make_shares(), structure) if shares]
         self.num_shares = max(map(len, parts), default=0)
         turns = [[shares[turn % len(shares)] for shares in parts] for turn in range(self.num_shares)]
         self._turns = itertools.cycle(turns or [[]])
@@ -121,7 +129,7 @@ class CompiledIn:
             for reached, now in self._values.take_changes():
                 self._findings.say(_describe_change(reached, now))
             self._structure.say_changes()
-            self._begin()
+            self._begin_shares()
 
 
 def _describe_change(reached: ReachedValue, now: Any) -> Finding:
@@ -140,6 +148,22 @@ def _describe_change(reached: ReachedValue, now: Any) -> Finding:
             f"if it is meant to stay as it is: `PortOptions(frozen=[{name!r}])`",
         ),
     )
+
+
+def _is_structure(share: StructureShare) -> bool:
+    """Tell whether a part of the model is as it was."""
+    if [*map(len, share.sized)] != share.sizes or not all(
+        map(is_, map(dict.get, share.holders, share.keys), share.held)
+    ):
+        return False
+    if [*map(dict.get, share.attributes, _OWN)] != share.forwards or [*map(_read_mode, share.moded)] != share.modes:
+        return False
+    if not share.tensors:
+        return True
+    with DisableTorchFunctionSubclass():
+        if [*map(requires_grad, share.tensors)] != share.trained:
+            return False
+        return not any(any(map(hooks_of, share.hookless)) for hooks_of in GRADIENT_HOOKS)
 
 
 # -- values of Python --------------------------------------------------------------------------------------------------
@@ -254,3 +278,101 @@ def _is_unwritten(content: _Content) -> bool:
     tensor = content.reached.value
     is_counted = read_version(tensor) == content.version
     return is_counted and tensor.shape == content.copied.shape and torch.equal(tensor, content.copied)
+
+
+# -- writes to weights -------------------------------------------------------------------------------------------------
+
+
+class HostWrites:
+    """Tells a runner before each call whether the host's weights are others than its executable has.
+
+    Between a call that trains and the next look at a weight the host's values are out of date, and nobody can write to
+    them: they are copied when they are fetched, and compared by the next call. A runner that does not train compares in
+    each call. Somebody who holds an alias of a weight, such as an array, can write to it at any time: `has_aliases`
+    tells that the weights are to be fetched after each call, so that it shows and takes what it would without a device.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], *, trains: bool, follows_aliases: bool = True) -> None:
+        """Start to watch `tensors`; those made in inference mode cannot be watched."""
+        self._tensors: List[torch.Tensor] = [tensor for tensor in tensors if not tensor.is_inference()]
+        self._trains = trains
+        self._follows_aliases = trains and follows_aliases
+        self._seen: Tuple[List[int], List[int]] = ([], [])
+        self._copies: Optional[List[torch.Tensor]] = None
+        self.has_aliases = False
+        self.note_agreement()
+
+    def note_agreement(self) -> None:
+        """Note that host and device have the same values now, as after a fetch, or after the weights were sent."""
+        with DisableTorchFunctionSubclass():
+            self._seen = self._look_at_all()
+            if self._copies is None:
+                self._copies = [tensor.detach().clone() for tensor in self._tensors]
+            else:
+                for tensor, copied in zip(self._tensors, self._copies):
+                    copied.copy_(tensor.detach())
+
+    def note_call(self) -> None:
+        """Note that a call has run: what it has trained is newer than what the host has."""
+        with DisableTorchFunctionSubclass():
+            self._seen = self._look_at_all()
+        if self._trains:
+            self._copies = None
+
+    def is_written(self) -> bool:
+        """Tell whether something was written since the last agreement, or since the last call if that has trained."""
+        with DisableTorchFunctionSubclass():
+            if self._look_at_all() != self._seen:
+                return True
+            if self._copies is None:
+                return False
+            if self._follows_aliases:
+                self.has_aliases = any(map(has_alias, self._tensors))
+            return not all(map(are_same_bytes, self._tensors, self._copies))
+
+    def send(self, executor: Any) -> None:
+        """Send the host's weights; those that `executor` has trained since the last fetch come to the host before.
+
+        Tensors that got other memory since (`weight.data = tensor`) keep what is in that.
+        """
+        with DisableTorchFunctionSubclass(), torch.no_grad():
+            places = zip(self._tensors, self._seen[1])
+            given = [tensor for tensor, place in places if self._copies is None and tensor.data_ptr() != place]
+            values = [tensor.detach().clone() for tensor in given]
+            if given:
+                executor.copyWeightsToHost()
+            for tensor, value in zip(given, values):
+                tensor.copy_(value)
+        executor.copyWeightsToDevice()
+
+    def note_fetches(self, executor: Any) -> None:
+        """Let the weights that `executor` brings to the host count as seen.
+
+        PopTorch fetches through the instance's attribute, so that it can be exchanged.
+        """
+        fetch, own, writes = type(executor).copyWeightsToHost, weakref.ref(executor), weakref.ref(self)
+
+        def copy_weights_to_host() -> None:
+            running = own()
+            if running is not None:
+                fetch(running)
+                watching = writes()
+                if watching is not None:
+                    watching.note_agreement()
+
+        executor.copyWeightsToHost = copy_weights_to_host
+
+    def _look_at_all(self) -> Tuple[List[int], List[int]]:
+        return [*map(read_version, self._tensors)], [*map(torch.Tensor.data_ptr, self._tensors)]
+
+
+def are_same_bytes(tensor: torch.Tensor, copied: torch.Tensor) -> bool:
+    """Compare bit by bit: NaN is no news, and -0.0 is another number than 0.0."""
+    if tensor.dtype != copied.dtype or tensor.shape != copied.shape:
+        return False
+    kind = _OF_SIZE.get(tensor.element_size()) if tensor.is_floating_point() else None
+    plain = tensor.detach()
+    return torch.equal(plain, copied) if kind is None else torch.equal(plain.view(kind), copied.view(kind))
+
+
+_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -26,9 +26,9 @@ from ..structure import flatten_tensors, rebuild
 from ..support.uncompiled_code import keep_class_uncompiled, keep_uncompiled
 from ..torch_insides.modules import DROPOUTS, NORMS_WITH_STATE
 from .compilation import destroy_unseen
+from .compiled_in import are_same_bytes
 from .derivatives import read_saved_tensors, refuse_calls_of_transforms, refuse_dual_numbers, refuse_higher_derivatives
 from .gradients import read_gradients
-from .host_writes import are_same_bytes
 from .moves import FixedModule, refuse_assignment
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, read_modes

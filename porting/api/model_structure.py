@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-from itertools import repeat
-from operator import is_, itemgetter
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import torch
 from torch import nn
@@ -28,7 +26,7 @@ from ..torch_insides.modules import (
 from ..torch_insides.tensors import GRADIENT_HOOKS, TENSOR_BASE
 from .port import Port, PortFindings
 
-__all__ = ["ModelStructure"]
+__all__ = ["ModelStructure", "StructureShare", "requires_grad"]
 
 # a module takes a microsecond, a parameter 0.3
 _MODULES_A_CALL = 8
@@ -40,8 +38,7 @@ _HOOKS = {
 }
 _EVERY_HOOK = (EVERY_FORWARD_HOOK, EVERY_FORWARD_PRE_HOOK, EVERY_BACKWARD_HOOK, EVERY_BACKWARD_PRE_HOOK)
 # read without the attribute hooks that a backend puts on the tensors it owns: those would fetch the weights each time
-_training = itemgetter("training")
-_requires_grad = TENSOR_BASE.requires_grad.__get__
+requires_grad = TENSOR_BASE.requires_grad.__get__
 
 
 class _Module(NamedTuple):
@@ -62,6 +59,23 @@ class _Tensor(NamedTuple):
     tensor: torch.Tensor
     is_trained: bool
     has_hooks: bool
+
+
+class StructureShare(NamedTuple):
+    """A part of a model, and what is compared of it by calls of C alone, as each call of a port does so."""
+
+    sized: Sequence[Any]
+    sizes: List[int]
+    holders: Sequence[Any]
+    keys: Sequence[str]
+    held: Sequence[Any]
+    attributes: Sequence[Any]
+    forwards: List[Any]
+    moded: Sequence[Any]
+    modes: List[bool]
+    tensors: Sequence[torch.Tensor]
+    trained: List[bool]
+    hookless: Sequence[torch.Tensor]
 
 
 class ModelStructure:
@@ -106,47 +120,34 @@ class ModelStructure:
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
-    def make_shares(self) -> List[Callable[[], bool]]:
-        """Make functions that tell whether a share is as it is now."""
+    def make_shares(self) -> List[StructureShare]:
+        """Cut the model as it is now into shares, which calls compare."""
         count = max(-(-len(self._modules) // _MODULES_A_CALL), -(-len(self._tensors) // _PARAMETERS_A_CALL), 1)
-        return [
-            self._make_share(
-                [each.module for each in self._modules[turn::count]],
-                [each.tensor for each in self._tensors[turn::count]],
-            )
-            for turn in range(count)
-        ]
+        modules, tensors = [each.module for each in self._modules], [each.tensor for each in self._tensors]
+        return [self._make_share(modules[turn::count], tensors[turn::count]) for turn in range(count)]
 
-    def _make_share(self, modules: Sequence[nn.Module], tensors: Sequence[torch.Tensor]) -> Callable[[], bool]:
-        """Make one function of calls of C alone, as each call of a port comes here."""
+    def _make_share(self, modules: Sequence[nn.Module], tensors: Sequence[torch.Tensor]) -> StructureShare:
         registries: List[Any] = [read_registry(module, name) for module in modules for name in _REGISTRIES]
         hooks = [read(module) for module in modules for readers in self._hooks.values() for read in readers]
         sized: List[Any] = [*registries, *hooks, *_EVERY_HOOK]
-        sizes = [*map(len, sized)]
         items = [(registry, key, value) for registry in registries for key, value in registry.items()]
         holders, keys, held = ([item[column] for item in items] for column in range(3))
         attributes = [vars(module) for module in modules]
-        own = repeat("forward")
-        state = (
-            [module.training for module in modules if self._keeps_modes],
+        modes = [module.training for module in modules] if self._keeps_modes else []
+        return StructureShare(
+            sized,
+            [*map(len, sized)],
+            holders,
+            keys,
+            held,
+            attributes,
             [each.get("forward") for each in attributes],
+            attributes[: len(modes)],
+            modes,
+            tensors,
+            [*map(_is_trained, tensors)],
+            [tensor for tensor in tensors if not _has_hooks(tensor)],
         )
-        moded = attributes if self._keeps_modes else []
-        trained, hookless = [*map(_is_trained, tensors)], [tensor for tensor in tensors if not _has_hooks(tensor)]
-
-        def is_as_it_was() -> bool:
-            if [*map(len, sized)] != sizes or not all(map(is_, map(dict.get, holders, keys), held)):
-                return False
-            if ([*map(_training, moded)], [*map(dict.get, attributes, own)]) != state:
-                return False
-            if not tensors:
-                return True
-            with DisableTorchFunctionSubclass():
-                if [*map(_requires_grad, tensors)] != trained:
-                    return False
-                return not any(any(map(hooks_of, hookless)) for hooks_of in GRADIENT_HOOKS)
-
-        return is_as_it_was
 
     # -- saying --------------------------------------------------------------------------------------------------------
 
@@ -215,7 +216,7 @@ def _read_tensor(name: str, tensor: torch.Tensor) -> _Tensor:
 
 def _is_trained(tensor: torch.Tensor) -> bool:
     with DisableTorchFunctionSubclass():
-        return bool(_requires_grad(tensor))
+        return bool(requires_grad(tensor))
 
 
 def _has_hooks(tensor: torch.Tensor) -> bool:

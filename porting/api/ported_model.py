@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
@@ -92,8 +93,11 @@ class PortedModel(FixedModule):
         self._optimizer.note_step()
         loss = self._find_loss(returned)
         loss.backward = refuse_backward
-        steps = self._port.options.device_iterations
-        note_loss(loss, runner.record, self._findings, steps_per_call=steps)
+        # it has come to the host with the results; a sum is finite only if each of its parts is
+        value = loss.item() if loss.numel() == 1 else loss.double().sum().item()
+        if not math.isfinite(value):
+            steps = self._port.options.device_iterations
+            note_loss(value, runner.record, self._findings, steps_per_call=steps)
         return returned
 
     def compile(self, *args: Any, **kwargs: Any) -> float:  # type: ignore[override]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import logging
 import sys
 import time
 import weakref
 from contextlib import nullcontext
+from types import FrameType
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence
 
 import torch
@@ -17,25 +17,24 @@ from ..diagnostics import BatchError, DeviceError, Finding
 from ..host_tensors import host_tensors
 from ..structure import flatten_tensors
 from ..support.garbage_pause import garbage_pause
-from . import call_notes
+from ..torch_insides.modules import find_parallel_module
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
+from .call_notes import note_outputs, say_it_took_long
 from .compilation import check_memory, compilation, compile_checked, destroy_left, list_cache_files, make_executor
-from .compiled_in import CompiledIn
+from .compiled_in import CompiledIn, HostWrites
 from .failures import explain_failure, refuse_loss_without_gradient
 from .frozen_checks import say_frozen_values
 from .gradients import refuse_hooks, watch_gradient_reads
-from .host_writes import HostWrites
+from .moves import make_wrapper_error
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
-from .port import Port, PortFindings, list_modules_by_prefix
+from .port import Port, PortFindings
 from .run_report import ExecutorRecord
 
 __all__ = ["Runner"]
 
-logger = logging.getLogger("porting")
-
-# a call that takes longer makes people wonder; the report has the seconds in any case
-_LONG_SECONDS = 2.0
+# These two ask a module around the port for nothing; while they run they are seen by this.
+_DATA_PARALLEL = torch.nn.DataParallel.forward.__code__
 
 
 class Runner:
@@ -131,8 +130,7 @@ class Runner:
         self._findings.begin_compilation()
         files = list_cache_files(self._port.options)
         start = time.perf_counter()
-        modules = list_modules_by_prefix(self._port)
-        compiled_in = CompiledIn(self._port, self._findings, modules, trains=self.trains, keeps_modes=self._keeps_modes)
+        compiled_in = CompiledIn(self._port, self._findings, trains=self.trains, keeps_modes=self._keeps_modes)
         executor = self._make_compiled(compiled_in, args, kwargs, waits)
         seconds = time.perf_counter() - start
         self.signature = BatchSignature(args, kwargs)
@@ -143,8 +141,7 @@ class Runner:
         self.record.note_compilation(seconds, samples_per_call=self.signature.rows, cache=cache)
         self._take_over(executor)
         self._findings.say_deferred()
-        compiled_in.take(self._port.backend.compiled_step(executor))
-        self._compiled_in = compiled_in
+        self._compiled_in = compiled_in.take(self._port.backend.compiled_step(executor))
         with compilation(self._port, self._findings, keeps_modes=self._keeps_modes):
             is_new = self.record.num_compilations == 1
             say_frozen_values(self._port, self._findings, executor, compile_seconds=seconds, is_new=is_new)
@@ -201,14 +198,15 @@ class Runner:
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one device call; the first one compiles, and says what that cost."""
         # the caller of `__call__`, which comes here itself or through `forward`
-        call_notes.refuse_parallel_call(sys._getframe(2))
+        _refuse_parallel_call(sys._getframe(2))
         if torch.is_inference_mode_enabled():
             # what a device keeps between calls must not be tensors of that mode
             with torch.inference_mode(False):
                 return self.run(args, kwargs)
         refuse_lost_values(args, kwargs)
         if self.executor is None:
-            self._say_it_took_long(self.compile(args, kwargs, waits=False))
+            seconds = self.compile(args, kwargs, waits=False)
+            say_it_took_long(self.record, seconds, self._owner)
         executor = self.executor
         if self._compiled_in is not None:
             self._compiled_in.look()
@@ -250,27 +248,26 @@ class Runner:
             self._has_run, self._result_bytes = True, _count_bytes(flatten_tensors(result))
         record = self.record
         times = None if self._session is None else self._session.call_times
-        call_notes.count_call(record, seconds, sent=self._batch_bytes, returned=self._result_bytes, times=times)
+        record.num_calls += 1
+        record.num_samples += record.samples_per_call or 0
+        record.call_seconds += seconds
+        record.bytes_to_device += self._batch_bytes
+        record.bytes_to_host += self._result_bytes
+        if times is not None:
+            entered, started, ended, left = times
+            record.host_to_device_seconds = (record.host_to_device_seconds or 0.0) + started - entered
+            record.run_seconds = (record.run_seconds or 0.0) + ended - started
+            record.device_to_host_seconds = (record.device_to_host_seconds or 0.0) + left - ended
         self._host_writes.note_call()
         if self._has_let_go or self._host_writes.has_aliases:
             # looking at the host's tensors, or at an alias of them, would not fetch what it has trained
             executor.copyWeightsToHostIfNeeded()
         if not self.trains:
-            call_notes.note_outputs(result, record, self._findings)
+            note_outputs(result, record, self._findings)
         if self._findings.deferred:
             # the executor has changed its engine, or found out why it does not
             self._findings.say_deferred()
             record.note_engine_change(self._port.backend.compiled_step(executor))
-
-    def _say_it_took_long(self, seconds: float) -> None:
-        if seconds >= _LONG_SECONDS:
-            logger.warning(
-                "the %s graph was %s in %.2f s within its first call (`%s.compile(*batch)` does it beforehand)",
-                self.record.name,
-                "loaded from the cache" if self.record.cache == "hit" else "compiled",
-                seconds,
-                self._owner,
-            )
 
     def say_late_changes(self) -> None:
         """Say (D005) what has changed since the step was compiled, if it is."""
@@ -386,6 +383,14 @@ class Runner:
             other = reference()
             if other is not None:
                 yield other
+
+
+def _refuse_parallel_call(frame: FrameType) -> None:
+    """Raise DeviceError D003 if `frame`, which calls a port, belongs to a wrapper for several devices."""
+    if frame.f_code is _DATA_PARALLEL or (frame.f_back is not None and frame.f_back.f_code is _DATA_PARALLEL):
+        raise make_wrapper_error("DataParallel")
+    if find_parallel_module() is not None:
+        raise make_wrapper_error("DistributedDataParallel")
 
 
 def _count_bytes(tensors: Sequence[torch.Tensor]) -> int:

@@ -35,8 +35,10 @@ _Exchange = Tuple[Any, str, Callable[[Any], Any]]
 def patch_torch(recorder: Recorder) -> Iterator[None]:
     """Patch torch while the context lasts; calls that have nothing to do with device tensors see no difference."""
     # an older torch lacks some of them
-    patches = [(owner, name, partial(_make, make, recorder)) for owner, name, make in _PATCHES if name in vars(owner)]
-    originals = [(owner, name, partial(_ignore, vars(owner)[name])) for owner, name, _make in patches]
+    patches = [
+        (owner, name, partial(_make_with, make, recorder)) for owner, name, make in _PATCHES if name in vars(owner)
+    ]
+    originals = [(owner, name, partial(_take_original, vars(owner)[name])) for owner, name, _make in patches]
     trace_function = partial(_trace_custom_function, recorder, threading.get_ident())
     with intercept_custom_functions(trace_function), _exchange_all(patches):
         # what is imported while torch is patched would keep the replacements
@@ -55,11 +57,11 @@ def _exchange_all(exchanges: Sequence[_Exchange]) -> Iterator[None]:
         yield
 
 
-def _make(make: Callable[[Any, Recorder], Any], recorder: Recorder, original: Any) -> Any:
+def _make_with(make: Callable[[Any, Recorder], Any], recorder: Recorder, original: Any) -> Any:
     return make(original, recorder)
 
 
-def _ignore(original: Any, _exchanged: Any) -> Any:
+def _take_original(original: Any, _exchanged: Any) -> Any:
     return original
 
 
