@@ -48,7 +48,7 @@ def new_folder(parent: Path) -> Iterator[Path]:
     Raises LockUnsupportedError where there are no locks.
     """
     folder = parent / f"{_NEW}{os.getpid()}-{os.urandom(4).hex()}"
-    folder.mkdir()
+    folder.mkdir(mode=0o755)
     with ExitStack() as undone:
         undone.callback(shutil.rmtree, folder, ignore_errors=True)
         descriptor = os.open(folder, os.O_RDONLY)

@@ -29,7 +29,7 @@ def _pass_on(before: Callable[[Any], Any], unraisable: Any) -> None:
         before(unraisable)
         return
     # at once it would be raised in this function, and be lost again
-    timer = threading.Timer(_DELAY_SECONDS, _interrupt)
+    timer = threading.Timer(_DELAY_SECONDS, _send_interrupt)
     timer.daemon = True
     try:
         timer.start()
@@ -37,7 +37,7 @@ def _pass_on(before: Callable[[Any], Any], unraisable: Any) -> None:
         before(unraisable)
 
 
-def _interrupt() -> None:
+def _send_interrupt() -> None:
     if hasattr(signal, "pthread_kill"):
         # a signal also ends what the main thread waits for
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, List, Mapping
 
 import torch
 from torch.fx.node import map_arg
@@ -53,7 +53,7 @@ def count_node_flops(node: torch.fx.Node) -> int:
 
 
 def _count_by_formula(node: torch.fx.Node) -> int:
-    values = [used.meta.get("val") for used in node.all_input_nodes]
+    values: List[Any] = [used.meta.get("val") for used in node.all_input_nodes]
     if not values or not all(isinstance(value, FakeTensor) for value in values):
         return 0  # what makes a tensor of nothing fills it
     args, kwargs = map_arg((node.args, node.kwargs), lambda used: used.meta["val"])
