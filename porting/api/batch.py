@@ -10,7 +10,7 @@ from .. import adapters
 from ..adapters.labels import NO_LABELS, split_labels
 from ..diagnostics import BatchError, DeviceError, Finding, caller_place, notify
 from ..options import PortOptions
-from ..structure import are_equal
+from ..structure import are_equal, is_record, read_fields
 from .port import Port
 
 __all__ = [
@@ -154,6 +154,9 @@ def _check_values(value: Any, prefix: str, name: Any) -> None:
     elif isinstance(value, Mapping):
         for key, item in value.items():
             _check_values(item, f"{prefix}{name}", f"[{key!r}]")
+    elif is_record(value):
+        for field, item in read_fields(value).items():
+            _check_values(item, f"{prefix}{name}", f".{field}")
     elif isinstance(value, (list, tuple)):
         for position, item in enumerate(value):
             _check_values(item, f"{prefix}{name}", f"[{position}]")
@@ -248,6 +251,8 @@ def _list_leaves(name: str, value: Any) -> List[_Leaf]:
         return [_Leaf(name, tuple(value.shape), value.dtype)]
     if isinstance(value, Mapping):
         return [leaf for key, item in value.items() for leaf in _list_leaves(f"{name}[{key!r}]", item)]
+    if is_record(value):
+        return [leaf for field, item in read_fields(value).items() for leaf in _list_leaves(f"{name}.{field}", item)]
     if isinstance(value, (list, tuple)):
         return [leaf for i, item in enumerate(value) for leaf in _list_leaves(f"{name}[{i}]", item)]
     return [_Leaf(name, None, type(value), value)]

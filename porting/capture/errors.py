@@ -119,8 +119,8 @@ class Refusal(Enum):
     HIDDEN_TENSORS = _Texts(
         "C014",
         "{where} of `forward` holds tensors inside `{kind}`, which the graph cannot see",
-        notes=("tensors are found in tuples, lists, dictionaries and named tuples, however deeply nested",),
-        help="use a named tuple or a dictionary instead, or teach it: `register_structure_adapter({kind}, adapter)`",
+        notes=("tensors are found in tuples, lists, dictionaries and fields of dataclasses, however deeply nested",),
+        help="use a named tuple, a dataclass or a dictionary instead",
     )
     HOST_READ = _Texts(
         "C001",
