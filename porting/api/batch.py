@@ -26,6 +26,12 @@ __all__ = [
 _INT32, _FLOAT32 = torch.iinfo(torch.int32), torch.finfo(torch.float32)
 _RANGES = {torch.int64: (_INT32.min, _INT32.max), torch.float64: (_FLOAT32.min, _FLOAT32.max)}
 _NARROW = {torch.int64: "int32", torch.float64: "float32"}
+_KEEP_EXECUTABLES = "or keep an executable for each of several shapes: `PortOptions(max_executables=2)`"
+_MAKE_TENSOR = "what is no tensor is compiled in: make it a tensor to vary it from call to call"
+_KEEP_TEXTS_OUT = (
+    "texts are compiled in: leave them out of the call and use them around it, as in "
+    "`for images, names, labels in loader: ported(images, labels)`"
+)
 _KEEP_SHAPES = (
     "let every batch have the same shape: `ported.dataloader(...)`, `drop_last=True`, or "
     "`FixedBatchDataset(dataset, samples_per_call)` for the last one"
@@ -271,11 +277,12 @@ def _compare_leaves(name: str, expected: Optional[_Leaf], actual: Optional[_Leaf
         code, fault, advice = "B001", "has another shape than", [_KEEP_SHAPES]
     elif expected.shape is None and (expected.dtype is not actual.dtype or not are_equal(expected.value, actual.value)):
         fault = "has another value than"
-        advice = ["what is no tensor is compiled in: make it a tensor to vary it from call to call"]
+        advice = [_KEEP_TEXTS_OUT if isinstance(actual.value, str) else _MAKE_TENSOR]
     if not fault:
         return None
     fault = f"{name} {fault} in the batch that was compiled for"
-    return _make_finding(code, fault, _describe_leaf(expected), _describe_leaf(actual), *advice, remedy)
+    others = [_KEEP_EXECUTABLES] if code == "B001" else []
+    return _make_finding(code, fault, _describe_leaf(expected), _describe_leaf(actual), *advice, remedy, *others)
 
 
 def _make_finding(code: str, fault: str, expected: str, actual: str, *remedies: str) -> Finding:
