@@ -248,8 +248,11 @@ class Recorder(OperatorMode):
         # gradients are dense on the device, whatever an embedding asks for
         dense_args, dense_kwargs = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda _asked: False)
         result = self.casts.record(func, dense_args, dense_kwargs)
+        asks_for_sparse = (dense_args, dense_kwargs) != (args, kwargs)
+        if asks_for_sparse and not isinstance(result, DeviceTensor):
+            result[0].node.args[0].meta["asks_for_sparse"] = True  # the call that several results come from
         if isinstance(result, DeviceTensor):
-            result.node.meta["asks_for_sparse"] = (dense_args, dense_kwargs) != (args, kwargs)
+            result.node.meta["asks_for_sparse"] = asks_for_sparse
             for leaf in asked:
                 if isinstance(leaf, torch.dtype):
                     self.note_coercion(leaf, result.node)
