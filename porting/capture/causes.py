@@ -1,4 +1,4 @@
-"""What the code around a refused operator tells of the cause: the remedy is then that of the function or the layer."""
+"""The code around a refused operator tells of the cause: the remedy is then that of the function or of the layer."""
 
 from __future__ import annotations
 

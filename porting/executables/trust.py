@@ -1,4 +1,4 @@
-"""Whoever can write to a cache folder can run code in all processes that load from it: who may be able to do so.
+"""Whoever can write to a cache folder can run code in all processes that load from it, so that only some users may.
 
 These are the user of the process, root, and the user whom PORTING_CACHE_OWNER names. Systems without owners of files,
 such as Windows, are not asked.
