@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
@@ -12,13 +13,17 @@ import torch
 __all__ = [
     "StructureAdapter",
     "are_equal",
+    "field_names",
     "find_opaque_holder",
     "flatten_tensors",
+    "is_record",
     "make_call_arguments",
     "map_tensors",
     "outline",
+    "read_fields",
     "rebuild",
     "register_structure_adapter",
+    "replace_fields",
     "replace_item",
 ]
 
@@ -100,6 +105,9 @@ def _collect(value: Any, like: Any, add: Callable[[torch.Tensor], None]) -> None
     elif isinstance(value, Mapping):
         for key in like if isinstance(like, Mapping) else value:
             _collect(value[key], like[key] if isinstance(like, Mapping) else None, add)
+    elif is_record(value):
+        # which has the fields of its own class, too
+        _collect(read_fields(value), read_fields(like) if type(like) is type(value) else None, add)
 
 
 def make_call_arguments(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
@@ -124,7 +132,12 @@ def find_opaque_holder(value: Any) -> Optional[Any]:
     if isinstance(value, (Mapping, list, tuple)):
         items = value.values() if isinstance(value, Mapping) else value
         return next((found for found in map(find_opaque_holder, items) if found is not None), None)
-    hidden = list(value) if isinstance(value, (set, frozenset)) else list(getattr(value, "__dict__", {}).values())
+    fields = read_fields(value) if is_record(value) else {}
+    found = find_opaque_holder(list(fields.values()))
+    if found is not None:
+        return found
+    own = getattr(value, "__dict__", {})
+    hidden = list(value) if isinstance(value, (set, frozenset)) else [own[name] for name in own if name not in fields]
     return value if flatten_tensors(hidden) else None
 
 
@@ -174,11 +187,41 @@ def _rebuild(value: Any, of_tensor: Callable[[torch.Tensor], Any], of_adapted: C
     if isinstance(value, Mapping):
         items_of = {key: _rebuild(item, of_tensor, of_adapted) for key, item in value.items()}
         return type(value)(items_of)  # type: ignore[call-arg]
+    if is_record(value):
+        fields = read_fields(value)
+        return replace_fields(value, {name: _rebuild(fields[name], of_tensor, of_adapted) for name in fields})
     return value
 
 
+def is_record(value: Any) -> bool:
+    """Tell whether `value` is an object of a dataclass, and nothing else that has items or tensors of its own."""
+    others = (torch.Tensor, torch.nn.Module, Mapping, list, tuple, type)
+    return dataclasses.is_dataclass(value) and not isinstance(value, others)
+
+
+def field_names(value: Any) -> Tuple[str, ...]:
+    """Return the names of the fields of a named tuple or of a dataclass's object, in order; none for anything else."""
+    return tuple(read_fields(value)) if is_record(value) else getattr(value, "_fields", ())
+
+
+def read_fields(record: Any) -> Dict[str, Any]:
+    """Return the fields of a dataclass's object that have a value, by name."""
+    names = [field.name for field in dataclasses.fields(record)]
+    return {name: getattr(record, name) for name in names if hasattr(record, name)}
+
+
+def replace_fields(record: Any, values: Mapping[str, Any]) -> Any:
+    """Copy a dataclass's object with other values in some fields; nothing is computed anew, and it may be frozen."""
+    changed = copy.copy(record)
+    for name, value in values.items():
+        object.__setattr__(changed, name, value)
+    return changed
+
+
 def replace_item(container: Any, key: Any, item: Any) -> Any:
-    """Copy a mapping, list, tuple or named tuple with `item` at `key`; what else a subclass carries stays.
+    """Copy a mapping, list, tuple, named tuple or dataclass's object with `item` at `key`.
+
+    What else a subclass carries stays.
 
     >>> replace_item(("image", 7), -1, 8), replace_item({"image": 1, "label": 7}, "label", 8)
     (('image', 8), {'image': 1, 'label': 8})
@@ -187,6 +230,8 @@ def replace_item(container: Any, key: Any, item: Any) -> Any:
         changed: Any = copy.copy(container) if hasattr(container, "__setitem__") else dict(container)
         changed[key] = item
         return changed
+    if is_record(container):
+        return replace_fields(container, {key: item})
     items = list(container)
     items[key] = item
     return type(container)(*items) if hasattr(container, "_fields") else type(container)(items)

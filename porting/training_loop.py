@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from typing import Any, Callable, List, Optional, Sequence
 
 from tqdm import tqdm
@@ -54,31 +55,33 @@ def fit(
     """
     kept: Optional[FitCheckpoints] = None
     made = FitProgress()
-    if checkpoint is not None:
-        kept = FitCheckpoints(ported, loader, checkpoint, every=every, keep=keep, schedulers=schedulers)
-        made = kept.resume() if resume else kept.begin()
-    for _epoch in tqdm(range(len(made.history), epochs), desc="epochs", disable=not progress):
-        ported.train()
-        # tqdm asks a loader for its length, but an epoch that may begin in its middle is an iterator
-        num_seen, batches = (0, loader) if kept is None else (kept.progress.num_calls, kept.begin_epoch())
-        length = len(loader) - num_seen if batches is not loader and hasattr(loader, "__len__") else None
-        bar = tqdm(batches, desc="batches", total=length, leave=False, disable=not progress)
-        for batch in bar:
-            args, kwargs = make_call_arguments(batch)
-            returned = ported(*args, **kwargs)
-            loss = float(ported.loss_of(returned).float().mean())
-            made.note_call(loss)
-            if not math.isfinite(loss):
-                first = ported.report().first_call_not_finite
-                since = f" since call {first}; `ported.find_nan(batch)` names the line" if first else ""
-                bar.set_postfix_str(f"the loss is {loss}{since}")
-            if after_call is not None:
-                after_call(returned)
+    with ExitStack() as held:
+        if checkpoint is not None:
+            kept = FitCheckpoints(ported, loader, checkpoint, every=every, keep=keep, schedulers=schedulers)
+            held.enter_context(kept.hold_folder())
+            made = kept.resume() if resume else kept.begin()
+        for _epoch in tqdm(range(len(made.history), epochs), desc="epochs", disable=not progress):
+            ported.train()
+            # tqdm asks a loader for its length, but an epoch that may begin in its middle is an iterator
+            num_seen, batches = (0, loader) if kept is None else (kept.progress.num_calls, kept.begin_epoch())
+            length = len(loader) - num_seen if batches is not loader and hasattr(loader, "__len__") else None
+            bar = tqdm(batches, desc="batches", total=length, leave=False, disable=not progress)
+            for batch in bar:
+                args, kwargs = make_call_arguments(batch)
+                returned = ported(*args, **kwargs)
+                loss = float(ported.loss_of(returned).float().mean())
+                made.note_call(loss)
+                if not math.isfinite(loss):
+                    first = ported.report().first_call_not_finite
+                    since = f" since call {first}; `ported.find_nan(batch)` names the line" if first else ""
+                    bar.set_postfix_str(f"the loss is {loss}{since}")
+                if after_call is not None:
+                    after_call(returned)
+                if kept is not None:
+                    kept.note_call()
+            made.end_epoch()
+            if after_epoch is not None:
+                after_epoch(len(made.history), made.history[-1])
             if kept is not None:
-                kept.note_call()
-        made.end_epoch()
-        if after_epoch is not None:
-            after_epoch(len(made.history), made.history[-1])
-        if kept is not None:
-            kept.note_epoch()
+                kept.note_epoch()
     return made.history

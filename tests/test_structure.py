@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict, defaultdict, namedtuple
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -16,6 +18,7 @@ from porting.structure import (
     map_tensors,
     rebuild,
     register_structure_adapter,
+    replace_item,
 )
 
 Pair = namedtuple("Pair", "left right")
@@ -219,3 +222,66 @@ def test_what_can_be_taken_apart_hides_nothing(structure):
 @pytest.mark.usefixtures("boxes_are_known")
 def test_an_object_with_an_adapter_hides_nothing():
     assert find_opaque_holder(Boxed(torch.tensor(1))) is None
+
+
+# -- objects of dataclasses --------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Record:
+    first: Any
+    second: Any = None
+    unset: int = dataclasses.field(init=False, repr=False, compare=False, default_factory=int)
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenRecord:
+    first: Any
+    second: Any = None
+
+    def __post_init__(self):
+        assert not hasattr(self, "made"), "made anew"
+        object.__setattr__(self, "made", True)
+
+
+@pytest.mark.parametrize("kind", [Record, FrozenRecord])
+def test_tensors_in_fields_are_found_and_replaced_in_a_copy(kind):
+    value = kind([torch.tensor(1), "text"], kind(torch.tensor(2)))
+
+    rebuilt = rebuild(value, ["a", "b"])
+
+    assert [int(tensor) for tensor in flatten_tensors(value)] == [1, 2]
+    assert rebuilt == kind(["a", "text"], kind("b"))
+    assert int(value.second.first) == 2
+
+
+def test_dictionaries_in_fields_come_in_the_order_of_the_pattern():
+    value = Record({"a": torch.tensor(1), "b": torch.tensor(2)})
+    like = Record({"b": None, "a": None})
+
+    assert [int(tensor) for tensor in flatten_tensors(value, like=like)] == [2, 1]
+
+
+def test_a_field_that_is_not_set_stays_so():
+    value = Record(torch.tensor(1))
+    del value.unset
+
+    assert not hasattr(rebuild(value, ["a"]), "unset")
+
+
+def test_tensors_beside_the_fields_are_hidden():
+    value = Record(torch.tensor(1))
+    assert find_opaque_holder(value) is None
+    value.cache = torch.tensor(2)
+
+    assert find_opaque_holder([value]) is value
+
+
+def test_what_hides_tensors_in_a_field_is_named():
+    hidden = {torch.tensor(1)}
+
+    assert find_opaque_holder(Record(1, [hidden])) is hidden
+
+
+def test_a_field_is_exchanged_by_its_name():
+    assert replace_item(FrozenRecord("image", 7), "second", 8) == FrozenRecord("image", 8)

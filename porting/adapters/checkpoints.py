@@ -8,8 +8,9 @@ import pickle
 import re
 import zipfile
 from collections import Counter, OrderedDict
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 import torch
 from torch import nn
@@ -22,6 +23,7 @@ from porting.torch_insides.modules import copy_versions, loads_in_own_way, note_
 __all__ = [
     "Checkpoint",
     "check_shapes",
+    "explain_write_errors",
     "load_checkpoint",
     "load_weights",
     "make_foreign_error",
@@ -37,6 +39,7 @@ _VERSION = 1
 _COUNTER = "porting-counter"
 _CHUNK_BYTES = 1 << 20
 _ZIP_START = b"PK\x03\x04"
+_FOLDER = 0x10
 _MAX_LISTED = 10
 _REMEDIES = ("build the model with the settings it was saved with, or load the checkpoint that belongs to it",)
 
@@ -93,7 +96,8 @@ def save_checkpoint(
 
     `model`, `optimizer` and `scheduler` are objects with a `state_dict`, or such dictionaries; `extra` is anything made
     of tensors, numbers, strings and containers. `training` comes from `ported.save`, which also saves what a training
-    needs to go on exactly. Raises OptionError P002 that names the entry which is something else.
+    needs to go on exactly. Raises OptionError P002 that names the entry which is something else, and CheckpointError
+    K008 for a file that cannot be written.
     """
     content = {
         "format": _FORMAT,
@@ -105,8 +109,26 @@ def save_checkpoint(
         "extra": _make_plain(extra, "extra"),
         "training": _make_plain(training, "training"),
     }
-    with replacing_file(path) as file:
+    with explain_write_errors(path), replacing_file(path) as file:
         torch.save(content, file)
+
+
+@contextmanager
+def explain_write_errors(path: Path) -> Iterator[None]:
+    """Turn what keeps `path` from being written into CheckpointError K008; what was there before stays."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        # torch ends its archive after an error too, and raises a second one about that
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):
+            raise
+        raise CheckpointError.at_caller(
+            "K008",
+            message=f"`{os.fspath(path)}` cannot be written: {cause.strerror or cause}",
+            notes="nothing of it was written; what was there before stays, and so does the training",
+            help="choose a folder that is there, that you may write to, and that has room",
+        ) from error
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -313,12 +335,16 @@ def _check_archive(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             for record in archive.infolist():
+                # torch reads nothing of a folder, and gives out memory as it was
+                if record.external_attr & _FOLDER:
+                    raise zipfile.BadZipFile(f"{record.filename!r} is marked as a folder")
                 # torch writes 0 where checksums are switched off
                 if record.CRC:
                     with archive.open(record) as file:
                         while file.read(_CHUNK_BYTES):
                             pass
-    except zipfile.BadZipFile as error:
+    except Exception as error:
+        # damaged names, sizes and methods lead to any error: NotImplementedError, UnicodeDecodeError, zlib.error, ...
         raise _make_damaged_error(
             path, f"the archive is cut off or corrupt: {take_first_line(error, otherwise='no details')}"
         ) from error

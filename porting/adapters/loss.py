@@ -48,6 +48,7 @@ class _LossSetup:
     allowed: Optional[Tuple[str, ...]] = None
     is_for_training: bool = True
     remedies: Optional[Remedies] = None
+    note_output: Optional[Callable[[Any], None]] = None
 
     @property
     def loss_modules(self) -> Dict[str, nn.Module]:
@@ -76,7 +77,8 @@ class LossInForward(nn.Module):
     from what `forward` returns. `input_dtype`, `loss_dtype` and `output_dtype` are the casts of a `PrecisionPlan`; with
     `output_dtype` the loss is computed outside of autocast. With `allowed`, slugs of findings, a trace refuses what
     changes gradients and would be lost (C005, C007), unless it is named there; by default it is lost as on the device.
-    `remedies` are applied while a device traces; what took part is kept for `take_findings`.
+    `remedies` are applied while a device traces; what took part is kept for `take_findings`. `note_output` gets what a
+    trace returns.
 
     Raises OptionError P002 for arguments that do not go together. A call raises PortingError L002, L003, L004, L006 or
     L007, and CaptureError C010 for printing a tensor while the device traces.
@@ -106,6 +108,7 @@ class LossInForward(nn.Module):
         output_dtype: Optional[torch.dtype] = None,
         allowed: Optional[Sequence[str]] = None,
         remedies: Optional[Remedies] = None,
+        note_output: Optional[Callable[[Any], None]] = None,
     ) -> None:
         _check_model(model)
         super().__init__()
@@ -125,6 +128,7 @@ class LossInForward(nn.Module):
             is_on_device=backend.isRunningOnIpu,
             allowed=None if allowed is None else tuple(allowed),
             remedies=remedies,
+            note_output=note_output,
         )
         _check_setup(setup, is_returns_given=returns is not None)
         self._loss_setup = setup
@@ -163,8 +167,12 @@ class LossInForward(nn.Module):
                 guards.enter_context(guard_gradients(setup.allowed, trains=setup.is_for_training))
             if setup.remedies is not None:
                 guards.enter_context(setup.remedies.applied(setup.model, trains=setup.is_for_training))
-                return settle(call(setup, args, kwargs))
-            return call(setup, args, kwargs)
+                returned = settle(call(setup, args, kwargs))
+            else:
+                returned = call(setup, args, kwargs)
+            if setup.note_output is not None:
+                setup.note_output(returned)
+            return returned
 
     def take_findings(self) -> Iterator[Finding]:
         """Give what the remedies changed in the traces since the last time, as findings, and forget it."""

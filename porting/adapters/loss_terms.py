@@ -17,6 +17,7 @@ from torch import nn
 from porting.adapters.labels import Key, LabelKeys
 from porting.adapters.returned_loss import make_scalar
 from porting.diagnostics import OptionError, PortingError
+from porting.structure import field_names, is_record, read_fields
 from porting.support.function_modes import SelectiveMode
 
 __all__ = ["LossFunction", "LossTerm", "Losses", "PortableLosses", "compute_terms", "make_terms", "name_function"]
@@ -88,7 +89,7 @@ def compute_terms(
     label_names = label if isinstance(label, tuple) else ()
     for name, term in terms.items():
         is_single = isinstance(term, _NamedTerm) and not isinstance(labels, (Mapping, tuple, list))
-        picked = _pick_part("output", output, term.output, name, names=getattr(output, "_fields", ()))
+        picked = _pick_part("output", output, term.output, name, names=field_names(output))
         expected = _pick_part("label", labels, None if is_single else term.label, name, names=label_names)
         with PortableLosses():
             value = term.function(picked, expected)
@@ -117,6 +118,8 @@ def _pick_part(what: str, values: Any, key: Optional[Key], name: str, *, names: 
     """Return the output or label at `key` for the loss `name`; `names` are those of the positions in a sequence."""
     if key is None:
         return values
+    if is_record(values):
+        values = tuple(read_fields(values).values())
     if isinstance(values, Mapping):
         if key in values:
             return values[key]

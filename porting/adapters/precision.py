@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from porting.diagnostics import Finding
 from porting.host_tensors import read_registry, walk_modules
 from porting.options import PortOptions, require_precision
+from porting.structure import is_record, read_fields, replace_fields
 from porting.torch_insides.modules import CONVOLUTIONS
 
 __all__ = ["PrecisionPlan", "apply_precision", "cast_floats", "cast_weights"]
@@ -139,7 +140,7 @@ def _look_up_uncast(module: nn.Module, own: Mapping[str, torch.Tensor], dtype: t
 
 
 def cast_floats(value: Any, dtype: Optional[torch.dtype]) -> Any:
-    """Cast the floating-point tensors inside tuples, lists, named tuples and dictionaries; None casts none.
+    """Cast the floating-point tensors inside tuples, lists, dictionaries and objects of dataclasses; None casts none.
 
     Everything else passes through; containers are copied, never changed.
 
@@ -156,6 +157,8 @@ def cast_floats(value: Any, dtype: Optional[torch.dtype]) -> Any:
         for key, item in value.items():
             changed[key] = cast_floats(item, dtype)
         return changed
+    if is_record(value):
+        return replace_fields(value, {name: cast_floats(item, dtype) for name, item in read_fields(value).items()})
     if isinstance(value, (tuple, list)):
         items = [cast_floats(item, dtype) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any, Mapping, Optional, Set
+from typing import Any, Mapping, Optional, Sequence, Set
 
 import torch
 
 from porting.adapters.labels import Key
 from porting.diagnostics import CaptureError, Place, PortingError, caller_place, list_names
-from porting.structure import replace_item
+from porting.structure import field_names, is_record, read_fields, replace_item
 
 __all__ = ["find_loss", "make_scalar", "refuse_second_loss", "replace_loss"]
 
@@ -20,7 +20,7 @@ _LOSS_OUTPUT_HELP = "say where the loss is: `loss_output=` takes a position or a
 def find_loss(returned: Any, loss_output: Optional[Key] = None) -> Any:
     """Return the loss inside what a model returned: at `loss_output` where it is given.
 
-    Otherwise it is the key or field `loss`, the last element of a tuple or list, or a bare tensor itself. Raises
+    Otherwise it is the key or field `loss`, the last element or field, or a bare tensor itself. Raises
     PortingError: L004 when there is no such thing, L007 for a position that the model does not return.
 
     >>> find_loss(("logits", "the loss")), find_loss({"logits": 1, "loss": 2})
@@ -28,7 +28,8 @@ def find_loss(returned: Any, loss_output: Optional[Key] = None) -> Any:
     """
     if isinstance(returned, torch.Tensor) and loss_output is None:
         return returned
-    return returned[_find_loss_key(returned, loss_output)]
+    key = _find_loss_key(returned, loss_output)
+    return getattr(returned, key) if is_record(returned) else returned[key]
 
 
 def replace_loss(returned: Any, loss: torch.Tensor, loss_output: Optional[Key] = None) -> Any:
@@ -78,17 +79,18 @@ def refuse_second_loss(returned: Any, loss: torch.Tensor) -> None:
     has marked. Parts that are added up to it are no rivals, and numbers to look at have no gradient: they are detached.
     A device that does not tell which tensors have a gradient while it traces lets all pass.
     """
-    is_named = isinstance(returned, (torch.Tensor, Mapping)) or _LOSS_NAME in getattr(returned, "_fields", ())
+    is_named = isinstance(returned, (torch.Tensor, Mapping)) or _LOSS_NAME in field_names(returned)
     # the node of the identity loss, where the capture says so
     if is_named or "identity_loss" in str(getattr(getattr(loss, "node", None), "target", "")):
         return
-    rivals = [place for place, value in enumerate(returned) if value is not loss and _could_be_a_loss(value)]
+    values = list(read_fields(returned).values() if is_record(returned) else returned)
+    rivals = [place for place, value in enumerate(values) if value is not loss and _could_be_a_loss(value)]
     sources = _find_sources(loss) if rivals else set()
-    rivals = [place for place in rivals if _find_origin(returned[place]) not in sources]
+    rivals = [place for place in rivals if _find_origin(values[place]) not in sources]
     if not rivals:
         return
-    position, last = rivals[-1], len(returned) - 1
-    node = getattr(returned[position], "node", None)
+    position, last = rivals[-1], len(values) - 1
+    node = getattr(values[position], "node", None)
     place = node.meta.get("place") if node is not None else None
     raise CaptureError.of(
         "L005",
@@ -134,22 +136,27 @@ def _find_loss_key(returned: Any, loss_output: Optional[Key]) -> Any:
             names = list_names(returned)
             raise _make_missing_error(f"no `{key}` among the keys {names} that it returns")
         return key
-    if not isinstance(returned, (tuple, list)) or not returned:
+    fields = field_names(returned)
+    keys: Sequence[Key] = fields if is_record(returned) else range(len(returned)) if _is_sequence(returned) else ()
+    if not keys:
         raise _make_missing_error(f"none in the {_describe_kind(returned)} that it returns")
-    fields = list(getattr(returned, "_fields", ()))
     if isinstance(loss_output, str):
         if loss_output not in fields:
             raise _make_missing_error(f"no field `{loss_output}` in the {_describe_kind(returned)} that it returns")
-        return fields.index(loss_output)
+        return keys[fields.index(loss_output)]
     if loss_output is None:
-        return fields.index(_LOSS_NAME) if _LOSS_NAME in fields else len(returned) - 1
-    if not -len(returned) <= loss_output < len(returned):
+        return keys[fields.index(_LOSS_NAME)] if _LOSS_NAME in fields else keys[-1]
+    if not -len(keys) <= loss_output < len(keys):
         raise PortingError.at_caller(
             "L007",
-            message=f"the loss should be value {loss_output} of what the model returns, but it returns {len(returned)}",
+            message=f"the loss should be value {loss_output} of what the model returns, but it returns {len(keys)}",
             help=_LOSS_OUTPUT_HELP,
         )
-    return loss_output
+    return keys[loss_output]
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, (tuple, list))
 
 
 def _make_missing_error(what: str) -> PortingError:

@@ -10,7 +10,7 @@ from .. import adapters
 from ..adapters.labels import NO_LABELS, split_labels
 from ..diagnostics import BatchError, DeviceError, Finding, caller_place, notify
 from ..options import PortOptions
-from ..structure import are_equal
+from ..structure import are_equal, is_record, read_fields
 from .port import Port
 
 __all__ = [
@@ -26,6 +26,12 @@ __all__ = [
 _INT32, _FLOAT32 = torch.iinfo(torch.int32), torch.finfo(torch.float32)
 _RANGES = {torch.int64: (_INT32.min, _INT32.max), torch.float64: (_FLOAT32.min, _FLOAT32.max)}
 _NARROW = {torch.int64: "int32", torch.float64: "float32"}
+_KEEP_EXECUTABLES = "or keep an executable for each of several shapes: `PortOptions(max_executables=2)`"
+_MAKE_TENSOR = "what is no tensor is compiled in: make it a tensor to vary it from call to call"
+_KEEP_TEXTS_OUT = (
+    "texts are compiled in: leave them out of the call and use them around it, as in "
+    "`for images, names, labels in loader: ported(images, labels)`"
+)
 _KEEP_SHAPES = (
     "let every batch have the same shape: `ported.dataloader(...)`, `drop_last=True`, or "
     "`FixedBatchDataset(dataset, samples_per_call)` for the last one"
@@ -154,6 +160,9 @@ def _check_values(value: Any, prefix: str, name: Any) -> None:
     elif isinstance(value, Mapping):
         for key, item in value.items():
             _check_values(item, f"{prefix}{name}", f"[{key!r}]")
+    elif is_record(value):
+        for field, item in read_fields(value).items():
+            _check_values(item, f"{prefix}{name}", f".{field}")
     elif isinstance(value, (list, tuple)):
         for position, item in enumerate(value):
             _check_values(item, f"{prefix}{name}", f"[{position}]")
@@ -248,6 +257,8 @@ def _list_leaves(name: str, value: Any) -> List[_Leaf]:
         return [_Leaf(name, tuple(value.shape), value.dtype)]
     if isinstance(value, Mapping):
         return [leaf for key, item in value.items() for leaf in _list_leaves(f"{name}[{key!r}]", item)]
+    if is_record(value):
+        return [leaf for field, item in read_fields(value).items() for leaf in _list_leaves(f"{name}.{field}", item)]
     if isinstance(value, (list, tuple)):
         return [leaf for i, item in enumerate(value) for leaf in _list_leaves(f"{name}[{i}]", item)]
     return [_Leaf(name, None, type(value), value)]
@@ -266,11 +277,12 @@ def _compare_leaves(name: str, expected: Optional[_Leaf], actual: Optional[_Leaf
         code, fault, advice = "B001", "has another shape than", [_KEEP_SHAPES]
     elif expected.shape is None and (expected.dtype is not actual.dtype or not are_equal(expected.value, actual.value)):
         fault = "has another value than"
-        advice = ["what is no tensor is compiled in: make it a tensor to vary it from call to call"]
+        advice = [_KEEP_TEXTS_OUT if isinstance(actual.value, str) else _MAKE_TENSOR]
     if not fault:
         return None
     fault = f"{name} {fault} in the batch that was compiled for"
-    return _make_finding(code, fault, _describe_leaf(expected), _describe_leaf(actual), *advice, remedy)
+    others = [_KEEP_EXECUTABLES] if code == "B001" else []
+    return _make_finding(code, fault, _describe_leaf(expected), _describe_leaf(actual), *advice, remedy, *others)
 
 
 def _make_finding(code: str, fault: str, expected: str, actual: str, *remedies: str) -> Finding:

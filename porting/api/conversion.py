@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from ..adapters import LossInForward, apply_precision, find_backend, to_backend_optimizer
+from ..adapters.backends import Backend
 from ..adapters.padding_checks import note_statistics_of_one_replica
+from ..adapters.record_parsers import teach_records
 from ..adapters.stages import require_filled_pipeline, require_modules
 from ..diagnostics import OptionError, log_finding, notify, show_findings_alone
 from ..host_tensors import walk_modules
@@ -134,6 +136,16 @@ def to_ipu(
     return ported
 
 
+def _choose_look_at_outputs(backend: Backend) -> Optional[Callable[[Any], None]]:
+    """Let the vendor's front end learn dataclasses; the simulator finds the tensors in them by itself."""
+    if backend.is_simulator:
+        return None
+    module = backend.module
+    return functools.partial(
+        teach_records, register=module.registerCustomArgParser, parser_class=module.ICustomArgParser
+    )
+
+
 def _make_parts(
     model: nn.Module,
     loss: Any,
@@ -156,6 +168,7 @@ def _make_parts(
         label=label,
         allowed=options.allow,
         remedies=Remedies(without=options.without_remedies, strict=options.strict, backend=backend.module),
+        note_output=_choose_look_at_outputs(backend),
         **settings,
     )
     # what can be refused is refused before the precision changes the model

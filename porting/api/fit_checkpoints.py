@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Iterator, List, Mapping, Optional, Sequence
@@ -14,13 +15,17 @@ from ..adapters.checkpoint_folder import (
     read_newest_checkpoint,
     remove_unfinished,
 )
+from ..adapters.checkpoints import explain_write_errors
 from ..adapters.loader_position import begin_epoch_again, read_streams, refuse_unknown_order
 from ..diagnostics import CheckpointError, OptionError
+from ..executables.folders import LockUnsupportedError, lock_file
 from ..options import is_count
 from ..support.process import this_instance
 from .ported_model import PortedModel
 
 __all__ = ["FitCheckpoints", "FitProgress"]
+
+_LOCK = ".training.lock"
 
 logger = logging.getLogger("porting")
 
@@ -78,9 +83,39 @@ class FitCheckpoints:
         self._epoch_start: Optional[Mapping[str, Any]] = None
         self._present: Optional[Mapping[str, Any]] = None
         self._num_steps_written = ported.port_optimizer.num_steps
-        if this_instance().index == 0:
+
+    @contextmanager
+    def hold_folder(self) -> Iterator[None]:
+        """Make the folder, and keep it from other trainings while the block runs.
+
+        Raises CheckpointError: K008 where it cannot be made, K009 where another training has it.
+        """
+        if this_instance().index != 0:
+            yield
+            return
+        with explain_write_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as held:
+            if not self._try_hold(held):
+                raise CheckpointError.at_caller(
+                    "K009",
+                    message=f"another training writes its checkpoints into `{self._folder}`",
+                    help=(
+                        "give each training a folder of its own: `fit(..., checkpoint='another')`",
+                        "or start this one again when the other has ended",
+                    ),
+                )
             remove_unfinished(self._folder)
+            yield
+
+    def _try_hold(self, held: ExitStack) -> bool:
+        try:
+            with explain_write_errors(self._folder):
+                return held.enter_context(lock_file(self._folder / _LOCK, timeout_seconds=0.0))
+        except CheckpointError as error:
+            if isinstance(error.__cause__, LockUnsupportedError):
+                return True  # then nobody can be seen
+            raise
 
     def resume(self) -> FitProgress:
         """Go on from the newest checkpoint in the folder; without one, begin."""
@@ -166,7 +201,8 @@ class FitCheckpoints:
                 "calls_per_epoch": _count_calls(self._loader),
             },
         )
-        drop_old_checkpoints(self._folder, keep=self._keep, step=self._num_steps_written)
+        with explain_write_errors(self._folder):
+            drop_old_checkpoints(self._folder, keep=self._keep, step=self._num_steps_written)
 
 
 def _count_calls(loader: Any) -> Optional[int]:

@@ -9,6 +9,7 @@ from torch import nn
 
 from ..diagnostics import DeviceError, OptionError
 from ..options import PortOptions
+from ..support.lost_interrupts import pass_on_interrupts
 from .port import Port
 
 __all__ = [
@@ -56,6 +57,7 @@ class FixedModule(nn.Module):
     def __init__(self, port: Port) -> None:
         """Share the dictionaries of the port's model."""
         super().__init__()
+        pass_on_interrupts()
         state = vars(port.model)
         self.__dict__.update({name: state[name] for name in _SHARED if name in state})
         self._port = port

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from enum import Enum
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Optional, Sequence, Union
@@ -12,6 +13,7 @@ import torch
 
 from ..diagnostics import CaptureError, Place, PortingError, advise_on_autograd, caller_place
 from ..diagnostics.places import is_user_file
+from .causes import PADDED_FORM, find_remedies
 from .plain_values import dtype_name
 
 __all__ = [
@@ -118,8 +120,8 @@ class Refusal(Enum):
     HIDDEN_TENSORS = _Texts(
         "C014",
         "{where} of `forward` holds tensors inside `{kind}`, which the graph cannot see",
-        notes=("tensors are found in tuples, lists, dictionaries and named tuples, however deeply nested",),
-        help="use a named tuple or a dictionary instead, or teach it: `register_structure_adapter({kind}, adapter)`",
+        notes=("tensors are found in tuples, lists, dictionaries and fields of dataclasses, however deeply nested",),
+        help="use a named tuple, a dataclass or a dictionary instead",
     )
     HOST_READ = _Texts(
         "C001",
@@ -218,14 +220,15 @@ class Refusal(Enum):
     ) -> CaptureError:
         """Return the error at `place`; `notes` come after those of the table, and `helps` too."""
         texts = self.value
-        helps = [*([texts.help] if isinstance(texts.help, str) else texts.help), *helps]
+        own = [texts.help] if isinstance(texts.help, str) else texts.help
+        helps = [*(text.format(**facts) for text in own), *helps]
         return CaptureError.of(
             texts.code,
             message=texts.message.format(**facts),
             place=place,
             label=texts.label.format(**facts),
             notes=[*(note.format(**facts) for note in texts.notes), *notes],
-            help=[text.format(**facts) for text in helps],
+            help=find_remedies(texts.code, sys._getframe(1), helps),
         )
 
 
@@ -236,7 +239,7 @@ _STATIC_FORMS = {
     "one_hot": "say how many classes there are: `one_hot(x, num_classes)`",
     "bincount": "count with a fixed number of classes: `one_hot(x, num_classes).sum(0)`",
     "repeat_interleave": "say how long the result is: `repeat_interleave(x, repeats, output_size=n)`",
-    "_pack_padded_sequence": "give the layer the padded batch, and blank out what it returns for the padding",
+    "_pack_padded_sequence": PADDED_FORM,
     "_unique2": "drop duplicates before the call, or mark them: `x.sort()` and compare neighbours",
     "unique_consecutive": "drop duplicates before the call, or compare neighbours: `x[1:] != x[:-1]`",
 }

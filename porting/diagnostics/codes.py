@@ -209,6 +209,8 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("K005", "pickled-model", "a checkpoint holds the whole model", "warning"),
     ("K006", "pickled-port", "a checkpoint holds the ported model"),
     ("K007", "file-of-every-rank", "every process writes the same file", "warning"),
+    ("K008", "checkpoint-not-written", "the checkpoint cannot be written"),
+    ("K009", "checkpoint-folder-taken", "two trainings write their checkpoints into one folder"),
     ("E001", "compile-failed", "the step could not be compiled, and is replayed", "warning"),
     ("E002", "compile-timeout", "compiling the step took too long, and it is replayed", "warning"),
     ("E003", "step-not-compilable", "the step cannot be compiled, and is replayed", "note"),

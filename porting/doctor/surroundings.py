@@ -14,6 +14,7 @@ from porting.diagnostics import Finding
 from porting.doctor.probes import Probe, ask_program
 from porting.executables.machine import find_compiler
 from porting.executables.settings import find_cache_folder, format_bytes
+from porting.executables.trust import UntrustedError, require_trusted_folder
 from porting.support.process import usable_cores
 
 __all__ = ["probe_surroundings"]
@@ -58,14 +59,22 @@ def _probe_cache() -> Probe:
             help="let PORTING_CACHE_DIR name a folder that you can write to; on Slurm, one that outlives the job",
         )
         return Probe(name, expected, f"{folder}: not writable", unwritable)
-    finding = None
-    if free < _WANTED_CACHE_BYTES:
+    finding = _find_others(folder)
+    if finding is None and free < _WANTED_CACHE_BYTES:
         finding = Finding(
             "X016",
             f"the disk of {folder} has {format_bytes(free)} left",
             help=("clear it: `porting cache clear`", "or let PORTING_CACHE_DIR name a folder on another disk"),
         )
     return Probe(name, expected, f"{folder}: {format_bytes(free)} free", finding)
+
+
+def _find_others(folder: Path) -> Optional[Finding]:
+    try:
+        require_trusted_folder(folder)
+    except UntrustedError as error:
+        return Finding("E004", f"the cache folder {folder} is not used: {error}", help=error.remedies)
+    return None
 
 
 def _probe_shared_memory() -> Probe:

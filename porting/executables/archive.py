@@ -20,6 +20,7 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple, Union
 
 from ..diagnostics import ExecutableError, Severity
 from ..support.atomic_files import replacing_file
+from . import trust
 from .entry import (
     EXPLANATION,
     MANIFEST,
@@ -171,7 +172,7 @@ def _read_member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
 
 
 def _require_usable(store: ExecutableStore, path: AnyPath, manifests: Sequence[Manifest], *, is_forced: bool) -> None:
-    """Refuse executables of another machine unless `is_forced`, and those that the store has no room for."""
+    """Refuse executables of another machine unless `is_forced`, and those that the store cannot take."""
     reasons = [reason for m in manifests for reason in list_machine_differences(m.versions, m.processor)]
     if reasons and not is_forced:
         raise ExecutableError.of(
@@ -180,6 +181,11 @@ def _require_usable(store: ExecutableStore, path: AnyPath, manifests: Sequence[M
             notes=tuple(dict.fromkeys(reasons)),
             help="export them on a machine like this one, or compile here; `--force` keeps them all the same",
         )
+    try:
+        trust.require_trusted_folder(store.folder)
+    except trust.UntrustedError as error:
+        message = f"the executable cache `{store.folder}` is not used: {error}"
+        raise ExecutableError.of("E004", message=message, help=error.remedies, severity=Severity.ERROR) from None
     num_bytes = sum(manifest.num_bytes for manifest in manifests)
     if num_bytes > store.max_bytes:
         raise ExecutableError.of(
@@ -192,7 +198,7 @@ def _require_usable(store: ExecutableStore, path: AnyPath, manifests: Sequence[M
 
 
 def _import_all(store: ExecutableStore, archive: zipfile.ZipFile, manifests: Sequence[Manifest]) -> Imported:
-    store.programs.mkdir(parents=True, exist_ok=True)
+    trust.make_folder(store.programs)
     store.sweep()
     kept: List[Manifest] = []
     known: List[Manifest] = []

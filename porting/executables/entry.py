@@ -23,6 +23,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from ..support.atomic_files import sync_folder
 from .identity import ExecutableKey
 from .machine import describe_processor, list_versions
+from .trust import withdraw_rights
 
 __all__ = [
     "EXPLANATION",
@@ -233,8 +234,9 @@ def write_entry(
 
 
 def sync_tree(folder: Path) -> None:
-    """Let all files of a folder survive a loss of power."""
+    """Let all files of a folder survive a loss of power, and nobody but their owner change them."""
     for path in [*folder.rglob("*"), folder]:
+        withdraw_rights(path)
         if path.is_dir():
             sync_folder(path)
         else:

@@ -14,7 +14,7 @@ import time
 import weakref
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Iterator, List, Optional, Set, Tuple, Union
 
 from .entry import MANIFEST
 
@@ -48,7 +48,7 @@ def new_folder(parent: Path) -> Iterator[Path]:
     Raises LockUnsupportedError where there are no locks.
     """
     folder = parent / f"{_NEW}{os.getpid()}-{os.urandom(4).hex()}"
-    folder.mkdir()
+    folder.mkdir(mode=0o755)
     with ExitStack() as undone:
         undone.callback(shutil.rmtree, folder, ignore_errors=True)
         descriptor = os.open(folder, os.O_RDONLY)
@@ -209,16 +209,31 @@ def lock_file(
         time.sleep(min(pause, timeout_seconds - waited))
         pause = min(pause * 1.5, _POLL_SECONDS[1])
         descriptor = _try_lock_file(path)
+    _HELD.add(descriptor)
     try:
         yield True
     finally:
+        _HELD.discard(descriptor)
         # removed before it is free: who waits finds out that the file it has locked is no longer there
         with suppress(OSError):
             path.unlink()
-        # closing it would not do: forked processes share the lock
+        # closing it would not do: a process that is just being forked shares the lock
         if sys.platform != "win32":
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
+
+
+_HELD: Set[int] = set()
+
+
+def _close_held() -> None:
+    """Let go of the locks in a process that was forked: they end with the one that took them, even if it is killed."""
+    while _HELD:
+        os.close(_HELD.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_held)
 
 
 def _try_lock_file(path: Path) -> Optional[int]:

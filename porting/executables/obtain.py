@@ -29,7 +29,8 @@ from ..engines.recompute.recomputation import recomputes
 from ..engines.replay.replay import build_replay
 from ..engines.tuning.limits import TuningLimits
 from .background import BackgroundTuning
-from .settings import PROGRAMS, find_cache_folder, read_max_cache_bytes
+from .settings import PROGRAMS, read_max_cache_bytes
+from .trust import find_trusted_folder
 
 if TYPE_CHECKING:
     from ..engines.tuning.report import TuningReport
@@ -152,7 +153,7 @@ class _Search:
             self.graph,
             self.request,
             find=find,
-            cache_dir=find_cache_folder(self.cache_dir),
+            cache_dir=self.folder,
             seconds=self.limits.seconds,
             model=self.model,
             report=self._add_finding,
@@ -161,7 +162,12 @@ class _Search:
     @functools.cached_property
     def store(self) -> ExecutableStore:
         """The store, which replay never asks for: its settings may be wrong."""
-        return executables.ExecutableStore(self.cache_dir, report=self._add_finding)
+        return executables.ExecutableStore(self.folder, report=self._add_finding)
+
+    @functools.cached_property
+    def folder(self) -> Path:
+        """The cache folder, or one of this process alone where others can write to it."""
+        return find_trusted_folder(self.cache_dir, self._add_finding)
 
     def _add_finding(self, finding: Finding) -> None:
         self.findings.append(finding)
@@ -172,7 +178,7 @@ class _Search:
     def _find_ready(self) -> Optional[Obtained]:
         """Return what the store has for any engine; it may not even have a folder."""
         read_max_cache_bytes()  # a wrong setting is told also where there is no store yet
-        if not (find_cache_folder(self.cache_dir) / PROGRAMS).is_dir():
+        if not (self.folder / PROGRAMS).is_dir():
             self.cache = "off" if self.cache_dir is None else "miss"
             return None
         key = self._make_key("auto")

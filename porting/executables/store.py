@@ -21,10 +21,11 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from ..diagnostics import Finding, log_finding
 from ..support.atomic_files import sync_folder, write_atomically
+from . import trust
 from .entry import MANIFEST, DamagedEntryError, Entry, Manifest, is_digest, read_manifest, verify_files, write_entry
 from .folders import LockUnsupportedError, lock_file, new_folder, remove_folder, sweep, try_lock
 from .identity import ExecutableKey
@@ -57,9 +58,9 @@ class StoredEntry:
 class ExecutableStore:
     """The executables of one cache folder; no method raises for a folder that cannot be used, or for damaged files.
 
-    Such faults are reported instead: E004 once for a folder, E005 for each damaged executable. `report` gets these
-    findings; without it they are logged. `max_bytes` limits all executables together; the least recently used go first.
-    `failures` remembers what could not be compiled.
+    Such faults are reported instead: E004 once for a folder, also for one that others can write to, and E005 for each
+    damaged executable. `report` gets these findings; without it they are logged. `max_bytes` limits all executables
+    together; the least recently used go first. `failures` remembers what could not be compiled.
     """
 
     def __init__(
@@ -91,6 +92,8 @@ class ExecutableStore:
         Without the `sections` of its key nothing says that it fits this machine.
         """
         folder = self.programs / digest
+        if not self._is_trusted(folder, [MANIFEST]):
+            return None
         was_there = folder.is_dir()
         try:
             try:
@@ -120,6 +123,8 @@ class ExecutableStore:
             return None
         try:
             manifest = read_manifest(folder)
+            if not self._is_trusted(folder, manifest.files):
+                return None
             if sections is not None and dict(manifest.sections) != dict(sections):
                 different = [name for name, value in sections.items() if manifest.sections.get(name) != value]
                 raise DamagedEntryError(f"it was made for another {' and '.join(different) or 'key'}")
@@ -153,7 +158,7 @@ class ExecutableStore:
         `replace`; a damaged executable is always replaced. What cannot be kept is reported (E004), and then False is
         returned.
         """
-        if key.opaque:
+        if key.opaque or not self._is_trusted(self.programs / key.digest):
             return False
         recorded = record_sources(key.source_files) if sources is None else sources
         num_bytes = sum(path.stat().st_size for path in files.rglob("*") if path.is_file())
@@ -164,7 +169,7 @@ class ExecutableStore:
             self._report(Finding("E004", message=message, notes=room, help=remedy))
             return False
         try:
-            self.programs.mkdir(parents=True, exist_ok=True)
+            trust.make_folder(self.programs)
             sweep(self.programs)
             with new_folder(self.programs) as unfinished:
                 write_entry(unfinished, key, files, content, sources=recorded, because=because)
@@ -222,7 +227,7 @@ class ExecutableStore:
         tell = functools.partial(_logger.warning, "waiting for another process that compiles the same step%s", model)
         with ExitStack() as stack:
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                trust.make_folder(path.parent)
                 is_held = stack.enter_context(lock_file(path, timeout_seconds=timeout_seconds, tell=tell))
             except OSError as error:
                 self._report_unusable(error, "has no locks")
@@ -251,6 +256,16 @@ class ExecutableStore:
     def sweep(self) -> int:
         """Clear away what processes that died left behind; returns how many leftovers."""
         return sweep(self.programs)
+
+    def _is_trusted(self, folder: Path, names: Iterable[str] = ()) -> bool:
+        """Tell whether only trusted users can change the store, the entry `folder` and its files; report it if not."""
+        try:
+            trust.require_trusted_folder(self.folder)
+            trust.require_trusted_entry(folder, names)
+        except trust.UntrustedError as error:
+            trust.report_untrusted(self.folder, error, self._report)
+            return False
+        return True
 
     # -- reports -----------------------------------------------------------------------------------------------------
 
@@ -329,8 +344,8 @@ class Failures:
     def note(self, key: ExecutableKey, candidate: str, reason: str) -> None:
         """Remember that `candidate` could not be compiled for `key`, and why."""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._locks.mkdir(parents=True, exist_ok=True)
+            trust.make_folder(self._folder)
+            trust.make_folder(self._locks)
             with lock_file(self._locks / f"failures-{key.digest}.lock", timeout_seconds=5.0):
                 path = self._find_path(key.digest)
                 record = _read_record(path) or {"format": _FAILURES_FORMAT, "digest": key.digest, "failures": {}}

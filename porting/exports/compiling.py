@@ -10,12 +10,13 @@ from typing import Any, Callable, Dict, Mapping, Optional, Union
 import torch
 
 from ..diagnostics import ExecutableError, Finding
-from ..engines.recompute.recomputation import ComputationOrder, order_computation
+from ..engines.recompute.recomputation import order_computation
 from ..engines.tuning.limits import TuningLimits
 from ..engines.tuning.trials import Trial
 from ..executables.background import STEP
 from ..executables.exported_step import ExportedStep, load_step
 from ..executables.obtain import Obtained, obtain_executable
+from ..options import ComputationOrder
 
 __all__ = ["compile_in_background", "compile_step", "require_batch", "require_settings"]
 

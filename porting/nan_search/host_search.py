@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from porting.diagnostics import caller_place
 
+from ..structure import flatten_tensors
 from ..support.module_hooks import follow_modules
 from .gradient_records import GradientRecords
 from .not_finite import NotFinite, WatchedOperator
@@ -99,13 +100,13 @@ class _Search:
         watch = _FunctionWatch(self._module_names)
         for name, value in self._copies.items():
             watch.name(value, name, "parameter" if name in self._trained else "buffer")
-        for index, tensor in enumerate(_list_tensors((args, dict(kwargs)))):
+        for index, tensor in enumerate(flatten_tensors((args, dict(kwargs)))):
             watch.name(tensor, f"input_{index}", "input")
         with watch.modules_followed(), watch:
             returned = torch.func.functional_call(self._model, self._copies, tuple(args), dict(kwargs))
             loss = None if self._training is None else self._training.find_loss(returned)
         if self._training is None or loss is None:
-            outputs = enumerate(_list_tensors(returned))
+            outputs = enumerate(flatten_tensors(returned))
             faults = (watch.operators.find(f"output {index}", tensor, allows_meant=True) for index, tensor in outputs)
             return next((fault for fault in faults if fault is not None), None)
         fault = watch.operators.find("loss", loss)
@@ -154,13 +155,13 @@ class _FunctionWatch(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one function and look at it."""
         kwargs = kwargs or {}
-        tensors = list(_list_tensors((args, kwargs)))
+        tensors = flatten_tensors((args, kwargs))
         inputs = [
             self._named.get(id(tensor), NamedValue(f"argument {index}", tensor)) for index, tensor in enumerate(tensors)
         ]
         ranges = self.operators.begin(inputs)
         result = func(*args, **kwargs)
-        results = list(_list_tensors(result))
+        results = flatten_tensors(result)
         if results:
             title = str(resolve_name(func) or getattr(func, "__name__", func))
             operator = WatchedOperator(title, self._modules[-1] if self._modules else "", caller_place())
@@ -168,14 +169,3 @@ class _FunctionWatch(TorchFunctionMode):
             self.operators.end(operator, inputs, ranges, [*((title, tensor) for tensor in results), *written])
             self.derivatives.take_over(operator, ranges, results)
         return result
-
-
-def _list_tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _list_tensors(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _list_tensors(item)

@@ -10,10 +10,16 @@ from itertools import groupby
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from porting.diagnostics import OptionError
+from porting.options.computation_order import POLICIES, is_computation_order
 
 __all__ = ["PortOptions", "is_count"]
 
+_ORDER_NAMES = ", ".join(repr(name) for name in POLICIES if name != "custom_")
 _ALLOWED = ("custom-autograd-function",)
+_ORDERS = (
+    f"one of {_ORDER_NAMES}; of these chen, gttime and gtmem with a budget in megabytes, as in 'chen:64'; "
+    "or 'custom_' with commands, as in 'custom_CF0_CF1_FFo0'"
+)
 
 
 def is_count(value: Any) -> bool:
@@ -156,7 +162,7 @@ class PortOptions:
         "a number above 0",
         lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf,
     )
-    computation_order: str = _make_option("none", "'none', 'chen', 'gttime', 'gtmem' or another policy", _is_name)
+    computation_order: str = _make_option("none", _ORDERS, is_computation_order)
     stages: Optional[Mapping[str, int]] = _make_option(
         None, "None, or names of modules with their IPU: 0, 1, ... without a gap", _are_stages, hash=False
     )

@@ -13,6 +13,7 @@ import torch
 
 from porting.diagnostics import CaptureError, Place, PortingError, amended_refusals, caller_place
 from porting.remedies.entries import Fallback, OperatorSubstitute
+from porting.structure import is_record, read_fields, replace_fields
 from porting.support.versions import read_version
 
 __all__ = ["SUBSTITUTES", "MaskedRows", "answer_masked", "read_rows", "settle"]
@@ -146,6 +147,8 @@ def settle(value: Any) -> Any:
         for key in list(value):
             value[key] = settle(value[key])
         return value
+    if is_record(value):
+        return replace_fields(value, {name: settle(item) for name, item in read_fields(value).items()})
     if isinstance(value, (tuple, list)) and any(isinstance(item, (MaskedRows, tuple, list, dict)) for item in value):
         settled = [settle(item) for item in value]
         return type(value)(*settled) if hasattr(value, "_fields") else type(value)(settled)

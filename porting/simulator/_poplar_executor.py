@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ..diagnostics import caller_place
+from ..support.lost_interrupts import pass_on_interrupts
 from . import profiling, tracing_state
 from ._args_parser import BoundArguments
 from ._device.device_target import refuse_to_run
@@ -75,6 +76,7 @@ class PoplarExecutor:
         user_model: Optional[nn.Module] = None,
     ) -> None:
         """Take over `model`, the copy that is traced; `user_model` is the object that the user holds."""
+        pass_on_interrupts()
         self._lock = threading.RLock()
         _executors.add(self)
         self._version = poptorch_version

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+from torch import nn
 
-from porting.adapters import PortingWarning
-from porting.adapters.checkpoint_folder import list_checkpoints, read_newest_checkpoint
+from porting.adapters import PortingWarning, save_checkpoint
+from porting.adapters.checkpoint_folder import list_checkpoints, name_checkpoint, read_newest_checkpoint
 from porting.diagnostics import CheckpointError
 from tests.resumed_training import train
 
@@ -36,6 +37,19 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
 
     assert "step-00000007.pt" in str(said[0].message)
     assert resumed == undisturbed[7:]
+
+
+@pytest.mark.parametrize("what", ["name", "version", "method"])
+def test_a_directory_with_one_flipped_bit_gives_way_to_the_one_before_as_well(what, tmp_path):
+    for step in (1, 2):
+        save_checkpoint(name_checkpoint(tmp_path, step), model=nn.Linear(4, 3), step=step)
+    newest = name_checkpoint(tmp_path, 2)
+    content = bytearray(newest.read_bytes())
+    content[content.index(b"PK\1\2") + {"name": 46, "version": 6, "method": 10}[what]] ^= 0x88
+    newest.write_bytes(content)
+
+    with pytest.warns(PortingWarning, match="K003"):
+        assert read_newest_checkpoint(tmp_path).step == 1
 
 
 @pytest.mark.filterwarnings("ignore::porting.adapters.PortingWarning")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import errno
 import os
 import pickle
+import sys
 from collections import Counter, OrderedDict, defaultdict
+from contextlib import suppress
 
 import pytest
 import torch
@@ -22,6 +25,9 @@ from porting.adapters.checkpoints import (
 )
 from porting.adapters.loss import LossInForward
 from porting.diagnostics import CheckpointError, OptionError
+
+if sys.platform != "win32":
+    import resource
 
 
 class Tied(nn.Module):
@@ -162,14 +168,42 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(path, monkeypatch):
 
     def fail(content, file):
         file.write(b"half of it")
-        raise OSError("no space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(torch, "save", fail)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(CheckpointError, match="K008.*cannot be written: No space left on device"):
         save_checkpoint(path, model=make_model(), step=2)
 
     assert load_checkpoint(path).step == 1
     assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sets the largest size of a file")
+def test_a_disk_that_is_full_in_the_middle_leaves_the_old_file_and_no_other(path):
+    save_checkpoint(path, model=make_model(), step=1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * path.stat().st_size, before[1]))
+    try:
+        with pytest.raises(CheckpointError, match="K008"):
+            save_checkpoint(path, model={"weight": torch.ones(10_000), "other": torch.zeros(10_000)}, step=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert load_checkpoint(path).step == 1
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(CheckpointError, match="K008.*No such file or directory"):
+        save_checkpoint(tmp_path / "nowhere" / "model.pt", model=make_model())
+
+
+def test_an_error_of_torchs_own_is_no_write_error(path, monkeypatch):
+    monkeypatch.setattr(torch, "save", lambda *_arguments: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        save_checkpoint(path, model=make_model())
 
 
 def test_a_new_checkpoint_takes_the_place_of_the_old_one(path):
@@ -379,6 +413,19 @@ def test_one_flipped_bit_in_the_weights_is_found(file):
     file.write_bytes(content)
 
     assert reason(file).startswith("the archive is cut off or corrupt: Bad CRC-32")
+
+
+def test_one_flipped_bit_anywhere_is_found_or_changes_nothing(file):
+    content = file.read_bytes()
+    directory = content.index(b"PK\1\2")
+    # the names and sizes of the records, all of them, and a sample of what they say
+    places = [*range(directory, len(content)), *range(0, directory, 97)]
+    for place in places:
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 8
+        file.write_bytes(damaged)
+        with suppress(CheckpointError):
+            torch.testing.assert_close(read_tensors(file), TENSORS, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])

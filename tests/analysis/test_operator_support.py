@@ -100,3 +100,33 @@ def test_what_a_capture_has_told_is_not_told_again():
         graph = graph_of(forward)
 
     assert not list(find_operator_faults(graph))
+
+
+IDS = torch.randint(4, (4, 4))
+OFFSETS = torch.tensor([0, 2])
+
+
+@pytest.mark.parametrize(
+    ("layer", "batch", "remedy"),
+    [
+        (nn.Embedding(4, 3, sparse=True), IDS, "`sparse=False`"),
+        (nn.Embedding(4, 3, scale_grad_by_freq=True), IDS, "`scale_grad_by_freq=False`"),
+        (nn.EmbeddingBag(4, 3, sparse=True), IDS, "`sparse=False`"),
+        (nn.EmbeddingBag(4, 3, padding_idx=0), IDS, "without `padding_idx`"),
+        (nn.ConvTranspose1d(4, 3, 2, dilation=2), X[None], "`dilation=1`"),
+        (nn.Upsample(scale_factor=1.5, mode="bilinear"), X[None, None], "give the size instead of the factor"),
+        (nn.Upsample(scale_factor=(1.0, 2.0), mode="bilinear"), X[None, None], "give the size instead of the factors"),
+        (nn.Upsample(scale_factor=2.0, mode="trilinear"), X[None, None, None], "take `mode='nearest'`"),
+        (
+            nn.Upsample(scale_factor=2.0, mode="bicubic", align_corners=True),
+            X[None, None],
+            "take `align_corners=False`",
+        ),
+    ],
+    ids=str,
+)
+def test_a_form_that_is_refused_has_a_remedy_of_its_own(layer, batch, remedy):
+    faults = list(find_operator_faults(capture_step(layer, [batch], mode="inference")))
+
+    assert len(faults) == 1
+    assert remedy in faults[0].help[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy
 import pytest
 import torch
@@ -246,3 +248,28 @@ def test_floats_that_arrive_as_they_are_pass(value):
     x, ids, _y = batch_with(value, torch.float64)
 
     refuse_lost_values((x, [ids]), {"ids": ids})
+
+
+def test_texts_in_a_batch_are_told_to_be_left_out():
+    compiled, called = (BatchSignature([torch.ones(2, 4), [name]], {}) for name in ("a.png", "b.png"))
+
+    finding = compiled.difference(called, remedy="compile again")
+
+    assert finding.code == "B003"
+    assert "leave them out of the call" in finding.help[0]
+
+
+@pytest.mark.parametrize("loop", [{"loop": "host"}, {"loss": nn.MSELoss()}], ids=str)
+def test_another_shape_is_told_of_several_executables_which_helps(loop):
+    def call(rows, **options):
+        ported = to_ipu(nn.Linear(4, 4), device="sim", options=PortOptions(engine="replay", **options), **loop)
+        for count in (8, rows):
+            ported(*[torch.ones(count, 4)] * (1 if "loop" in loop else 2))
+
+    with pytest.raises(BatchError, match="B001") as caught:
+        call(3)
+
+    assert "`PortOptions(max_executables=2)`" in caught.value.finding.help[-1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the note that there is a second executable
+        call(3, max_executables=2)

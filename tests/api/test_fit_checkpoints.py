@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import signal
 import subprocess
@@ -140,6 +141,50 @@ def test_without_resume_a_used_folder_is_refused(tmp_path):
 
     with pytest.raises(OptionError, match="`resume` is False"):
         train(tmp_path, resume=False)
+
+
+def test_a_second_training_in_the_folder_is_refused_while_the_first_one_runs(tmp_path):
+    model = nn.Linear(4, 3)
+    batches = [(torch.ones(3, 4), torch.tensor([0, 1, 2]))]
+    codes = []
+
+    def begin_another(_returned):
+        with pytest.raises(CheckpointError) as caught:
+            train(tmp_path)
+        codes.append(caught.value.code)
+
+    fit(to_ipu(model, nn.CrossEntropyLoss()), batches, 1, progress=False, checkpoint=tmp_path, after_call=begin_another)
+
+    assert codes == ["K009"]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_folder_that_is_a_file_is_refused_before_anything_is_trained(tmp_path):
+    (tmp_path / "kept").write_text("a file")
+    ported = to_ipu(nn.Linear(4, 3), nn.CrossEntropyLoss())
+
+    with pytest.raises(CheckpointError, match="K008"):
+        fit(ported, [(torch.ones(3, 4), torch.tensor([0, 1, 2]))], 1, progress=False, checkpoint=tmp_path / "kept")
+
+    assert ported.port_optimizer.num_steps == 0
+
+
+def test_a_disk_that_fills_up_ends_the_training_and_leaves_what_it_can_go_on_from(tmp_path, monkeypatch):
+    undisturbed = train(tmp_path / "whole")
+    saved = torch.save
+
+    def fill(content, file):
+        if content["step"] == 6:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        saved(content, file)
+
+    monkeypatch.setattr(torch, "save", fill)
+    with pytest.raises(CheckpointError, match="K008"):
+        train(tmp_path / "full")
+    monkeypatch.setattr(torch, "save", saved)
+
+    assert not list((tmp_path / "full").glob(".*"))
+    assert train(tmp_path / "full") == undisturbed[5:]
 
 
 def test_only_the_first_instance_writes(tmp_path, monkeypatch):

@@ -24,6 +24,12 @@ def test_a_file_that_cannot_be_written_is_a_finding(capsys):
     assert "error[E029]" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("verb", [["export", "-o", "a.step"], ["trace"], ["compile"]])
+def test_a_computation_order_that_there_is_not_is_refused(verb, capsys):
+    assert main([*verb, "exported_of_test.py:make", "--computation-order", "foo"]) == 1
+    assert "error[P002]: `computation_order` is 'foo'" in capsys.readouterr().err
+
+
 def test_dumps_lie_beside_the_step_or_where_they_are_sent(target_folder, capsys):
     dumps = ["--dump-graph", "dot", "--dump-graph", "json=other.json", "--dump-graph", "text"]
 

@@ -89,6 +89,34 @@ def test_a_killed_process_holds_nothing(holder, tmp_path):
         assert is_held
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_lock_does_not_outlive_its_process_in_one_that_it_has_forked(tmp_path):
+    program = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from porting.executables.folders import lock_file\n"
+        "with lock_file(Path(sys.argv[1]), timeout_seconds=0):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        print('forked', os.getpid(), flush=True)\n"
+        "        time.sleep(60)\n"
+        "    time.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "lock")], stdout=subprocess.PIPE, text=True
+    )
+    forked = int(process.stdout.readline().split()[1])
+    process.kill()
+    process.wait()
+
+    try:
+        with lock_file(tmp_path / "lock", timeout_seconds=0) as is_held:
+            assert is_held
+    finally:
+        os.kill(forked, signal.SIGKILL)
+        process.stdout.close()
+
+
 def test_who_waits_gets_the_lock_when_it_is_given_back(holder, tmp_path):
     holder.terminate()
 

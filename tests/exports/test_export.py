@@ -106,7 +106,8 @@ def test_the_key_is_that_of_a_ported_model(parts, monkeypatch):
     step = capture(model, loss, batch, optimizer=optimizer, options=options)
     ported = to_ipu(model, loss, optimizer=optimizer, options=options.replace(engine="auto"), device="sim")
     monkeypatch.setattr("porting.engines.tuning.tuner.list_tuned_engines", lambda: [])
-    from porting.engines.recompute.recomputation import ComputationOrder, order_computation
+    from porting.engines.recompute.recomputation import order_computation
+    from porting.options import ComputationOrder
 
     ported.compile(*batch)
 

@@ -198,8 +198,7 @@ class Recorder(OperatorMode):
         """Record `func` when it concerns the device; run it for real when all its tensors are the host's."""
         # scripted modules get here with the function mode in force, which is for the user's calls only
         with DisableTorchFunction():
-            is_transformed = current_transform() is not None
-            if not is_transformed:
+            if current_transform() is None:
                 return self._record_operator(func, args, dict(kwargs or {}))
             with clear_transforms():
                 if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((args, kwargs))):
@@ -251,8 +250,11 @@ class Recorder(OperatorMode):
         # gradients are dense on the device, whatever an embedding asks for
         dense_args, dense_kwargs = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda _asked: False)
         result = self.casts.record(func, dense_args, dense_kwargs)
+        if (dense_args, dense_kwargs) != (args, kwargs):
+            # of several results the call is asked that they come from
+            node = result.node if isinstance(result, DeviceTensor) else result[0].node.args[0]
+            node.meta["asks_for_sparse"] = True
         if isinstance(result, DeviceTensor):
-            result.node.meta["asks_for_sparse"] = (dense_args, dense_kwargs) != (args, kwargs)
             for leaf in asked:
                 if isinstance(leaf, torch.dtype):
                     self.note_coercion(leaf, result.node)

@@ -10,13 +10,14 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ...capture import StepGraph
 from ...capture.graph_flow import identify_memory
+from ...options import ComputationOrder
 from ...torch_insides.fake_tensors import FakeTensorMode
 from ...torch_insides.modes import DisableTorchFunction, TorchDispatchMode
 from ...torch_insides.trees import tree_leaves
 from ..replay.graph_function import GraphFunction
 from ..replay.wide_operators import find_wide_call
 from .flop_counts import count_flops
-from .recomputation import ComputationOrder, order_computation, run_segment
+from .recomputation import order_computation, run_segment
 
 __all__ = ["OrderCost", "format_costs", "predict_cost", "predict_costs"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, List, Mapping
 
 import torch
 from torch.fx.node import map_arg
@@ -53,13 +53,14 @@ def count_node_flops(node: torch.fx.Node) -> int:
 
 
 def _count_by_formula(node: torch.fx.Node) -> int:
-    values = [used.meta.get("val") for used in node.all_input_nodes]
-    if not all(isinstance(value, FakeTensor) for value in values):
-        return 0
+    values: List[Any] = [used.meta.get("val") for used in node.all_input_nodes]
+    if not values or not all(isinstance(value, FakeTensor) for value in values):
+        return 0  # what makes a tensor of nothing fills it
     args, kwargs = map_arg((node.args, node.kwargs), lambda used: used.meta["val"])
     target: Any = node.target
     try:
-        with torch.no_grad(), count_flops() as counter:
+        # composite operators make tensors of their own, which must have no values either
+        with values[0].fake_mode, torch.no_grad(), count_flops() as counter:
             target(*args, **kwargs)
     except (RuntimeError, NotImplementedError):
         return 0  # fake tensors have no values: an operator that reads one is cheap

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-import re
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Sequence, Set, Tuple
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -20,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from ...capture import StepGraph
 from ...capture.graph_flow import ValueFlow, constant_outputs, output_nodes, tensor_memory, written_nodes
 from ...capture.subgraphs import Body
-from ...diagnostics import ExecutableError
+from ...options import ComputationOrder, refuse_order
 from ...torch_insides.operators import OpOverload
 from .. import recompute
 
@@ -28,65 +25,7 @@ if TYPE_CHECKING:
     from .plans import Plan
     from .value_units import UnitGraph
 
-__all__ = ["POLICIES", "ComputationOrder", "order_computation", "recomputes", "run_segment"]
-
-POLICIES: Mapping[str, str] = MappingProxyType(
-    {
-        "none": "keep every value that the backward pass needs; also called dummy",
-        "dummy2": "forget everything and compute the whole forward pass again",
-        "chen": "about sqrt(n) segments, cut where one value crosses; chen:MB sets the bytes of a segment",
-        "gttime": "the least recomputation within the budget gttime:MB, by default the least possible peak",
-        "gtmem": "the most recomputation within the budget gtmem:MB, by default the least possible peak",
-        "custom_": "by hand: custom_CF0_CF1_FFo0_... computes forward and forgets the results of units",
-    }
-)
-"""The policies and what they do."""
-
-_MEGABYTE = 1 << 20
-_BUDGETED = ("chen", "gttime", "gtmem")
-_CUSTOM = re.compile(r"(CF|FF[iot]|CB)(\d*)")
-
-
-@dataclass(frozen=True)
-class ComputationOrder:
-    """A policy and its numbers, as a text such as `chen` or `gttime:64` says them.
-
-    >>> ComputationOrder.of("gttime:64")
-    ComputationOrder(policy='gttime', budget_bytes=67108864, commands=())
-    >>> ComputationOrder.of("dummy").policy
-    'none'
-    """
-
-    policy: str = "none"
-    budget_bytes: Optional[int] = None
-    commands: Tuple[Tuple[str, int], ...] = ()
-
-    @classmethod
-    def of(cls, text: str) -> ComputationOrder:
-        """Read `text`; raise ExecutableError E026 for a policy that there is not, or a budget that is none."""
-        name, colon, number = text.strip().partition(":")
-        if name.startswith("custom_") and not colon:
-            return cls("custom", commands=_read_commands(name))
-        if name == "dummy":
-            name = "none"
-        if name not in POLICIES or name == "custom_":
-            raise _refuse_order(f"there is no computation order called `{text}`")
-        if not colon:
-            return cls(name)
-        if name not in _BUDGETED:
-            raise _refuse_order(f"`{name}` takes no budget")
-        try:
-            megabytes = float(number)
-        except ValueError:
-            megabytes = -1.0
-        if not 0 < megabytes < 1e9:
-            raise _refuse_order(f"`{number}` is no budget: it is a number of megabytes")
-        return cls(name, int(megabytes * _MEGABYTE))
-
-    @property
-    def recomputes(self) -> bool:
-        """Whether anything is computed again."""
-        return self.policy != "none"
+__all__ = ["order_computation", "recomputes", "run_segment"]
 
 
 def order_computation(graph: StepGraph, order: ComputationOrder) -> StepGraph:
@@ -152,7 +91,7 @@ def _plan_custom(units: UnitGraph, commands: Sequence[Tuple[str, int]]) -> Plan:
     forgotten: Set[int] = set()
     for command, number in commands:
         if command != "CB" and number >= count:
-            raise _refuse_order(f"`{command}{number}`: the step has units 0 to {count - 1}")
+            raise refuse_order(f"`{command}{number}`: the step has units 0 to {count - 1}")
         if command == "FFi":
             forgotten |= units.uses[number]
         elif command.startswith("FF"):
@@ -165,21 +104,6 @@ def _plan_custom(units: UnitGraph, commands: Sequence[Tuple[str, int]]) -> Plan:
             stretches.append([])
         stretches[-1].append(number)
     return recompute.Plan(tuple(map(tuple, stretches)), tuple(stretch[0] in forgotten for stretch in stretches))
-
-
-def _read_commands(name: str) -> Tuple[Tuple[str, int], ...]:
-    commands = []
-    for word in name[len("custom_") :].replace(",", "_").split("_"):
-        match = _CUSTOM.fullmatch(word)
-        if match is None or bool(match[2]) == (match[1] == "CB"):
-            raise _refuse_order(f"`{word}` is no command of a custom computation order")
-        commands.append((match[1], int(match[2] or 0)))
-    return tuple(commands)
-
-
-def _refuse_order(message: str) -> ExecutableError:
-    known = tuple(f"`{name}`: {meaning}" for name, meaning in POLICIES.items())
-    return ExecutableError.of("E026", message=message, notes=known, help="take one of these")
 
 
 # -- the graph with segments -------------------------------------------------------------------------------------------

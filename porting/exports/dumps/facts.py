@@ -20,8 +20,9 @@ from ...capture.subgraphs import bodies_of
 from ...diagnostics import Place
 from ...engines.recompute.costs import predict_cost
 from ...engines.recompute.flop_counts import count_node_flops
-from ...engines.recompute.recomputation import ComputationOrder, order_computation
+from ...engines.recompute.recomputation import order_computation
 from ...executables.exported_step import ExportedStep
+from ...options import ComputationOrder
 from ...torch_insides.operators import OpOverload
 
 __all__ = ["SCHEMA", "Facts", "as_dot", "as_json", "as_text", "describe_step", "format_tensor"]

@@ -21,10 +21,11 @@ from ...capture.following import FirstRun
 from ...diagnostics import CaptureError, Finding
 from ...engines.calls.call_plan import CallPlan, ReplicaGroups
 from ...engines.calls.device_state import DeviceState
-from ...engines.recompute.recomputation import ComputationOrder, order_computation
+from ...engines.recompute.recomputation import order_computation
 from ...engines.recompute.values_for_backward import keep_values_for_backward
 from ...engines.replay.strided_group_norm import stride_group_norms
 from ...executables.obtain import Obtained
+from ...options import ComputationOrder
 from ...support.atomic_files import write_atomically
 from .. import trouble
 from .._args_parser import BoundArguments, contains_dict, without_memory

@@ -9,6 +9,7 @@ from weakref import ref
 
 import torch.utils.data
 
+from ...support.lost_interrupts import pass_on_interrupts
 from .._logging import logger
 from .._options_impl import require
 from ..enums import SharingStrategy
@@ -63,6 +64,7 @@ class AsynchronousDataAccessor:
             require(is_even or rebatched_size is not None, advice)
         require(rebatched_size is None or rebatched_size > 1, "rebatched_size must be None or greater than 1")
         require(buffer_size >= 1, f"buffer_size must be at least 1, not {buffer_size}")
+        pass_on_interrupts()
         self.rebatched_size = rebatched_size
         self._find_dataset: Callable[[], Any] = lambda: dataset
         self._settings = RingSettings(buffer_size, rebatched_size, early_preload, load_indefinitely)

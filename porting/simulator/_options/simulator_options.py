@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from porting.diagnostics import Finding
 from porting.engines import require_engine
-from porting.engines.recompute.recomputation import ComputationOrder
+from porting.options import ComputationOrder
 from porting.simulator._logging import log_as_vendor
 from porting.simulator._options_impl import OptionsDict, require, require_type
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -33,6 +34,19 @@ def test_a_product_makes_two_operations_for_each_of_its_terms():
 
 def test_an_operator_without_a_formula_makes_one_for_each_element():
     assert flops_of(torch.exp, torch.ones(3, 5)) == 15
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.one_hot(x.argmax(-1), 8),
+        lambda x: F.cosine_similarity(x, x.roll(1, -1)),
+        lambda x: F.interpolate(x[None, None], scale_factor=2.0, mode="bilinear"),
+        lambda x: x + torch.arange(8).to(x.device),
+    ],
+)
+def test_an_operator_that_makes_tensors_of_its_own_is_counted(function):
+    assert flops_of(function, torch.ones(4, 8)) > 0
 
 
 def test_a_loop_makes_those_of_its_body_each_time():

@@ -16,9 +16,10 @@ from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest
 from porting.engines.compiled.step_tracing import make_fake_tensors
 from porting.engines.compiled.traced_step import TracedStep
-from porting.engines.recompute.recomputation import ComputationOrder, order_computation
+from porting.engines.recompute.recomputation import order_computation
 from porting.engines.replay.graph_function import GraphFunction
 from porting.engines.replay.wide_operators import find_wide_call, is_widened
+from porting.options import ComputationOrder
 
 HALF = torch.float16
 few_examples = hypothesis.settings(max_examples=8)

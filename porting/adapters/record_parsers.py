@@ -1,0 +1,49 @@
+"""PopTorch is told how to find the tensors in objects of dataclasses, which it does not look into by itself."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterator, Set
+
+import torch
+
+from porting.structure import flatten_tensors, is_record, read_fields, rebuild, replace_fields
+
+__all__ = ["teach_records"]
+
+
+def teach_records(value: Any, *, register: Callable[[type, Any], Any], parser_class: type) -> None:
+    """Register a parser for each dataclass of which `value`, which a model returns, has an object.
+
+    `register` and `parser_class` are the backend's `registerCustomArgParser` and `ICustomArgParser`.
+    """
+    for kind in _find_kinds(value, set()):
+        register(kind, _make_parser(parser_class))
+
+
+def _find_kinds(value: Any, found: Set[type]) -> Set[type]:
+    if is_record(value):
+        found.add(type(value))
+        value = read_fields(value)
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
+    for item in items:
+        _find_kinds(item, found)
+    return found
+
+
+def _make_parser(base: Any) -> Any:
+    """Make a parser of the backend's own class."""
+
+    def list_tensors(_parser: Any, struct: Any) -> Iterator[torch.Tensor]:
+        return iter(flatten_tensors(read_fields(struct)))
+
+    def reconstruct(_parser: Any, original_structure: Any, tensor_iterator: Iterator[torch.Tensor]) -> Any:
+        fields = read_fields(original_structure)
+        return replace_fields(original_structure, rebuild(fields, tensor_iterator, replaces=_choose_replaced(fields)))
+
+    return type("RecordParser", (base,), {"yieldTensors": list_tensors, "reconstruct": reconstruct})()
+
+
+def _choose_replaced(fields: Dict[str, Any]) -> Callable[[torch.Tensor], bool]:
+    """Take all tensors of an argument, and of what a model returned those that are the device's."""
+    is_returned = any(tensor.device.type == "ipu" for tensor in flatten_tensors(fields))
+    return lambda tensor: not is_returned or tensor.device.type == "ipu"
