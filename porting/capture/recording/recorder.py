@@ -205,8 +205,7 @@ class Recorder(OperatorMode):
                     return self._record_operator(func, args, dict(kwargs or {}))
                 # a number would be kept, for the gradient, as what torch cannot read as a number any more
                 args = replace_numbers(func, args, self.add_constant)
-            # what `torch.func` makes of the operator comes back through `DeviceTensor.__torch_dispatch__`
-            return func(*args, **(kwargs or {}))
+            return func(*args, **(kwargs or {}))  # what this makes comes back by `DeviceTensor.__torch_dispatch__`
 
     def _record_operator(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
         special = device_operator(func)
@@ -251,8 +250,7 @@ class Recorder(OperatorMode):
         dense_args, dense_kwargs = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda _asked: False)
         result = self.casts.record(func, dense_args, dense_kwargs)
         if (dense_args, dense_kwargs) != (args, kwargs):
-            # of several results the call is asked that they come from
-            node = result.node if isinstance(result, DeviceTensor) else result[0].node.args[0]
+            node = result.node if isinstance(result, DeviceTensor) else result[0].node.args[0]  # the call of several
             node.meta["asks_for_sparse"] = True
         if isinstance(result, DeviceTensor):
             for leaf in asked:
