@@ -123,7 +123,7 @@ OFFSETS = torch.tensor([0, 2])
             "take `align_corners=False`",
         ),
     ],
-    ids=str,
+    ids=lambda value: "" if isinstance(value, torch.Tensor) else str(value),
 )
 def test_a_form_that_is_refused_has_a_remedy_of_its_own(layer, batch, remedy):
     faults = list(find_operator_faults(capture_step(layer, [batch], mode="inference")))
