@@ -13,6 +13,7 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, No
 
 import torch
 
+from ..adapters.batch_counts import let_device_count
 from ..diagnostics import BatchError, DeviceError, Finding
 from ..host_tensors import host_tensors
 from ..structure import flatten_tensors
@@ -127,6 +128,7 @@ class Runner:
         """Compile where there is no executable, and say what was found."""
         if self.trains:
             refuse_hooks(self._port)
+            let_device_count(self._port.model)
         self._meet_others()
         self._findings.begin_compilation()
         files = list_cache_files(self._port.options)
