@@ -13,7 +13,6 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, No
 
 import torch
 
-from ..adapters.batch_counts import let_device_count
 from ..diagnostics import BatchError, DeviceError, Finding
 from ..host_tensors import host_tensors
 from ..structure import flatten_tensors
@@ -29,6 +28,7 @@ from .host_writes import HostWrites
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_by_prefix
+from .replica_buffers import give_replica_buffers, keep_replica_buffers
 from .run_report import ExecutorRecord
 
 __all__ = ["Runner"]
@@ -128,7 +128,6 @@ class Runner:
         """Compile where there is no executable, and say what was found."""
         if self.trains:
             refuse_hooks(self._port)
-            let_device_count(self._port.model)
         self._meet_others()
         self._findings.begin_compilation()
         files = list_cache_files(self._port.options)
@@ -237,6 +236,8 @@ class Runner:
             self._host_writes.send(executor)
             self._host_writes.note_agreement()
             self.record.bytes_to_device += self._weight_bytes
+        if self.trains:
+            give_replica_buffers(self._port, executor)
 
     def keep_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KeptCall:
         """Keep what a search for NaN needs of a call that is about to run; raises as the call would."""
@@ -288,7 +289,10 @@ class Runner:
 
     @property
     def _remedy(self) -> str:
-        return f"to compile for batches like this one instead: `{self._owner}.destroy()`, then call again"
+        in_host_loop = (
+            "; or keep both: `PortOptions(max_executables=2)`" if self._keeps_modes and not self.trains else ""
+        )
+        return f"to compile for batches like this one instead: `{self._owner}.destroy()`, then call again{in_host_loop}"
 
     # -- the device ----------------------------------------------------------------------------------------------------
 
@@ -307,6 +311,8 @@ class Runner:
     def detach(self) -> None:
         """Release the device if the executor holds it; weights and optimizer state come to the host."""
         if self.is_attached:
+            if self.trains:
+                keep_replica_buffers(self._port, self._findings, self.executor)
             self.executor.detachFromDevice()
 
     def destroy(self) -> None:
