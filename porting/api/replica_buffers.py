@@ -7,7 +7,7 @@ inference the others would go on with statistics that are not theirs.
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, List, Mapping, MutableMapping
+from typing import Any, Dict, List, Mapping, MutableMapping, Optional
 
 import torch
 from torch import nn
@@ -23,25 +23,27 @@ __all__ = ["give_replica_buffers", "keep_replica_buffers"]
 
 _Rows = Dict[str, List[torch.Tensor]]
 
-_KEPT: MutableMapping[nn.Module, _Rows] = weakref.WeakKeyDictionary()
+# None where a device does not tell them
+_KEPT: MutableMapping[nn.Module, Optional[_Rows]] = weakref.WeakKeyDictionary()
 
 
-def keep_replica_buffers(port: Port, findings: PortFindings, executor: Any) -> None:
-    """Keep the buffers of all replicas of an executor that trains, before it releases its device.
+def keep_replica_buffers(port: Port, executor: Any) -> None:
+    """Keep the buffers of all replicas of an executor that trains, before it releases its device."""
+    if port.options.replicas > 1:
+        is_simulated = port.backend.compiled_step(executor) is not None
+        _KEPT[port.wrapped] = executor.device_session.read_replica_buffers() if is_simulated else None
 
-    A machine with IPUs does not hand over those of the other replicas, which is said (P011).
+
+def give_replica_buffers(port: Port, findings: PortFindings, executor: Any) -> None:
+    """Give an executor that is about to train what was kept, but for buffers that the host has written to since.
+
+    A machine with IPUs neither tells nor takes those of the other replicas, which is said (P011).
     """
-    if port.options.replicas == 1:
+    if port.wrapped not in _KEPT:
         return
-    if port.backend.compiled_step(executor) is not None:
-        _KEPT[port.wrapped] = executor.device_session.read_replica_buffers()
-    elif _has_own_buffers(port):
+    kept = _KEPT.pop(port.wrapped)
+    if kept is None and _has_own_buffers(port):
         findings.say(_make_finding())
-
-
-def give_replica_buffers(port: Port, executor: Any) -> None:
-    """Give an executor that is about to train what was kept, but for buffers that the host has written to since."""
-    kept = _KEPT.pop(port.wrapped, {})
     if not kept:
         return
     if not executor.isAttachedToDevice():
@@ -71,6 +73,6 @@ def _make_finding() -> Finding:
         message="the replicas go on with the running statistics of the first one",
         severity=Severity.WARNING,
         place=caller_place(),
-        notes=("another executable takes the device from the training, which gets its buffers from the host again",),
+        notes=("another executable had the device since the last step, and the training gets the host's buffers",),
         help="evaluate after the training, or take a layer without running statistics (`GroupNorm`)",
     )

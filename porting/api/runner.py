@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import logging
 import sys
@@ -237,7 +236,7 @@ class Runner:
             self._host_writes.note_agreement()
             self.record.bytes_to_device += self._weight_bytes
         if self.trains:
-            give_replica_buffers(self._port, executor)
+            give_replica_buffers(self._port, self._findings, executor)
 
     def keep_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KeptCall:
         """Keep what a search for NaN needs of a call that is about to run; raises as the call would."""
@@ -251,19 +250,18 @@ class Runner:
         """End a call: count it; what it trained and wrote is no news from the host."""
         if not self._has_run:
             self._has_run, self._result_bytes = True, _count_bytes(flatten_tensors(result))
-        record = self.record
         times = None if self._session is None else self._session.call_times
-        call_notes.count_call(record, seconds, sent=self._batch_bytes, returned=self._result_bytes, times=times)
+        call_notes.count_call(self.record, seconds, sent=self._batch_bytes, returned=self._result_bytes, times=times)
         self._host_writes.note_call()
         if self._has_let_go or self._host_writes.has_aliases:
             # looking at the host's tensors, or at an alias of them, would not fetch what it has trained
             executor.copyWeightsToHostIfNeeded()
         if not self.trains:
-            call_notes.note_outputs(result, record, self._findings)
+            call_notes.note_outputs(result, self.record, self._findings)
         if self._findings.deferred:
             # the executor has changed its engine, or found out why it does not
             self._findings.say_deferred()
-            record.note_engine_change(self._port.backend.compiled_step(executor))
+            self.record.note_engine_change(self._port.backend.compiled_step(executor))
 
     def _say_it_took_long(self, seconds: float) -> None:
         if seconds >= _LONG_SECONDS:
@@ -289,10 +287,9 @@ class Runner:
 
     @property
     def _remedy(self) -> str:
-        in_host_loop = (
-            "; or keep both: `PortOptions(max_executables=2)`" if self._keeps_modes and not self.trains else ""
-        )
-        return f"to compile for batches like this one instead: `{self._owner}.destroy()`, then call again{in_host_loop}"
+        remedy = f"to compile for batches like this one instead: `{self._owner}.destroy()`, then call again"
+        is_in_host_loop = self._keeps_modes and not self.trains
+        return f"{remedy}; or keep both: `PortOptions(max_executables=2)`" if is_in_host_loop else remedy
 
     # -- the device ----------------------------------------------------------------------------------------------------
 
@@ -312,7 +309,7 @@ class Runner:
         """Release the device if the executor holds it; weights and optimizer state come to the host."""
         if self.is_attached:
             if self.trains:
-                keep_replica_buffers(self._port, self._findings, self.executor)
+                keep_replica_buffers(self._port, self.executor)
             self.executor.detachFromDevice()
 
     def destroy(self) -> None:

@@ -100,6 +100,7 @@ def test_a_machine_that_cannot_hand_them_over_says_so(make_model, batches, monke
     ported = port(make_model)
     ported(*batches[0])
     monkeypatch.setattr(type(ported._port.backend), "compiled_step", lambda _backend, _executor: None)
+    ported.inference()(batches[0][0])
 
     with pytest.warns(PortingWarning, match="P011.*the replicas go on with the running statistics of the first one"):
-        ported.inference()(batches[0][0])
+        ported(*batches[1])
