@@ -168,7 +168,8 @@ def memo_of_computed_tensors(model: nn.Module) -> Dict[int, torch.Tensor]:
     Hooks leave such tensors in attributes: weight norm, pruning, ... The copy has their values without their history.
 
     >>> import copy
-    >>> pruned = torch.nn.utils.weight_norm(nn.Linear(2, 2))
+    >>> from torch.nn.utils import prune
+    >>> pruned = prune.random_unstructured(nn.Linear(2, 2), "weight", amount=1)
     >>> copied = copy.deepcopy(pruned, memo_of_computed_tensors(pruned))
     >>> copied.weight.requires_grad
     False

@@ -6,7 +6,7 @@ A device has no variables of integers, so that there the count would be the one 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Iterator, List
+from typing import Iterator, List, Sequence
 
 import torch
 from torch import nn
@@ -26,18 +26,22 @@ def let_device_count(model: nn.Module) -> List[torch.Tensor]:
     norms = [norm for norm in model.modules() if isinstance(norm, BATCH_NORMS) and norm.momentum is None]
     counts = [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
     whole = [count for count in counts if not count.is_floating_point()]
-    for count in whole:
-        count.data = count.data.to(torch.float32)
+    _exchange_types(whole, torch.float32)
     return whole
 
 
 @contextmanager
 def counted_on_device(model: nn.Module) -> Iterator[None]:
-    """Let the counts be floats while the context lasts, and of their former type afterwards."""
-    counts = {id(buffer): buffer.dtype for buffer in model.buffers()}
+    """Let the counts be floats while the context lasts, and integers again afterwards."""
     changed = let_device_count(model)
     try:
         yield
     finally:
-        for count in changed:
-            count.data = count.data.to(counts[id(count)])
+        _exchange_types(changed, torch.int64)
+
+
+def _exchange_types(counts: Sequence[torch.Tensor], dtype: torch.dtype) -> None:
+    # a tensor that is made in inference mode could not be counted in outside of it
+    with torch.inference_mode(False):
+        for count in counts:
+            count.data = count.data.to(dtype)

@@ -114,9 +114,10 @@ class HostLoopModel(FixedModule):
 
     def _find_pair(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Pair:
         model = self._port.model
-        parameters = list(model.parameters())
+        hosts = host_tensors(model)
+        tensors = [host.tensor for host in hosts]
+        parameters = [host.tensor for host in hosts if host.kind == "parameter"]
         refuse_calls_of_transforms(parameters)
-        tensors = [host.tensor for host in host_tensors(model)]
         if [*map(id, tensors)] != [*map(id, self._tensors)]:
             # they were exchanged: executables would go on with the former ones
             _destroy_all(self._pairs)
@@ -191,9 +192,9 @@ class _Pair:
     def compute(self, call: HostCall) -> List[torch.Tensor]:
         """Run `forward` on the device; return the tensors among its results."""
         with counted_on_device(self._port.model):
-            return self._compute(call)
+            return self._run_forward(call)
 
-    def _compute(self, call: HostCall) -> List[torch.Tensor]:
+    def _run_forward(self, call: HostCall) -> List[torch.Tensor]:
         if not self.forward.has_executable():
             self.forward.compile(call.args, call.kwargs, waits=False)
         if self._is_random():

@@ -235,7 +235,7 @@ class Runner:
             self._host_writes.send(executor)
             self._host_writes.note_agreement()
             self.record.bytes_to_device += self._weight_bytes
-        if self.trains:
+        if self.trains and self._port.options.replicas > 1:
             give_replica_buffers(self._port, self._findings, executor)
 
     def keep_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KeptCall:

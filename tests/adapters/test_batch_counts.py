@@ -34,6 +34,16 @@ def test_what_was_counted_in_between_is_an_integer_afterwards():
     assert torch.equal(norm.num_batches_tracked, torch.tensor(1))
 
 
+def test_counts_can_be_written_to_after_a_call_in_inference_mode():
+    norm = nn.BatchNorm1d(2, momentum=None)
+
+    with torch.inference_mode(), counted_on_device(norm):
+        norm.num_batches_tracked.add_(1)
+    norm(torch.randn(3, 2))
+
+    assert torch.equal(norm.num_batches_tracked, torch.tensor(2))
+
+
 def test_a_plain_model_goes_on_from_what_the_device_has_counted():
     counted, plain = nn.BatchNorm1d(2, momentum=None), nn.BatchNorm1d(2, momentum=None)
     let_device_count(counted)

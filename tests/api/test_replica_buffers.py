@@ -21,7 +21,7 @@ def port(make_model, *, learning_rate=0.1, **changes):
 
 def read_replicas(ported):
     """The running statistics of all replicas, as the device has them."""
-    state = ported.device_executor.device_session.compiled.state
+    state = ported._runners.training.executor.device_session.compiled.state
     return [{name: buffers[name].clone() for name in buffers if "running" in name} for buffers in state.buffers]
 
 
@@ -59,6 +59,36 @@ def test_a_training_with_other_calls_in_between_is_that_without(between, every, 
 
     first, second = read_replicas(plain)
     assert not torch.equal(first["1.running_mean"], second["1.running_mean"])
+    assert_same(interrupted, plain)
+
+
+def train_with_all_that_a_training_has(between):
+    """Random numbers, momenta, a schedule, groups of all kinds and both kinds of average; `between` runs each step."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.BatchNorm1d(8, momentum=None), nn.Linear(8, 3)
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    options = OPTIONS.replace(accumulation=2, device_iterations=2, seed=3)
+    ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, options=options, device="sim")
+    schedule = ported.scheduler(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9))
+    for number in range(8):
+        x = torch.randn(24, 4, generator=torch.Generator().manual_seed(number))
+        y = torch.arange(24) % 3
+        between(ported, x, y)
+        ported(x, y)
+        schedule.step()
+    return ported
+
+
+def test_all_that_a_training_has_goes_on_as_without_other_calls():
+    def infer_and_evaluate(ported, x, y):
+        ported.inference()(x[:12])
+        evaluate(ported, x, y)
+
+    interrupted = train_with_all_that_a_training_has(infer_and_evaluate)
+    plain = train_with_all_that_a_training_has(lambda *_batch: None)
+
     assert_same(interrupted, plain)
 
 
