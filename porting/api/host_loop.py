@@ -115,13 +115,9 @@ class HostLoopModel(FixedModule):
     def _find_pair(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Pair:
         model = self._port.model
         hosts = host_tensors(model)
-        tensors = [host.tensor for host in hosts]
         parameters = [host.tensor for host in hosts if host.kind == "parameter"]
         refuse_calls_of_transforms(parameters)
-        if [*map(id, tensors)] != [*map(id, self._tensors)]:
-            # they were exchanged: executables would go on with the former ones
-            _destroy_all(self._pairs)
-            self._tensors = tensors
+        self._follow_exchanges([host.tensor for host in hosts])
         # what is compiled in: the modes of all modules, how statistics move, and which parameters get a gradient
         momenta = (getattr(part, "momentum", None) for part in model.modules() if isinstance(part, NORMS_WITH_STATE))
         key = (*read_modes(self._port), *momenta, *(parameter.requires_grad for parameter in parameters))
@@ -134,6 +130,16 @@ class HostLoopModel(FixedModule):
                 self._port.options,
             )
         return self._pairs[key].find(args, kwargs)
+
+    def _follow_exchanges(self, tensors: List[torch.Tensor]) -> None:
+        """Compile anew where the model has other tensors than the executables, which would go on with the former."""
+        if [*map(id, tensors)] == [*map(id, self._tensors)]:
+            return
+        if self._pairs:
+            message = "parameters or buffers were exchanged for others: the executables are compiled anew"
+            self._findings.say(Finding("D005", message=message, severity=Severity.NOTE, place=caller_place()))
+        _destroy_all(self._pairs)
+        self._tensors = tensors
 
 
 def _destroy_all(pairs: Dict[Any, CompiledShapes[_Pair]]) -> None:

@@ -556,6 +556,8 @@ def test_tensors_that_are_exchanged_are_followed(make_model, batches):
         train_on_host(trained, call, batches[2:4])
 
     assert_same_state(model, eager)
+    (finding,) = [finding for finding in ported.report().findings if finding.code == "D005"]
+    assert "compiled anew" in finding.message
 
 
 # -- outputs are never stale
