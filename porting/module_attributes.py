@@ -21,6 +21,7 @@ __all__ = [
     "keep_train_modes",
     "list_plain_modules",
     "materialise_lazy_modules",
+    "memo_of_computed_tensors",
     "switch_to_eval",
 ]
 
@@ -159,6 +160,23 @@ def keep_attributes(
 def find_tensor(value: object, is_wanted: IsDeviceTensor) -> Optional[torch.Tensor]:
     """Return the first wanted tensor in `value`, which may be nested: an LSTM's state is a tuple of two tensors."""
     return next(filter(is_wanted, flatten_tensors(value)), None)
+
+
+def memo_of_computed_tensors(model: nn.Module) -> Dict[int, torch.Tensor]:
+    """Return a memo for `copy.deepcopy` of `model`, which refuses tensors that autograd has computed.
+
+    Hooks leave such tensors in attributes: weight norm, pruning, ... The copy has their values without their history.
+
+    >>> import copy
+    >>> from torch.nn.utils import prune
+    >>> pruned = prune.random_unstructured(nn.Linear(2, 2), "weight", amount=1)
+    >>> copied = copy.deepcopy(pruned, memo_of_computed_tensors(pruned))
+    >>> copied.weight.requires_grad
+    False
+    """
+    attributes = [value for module in model.modules() for value in vars(module).values()]
+    computed = (tensor for tensor in flatten_tensors(attributes) if not tensor.is_leaf)
+    return {id(tensor): tensor.detach().clone() for tensor in computed}
 
 
 def make_leftover_finding(name: str, place: Optional[Place]) -> Finding:

@@ -11,6 +11,7 @@ from ..adapters.labels import NO_LABELS, split_labels
 from ..diagnostics import BatchError, DeviceError, Finding, caller_place, notify
 from ..options import PortOptions
 from ..structure import are_equal, is_record, read_fields
+from ..torch_insides.modules import BATCH_NORMS
 from .port import Port
 
 __all__ = [
@@ -82,11 +83,14 @@ def check_first_batch(port: Port, args: Sequence[Any], kwargs: Mapping[str, Any]
 def check_labels(port: Port, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Refuse a training call without labels (D006), or with arguments that fit neither model nor label (L006)."""
     if port.loss is not None and not has_labels(port, args, kwargs):
+        averages = any(isinstance(part, BATCH_NORMS) and part.momentum is None for part in port.model.modules())
+        anew = "compute statistics anew on the host: `torch.optim.swa_utils.update_bn(loader, ported.model)`"
         raise DeviceError.at_caller(
             "D006",
             message="a training call got no labels",
             label="this call",
             help=(
+                *([anew] if averages else ()),
                 "pass them, `ported(inputs, labels)`, or use `ported.inference()(inputs)`",
                 "pass a dictionary by keyword, `ported(**batch)`, and name the label's key: `to_ipu(..., label='y')`",
             ),

@@ -12,6 +12,7 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping,
 
 import torch
 
+from ..adapters.batch_counts import let_device_count
 from ..adapters.stages import check_order, mark_stages, require_filled_pipeline
 from ..analysis.wide_state import refuse_wide_state
 from ..diagnostics import OptionError, PortingError, Severity, caller_place, find_assignment, list_names
@@ -58,6 +59,7 @@ def make_executor(
             help="call `requires_grad_(True)` on what should train, or use `ported.inference()`",
         )
     require_filled_pipeline(port.options)
+    let_device_count(port.model)
     on_device = optimizer.match_before_compilation()
     options = _make_reporting_options(port.training_options, findings)
     if port.options.keep_gradients:

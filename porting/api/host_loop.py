@@ -9,37 +9,31 @@ weights back to the host that it calls trained, and nothing is trained here.
 
 from __future__ import annotations
 
-import copy
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
-from torch import nn
 
+from ..adapters.batch_counts import counted_on_device
 from ..diagnostics import CaptureError, Finding, OptionError, Severity, caller_place
 from ..host_tensors import host_tensors
 from ..options import PortOptions
 from ..structure import flatten_tensors, rebuild
 from ..support.uncompiled_code import keep_class_uncompiled, keep_uncompiled
 from ..torch_insides.modules import DROPOUTS, NORMS_WITH_STATE
+from .backward_pass import BackwardPass, HostCall, MakeParts, name_pass
 from .compilation import destroy_unseen
-from .compiled_in import are_same_bytes
 from .derivatives import read_saved_tensors, refuse_calls_of_transforms, refuse_dual_numbers, refuse_higher_derivatives
-from .gradients import read_gradients
 from .moves import FixedModule, refuse_assignment
-from .optimizer import PortOptimizer
 from .port import Port, PortFindings, read_modes
 from .run_report import ExecutorRecord, RunReport, make_report
 from .runner import Runner
 from .shapes import CompiledShapes
 
 __all__ = ["HostLoopModel", "check_host_loop"]
-
-MakeParts = Callable[..., Tuple[Port, PortFindings, PortOptimizer]]
-"""Makes what a port is put together of, for a model, its loss, `options` and maybe an `optimizer`."""
 
 
 def check_host_loop(options: PortOptions, given: Mapping[str, Any]) -> None:
@@ -74,6 +68,7 @@ class HostLoopModel(FixedModule):
         self._findings = findings
         self._make_parts = make_parts
         self._pairs: Dict[Any, CompiledShapes[_Pair]] = {}
+        self._tensors: List[torch.Tensor] = []
         self.training = port.model.training
         weakref.finalize(self, destroy_unseen, _destroy_all, self._pairs).atexit = False
 
@@ -90,7 +85,7 @@ class HostLoopModel(FixedModule):
 
         The backward pass is compiled by the first `backward()`, which knows the outputs.
         """
-        return self._find_pair(args, kwargs).forward.compile(args, kwargs)
+        return self._find_pair(args, kwargs).compile(args, kwargs)
 
     def train(self, mode: bool = True) -> HostLoopModel:
         """Switch the model between train and eval mode, each with executables of its own."""
@@ -118,10 +113,14 @@ class HostLoopModel(FixedModule):
         return replace(report, optimizer="on the host")
 
     def _find_pair(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Pair:
-        parameters = list(self._port.model.parameters())
+        model = self._port.model
+        hosts = host_tensors(model)
+        parameters = [host.tensor for host in hosts if host.kind == "parameter"]
         refuse_calls_of_transforms(parameters)
-        # what is compiled in: the modes of all modules, and which parameters get a gradient
-        key = (*read_modes(self._port), *(parameter.requires_grad for parameter in parameters))
+        self._follow_exchanges([host.tensor for host in hosts])
+        # what is compiled in: the modes of all modules, how statistics move, and which parameters get a gradient
+        momenta = (getattr(part, "momentum", None) for part in model.modules() if isinstance(part, NORMS_WITH_STATE))
+        key = (*read_modes(self._port), *momenta, *(parameter.requires_grad for parameter in parameters))
         if key not in self._pairs:
             self._pairs[key] = CompiledShapes(
                 # not by way of `self`: what is left of the pairs must not keep their model alive
@@ -132,6 +131,16 @@ class HostLoopModel(FixedModule):
             )
         return self._pairs[key].find(args, kwargs)
 
+    def _follow_exchanges(self, tensors: List[torch.Tensor]) -> None:
+        """Compile anew where the model has other tensors than the executables, which would go on with the former."""
+        if [*map(id, tensors)] == [*map(id, self._tensors)]:
+            return
+        if self._pairs:
+            message = "parameters or buffers were exchanged for others: the executables are compiled anew"
+            self._findings.say(Finding("D005", message=message, severity=Severity.NOTE, place=caller_place()))
+        _destroy_all(self._pairs)
+        self._tensors = tensors
+
 
 def _destroy_all(pairs: Dict[Any, CompiledShapes[_Pair]]) -> None:
     for pair in _list_all(pairs):
@@ -141,19 +150,6 @@ def _destroy_all(pairs: Dict[Any, CompiledShapes[_Pair]]) -> None:
 
 def _list_all(pairs: Dict[Any, CompiledShapes[_Pair]]) -> List[_Pair]:
     return [pair for shapes in pairs.values() for pair in shapes]
-
-
-@dataclass
-class _Call:
-    """A call of `forward` that may be differentiated; tensors of the batch are in the order of `flatten_tensors`."""
-
-    pair: _Pair
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    needs_gradient: Tuple[bool, ...]
-    random_state: Optional[List[int]] = None
-    returned: Any = None
-    buffers: Optional[Dict[str, torch.Tensor]] = None  # as they were before, if the call writes to some
 
 
 class _Pair:
@@ -167,23 +163,24 @@ class _Pair:
         self._findings = findings
         self._make_parts = make_parts
         norms = [part for part in port.model.modules() if isinstance(part, NORMS_WITH_STATE)]
-        counts = [norm.num_batches_tracked for norm in norms if norm.training]
+        # a cumulative average is counted where it is computed
+        counts = [norm.num_batches_tracked for norm in norms if norm.training and norm.momentum is not None]
         self._counts = [count for count in counts if count is not None]
         self._parameters = [host for host in host_tensors(port.model) if host.tensor.requires_grad]
         # An executable in train mode has newer statistics on the device; in eval mode no buffer is written to.
         self._has_statistics = any(read_modes(port)) and any(True for _ in port.model.buffers())
         # The simulator's stream is one of torch's: there the loop gets the numbers that it would get without a device.
         self._draws_from_host = port.backend.is_simulator and port.options.seed is None
-        name = _name_pass("forward", port)
+        name = name_pass("forward", port)
         self.forward = Runner(name, port, findings, owner="ported", random_states={}, keeps_modes=True)
-        self._backwards: Dict[Any, _Backward] = {}
+        self._backwards: Dict[Any, BackwardPass] = {}
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return what the model returns, with a way back for gradients unless torch records none."""
         tensors = flatten_tensors((args, kwargs))
         needs_gradient = tuple(tensor.requires_grad for tensor in tensors)
         plain_args, plain_kwargs = rebuild((tuple(args), dict(kwargs)), [tensor.detach() for tensor in tensors])
-        call = _Call(self, plain_args, plain_kwargs, needs_gradient)
+        call = HostCall(self, plain_args, plain_kwargs, needs_gradient)
         parameters = [host.tensor for host in self._parameters]
         if not (torch.is_grad_enabled() and (parameters or any(needs_gradient))):
             self.compute(call)
@@ -193,8 +190,17 @@ class _Pair:
         returned, call.returned = call.returned, None
         return rebuild(returned, outputs)
 
-    def compute(self, call: _Call) -> List[torch.Tensor]:
+    def compile(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, waits: bool = True) -> float:
+        """Compile `forward` for a batch if that is to be done, and return the seconds it took."""
+        with counted_on_device(self._port.model):
+            return self.forward.compile(args, kwargs, waits=waits)
+
+    def compute(self, call: HostCall) -> List[torch.Tensor]:
         """Run `forward` on the device; return the tensors among its results."""
+        with counted_on_device(self._port.model):
+            return self._run_forward(call)
+
+    def _run_forward(self, call: HostCall) -> List[torch.Tensor]:
         if not self.forward.has_executable():
             self.forward.compile(call.args, call.kwargs, waits=False)
         if self._is_random():
@@ -217,15 +223,14 @@ class _Pair:
                 count.copy_(before + 1)
         return outputs
 
-    def differentiate(self, call: _Call, cotangents: Mapping[int, torch.Tensor]) -> List[Optional[torch.Tensor]]:
+    def differentiate(self, call: HostCall, cotangents: Mapping[int, torch.Tensor]) -> List[Optional[torch.Tensor]]:
         """Return the gradients of the parameters and of the call's tensors; `cotangents` are those of some outputs.
 
         A parameter that only the other outputs depend on has none, which is not the same as zeros to an optimizer.
         """
         key = (call.needs_gradient, tuple(cotangents))
         if key not in self._backwards:
-            surrogate = _Surrogate(self._port.model, call, outputs=tuple(cotangents))
-            self._backwards[key] = _Backward(surrogate, self._port, self._make_parts)
+            self._backwards[key] = BackwardPass(self._port, call, self._make_parts, outputs=tuple(cotangents))
         by_name = self._backwards[key].run(call, tuple(cotangents.values()))
         gradients = [by_name.get(f"model.{host.name}") for host in self._parameters]
         probes = (by_name.get(f"probes.{number}") for number in range(sum(call.needs_gradient)))
@@ -275,20 +280,11 @@ class _Pair:
         return list(executor.rng_state)
 
 
-def _choose_backward_options(options: PortOptions) -> PortOptions:
-    # both passes run as they begin: the backward pass of another engine would round otherwise than this forward pass
-    return options.replace(keep_gradients=True, frozen="allow", engine=options.engine or "ready")
-
-
-def _name_pass(name: str, port: Port) -> str:
-    return name if port.model.training else f"{name} in eval mode"
-
-
 class _OnDevice(torch.autograd.Function):
     """A call as an operator of autograd, of the parameters and of the batch's tensors."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, *tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, call: HostCall, *tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
         """Run the call; see `_Pair.compute`."""
         outputs = call.pair.compute(call)
         ctx.call = call
@@ -308,88 +304,3 @@ class _OnDevice(torch.autograd.Function):
         return (None, *ctx.call.pair.differentiate(ctx.call, given))
 
     jvp = staticmethod(refuse_dual_numbers)  # type: ignore[assignment]
-
-
-class _Backward:
-    """The executable that computes gradients, and its own copy of the weights."""
-
-    def __init__(self, surrogate: _Surrogate, port: Port, make_parts: MakeParts) -> None:
-        self._model = port.model
-        # Plain views: to look at the tensors themselves would fetch them from the device once they are an executor's.
-        self._views = [(host.name, host.tensor.detach()) for host in host_tensors(surrogate.model)]
-        trained = [parameter for parameter in surrogate.parameters() if parameter.requires_grad]
-        self._port, findings, self._optimizer = make_parts(
-            surrogate,
-            None,
-            optimizer=torch.optim.SGD(trained, lr=0.0),
-            options=_choose_backward_options(port.options),
-        )
-        name = _name_pass("backward", port)
-        self.runner = Runner(
-            name,
-            self._port,
-            findings,
-            optimizer=self._optimizer,
-            owner="ported",
-            random_states={},
-            has_own_weights=True,
-        )
-
-    def run(self, call: _Call, cotangents: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
-        """Return the gradients by the names of the surrogate's parameters."""
-        batch = (tuple(cotangents), *call.args)
-        self._copy_weights(call.buffers or {})
-        if not self.runner.has_executable():
-            self._optimizer.prepare()
-        # torch's backward pass records nothing, and here a step is to be differentiated
-        with torch.enable_grad():
-            self.runner.compile(batch, call.kwargs, waits=False)
-            if call.random_state is not None:
-                self.runner.executor.rng_state = call.random_state
-            self.runner.run(batch, call.kwargs)
-        gradients = read_gradients(self._port, self._optimizer.device, self.runner.executor, -1)
-        self.runner.record.bytes_to_host += sum(each.numel() * each.element_size() for each in gradients.values())
-        if not all(bool(gradient.isfinite().all()) for gradient in gradients.values()):
-            # the step of size 0 has made weights of the device NaN
-            self.runner.copy_weights_to_host()
-        return gradients
-
-    def _copy_weights(self, buffers: Mapping[str, torch.Tensor]) -> None:
-        """Bring the weights up to date if the host has changed its own since; the call sends what was written to."""
-        now = {**{host.name: host.tensor for host in host_tensors(self._model)}, **buffers}
-        with torch.no_grad():
-            for name, view in self._views:
-                if not are_same_bytes(view, now[name].detach()):
-                    view.copy_(now[name])
-
-
-class _Surrogate(nn.Module):
-    """A copy of a model with the loss `sum(output x cotangent)`, whose gradients are those of the outputs.
-
-    `probes` are zeros that are added to tensors of the batch that need a gradient: the gradient of a probe is that of
-    the tensor, for which a device has no name. `outputs` are the numbers of those that have a cotangent.
-    """
-
-    def __init__(self, model: nn.Module, call: _Call, *, outputs: Tuple[int, ...]) -> None:
-        super().__init__()
-        self.model = copy.deepcopy(model)
-        self.training = model.training
-        tensors = enumerate(flatten_tensors((call.args, call.kwargs)))
-        probes = {number: torch.zeros_like(tensor) for number, tensor in tensors if call.needs_gradient[number]}
-        self.probes = nn.ParameterList(probes.values())
-        self._probed = list(probes)
-        self._outputs = outputs
-
-    def forward(self, cotangents: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return the loss."""
-        if self._probed:
-            tensors = flatten_tensors((args, kwargs))
-            for number, probe in zip(self._probed, self.probes):
-                tensors[number] = tensors[number] + probe
-            args, kwargs = rebuild((args, kwargs), tensors)
-        outputs = flatten_tensors(self.model(*args, **kwargs))
-        # in single precision: the gradient of a product of halves is the cotangent all the same, but its sum overflows
-        products = [
-            (outputs[number].float() * cotangent.float()).sum() for number, cotangent in zip(self._outputs, cotangents)
-        ]
-        return torch.stack(products).sum()

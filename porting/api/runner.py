@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 import time
@@ -29,6 +28,7 @@ from .moves import make_wrapper_error
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings
+from .replica_buffers import give_replica_buffers, keep_replica_buffers
 from .run_report import ExecutorRecord
 
 __all__ = ["Runner"]
@@ -233,6 +233,8 @@ class Runner:
             self._host_writes.send(executor)
             self._host_writes.note_agreement()
             self.record.bytes_to_device += self._weight_bytes
+        if self.trains and self._port.options.replicas > 1:
+            give_replica_buffers(self._port, self._findings, executor)
 
     def keep_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KeptCall:
         """Keep what a search for NaN needs of a call that is about to run; raises as the call would."""
@@ -246,8 +248,7 @@ class Runner:
         """End a call: count it; what it trained and wrote is no news from the host."""
         if not self._has_run:
             self._has_run, self._result_bytes = True, _count_bytes(flatten_tensors(result))
-        record = self.record
-        times = None if self._session is None else self._session.call_times
+        times, record = None if self._session is None else self._session.call_times, self.record
         record.num_calls += 1
         record.num_samples += record.samples_per_call or 0
         record.call_seconds += seconds
@@ -267,7 +268,7 @@ class Runner:
         if self._findings.deferred:
             # the executor has changed its engine, or found out why it does not
             self._findings.say_deferred()
-            record.note_engine_change(self._port.backend.compiled_step(executor))
+            self.record.note_engine_change(self._port.backend.compiled_step(executor))
 
     def say_late_changes(self) -> None:
         """Say (D005) what has changed since the step was compiled, if it is."""
@@ -283,7 +284,9 @@ class Runner:
 
     @property
     def _remedy(self) -> str:
-        return f"to compile for batches like this one instead: `{self._owner}.destroy()`, then call again"
+        remedy = f"to compile for batches like this one instead: `{self._owner}.destroy()`, then call again"
+        is_in_host_loop = self._keeps_modes and not self.trains
+        return f"{remedy}; or keep both: `PortOptions(max_executables=2)`" if is_in_host_loop else remedy
 
     # -- the device ----------------------------------------------------------------------------------------------------
 
@@ -302,6 +305,8 @@ class Runner:
     def detach(self) -> None:
         """Release the device if the executor holds it; weights and optimizer state come to the host."""
         if self.is_attached:
+            if self.trains:
+                keep_replica_buffers(self._port, self.executor)
             self.executor.detachFromDevice()
 
     def destroy(self) -> None:

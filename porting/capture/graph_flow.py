@@ -119,9 +119,7 @@ class ValueFlow:
         if not is_plain or is_random(node) or not all(map(self.is_constant, used)):
             for item in (node, *written):
                 _mark_node(item, self._varying, self._varying_memory)
-        # `detach` ends a gradient path without a region of its own
-        is_detached = isinstance(node.target, OpOverload) and operator_name(node.target) == "detach"
-        if self._is_grad_enabled and not is_detached and any(map(self.has_gradient, used)):
+        if self._is_grad_enabled and not _ends_gradients(node) and any(map(self.has_gradient, used)):
             self._tracked.add(node)
             for item in written:
                 _mark_node(item, self._tracked, self._tracked_memory)
@@ -145,6 +143,17 @@ def constant_outputs(graph: StepGraph) -> FrozenSet[int]:
     flow = ValueFlow.follow(graph)
     returned = output_nodes(graph.graph)[: len(graph.outputs)]
     return frozenset(index for index, node in enumerate(returned) if flow.is_constant(node))
+
+
+def _ends_gradients(node: torch.fx.Node) -> bool:
+    """Tell whether autograd tracks no result of `node`, whatever it gets: truth values, integers, a shape's zeros."""
+    values = node.meta.get("val")
+    tensors = [value for value in (values if isinstance(values, (list, tuple)) else [values]) if value is not None]
+    if tensors and not any(isinstance(tensor, torch.Tensor) and tensor.dtype.is_floating_point for tensor in tensors):
+        return True
+    # `detach` ends a gradient path without a region of its own
+    name = operator_name(node.target) if isinstance(node.target, OpOverload) else ""
+    return name == "detach" or name.endswith("_like") or name.startswith("new_")
 
 
 def _mark_node(node: torch.fx.Node, nodes: Set[torch.fx.Node], memory: Set[int]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import types
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -162,8 +163,14 @@ class _RoutedForward:
 
     def __init__(self, module: nn.Module, run: Callable[[Sequence[Any], Dict[str, Any]], Any]) -> None:
         functools.update_wrapper(self, module.forward)  # first: it copies attributes
-        self.original = module.forward
+        self._own = vars(module).get("forward")
+        self._module = module
         self._run = run
+
+    @property
+    def original(self) -> Callable[..., Any]:
+        """The `forward` of the module; that of its class is looked up each time, as a capture may exchange it."""
+        return self._own or types.MethodType(type(self._module).forward, self._module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _RoutedForward.is_inside:
@@ -191,8 +198,8 @@ class _RoutedForward:
         routed = vars(module).get("forward")
         if isinstance(routed, cls):
             del vars(module)["forward"]
-            if routed.original != module.forward:  # it was the module's own attribute before
-                vars(module)["forward"] = routed.original
+            if routed._own is not None:
+                vars(module)["forward"] = routed._own
 
 
 def _return_it(value: Any) -> Any:

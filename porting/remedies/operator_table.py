@@ -22,6 +22,7 @@ _BUILT_IN = (
     "padded",
     "sampled",
     "accumulated",
+    "averaged",
     "distances",
     "counted",
     "quantiles",

@@ -14,6 +14,7 @@ from porting.adapters.half_ranges import watch_ranges
 from porting.analysis.half_precision import MeasuredModule, advise_loss_scaling
 from porting.comparison.tensors import distance_of
 from porting.diagnostics import list_names
+from porting.module_attributes import memo_of_computed_tensors
 
 from .certificate import Curves, KindVerdict, PrecisionVerdict, Verdict
 from .half_rounding import HalfRule, half_rounding
@@ -111,7 +112,8 @@ def _find_fitting(gradients: Mapping[str, torch.Tensor], rule: HalfRule) -> floa
 
 
 def _copy_training(training: PlainTraining) -> PlainTraining:
-    model, loss, compute_loss = copy.deepcopy((training.model, training.loss, training.compute_loss))
+    parts = training.model, training.loss, training.compute_loss
+    model, loss, compute_loss = copy.deepcopy(parts, memo_of_computed_tensors(training.model))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     # never stepped: it is what gradients belong to
     optimizer = torch.optim.SGD(trained or [nn.Parameter(torch.zeros(1))], lr=0.0)

@@ -21,6 +21,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from porting.adapters.loader_position import read_streams, set_streams
 from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.tensors import change_last_bits
+from porting.module_attributes import memo_of_computed_tensors
 from porting.structure import flatten_tensors, map_tensors
 from porting.verify.half_rounding import HalfRule, half_rounding
 from porting.verify.plain_training import Grouping, MicroBatch, PlainRun, PlainTraining
@@ -67,7 +68,7 @@ PLAIN = Variant("plain PyTorch")
 def copy_training(training: PlainTraining, *, is_double: bool = False) -> PlainTraining:
     """Copy model, loss, optimizer and schedule, which go on belonging together; in double precision if asked for."""
     parts = training.model, training.optimizer, training.scheduler, training.loss, training.compute_loss
-    model, optimizer, scheduler, loss, compute_loss = copy.deepcopy(parts)
+    model, optimizer, scheduler, loss, compute_loss = copy.deepcopy(parts, memo_of_computed_tensors(training.model))
     if is_double:
         for part in (model, loss):
             if isinstance(part, nn.Module):

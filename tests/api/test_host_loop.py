@@ -492,3 +492,111 @@ def test_a_model_that_nobody_holds_is_gone():
     gc.collect()
 
     assert gone() is None
+
+
+# -- statistics computed anew
+
+
+def assert_same_state(model, eager):
+    for name, tensor in eager.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_statistics_are_computed_anew_as_in_eager(is_compiled, make_model, batches):
+    model, eager = make_model(), make_model()
+    ported = port(model)
+    inputs = [x for x, _y in batches]
+    if is_compiled:
+        train_on_host(model, ported, batches[:3])
+        train_on_host(eager, eager, batches[:3])
+
+    torch.optim.swa_utils.update_bn(inputs, ported)
+    torch.optim.swa_utils.update_bn(inputs, eager)
+
+    for name, tensor in eager.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], tensor)
+    assert torch.equal(model[1].num_batches_tracked, eager[1].num_batches_tracked)
+    train_on_host(model, ported, batches[:1])
+    train_on_host(eager, eager, batches[:1])
+    torch.testing.assert_close(model[1].running_mean, eager[1].running_mean)
+
+
+def test_a_cumulative_average_trains_as_in_eager(make_model, batches):
+    model, eager = make_model(), make_model()
+    model[1].momentum = eager[1].momentum = None
+
+    losses = train_on_host(model, port(model), batches)
+
+    assert losses == train_on_host(eager, eager, batches)
+    for name, tensor in eager.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], tensor)
+
+
+def test_another_momentum_is_followed(make_model, batches):
+    model, eager = make_model(), make_model()
+    ported = port(model)
+
+    for momentum, (x, _y) in zip([0.1, 0.5, 0.1], batches):
+        model[1].momentum = eager[1].momentum = momentum
+        ported(x)
+        eager(x)
+
+    assert_same_state(model, eager)
+
+
+def test_tensors_that_are_exchanged_are_followed(make_model, batches):
+    model, eager = make_model(), make_model()
+    ported = port(model)
+
+    for trained, call in ((model, ported), (eager, eager)):
+        train_on_host(trained, call, batches[:2])
+        trained[1].running_mean = torch.zeros(8)
+        trained[0].weight = nn.Parameter(torch.ones(8, 4) / 4)
+        train_on_host(trained, call, batches[2:4])
+
+    assert_same_state(model, eager)
+    (finding,) = [finding for finding in ported.report().findings if finding.code == "D005"]
+    assert "compiled anew" in finding.message
+
+
+# -- outputs are never stale
+
+
+def test_an_average_of_the_weights_in_another_port_is_that_of_eager(make_model, batches):
+    outputs = []
+    for is_ported in (True, False):
+        model, average = make_model(), make_model(1)
+        call, call_average = (port(model), port(average)) if is_ported else (model, average)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
+        for x, y in batches[:6]:
+            optimizer.zero_grad()
+            F.cross_entropy(call(x), y).backward()
+            optimizer.step()
+            for mean, new in zip(average.parameters(), model.parameters()):
+                mean.data.copy_(0.9 * mean.data + 0.1 * new.data)
+            with torch.no_grad():
+                outputs.append(call_average(x))
+
+    assert all(map(torch.equal, outputs[:6], outputs[6:]))
+
+
+def test_two_ports_that_share_a_module_train_it_as_in_eager(batches):
+    results = []
+    for is_ported in (True, False):
+        torch.manual_seed(0)
+        trunk = nn.Linear(4, 8)
+        models = [nn.Sequential(trunk, nn.Linear(8, 3)), nn.Sequential(trunk, nn.Tanh(), nn.Linear(8, 3))]
+        calls = [port(model) for model in models] if is_ported else models
+        for batch in batches[:4]:
+            results += [train_on_host(model, call, [batch]) for model, call in zip(models, calls)]
+
+    assert results[:8] == results[8:]
+
+
+def test_a_batch_of_another_size_is_told_that_both_can_be_kept(make_model, batches):
+    ported = port(make_model())
+    ported(batches[0][0])
+
+    with pytest.raises(BatchError, match=r"or keep both: `PortOptions\(max_executables=2\)`"):
+        ported(batches[0][0][:3])

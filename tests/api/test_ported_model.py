@@ -190,6 +190,20 @@ def test_training_without_labels_is_an_error_that_names_inference(num_calls_befo
     assert any("ported.inference()" in line for line in caught.value.finding.help)
 
 
+def test_statistics_are_computed_anew_on_the_host_as_the_refusal_says(make_model, batches):
+    plain = make_model()
+    ported = to_ipu(make_model(), nn.CrossEntropyLoss(), device="sim")
+    inputs = [x for x, _y in batches[:3]]
+
+    with pytest.raises(DeviceError, match=r"update_bn\(loader, ported.model\)"):
+        torch.optim.swa_utils.update_bn(inputs, ported)
+    ported.model[1].momentum = 0.1
+    torch.optim.swa_utils.update_bn(inputs, ported.model)
+    torch.optim.swa_utils.update_bn(inputs, plain)
+
+    assert torch.equal(ported.inference()(inputs[0]), plain.eval()(inputs[0]))
+
+
 def test_two_ports_with_the_same_seed_draw_the_same_random_numbers(make_model, batches, train_ported):
     def port():
         return to_ipu(make_model().append(nn.Dropout()), nn.CrossEntropyLoss(), options=PortOptions(seed=7))

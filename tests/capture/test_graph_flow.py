@@ -126,8 +126,24 @@ def written_to_a_view(weight, x):
         (lambda weight, x: x * 2, False),
         (detached, False),
         (without_gradients, False),
+        (lambda weight, x: (weight * x > 0).to(x.dtype), False),
+        (lambda weight, x: x + (weight * x).argmax(), False),
+        (lambda weight, x: x + torch.zeros_like(weight * x), False),
+        (lambda weight, x: x + weight.new_ones(2), False),
+        (lambda weight, x: torch.max(weight * x, 0, keepdim=True)[0] + x, True),
     ],
-    ids=["product", "written to a view", "without weights", "detached", "no_grad"],
+    ids=(
+        "product",
+        "written to a view",
+        "without weights",
+        "detached",
+        "no_grad",
+        "truth values",
+        "an index",
+        "zeros of a shape",
+        "new ones",
+        "a maximum with its index",
+    ),
 )
 def test_gradients_flow_where_autograd_tracks(function, expected):
     graph = capture_step(Trained(function), [torch.ones(2), torch.ones(2)], loss=nn.functional.l1_loss)

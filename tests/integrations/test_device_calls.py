@@ -273,3 +273,31 @@ def test_a_model_that_is_wrapped_is_refused_by_name(name, model):
         DeviceCalls(WRAPPED[name](model))
 
     assert caught.value.code == "D003"
+
+
+@pytest.mark.parametrize("forward", FORWARDS.values(), ids=FORWARDS)
+def test_statistics_are_computed_anew_through_calls_of_any_part(forward, model, calls):
+    plain, batches = make_net(), make_batches(8, 8, 6)
+    norms = model.body[1], plain.body[1]
+
+    with torch.no_grad(), calls.active():
+        for norm, own in zip(norms, (model, plain)):
+            norm.reset_running_stats()
+            norm.momentum = None
+            for x, _y in batches:
+                forward(own, x)
+
+    torch.testing.assert_close(norms[0].running_mean, norms[1].running_mean)
+    torch.testing.assert_close(norms[0].running_var, norms[1].running_var)
+
+
+def test_a_forward_of_the_modules_own_is_kept(model, calls):
+    head, own = model.head, model.head.forward
+    head.forward = lambda x: own(x) + 1
+    before = head.forward
+
+    with calls.active():
+        output = model(torch.ones(3, 4))["logits"]
+
+    assert head.forward is before
+    assert torch.equal(output, make_net()(torch.ones(3, 4))["logits"] + 1)

@@ -145,6 +145,19 @@ def test_averaged_weights_are_those_on_the_cpu():
     assert torch.equal(module.heads[0].weight, plain.heads[0].weight)
 
 
+def test_averaged_weights_have_the_statistics_of_an_epoch_of_their_own():
+    package = PACKAGES[0]
+    averaging = importlib.import_module(f"{package}.callbacks").StochasticWeightAveraging
+
+    states = []
+    for strategy in (on_device(package), None):
+        module, _trainer = fit(package, "Classifier", strategy, callbacks=[averaging(1e-2, swa_epoch_start=0.6)])
+        states.append(module.state_dict())
+
+    for name, expected in states[1].items():
+        torch.testing.assert_close(states[0][name], expected, msg=name)
+
+
 @pytest.mark.sampled(1)
 def test_the_same_trainer_validates_tests_and_predicts(package):
     strategy = on_device(package)

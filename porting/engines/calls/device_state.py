@@ -193,6 +193,17 @@ class DeviceState:
             order = [groups.find_group(replica) for replica in range(groups.replicas)]  # type: ignore[assignment]
         return torch.stack([self.parameters[parts[group]].detach() for group in order])
 
+    def read_replica_buffers(self) -> Dict[str, List[torch.Tensor]]:
+        """Return copies of the buffers that replicas have of their own, by name one for each; none of one replica."""
+        names = [name for name in self.buffers[0] if name in self.written] if len(self.buffers) > 1 else []
+        return {name: [buffers[name].clone() for buffers in self.buffers] for name in names}
+
+    def write_replica_buffers(self, values: Mapping[str, Sequence[torch.Tensor]]) -> None:
+        """Write buffers that replicas have of their own, each to its replica."""
+        for name, rows in values.items():
+            for buffers, row in zip(self.buffers, rows):
+                buffers[name].copy_(row)
+
     def find_storages(self) -> FrozenSet[int]:
         """Return the addresses of all memory that outlives a call, to recognise results that alias it.
 

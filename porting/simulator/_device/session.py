@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from time import perf_counter
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -336,6 +336,14 @@ class DeviceSession:
         """Send the host's weights as they are, once the other executors that own some of them have brought theirs."""
         fetch_other_owners(self.user_model, self.owner)
         upload_weights(self.user_model, self.require_compiled().state)
+
+    def read_replica_buffers(self) -> Dict[str, List[torch.Tensor]]:
+        """Return copies of the buffers that replicas have of their own, by name one for each."""
+        return self.require_compiled().state.read_replica_buffers()
+
+    def write_replica_buffers(self, values: Mapping[str, Sequence[torch.Tensor]]) -> None:
+        """Write the buffers that replicas have of their own, which no vendor's device lets a host do."""
+        self.require_compiled().state.write_replica_buffers(values)
 
     def follow_training_model(self, send: Callable[[], None]) -> None:
         """Let `send` bring an inference device up to date with the training executor that owns the model's weights."""

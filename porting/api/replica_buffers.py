@@ -1,0 +1,78 @@
+"""The buffers that replicas have of their own are kept while other executables have the device.
+
+The host sees those of the first replica. What it sends to a device again reaches all replicas, so that after an
+inference the others would go on with statistics that are not theirs.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Dict, List, Mapping, MutableMapping, Optional
+
+import torch
+from torch import nn
+
+from ..diagnostics import Finding, Severity, caller_place
+from ..host_tensors import host_tensors
+from ..torch_insides.modes import DisableTorchFunctionSubclass
+from ..torch_insides.modules import NORMS_WITH_STATE
+from .compiled_in import are_same_bytes
+from .port import Port, PortFindings
+
+__all__ = ["give_replica_buffers", "keep_replica_buffers"]
+
+_Rows = Dict[str, List[torch.Tensor]]
+
+# None where a device does not tell them
+_KEPT: MutableMapping[nn.Module, Optional[_Rows]] = weakref.WeakKeyDictionary()
+
+
+def keep_replica_buffers(port: Port, executor: Any) -> None:
+    """Keep the buffers of all replicas of an executor that trains, before it releases its device."""
+    if port.options.replicas > 1:
+        is_simulated = port.backend.compiled_step(executor) is not None
+        _KEPT[port.wrapped] = executor.device_session.read_replica_buffers() if is_simulated else None
+
+
+def give_replica_buffers(port: Port, findings: PortFindings, executor: Any) -> None:
+    """Give an executor that is about to train what was kept, but for buffers that the host has written to since.
+
+    A machine with IPUs neither tells nor takes those of the other replicas, which is said (P011).
+    """
+    if port.wrapped not in _KEPT:
+        return
+    kept = _KEPT.pop(port.wrapped)
+    if kept is None and _has_own_buffers(port):
+        findings.say(_make_finding())
+    if not kept:
+        return
+    if not executor.isAttachedToDevice():
+        # it would do so itself in the call, and take the host's
+        executor.attachToDevice()
+    with DisableTorchFunctionSubclass():
+        hosts = {host.name: host.tensor.detach() for host in host_tensors(port.wrapped)}
+        executor.device_session.write_replica_buffers(_select_unwritten(kept, hosts))
+
+
+def _select_unwritten(kept: _Rows, hosts: Mapping[str, torch.Tensor]) -> _Rows:
+    return {
+        name: rows
+        for name, rows in kept.items()
+        if name in hosts and are_same_bytes(hosts[name], rows[0].to(hosts[name].dtype))
+    }
+
+
+def _has_own_buffers(port: Port) -> bool:
+    norms = [part for part in port.model.modules() if isinstance(part, NORMS_WITH_STATE)]
+    return not port.options.broadcast_buffers or any(norm.track_running_stats and norm.training for norm in norms)
+
+
+def _make_finding() -> Finding:
+    return Finding(
+        "P011",
+        message="the replicas go on with the running statistics of the first one",
+        severity=Severity.WARNING,
+        place=caller_place(),
+        notes=("another executable had the device since the last step, and the training gets the host's buffers",),
+        help="evaluate after the training, or take a layer without running statistics (`GroupNorm`)",
+    )
