@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, MutableMap
 
 import torch
 
-from ..adapters import carry_state, default_optimizer, sync_hyper_parameters, to_torch_state
+from ..adapters import default_optimizer, sync_hyper_parameters, to_torch_state
+from ..adapters.followed_state import FollowedState
+from ..adapters.optimizer_state import read_entries, set_entries
 from ..diagnostics import Finding, PortingError, Severity, UnsupportedOptimizerError, caller_place, notify
 from ..torch_insides.optimizers import mark_stepped
 from .port import Port
@@ -36,6 +38,7 @@ class PortOptimizer:
     def __init__(self, port: Port, given: Optional[torch.optim.Optimizer], device: Any) -> None:
         """Keep both; nothing is uploaded yet."""
         self.given = given
+        self._state = FollowedState(given, device, port.wrapped) if given is not None and given is not device else None
         self.device = device
         self.num_steps = 0
         self._port = port
@@ -63,15 +66,17 @@ class PortOptimizer:
 
     def note_step(self) -> None:
         """Count the steps of a call, and let torch's schedulers see that the optimizer has stepped, on the device."""
-        self.num_steps += self._port.options.device_iterations
-        source = self.source
-        if source is not None:
-            mark_stepped(source)
+        count = self._port.options.device_iterations
+        self.num_steps += count
+        if self._state is not None:
+            self._state.note_steps(count)
+            mark_stepped(self.given)
 
     # -- settings ------------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Bring the device's optimizer up to date, and note the settings that a compilation begins with."""
+        self.follow_state()
         # What is loaded overrides the settings of today, so a state is left without those that have changed since it
         # was kept. The device warns of each that a state lacks: they are left in as long as they are right.
         if self._settings_of_state is not None and self._settings_of_state != _copy_settings(self._users):
@@ -89,7 +94,9 @@ class PortOptimizer:
 
     def sync(self, upload: Upload) -> None:
         """Let the device see what was changed on the host's optimizer since the last call."""
-        source = self.source
+        source, state = self.source, self._state
+        if state is not None and state.may_differ():
+            state.follow()
         if source is not None and _has_changed(source, self._given_settings):
             self._given_settings = _copy_settings(source)
             sync_hyper_parameters(source, self.device, is_compiled=True)
@@ -119,15 +126,24 @@ class PortOptimizer:
         """Return the device's state as the user's optimizer would have it."""
         if self.source is None:
             return dict(self.require().state_dict())
+        self.follow_state()
         return to_torch_state(self.device.state_dict(), self.source, self._port.wrapped)
+
+    def follow_state(self) -> None:
+        """Let the device go on with what was changed of the state on the host; O005 for one of the wrong shape."""
+        if self._state is not None:
+            self._state.follow()
 
     def read_device_state(self) -> Dict[str, torch.Tensor]:
         """Return the state tensors of the device by its own names; empty before its first step."""
-        return self.device.state_dict().get("ipu_state") or {}
+        return read_entries(self.device)
 
     def set_device_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Let the device go on with `state` and the settings that its optimizer has."""
-        self.device.set_state_dict({"ipu_state": dict(state), "ipu_param": {}})
+        if self._state is None:
+            set_entries(self.device, state)
+        else:
+            self._state.set_entries(state)
 
     def keep_state(self) -> None:
         """Let the device's state count as loaded, so that the next executable starts with it."""
@@ -141,19 +157,10 @@ class PortOptimizer:
     def _users(self) -> Any:
         return self.device if self.given is None else self.given
 
-    def _take_over_state(self, loaded: torch.optim.Optimizer) -> None:
-        """Give the device the state of `loaded`, and zeros where that has none."""
-        zeros = {name: torch.zeros_like(tensor) for name, tensor in self.read_device_state().items()}
-        if zeros:
-            self.set_device_state(zeros)
-        carry_state(loaded, self.device, self._port.wrapped)
-        if zeros:
-            self.set_device_state({**zeros, **self.device.state_dict()["ipu_state"]})
-
     # -- what the user does with the optimizer on the host -------------------------------------------------------------
 
     def watch(self, *, is_on_device: Callable[[], bool]) -> None:
-        """Say so when the user's optimizer steps on the host (O007); its state is the device's, saved and loaded.
+        """Say so when the user's optimizer steps on the host (O007).
 
         A step with a closure is refused (UnsupportedOptimizerError O004): the closure would make the device's steps.
 
@@ -166,7 +173,6 @@ class PortOptimizer:
         stop_watching(optimizer)
         hooks = _HOOKS.setdefault(optimizer, [])
         warned: List[bool] = []
-        reading: List[bool] = []
 
         def on_step(_optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
             if any(callable(value) for value in (*args[1:], *kwargs.values())):
@@ -180,26 +186,7 @@ class PortOptimizer:
                 warned.append(True)
                 say_host_step_is_needless("`optimizer.step()` does nothing")
 
-        def on_load(loaded: torch.optim.Optimizer) -> None:
-            if loaded is not self.device:
-                self._take_over_state(loaded)
-
-        def on_save(saved: torch.optim.Optimizer, state_dict: Dict[str, Any]) -> Any:
-            if saved is self.device or not is_on_device() or reading:
-                return None
-            reading.append(True)  # the adapter asks the optimizer for its groups by the same method
-            try:
-                return to_torch_state(self.device.state_dict(), saved, self._port.wrapped)
-            finally:
-                reading.clear()
-
         hooks.append(optimizer.register_step_pre_hook(on_step))
-        if hasattr(optimizer, "register_state_dict_post_hook"):
-            hooks.append(optimizer.register_state_dict_post_hook(on_save))
-            hooks.append(optimizer.register_load_state_dict_post_hook(on_load))
-        else:
-            hooks.append(_MethodHook(optimizer, "state_dict", on_save))
-            hooks.append(_MethodHook(optimizer, "load_state_dict", lambda loaded, _result: on_load(loaded)))
 
 
 def stop_watching(optimizer: Any) -> None:
@@ -231,32 +218,6 @@ def refuse_backward(*_args: Any, **_kwargs: Any) -> None:
         notes=("the device has differentiated the loss and made the optimizer's step inside the call",),
         help="remove `zero_grad()`, `backward()` and `step()` from the loop",
     )
-
-
-class _MethodHook:
-    """Calls `hook(optimizer, result)` after a method of one optimizer, where torch (before 2.1) has no hooks for it.
-
-    What the hook returns takes the place of the result, unless it is None.
-    """
-
-    def __init__(self, optimizer: torch.optim.Optimizer, name: str, hook: Callable[[Any, Any], Any]) -> None:
-        # weak: the table of hooks must not keep its own key alive
-        self._optimizer, self._name = weakref.ref(optimizer), name
-        own, method = self._optimizer, getattr(type(optimizer), name)
-
-        def called(*args: Any, **kwargs: Any) -> Any:
-            running = own()
-            result = method(running, *args, **kwargs)
-            changed = hook(running, result)
-            return result if changed is None else changed
-
-        setattr(optimizer, name, called)
-
-    def remove(self) -> None:
-        """Give the optimizer its method back."""
-        optimizer = self._optimizer()
-        if optimizer is not None:
-            vars(optimizer).pop(self._name, None)
 
 
 def _copy_settings(optimizer: Any) -> List[Dict[str, Any]]:
