@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from porting import PortOptions, to_ipu
+from porting.diagnostics import UnsupportedOptimizerError
 
 LOSS = nn.CrossEntropyLoss()
 STEPS = 3
@@ -199,7 +200,7 @@ def test_a_look_at_the_state_hands_nothing_to_the_device(monkeypatch):
     assert handed_over == []
 
 
-# -- what is changed on the host while the model is ported --------------------------------------------------------------
+# -- what is changed on the host while the model is ported -------------------------------------------------------------
 
 
 def zero_a_moment(training):
@@ -243,7 +244,34 @@ def test_what_is_changed_in_the_state_reaches_the_device(change):
     require_same(training, expected)
 
 
-# -- copies -------------------------------------------------------------------------------------------------------------
+def remove_a_parameter(optimizer):
+    # torch's `state_dict` wants no state of others than its parameters
+    del optimizer.state[optimizer.param_groups[0]["params"].pop()]
+
+
+def add_a_group(optimizer):
+    optimizer.add_param_group({"params": [optimizer.param_groups[0]["params"].pop()], "lr": 0.1})
+
+
+@pytest.mark.parametrize("change", [remove_a_parameter, add_a_group])
+def test_other_parameters_are_refused_until_the_model_is_ported_again(change):
+    training, expected = Training(), Training()
+    training.port()
+    training.ported()
+    expected.plain()
+    for each in (training, expected):
+        change(each.optimizer)
+    with pytest.raises(UnsupportedOptimizerError, match=r"(?s)O005.*port again"):
+        training.ports[0](torch.zeros(8, 4), torch.zeros(8, dtype=torch.long))
+
+    training.port()
+    training.ported()
+    expected.plain()
+
+    require_same(training, expected)
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy, lambda state: pickle.loads(pickle.dumps(state)), dict])

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import porting.simulator as poptorch
 from porting import to_ipu
@@ -400,6 +401,66 @@ def test_a_step_on_the_host_is_reported_once(port, batches):
     (warning,) = caught
     assert warning.message.finding.code == "O007"
     assert "`optimizer.step()` does nothing" in str(warning.message)
+
+
+def test_a_step_hook_that_comes_after_the_first_call_is_reported_once(port, batches):
+    ported, optimizer = port(OPTIMIZERS["SGD"])
+    ported(*batches[0])
+
+    optimizer.register_step_post_hook(lambda *_: None)
+
+    with pytest.warns(PortingWarning, match="O007.*step hooks are not run") as caught:
+        [ported(*batch) for batch in batches[1:4]]
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("num_calls", [0, 1])
+def test_a_step_hook_of_all_optimizers_is_reported(num_calls, port, batches, request):
+    ported, _ = port(OPTIMIZERS["SGD"])
+    for batch in batches[:num_calls]:
+        ported(*batch)
+
+    hook = register_optimizer_step_pre_hook(lambda *_: None)
+    request.addfinalizer(hook.remove)
+
+    with pytest.warns(PortingWarning, match="O007.*step hooks are not run"):
+        ported(*batches[1])
+
+
+def test_a_step_hook_in_the_place_of_another_is_reported(port, batches):
+    ported, optimizer = port(OPTIMIZERS["SGD"])
+    first = optimizer.register_step_post_hook(lambda *_: None)
+    with pytest.warns(PortingWarning, match="O007"):
+        ported(*batches[0])
+
+    first.remove()
+    optimizer.register_step_post_hook(lambda *_: ())
+
+    with pytest.warns(PortingWarning, match="O007"):
+        ported(*batches[1])
+
+
+def test_a_parameter_in_the_place_of_another_is_refused(port, batches):
+    ported, optimizer = port(OPTIMIZERS["SGD"])
+    ported(*batches[0])
+
+    parameters = optimizer.param_groups[0]["params"]
+    parameters[0], parameters[1] = parameters[1], parameters[0]
+
+    with pytest.raises(UnsupportedOptimizerError, match="group 0 of the optimizer has other parameters"):
+        ported(*batches[1])
+
+
+def test_a_parameter_taken_from_the_devices_own_optimizer_is_refused(make_model, batches):
+    model = make_model()
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1)
+    ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer)
+    ported(*batches[0])
+
+    del optimizer.param_groups[0]["params"][0]
+
+    with pytest.raises(UnsupportedOptimizerError, match="O005"):
+        ported(*batches[1])
 
 
 def test_zero_grad_of_the_ported_model_is_reported_and_does_nothing(port, batches):
