@@ -102,7 +102,8 @@ def read_torch_state(
 ) -> Dict[torch.Tensor, Dict[str, torch.Tensor]]:
     """Return the state that `optimizer`, a supported torch one, would have by parameter, as float32 copies."""
     state: Dict[torch.Tensor, Dict[str, torch.Tensor]] = {}
-    for parameter, name in _list_named(optimizer, model):
+    # also of parameters that the optimizer has not any more: their state stays with it
+    for name, parameter in model.named_parameters():
         values = {}
         for key, slot in _SLOTS[type(optimizer)].items():
             tensor = entries.get(f"{slot}___{name}")
