@@ -24,7 +24,7 @@ from ..host_tensors import host_tensors
 from ..options import PortOptions
 from ..structure import flatten_tensors, rebuild
 from ..support.uncompiled_code import keep_class_uncompiled, keep_uncompiled
-from ..torch_insides.modules import DROPOUTS, NORMS_WITH_STATE
+from ..torch_insides.modules import DROPOUTS
 from .compilation import destroy_unseen
 from .derivatives import read_saved_tensors, refuse_calls_of_transforms, refuse_dual_numbers, refuse_higher_derivatives
 from .gradients import read_gradients
@@ -166,9 +166,6 @@ class _Pair:
         self._port = port
         self._findings = findings
         self._make_parts = make_parts
-        norms = [part for part in port.model.modules() if isinstance(part, NORMS_WITH_STATE)]
-        counts = [norm.num_batches_tracked for norm in norms if norm.training]
-        self._counts = [count for count in counts if count is not None]
         self._parameters = [host for host in host_tensors(port.model) if host.tensor.requires_grad]
         # An executable in train mode has newer statistics on the device; in eval mode no buffer is written to.
         self._has_statistics = any(read_modes(port)) and any(True for _ in port.model.buffers())
@@ -210,11 +207,7 @@ class _Pair:
             # a backend refuses `backward()` on what it returns, which is right where it has made the step
             vars(tensor).pop("backward", None)
         if self._has_statistics:
-            # the device has no integers that count: the calls of a BatchNorm are counted here
-            counts = [count.clone() for count in self._counts]
             self.forward.fetch_buffers()
-            for count, before in zip(self._counts, counts):
-                count.copy_(before + 1)
         return outputs
 
     def differentiate(self, call: _Call, cotangents: Mapping[int, torch.Tensor]) -> List[Optional[torch.Tensor]]:

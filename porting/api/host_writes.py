@@ -11,6 +11,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
+from ..adapters.batch_counts import BatchCounts
 from ..host_tensors import has_alias
 from ..torch_insides.modes import DisableTorchFunctionSubclass
 from ..torch_insides.tensors import read_version
@@ -80,8 +81,8 @@ class HostWrites:
                 tensor.copy_(value)
         executor.copyWeightsToDevice()
 
-    def note_fetches(self, executor: Any) -> None:
-        """Let the weights that `executor` brings to the host count as seen.
+    def note_fetches(self, executor: Any, counts: BatchCounts) -> None:
+        """Let the weights that `executor` brings to the host count as seen, and bring `counts` with them.
 
         PopTorch fetches through the instance's attribute, so that it can be exchanged.
         """
@@ -90,7 +91,8 @@ class HostWrites:
         def copy_weights_to_host() -> None:
             running = own()
             if running is not None:
-                fetch(running)
+                with counts.survive_fetch():
+                    fetch(running)
                 watching = writes()
                 if watching is not None:
                     watching.note_agreement()

@@ -12,7 +12,9 @@ from contextlib import nullcontext
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence
 
 import torch
+from torch import nn
 
+from ..adapters.batch_counts import BatchCounts
 from ..diagnostics import BatchError, DeviceError, Finding
 from ..host_tensors import host_tensors
 from ..structure import flatten_tensors
@@ -85,6 +87,9 @@ class Runner:
         self._has_own_weights = has_own_weights
         self._session: Any = None
         self._keeps_modes = keeps_modes or self.trains
+        self._counts = BatchCounts(nn.Module(), None)
+        # those of one replica, whose statistics the host gets
+        self._runs_per_call = port.options.device_iterations * (port.options.accumulation if self.trains else 1)
 
     def has_executable(self) -> bool:
         """Tell whether it is compiled."""
@@ -185,14 +190,15 @@ class Runner:
         if self.trains:
             watch_gradient_reads(self._port)
         self._host_writes = HostWrites(weights, trains=self.trains, follows_aliases=not self._has_own_weights)
-        self._host_writes.note_fetches(executor)
+        step = self._port.backend.compiled_step(executor)
+        self._counts = BatchCounts(self._port.wrapped, None if step is None else step.graph)
+        self._host_writes.note_fetches(executor, self._counts)
         for other in self._list_sharing():
             other._others.append(weakref.ref(self))
         _COMPILED.add(self)
         if self.record.name in self._random_states:
             # a checkpoint was loaded before there was an executor
             executor.rng_state = self._random_states.pop(self.record.name)
-        step = self._port.backend.compiled_step(executor)
         self._session = None if step is None else executor.device_session
         self.record.note_engine(None if step is None else step.obtained)
 
@@ -248,6 +254,7 @@ class Runner:
         """End a call: count it; what it trained and wrote is no news from the host."""
         if not self._has_run:
             self._has_run, self._result_bytes = True, _count_bytes(flatten_tensors(result))
+        self._counts.note_runs(self._runs_per_call)
         record = self.record
         times = None if self._session is None else self._session.call_times
         call_notes.count_call(record, seconds, sent=self._batch_bytes, returned=self._result_bytes, times=times)
