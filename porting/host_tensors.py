@@ -14,6 +14,7 @@ from .torch_insides.tensors import GRADIENT_HOOKS, count_storage_uses, identify_
 
 __all__ = [
     "HostTensor",
+    "are_same_bytes",
     "find_gradient_hooks",
     "has_alias",
     "host_tensors",
@@ -21,6 +22,9 @@ __all__ = [
     "refuse_shared_memory",
     "walk_modules",
 ]
+
+
+_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class HostTensor(NamedTuple):
@@ -46,6 +50,15 @@ def host_tensors(model: nn.Module) -> List[HostTensor]:
                     found.setdefault(id(tensor), (kind, tensor, []))[2].append(prefix + name)
     entries = [HostTensor(names[0], kind, tensor, tuple(names)) for kind, tensor, names in found.values()]
     return [e for e in entries if e.kind == "parameter"] + [e for e in entries if e.kind == "buffer"]
+
+
+def are_same_bytes(tensor: torch.Tensor, copied: torch.Tensor) -> bool:
+    """Compare bit by bit: NaN is no news, and -0.0 is another number than 0.0."""
+    if tensor.dtype != copied.dtype or tensor.shape != copied.shape:
+        return False
+    kind = _OF_SIZE.get(tensor.element_size()) if tensor.is_floating_point() else None
+    plain = tensor.detach()
+    return torch.equal(plain, copied) if kind is None else torch.equal(plain.view(kind), copied.view(kind))
 
 
 def find_gradient_hooks(hosts: Sequence[HostTensor]) -> Iterator[CaptureError]:

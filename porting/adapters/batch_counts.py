@@ -1,47 +1,70 @@
-"""Counts of batches that steer BatchNorm's cumulative average, `momentum=None`: on the device they are floats.
-
-A device has no variables of integers, so that there the count would be the one of the compilation in each call.
-"""
+"""The number of batches that each BatchNorm has seen, which a device has no integers to count in."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
 from torch import nn
 
+from porting.host_tensors import host_tensors, walk_modules
+from porting.torch_insides.modes import DisableTorchFunctionSubclass
 from porting.torch_insides.modules import BATCH_NORMS
 
-__all__ = ["counted_on_device", "let_device_count"]
+__all__ = ["BatchCounts"]
+
+_COUNT, _MEAN = "num_batches_tracked", "running_mean"
 
 
-def let_device_count(model: nn.Module) -> List[torch.Tensor]:
-    """Make floats of the counts that steer a cumulative average, in place, and return those that were integers.
+class BatchCounts:
+    """Counts on the host what a device runs, and brings `num_batches_tracked` up to date when weights are fetched.
 
-    >>> norm = nn.BatchNorm1d(2, momentum=None)
-    >>> len(let_device_count(norm)), norm.num_batches_tracked
-    (1, tensor(0.))
+    As in plain PyTorch each run of a BatchNorm in train mode counts: a micro-batch, and each use within it. Those of
+    one replica count, whose statistics the host gets.
     """
-    norms = [norm for norm in model.modules() if isinstance(norm, BATCH_NORMS) and norm.momentum is None]
-    counts = [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
-    whole = [count for count in counts if not count.is_floating_point()]
-    _exchange_types(whole, torch.float32)
-    return whole
 
+    def __init__(self, model: nn.Module, graph: Any) -> None:
+        """Count the runs in `graph`, a captured step of `model`; without one each BatchNorm in train mode runs once."""
+        uses = _find_uses(model) if graph is None else _count_uses(graph)
+        self._uses: List[Tuple[torch.Tensor, int]] = [
+            (host.tensor, uses[host.name])
+            for host in host_tensors(model)
+            # the device counts itself what steers a cumulative average
+            if host.name in uses and not host.tensor.is_floating_point()
+        ]
+        self._num_unseen = 0
 
-@contextmanager
-def counted_on_device(model: nn.Module) -> Iterator[None]:
-    """Let the counts be floats while the context lasts, and integers again afterwards."""
-    changed = let_device_count(model)
-    try:
+    def note_runs(self, count: int) -> None:
+        """Note that `forward` has run `count` times more."""
+        self._num_unseen += count
+
+    @contextmanager
+    def survive_fetch(self) -> Iterator[None]:
+        """Surround a fetch of the weights, which brings the counts of the compilation back."""
+        with DisableTorchFunctionSubclass():
+            # plain tensors of the same memory: a look at the tensors themselves would fetch again
+            counts = [(torch.Tensor.detach(tensor), uses) for tensor, uses in self._uses]
+        before = [count.clone() for count, _uses in counts]
         yield
-    finally:
-        _exchange_types(changed, torch.int64)
+        num_runs, self._num_unseen = self._num_unseen, 0
+        for (count, uses), value in zip(counts, before):
+            count.copy_(value + num_runs * uses)
 
 
-def _exchange_types(counts: Sequence[torch.Tensor], dtype: torch.dtype) -> None:
-    # a tensor that is made in inference mode could not be counted in outside of it
-    with torch.inference_mode(False):
-        for count in counts:
-            count.data = count.data.to(dtype)
+def _find_uses(model: nn.Module) -> Dict[str, int]:
+    norms = [(prefix, module) for prefix, module in walk_modules(model) if isinstance(module, BATCH_NORMS)]
+    return {prefix + _COUNT: 1 for prefix, module in norms if module.training and module.track_running_stats}
+
+
+def _count_uses(graph: Any) -> Dict[str, int]:
+    """Count the operators that update the running statistics of each BatchNorm, by the name of its count."""
+    names = {node: info.name for node, info in zip(graph.placeholders, graph.entering)}
+    uses: Dict[str, int] = {}
+    for node in graph.graph.nodes:
+        if node.target is torch.ops.aten.batch_norm.default and node.args[5]:
+            name = names.get(node.args[3], "")
+            if name.endswith(_MEAN):
+                count = name[: -len(_MEAN)] + _COUNT
+                uses[count] = uses.get(count, 0) + 1
+    return uses

@@ -12,7 +12,16 @@ from torch import nn
 
 from porting.diagnostics import UnsupportedOptimizerError
 
-__all__ = ["carry_state", "name_parameters", "to_device_state", "to_torch_state"]
+__all__ = [
+    "carry_state",
+    "find_changes",
+    "name_parameters",
+    "read_entries",
+    "read_torch_state",
+    "set_entries",
+    "to_device_state",
+    "to_torch_state",
+]
 
 # torch's name of a state tensor and the device's. RMSprop: the running square, the momentum, the running mean.
 _MOMENTS = {"exp_avg": "Accl1", "exp_avg_sq": "Accl2", "step": "Step"}
@@ -45,17 +54,65 @@ def name_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> Dict[
     return {id(parameter): names[id(parameter)] for parameter in held}
 
 
+def read_entries(target: Any) -> Dict[str, torch.Tensor]:
+    """Return the state of a backend's optimizer by the device's names; empty before its first step."""
+    return target.state_dict().get("ipu_state") or {}
+
+
+def set_entries(target: Any, entries: Mapping[str, torch.Tensor]) -> None:
+    """Let the device go on with a state by its own names, and with the settings that its optimizer has."""
+    target.set_state_dict({"ipu_state": dict(entries), "ipu_param": {}})
+
+
 def carry_state(source: torch.optim.Optimizer, target: Any, model: nn.Module) -> None:
     """Give the state of `source`, a supported torch optimizer, to its counterpart, which hands it to the device.
 
     A source without state changes nothing. Raises UnsupportedOptimizerError O005 for a state of the wrong shape.
     """
-    # not its own `state_dict()`, where the hook of a ported model would answer
-    groups = [{"params": [id(parameter) for parameter in group["params"]]} for group in source.param_groups]
-    state = {id(parameter): values for parameter, values in source.state.items()}
-    ipu_state = to_device_state({"param_groups": groups, "state": state}, source, model)
-    if ipu_state:
-        target.set_state_dict({"ipu_state": ipu_state, "ipu_param": {}})
+    entries = to_device_state(_number_by_identity(source), source, model)
+    if entries:
+        set_entries(target, entries)
+
+
+def find_changes(
+    source: torch.optim.Optimizer, entries: Mapping[str, torch.Tensor], model: nn.Module
+) -> Dict[str, torch.Tensor]:
+    """Return what the state of `source` has otherwise than `entries`, the device's; zeros for what it has not.
+
+    What differs only because the parameter's type, which torch gives to a state, has fewer digits is no change.
+    """
+    held = to_device_state(_number_by_identity(source), source, model)
+    changes: Dict[str, torch.Tensor] = {}
+    for parameter, name in _list_named(source, model):
+        for slot in _SLOTS[type(source)].values():
+            key = f"{slot}___{name}"
+            here, there = held.get(key), entries.get(key)
+            if there is not None:
+                here = torch.zeros_like(there, dtype=torch.float32) if here is None else here
+                there = there.reshape(here.shape).float()
+                if torch.equal(here, there) or torch.equal(here, there.to(parameter.dtype).float()):
+                    continue
+            if here is not None:
+                changes[key] = here
+    return changes
+
+
+def read_torch_state(
+    entries: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer, model: nn.Module
+) -> Dict[torch.Tensor, Dict[str, torch.Tensor]]:
+    """Return the state that `optimizer`, a supported torch one, would have by parameter, as float32 copies."""
+    state: Dict[torch.Tensor, Dict[str, torch.Tensor]] = {}
+    # also of parameters that the optimizer has not any more: their state stays with it
+    for name, parameter in model.named_parameters():
+        values = {}
+        for key, slot in _SLOTS[type(optimizer)].items():
+            tensor = entries.get(f"{slot}___{name}")
+            if tensor is not None:
+                shape = torch.Size() if slot == "Step" else parameter.shape
+                values[key] = tensor.detach().to("cpu", torch.float32, copy=True).reshape(shape)
+        if values:
+            state[parameter] = values
+    return state
 
 
 def to_torch_state(
@@ -66,23 +123,16 @@ def to_torch_state(
     `device_state` is the `state_dict()` of its counterpart. Hyper-parameters are the optimizer's own; the state tensors
     are float32 copies of the device's. Nothing is changed.
     """
-    names, slots = name_parameters(optimizer, model), _SLOTS[type(optimizer)]
-    ipu_state = device_state.get("ipu_state") or {}
+    state = read_torch_state(device_state.get("ipu_state") or {}, optimizer, model)
     packed = optimizer.state_dict()
-    state = {}
-    for index, parameter in _list_parameters(optimizer, packed):
-        values = {}
-        for key, slot in slots.items():
-            tensor = ipu_state.get(f"{slot}___{names[id(parameter)]}")
-            if tensor is not None:
-                shape = torch.Size() if slot == "Step" else parameter.shape
-                values[key] = tensor.detach().to("cpu", torch.float32, copy=True).reshape(shape)
-        if values and type(optimizer) is torch.optim.RMSprop:
-            # torch counts RMSprop's steps without ever using the count; the device does not
-            values["step"] = torch.zeros(())
-        if values:
-            state[index] = values
-    return {**packed, "state": state}
+    # torch counts RMSprop's steps without ever using the count; the device does not
+    counted = {"step": torch.zeros(())} if type(optimizer) is torch.optim.RMSprop else {}
+    numbered = {
+        index: {**state[parameter], **counted}
+        for index, parameter in _list_parameters(optimizer, packed)
+        if parameter in state
+    }
+    return {**packed, "state": numbered}
 
 
 def to_device_state(
@@ -109,6 +159,19 @@ def to_device_state(
                     )
                 ipu_state[f"{slots[key]}___{name}"] = tensor
     return ipu_state
+
+
+def _number_by_identity(source: torch.optim.Optimizer) -> Dict[str, Any]:
+    """Return the state of `source` like its `state_dict`, which hooks may have changed."""
+    groups = [{"params": [id(parameter) for parameter in group["params"]]} for group in source.param_groups]
+    return {"param_groups": groups, "state": {id(parameter): values for parameter, values in source.state.items()}}
+
+
+def _list_named(optimizer: torch.optim.Optimizer, model: nn.Module) -> Iterator[Tuple[torch.Tensor, str]]:
+    """List the optimizer's parameters that are `model`'s, with their names there."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    held = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    yield from ((parameter, names[id(parameter)]) for parameter in held if id(parameter) in names)
 
 
 def _list_parameters(

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 from torch import nn
 
 from porting.adapters.optimizer_state import carry_state, name_parameters
 from porting.diagnostics import Finding, OptionError, Severity, UnsupportedOptimizerError, caller_place, notify
+from porting.torch_insides.optimizers import list_step_hooks
 
-__all__ = ["SUPPORTED_OPTIMIZERS", "default_optimizer", "sync_hyper_parameters", "to_backend_optimizer"]
+__all__ = [
+    "SUPPORTED_OPTIMIZERS",
+    "default_optimizer",
+    "find_foreign_hooks",
+    "require_same_parameters",
+    "sync_hyper_parameters",
+    "to_backend_optimizer",
+]
 
 SUPPORTED_OPTIMIZERS: Mapping[type, str] = {
     kind: kind.__name__ for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
@@ -106,12 +114,7 @@ def sync_hyper_parameters(source: torch.optim.Optimizer, target: Any, *, is_comp
     """
     if source is target:
         return False
-    if len(source.param_groups) != len(target.param_groups):
-        raise UnsupportedOptimizerError.at_caller(
-            "O005",
-            message=f"the optimizer has {len(source.param_groups)} groups, the device's {len(target.param_groups)}",
-            help="add all parameter groups before the model is ported",
-        )
+    require_same_parameters(source, target.param_groups)
     kind = _find_kind(source)
     changes = [
         (ours, name, value)
@@ -124,6 +127,26 @@ def sync_hyper_parameters(source: torch.optim.Optimizer, target: Any, *, is_comp
     for group, name, value in changes:
         group[name] = value
     return bool(changes)
+
+
+def require_same_parameters(optimizer: torch.optim.Optimizer, ported: Sequence[Mapping[str, Any]]) -> None:
+    """Raise UnsupportedOptimizerError O005 unless the groups of `optimizer` have the parameters of those `ported`."""
+    present = optimizer.param_groups
+    fault = ""
+    if len(present) != len(ported):
+        fault = f"the optimizer has {len(present)} groups, the device's {len(ported)}"
+    for index, (here, there) in enumerate(zip(present, ported)):
+        held, known = ([id(parameter) for parameter in group["params"]] for group in (here, there))
+        if held != known and not fault:
+            fault = f"group {index} of the optimizer has other parameters than the device's: {len(held)} of them"
+            fault += f", and there {len(known)}" if len(held) != len(known) else ""
+    if fault:
+        raise UnsupportedOptimizerError.at_caller(
+            "O005",
+            message=fault,
+            notes="which parameters are trained is compiled in",
+            help="port again, which keeps the optimizer's state: `to_ipu(model, ..., optimizer=optimizer)`",
+        )
 
 
 def _choose_clipping(max_grad_norm: Optional[float]) -> Dict[str, float]:
@@ -210,15 +233,15 @@ def _require_common(groups: Sequence[Mapping[str, Any]], name: str) -> bool:
     return values.pop() if values else False
 
 
+def find_foreign_hooks(tables: Sequence[Mapping[Any, Any]]) -> List[Any]:
+    """Return the step hooks in `tables` but for that with which a ported model watches its optimizer."""
+    hooks = [hook for table in tables for hook in table.values()]
+    return [hook for hook in hooks if not str(getattr(hook, "__module__", "")).startswith(_OWN_MODULES)]
+
+
 def _refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
-    hooks = [
-        hook
-        for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-        for hook in getattr(optimizer, name, {}).values()
-        # a ported model watches its optimizer with a hook of its own
-        if not str(getattr(hook, "__module__", "")).startswith(_OWN_MODULES)
-    ]
-    if hooks:
+    # those of all optimizers may be meant for others
+    if find_foreign_hooks(list_step_hooks(optimizer)[:2]):
         raise _make_hyper_parameter_error(
             "the optimizer has step hooks, which the device would not run",
             "remove the hooks; clipping by norm is `to_ipu(..., max_grad_norm=...)`",

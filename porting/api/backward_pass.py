@@ -12,12 +12,11 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from ..adapters.batch_counts import let_device_count
-from ..host_tensors import host_tensors
+from ..adapters.cumulative_counts import let_device_count
+from ..host_tensors import are_same_bytes, host_tensors
 from ..module_attributes import memo_of_computed_tensors
 from ..options import PortOptions
 from ..structure import flatten_tensors, rebuild
-from .compiled_in import are_same_bytes
 from .gradients import read_gradients
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings

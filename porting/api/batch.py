@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FrameType
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -11,7 +12,8 @@ from ..adapters.labels import NO_LABELS, split_labels
 from ..diagnostics import BatchError, DeviceError, Finding, caller_place, notify
 from ..options import PortOptions
 from ..structure import are_equal, is_record, read_fields
-from ..torch_insides.modules import BATCH_NORMS
+from ..torch_insides.modules import BATCH_NORMS, find_parallel_module
+from .moves import make_wrapper_error
 from .port import Port
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "has_labels",
     "make_dataloader",
     "refuse_lost_values",
+    "refuse_parallel_call",
 ]
 
 _INT32, _FLOAT32 = torch.iinfo(torch.int32), torch.finfo(torch.float32)
@@ -37,6 +40,9 @@ _KEEP_SHAPES = (
     "let every batch have the same shape: `ported.dataloader(...)`, `drop_last=True`, or "
     "`FixedBatchDataset(dataset, samples_per_call)` for the last one"
 )
+
+# These two ask a module around the port for nothing; while they run they are seen by this.
+_DATA_PARALLEL = torch.nn.DataParallel.forward.__code__
 
 
 def make_dataloader(port: Port, source: Any, *, training: bool, batch_size: Optional[int], **settings: Any) -> Any:
@@ -306,3 +312,11 @@ def _describe_leaf(leaf: Optional[_Leaf]) -> str:
     if leaf.shape is None:
         return f"{leaf.dtype.__name__} {leaf.value!r:.60}"
     return f"{str(leaf.dtype).replace('torch.', '')}[{', '.join(map(str, leaf.shape))}]"
+
+
+def refuse_parallel_call(frame: FrameType) -> None:
+    """Raise DeviceError D003 if `frame`, which calls a port, belongs to a wrapper for several devices."""
+    if frame.f_code is _DATA_PARALLEL or (frame.f_back is not None and frame.f_back.f_code is _DATA_PARALLEL):
+        raise make_wrapper_error("DataParallel")
+    if find_parallel_module() is not None:
+        raise make_wrapper_error("DistributedDataParallel")

@@ -6,13 +6,14 @@ import dataclasses
 import functools
 import gc
 import importlib
+import importlib.util
 import os
 from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
 import torch
 
-from ..adapters.batch_counts import let_device_count
+from ..adapters.cumulative_counts import let_device_count
 from ..adapters.stages import check_order, mark_stages, require_filled_pipeline
 from ..analysis.wide_state import refuse_wide_state
 from ..diagnostics import OptionError, PortingError, Severity, caller_place, find_assignment, list_names
@@ -33,6 +34,7 @@ __all__ = [
     "destroy_unseen",
     "list_cache_files",
     "make_executor",
+    "unwrap_model",
 ]
 
 
@@ -216,6 +218,16 @@ def check_memory(port: Port, findings: PortFindings, optimizer: PortOptimizer, e
     if port.options.memory == "error":
         raise PortingError(dataclasses.replace(finding, severity=Severity.ERROR))
     findings.say(finding)
+
+
+def unwrap_model(port: Port) -> None:
+    """Give the model and its tensors the classes back that they had before a training executor took them over.
+
+    A backend without the vendor's private module does not take them over.
+    """
+    name = f"{port.backend.module.__name__}._impl"
+    if importlib.util.find_spec(name) is not None:
+        importlib.import_module(name).unwrapModelIfNecessary(port.wrapped)
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------

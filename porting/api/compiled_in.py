@@ -18,8 +18,9 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
 import torch
 from torch import nn
 
+from ..adapters.batch_counts import BatchCounts
 from ..diagnostics import Finding, caller_place
-from ..host_tensors import has_alias
+from ..host_tensors import are_same_bytes, has_alias
 from ..module_attributes import NOT_THE_USERS
 from ..reached_values import ReachedValue, is_plain, is_same, list_reached_values
 from ..torch_insides.modes import DisableTorchFunctionSubclass
@@ -28,7 +29,7 @@ from .model_structure import ModelStructure, StructureShare, requires_grad
 from .port import Port, PortFindings, list_modules_by_prefix
 from .watches import note_reads
 
-__all__ = ["CompiledIn", "HostWrites", "are_same_bytes"]
+__all__ = ["CompiledIn", "HostWrites"]
 
 # what one call looks at; a value takes some 50 nanoseconds, a tensor a microsecond
 _VALUES_A_CALL = 24
@@ -345,8 +346,8 @@ class HostWrites:
                 tensor.copy_(value)
         executor.copyWeightsToDevice()
 
-    def note_fetches(self, executor: Any) -> None:
-        """Let the weights that `executor` brings to the host count as seen.
+    def note_fetches(self, executor: Any, counts: BatchCounts) -> None:
+        """Let the weights that `executor` brings to the host count as seen, and bring `counts` with them.
 
         PopTorch fetches through the instance's attribute, so that it can be exchanged.
         """
@@ -355,7 +356,8 @@ class HostWrites:
         def copy_weights_to_host() -> None:
             running = own()
             if running is not None:
-                fetch(running)
+                with counts.survive_fetch():
+                    fetch(running)
                 watching = writes()
                 if watching is not None:
                     watching.note_agreement()
@@ -364,15 +366,3 @@ class HostWrites:
 
     def _look_at_all(self) -> Tuple[List[int], List[int]]:
         return [*map(read_version, self._tensors)], [*map(torch.Tensor.data_ptr, self._tensors)]
-
-
-def are_same_bytes(tensor: torch.Tensor, copied: torch.Tensor) -> bool:
-    """Compare bit by bit: NaN is no news, and -0.0 is another number than 0.0."""
-    if tensor.dtype != copied.dtype or tensor.shape != copied.shape:
-        return False
-    kind = _OF_SIZE.get(tensor.element_size()) if tensor.is_floating_point() else None
-    plain = tensor.detach()
-    return torch.equal(plain, copied) if kind is None else torch.equal(plain.view(kind), copied.view(kind))
-
-
-_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

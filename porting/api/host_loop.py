@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
-from ..adapters.batch_counts import counted_on_device
+from ..adapters.cumulative_counts import counted_on_device
 from ..diagnostics import CaptureError, Finding, OptionError, Severity, caller_place
 from ..host_tensors import host_tensors
 from ..options import PortOptions
@@ -162,10 +162,6 @@ class _Pair:
         self._port = port
         self._findings = findings
         self._make_parts = make_parts
-        norms = [part for part in port.model.modules() if isinstance(part, NORMS_WITH_STATE)]
-        # a cumulative average is counted where it is computed
-        counts = [norm.num_batches_tracked for norm in norms if norm.training and norm.momentum is not None]
-        self._counts = [count for count in counts if count is not None]
         self._parameters = [host for host in host_tensors(port.model) if host.tensor.requires_grad]
         # An executable in train mode has newer statistics on the device; in eval mode no buffer is written to.
         self._has_statistics = any(read_modes(port)) and any(True for _ in port.model.buffers())
@@ -216,11 +212,7 @@ class _Pair:
             # a backend refuses `backward()` on what it returns, which is right where it has made the step
             vars(tensor).pop("backward", None)
         if self._has_statistics:
-            # the device has no integers that count: the calls of a BatchNorm are counted here
-            counts = [count.clone() for count in self._counts]
             self.forward.fetch_buffers()
-            for count, before in zip(self._counts, counts):
-                count.copy_(before + 1)
         return outputs
 
     def differentiate(self, call: HostCall, cotangents: Mapping[int, torch.Tensor]) -> List[Optional[torch.Tensor]]:

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, MutableMap
 
 import torch
 
-from ..adapters import carry_state, default_optimizer, sync_hyper_parameters, to_torch_state
+from ..adapters import default_optimizer, sync_hyper_parameters, to_torch_state
+from ..adapters.followed_state import FollowedState
+from ..adapters.optimizer_state import read_entries, set_entries
+from ..adapters.optimizers import find_foreign_hooks, require_same_parameters
 from ..diagnostics import Finding, PortingError, Severity, UnsupportedOptimizerError, caller_place, notify
-from ..torch_insides.optimizers import mark_stepped
+from ..torch_insides.optimizers import list_step_hooks, mark_stepped
 from .port import Port
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ _logger = logging.getLogger("porting")
 
 # Hooks by optimizer: an optimizer that is ported again must come without the earlier port's.
 _HOOKS: MutableMapping[torch.optim.Optimizer, List[Any]] = weakref.WeakKeyDictionary()
+
+_LEFT_OVER = "remove `zero_grad()`, `backward()` and `step()` from the loop"
 
 Upload = Callable[[Any], None]
 
@@ -36,6 +41,7 @@ class PortOptimizer:
     def __init__(self, port: Port, given: Optional[torch.optim.Optimizer], device: Any) -> None:
         """Keep both; nothing is uploaded yet."""
         self.given = given
+        self._state = FollowedState(given, device, port.wrapped) if given is not None and given is not device else None
         self.device = device
         self.num_steps = 0
         self._port = port
@@ -44,6 +50,9 @@ class PortOptimizer:
         self._given_settings: Any = None
         self._uploaded_settings: Any = None
         self._settings_of_state: Any = None
+        self._hooks: List[Mapping[Any, Any]] = []
+        self._known_hooks: List[Any] = []
+        self._said_hooks: List[Any] = []
 
     @property
     def source(self) -> Optional[torch.optim.Optimizer]:
@@ -63,18 +72,21 @@ class PortOptimizer:
 
     def note_step(self) -> None:
         """Count the steps of a call, and let torch's schedulers see that the optimizer has stepped, on the device."""
-        self.num_steps += self._port.options.device_iterations
-        source = self.source
-        if source is not None:
-            mark_stepped(source)
+        count = self._port.options.device_iterations
+        self.num_steps += count
+        if self._state is not None:
+            self._state.note_steps(count)
+            mark_stepped(self.given)
 
     # -- settings ------------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Bring the device's optimizer up to date, and note the settings that a compilation begins with."""
+        self.follow_state()
+        self._look_at_hooks()
         # What is loaded overrides the settings of today, so a state is left without those that have changed since it
         # was kept. The device warns of each that a state lacks: they are left in as long as they are right.
-        if self._settings_of_state is not None and self._settings_of_state != _copy_settings(self._users):
+        if self._settings_of_state is not None and _has_changed(self._users, self._settings_of_state):
             self.set_device_state(self.device.state_dict()["ipu_state"])
         self._uploaded_settings = _copy_settings(self.match_before_compilation())
         if self.given is not None:
@@ -89,10 +101,15 @@ class PortOptimizer:
 
     def sync(self, upload: Upload) -> None:
         """Let the device see what was changed on the host's optimizer since the last call."""
-        source = self.source
-        if source is not None and _has_changed(source, self._given_settings):
-            self._given_settings = _copy_settings(source)
-            sync_hyper_parameters(source, self.device, is_compiled=True)
+        given, state = self.given, self._state
+        if state is not None and state.may_differ():
+            state.follow()
+        if [*map(tuple, self._hooks)] != self._known_hooks:
+            self._look_at_hooks()
+        if given is not None and _has_changed(given, self._given_settings):
+            require_same_parameters(given, self._given_settings)
+            self._given_settings = _copy_settings(given)
+            sync_hyper_parameters(given, self.device, is_compiled=True)
         if _has_changed(self.device, self._uploaded_settings):
             self.upload(self.device, upload)
 
@@ -119,15 +136,24 @@ class PortOptimizer:
         """Return the device's state as the user's optimizer would have it."""
         if self.source is None:
             return dict(self.require().state_dict())
+        self.follow_state()
         return to_torch_state(self.device.state_dict(), self.source, self._port.wrapped)
+
+    def follow_state(self) -> None:
+        """Let the device go on with what was changed of the state on the host; O005 for one of the wrong shape."""
+        if self._state is not None:
+            self._state.follow()
 
     def read_device_state(self) -> Dict[str, torch.Tensor]:
         """Return the state tensors of the device by its own names; empty before its first step."""
-        return self.device.state_dict().get("ipu_state") or {}
+        return read_entries(self.device)
 
     def set_device_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Let the device go on with `state` and the settings that its optimizer has."""
-        self.device.set_state_dict({"ipu_state": dict(state), "ipu_param": {}})
+        if self._state is None:
+            set_entries(self.device, state)
+        else:
+            self._state.set_entries(state)
 
     def keep_state(self) -> None:
         """Let the device's state count as loaded, so that the next executable starts with it."""
@@ -141,32 +167,24 @@ class PortOptimizer:
     def _users(self) -> Any:
         return self.device if self.given is None else self.given
 
-    def _take_over_state(self, loaded: torch.optim.Optimizer) -> None:
-        """Give the device the state of `loaded`, and zeros where that has none."""
-        zeros = {name: torch.zeros_like(tensor) for name, tensor in self.read_device_state().items()}
-        if zeros:
-            self.set_device_state(zeros)
-        carry_state(loaded, self.device, self._port.wrapped)
-        if zeros:
-            self.set_device_state({**zeros, **self.device.state_dict()["ipu_state"]})
-
     # -- what the user does with the optimizer on the host -------------------------------------------------------------
 
     def watch(self, *, is_on_device: Callable[[], bool]) -> None:
-        """Say so when the user's optimizer steps on the host (O007); its state is the device's, saved and loaded.
+        """Say so when the user's optimizer steps on the host, or gets hooks for its steps (O007).
 
         A step with a closure is refused (UnsupportedOptimizerError O004): the closure would make the device's steps.
 
         Only while `is_on_device()`: afterwards the optimizer may train the plain model. It must not keep the ported
         model alive.
         """
+        if self.given is not None:
+            self._hooks = list_step_hooks(self.given)
         optimizer = self.source
         if optimizer is None:
             return
         stop_watching(optimizer)
         hooks = _HOOKS.setdefault(optimizer, [])
         warned: List[bool] = []
-        reading: List[bool] = []
 
         def on_step(_optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
             if any(callable(value) for value in (*args[1:], *kwargs.values())):
@@ -180,26 +198,17 @@ class PortOptimizer:
                 warned.append(True)
                 say_host_step_is_needless("`optimizer.step()` does nothing")
 
-        def on_load(loaded: torch.optim.Optimizer) -> None:
-            if loaded is not self.device:
-                self._take_over_state(loaded)
-
-        def on_save(saved: torch.optim.Optimizer, state_dict: Dict[str, Any]) -> Any:
-            if saved is self.device or not is_on_device() or reading:
-                return None
-            reading.append(True)  # the adapter asks the optimizer for its groups by the same method
-            try:
-                return to_torch_state(self.device.state_dict(), saved, self._port.wrapped)
-            finally:
-                reading.clear()
-
         hooks.append(optimizer.register_step_pre_hook(on_step))
-        if hasattr(optimizer, "register_state_dict_post_hook"):
-            hooks.append(optimizer.register_state_dict_post_hook(on_save))
-            hooks.append(optimizer.register_load_state_dict_post_hook(on_load))
-        else:
-            hooks.append(_MethodHook(optimizer, "state_dict", on_save))
-            hooks.append(_MethodHook(optimizer, "load_state_dict", lambda loaded, _result: on_load(loaded)))
+
+    def _look_at_hooks(self) -> None:
+        """Say (O007) that step hooks which are new are not run."""
+        self._known_hooks = [*map(tuple, self._hooks)]
+        hooks = find_foreign_hooks(self._hooks)
+        if any(hook not in self._said_hooks for hook in hooks):
+            say_host_step_is_needless(
+                "the optimizer's step hooks are not run", help="remove the hook, and do after a call what it does"
+            )
+        self._said_hooks = hooks
 
 
 def stop_watching(optimizer: Any) -> None:
@@ -209,14 +218,14 @@ def stop_watching(optimizer: Any) -> None:
             hook.remove()
 
 
-def say_host_step_is_needless(fault: str) -> None:
+def say_host_step_is_needless(fault: str, *, help: str = _LEFT_OVER) -> None:
     """Warn (O007) of a part of a plain training loop that is left over."""
     notify(
         Finding(
             "O007",
             message=f"{fault}: the device made the step inside the call",
             place=caller_place(),
-            help="remove `zero_grad()`, `backward()` and `step()` from the loop",
+            help=help,
         )
     )
 
@@ -229,43 +238,16 @@ def refuse_backward(*_args: Any, **_kwargs: Any) -> None:
         severity=Severity.ERROR,
         place=caller_place(),
         notes=("the device has differentiated the loss and made the optimizer's step inside the call",),
-        help="remove `zero_grad()`, `backward()` and `step()` from the loop",
+        help=_LEFT_OVER,
     )
 
 
-class _MethodHook:
-    """Calls `hook(optimizer, result)` after a method of one optimizer, where torch (before 2.1) has no hooks for it.
-
-    What the hook returns takes the place of the result, unless it is None.
-    """
-
-    def __init__(self, optimizer: torch.optim.Optimizer, name: str, hook: Callable[[Any, Any], Any]) -> None:
-        # weak: the table of hooks must not keep its own key alive
-        self._optimizer, self._name = weakref.ref(optimizer), name
-        own, method = self._optimizer, getattr(type(optimizer), name)
-
-        def called(*args: Any, **kwargs: Any) -> Any:
-            running = own()
-            result = method(running, *args, **kwargs)
-            changed = hook(running, result)
-            return result if changed is None else changed
-
-        setattr(optimizer, name, called)
-
-    def remove(self) -> None:
-        """Give the optimizer its method back."""
-        optimizer = self._optimizer()
-        if optimizer is not None:
-            vars(optimizer).pop(self._name, None)
-
-
 def _copy_settings(optimizer: Any) -> List[Dict[str, Any]]:
-    """Copy the settings of each parameter group; tensors, which torch allows for some, as numbers."""
+    """Copy the settings and parameters of each group; tensors, which torch allows for some settings, as numbers."""
     return [
         {
             name: value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
-            for name, value in group.items()
-            if name != "params"
+            for name, value in (*group.items(), ("params", [*group["params"]]))
         }
         for group in optimizer.param_groups
     ]
@@ -274,7 +256,11 @@ def _copy_settings(optimizer: Any) -> List[Dict[str, Any]]:
 def _has_changed(optimizer: Any, settings: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether the parameter groups are no longer as `_copy_settings` found them; every call asks."""
     groups = optimizer.param_groups
-    return len(groups) != len(settings) or any(
-        len(group) != len(copied) + 1 or [*map(group.get, copied)] != [*copied.values()]
-        for group, copied in zip(groups, settings)
-    )
+    try:
+        return len(groups) != len(settings) or any(
+            len(group) != len(copied) or [*map(group.get, copied)] != [*copied.values()]
+            for group, copied in zip(groups, settings)
+        )
+    except RuntimeError:
+        # only parameters that are others are compared by their values, which gives no answer
+        return True

@@ -13,10 +13,9 @@ import torch
 from torch import nn
 
 from ..diagnostics import Finding, Severity, caller_place
-from ..host_tensors import host_tensors
+from ..host_tensors import are_same_bytes, host_tensors
 from ..torch_insides.modes import DisableTorchFunctionSubclass
 from ..torch_insides.modules import NORMS_WITH_STATE
-from .compiled_in import are_same_bytes
 from .port import Port, PortFindings
 
 __all__ = ["give_replica_buffers", "keep_replica_buffers"]

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 import weakref
 from contextlib import nullcontext
-from types import FrameType
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence
 
 import torch
+from torch import nn
 
+from ..adapters.batch_counts import BatchCounts
 from ..diagnostics import BatchError, DeviceError, Finding
 from ..host_tensors import host_tensors
 from ..structure import flatten_tensors
 from ..support.garbage_pause import garbage_pause
-from ..torch_insides.modules import find_parallel_module
-from .batch import BatchSignature, find_foreign_device, refuse_lost_values
+from .batch import BatchSignature, find_foreign_device, refuse_lost_values, refuse_parallel_call
 from .call_notes import note_outputs, say_it_took_long
-from .compilation import check_memory, compilation, compile_checked, destroy_left, list_cache_files, make_executor
+from .compilation import (
+    check_memory,
+    compilation,
+    compile_checked,
+    destroy_left,
+    list_cache_files,
+    make_executor,
+    unwrap_model,
+)
 from .compiled_in import CompiledIn, HostWrites
 from .failures import explain_failure, refuse_loss_without_gradient
 from .frozen_checks import say_frozen_values
 from .gradients import refuse_hooks, watch_gradient_reads
-from .moves import make_wrapper_error
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings
@@ -32,9 +38,6 @@ from .replica_buffers import give_replica_buffers, keep_replica_buffers
 from .run_report import ExecutorRecord
 
 __all__ = ["Runner"]
-
-# These two ask a module around the port for nothing; while they run they are seen by this.
-_DATA_PARALLEL = torch.nn.DataParallel.forward.__code__
 
 
 class Runner:
@@ -84,6 +87,9 @@ class Runner:
         self._has_own_weights = has_own_weights
         self._session: Any = None
         self._keeps_modes = keeps_modes or self.trains
+        self._counts = BatchCounts(nn.Module(), None)
+        # those of one replica, whose statistics the host gets
+        self._runs_per_call = port.options.device_iterations * (port.options.accumulation if self.trains else 1)
 
     def has_executable(self) -> bool:
         """Tell whether it is compiled."""
@@ -168,7 +174,7 @@ class Runner:
             if executor is not None:
                 executor.destroy()
             if self.trains:
-                self._unwrap_model()
+                unwrap_model(self._port)
             if isinstance(error, Exception):
                 self._raise_explained(error, args, kwargs)
             raise
@@ -182,14 +188,15 @@ class Runner:
         if self.trains:
             watch_gradient_reads(self._port)
         self._host_writes = HostWrites(weights, trains=self.trains, follows_aliases=not self._has_own_weights)
-        self._host_writes.note_fetches(executor)
+        step = self._port.backend.compiled_step(executor)
+        self._counts = BatchCounts(self._port.wrapped, None if step is None else step.graph)
+        self._host_writes.note_fetches(executor, self._counts)
         for other in self._list_sharing():
             other._others.append(weakref.ref(self))
         _COMPILED.add(self)
         if self.record.name in self._random_states:
             # a checkpoint was loaded before there was an executor
             executor.rng_state = self._random_states.pop(self.record.name)
-        step = self._port.backend.compiled_step(executor)
         self._session = None if step is None else executor.device_session
         self.record.note_engine(None if step is None else step.obtained)
 
@@ -198,7 +205,7 @@ class Runner:
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one device call; the first one compiles, and says what that cost."""
         # the caller of `__call__`, which comes here itself or through `forward`
-        _refuse_parallel_call(sys._getframe(2))
+        refuse_parallel_call(sys._getframe(2))
         if torch.is_inference_mode_enabled():
             # what a device keeps between calls must not be tensors of that mode
             with torch.inference_mode(False):
@@ -248,6 +255,7 @@ class Runner:
         """End a call: count it; what it trained and wrote is no news from the host."""
         if not self._has_run:
             self._has_run, self._result_bytes = True, _count_bytes(flatten_tensors(result))
+        self._counts.note_runs(self._runs_per_call)
         times, record = None if self._session is None else self._session.call_times, self.record
         record.num_calls += 1
         record.num_samples += record.samples_per_call or 0
@@ -346,15 +354,6 @@ class Runner:
                 runner._host_writes.note_agreement()
                 runner.record.bytes_to_device += runner._weight_bytes
 
-    def _unwrap_model(self) -> None:
-        """Give the model and its tensors the classes back that they had before a training executor took them over.
-
-        A backend without the vendor's private module does not take them over.
-        """
-        name = f"{self._port.backend.module.__name__}._impl"
-        if importlib.util.find_spec(name) is not None:
-            importlib.import_module(name).unwrapModelIfNecessary(self._port.wrapped)
-
     # -- others that share weights -------------------------------------------------------------------------------------
 
     def _meet_others(self) -> None:
@@ -375,7 +374,7 @@ class Runner:
             for other in self._list_sharing():
                 if other.trains:
                     other._has_let_go = True
-                    other._unwrap_model()
+                    unwrap_model(other._port)
 
     def _take_device(self) -> None:
         """Let the others release the device; what they have trained is on the host then."""
@@ -388,14 +387,6 @@ class Runner:
             other = reference()
             if other is not None:
                 yield other
-
-
-def _refuse_parallel_call(frame: FrameType) -> None:
-    """Raise DeviceError D003 if `frame`, which calls a port, belongs to a wrapper for several devices."""
-    if frame.f_code is _DATA_PARALLEL or (frame.f_back is not None and frame.f_back.f_code is _DATA_PARALLEL):
-        raise make_wrapper_error("DataParallel")
-    if find_parallel_module() is not None:
-        raise make_wrapper_error("DistributedDataParallel")
 
 
 def _count_bytes(tensors: Sequence[torch.Tensor]) -> int:

@@ -143,8 +143,9 @@ def _load_optimizer(
         else:
             on_device.load_state_dict({**state, "ipu_param": {}})
         return
-    # the port hears of it and hands it to the device, in torch's types
+    # in torch's types
     optimizer.source.load_state_dict(dict(state))
+    optimizer.follow_state()
     exact = to_device_state(state, optimizer.source, port.wrapped)
     if exact or only_on_device:
         optimizer.set_device_state({**optimizer.read_device_state(), **exact, **only_on_device})

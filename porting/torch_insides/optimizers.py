@@ -1,17 +1,17 @@
-"""Name the private parts of torch's optimizers: functions of many tensors, and how schedulers see a step."""
+"""Name the private parts of torch's optimizers: functions of many tensors, hooks, and how schedulers see a step."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from operator import methodcaller
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterator, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence
 
 import torch
 
 from .parts import Parts
 
-__all__ = ["FUSED", "PARTS", "foreach", "mark_stepped", "probe", "show_step"]
+__all__ = ["FUSED", "PARTS", "foreach", "list_step_hooks", "mark_stepped", "probe", "show_step"]
 
 PARTS = Parts("tensors are updated one by one")
 probe = PARTS.probe
@@ -45,6 +45,20 @@ FUSED: Dict[str, Any] = {
     for family, name in (("SGD", "sgd"), ("ADAM", "adam"), ("ADAMW", "adamw"))
 }
 """Kernels that do a whole update in one pass over memory, by the family of the optimizer; None where torch has none."""
+
+
+_EVERY_STEP_HOOK = [
+    PARTS.find(
+        f"torch.optim.optimizer:_global_optimizer_{when}_hooks", instead={}, loses="no hook of all optimizers is seen"
+    )
+    for when in ("pre", "post")
+]
+
+
+def list_step_hooks(optimizer: torch.optim.Optimizer) -> List[Mapping[Any, Any]]:
+    """List the tables of hooks that a step of `optimizer` on the host runs: its own two, then two of all optimizers."""
+    own = [getattr(optimizer, f"_optimizer_step_{when}_hooks", {}) for when in ("pre", "post")]
+    return [*own, *_EVERY_STEP_HOOK]
 
 
 # a function that is no frame of Python's, as it is called in each call of a port

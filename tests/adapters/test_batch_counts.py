@@ -1,58 +1,131 @@
-"""Counts of batches that steer a cumulative average are floats on the device, and integers again on the host."""
+"""BatchNorm's batches are counted as in the plain loop, for which a device has no integers."""
 
 from __future__ import annotations
 
+import copy
+
+import pytest
 import torch
 from torch import nn
 
-from porting.adapters.batch_counts import counted_on_device, let_device_count
+from porting import PortOptions, to_ipu
+from porting.adapters.batch_counts import BatchCounts
+
+ROWS = 4
 
 
-def test_counts_that_steer_nothing_stay_integers():
-    model = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm1d(2, momentum=None, track_running_stats=False))
+class Norms(nn.Module):
+    """A BatchNorm that is used twice, one that is not used, and others that do not count."""
 
-    assert let_device_count(model) == []
-    assert model[0].num_batches_tracked.dtype == torch.int64
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 6)
+        self.twice = self.alias = nn.BatchNorm1d(6)
+        self.unused = nn.BatchNorm1d(6)
+        self.of_batch = nn.BatchNorm1d(6, track_running_stats=False)
+        self.of_image = nn.InstanceNorm1d(6, track_running_stats=True)
+        self.head = nn.Linear(6, 3)
 
-
-def test_a_count_keeps_its_value_and_its_object():
-    norm = nn.BatchNorm1d(2, momentum=None)
-    count = norm.num_batches_tracked.add_(5)
-
-    let_device_count(norm)
-
-    assert norm.num_batches_tracked is count
-    assert (count.item(), count.dtype) == (5.0, torch.float32)
-
-
-def test_what_was_counted_in_between_is_an_integer_afterwards():
-    norm = nn.BatchNorm1d(2, momentum=None)
-
-    with counted_on_device(norm):
-        norm(torch.randn(3, 2))
-
-    assert torch.equal(norm.num_batches_tracked, torch.tensor(1))
+    def forward(self, x):
+        x = self.of_batch(self.alias(self.twice(self.linear(x))))
+        return self.head(self.of_image(x[..., None].expand(-1, -1, 3) * x.new_tensor([1.0, 2.0, 3.0])).sum(-1))
 
 
-def test_counts_can_be_written_to_after_a_call_in_inference_mode():
-    norm = nn.BatchNorm1d(2, momentum=None)
-
-    with torch.inference_mode(), counted_on_device(norm):
-        norm.num_batches_tracked.add_(1)
-    norm(torch.randn(3, 2))
-
-    assert torch.equal(norm.num_batches_tracked, torch.tensor(2))
+def make_pair():
+    torch.manual_seed(0)
+    model = Norms()
+    return model, copy.deepcopy(model)
 
 
-def test_a_plain_model_goes_on_from_what_the_device_has_counted():
-    counted, plain = nn.BatchNorm1d(2, momentum=None), nn.BatchNorm1d(2, momentum=None)
-    let_device_count(counted)
-    x = torch.randn(3, 2)
-    counted(x)
+def make_port(model, **options):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    options = PortOptions(engine="replay", **options)
+    return to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, device="sim", options=options)
 
-    plain.load_state_dict(counted.state_dict())
-    for norm in (counted, plain):
-        norm(2 * x)
 
-    assert torch.equal(plain.running_var, counted.running_var)
-    assert torch.equal(plain.num_batches_tracked, torch.tensor(2))
+def call(ported, *, rows=ROWS):
+    ported(torch.randn(rows, 4), torch.randint(3, (rows,)))
+
+
+def read_counts(state):
+    return {name: int(value) for name, value in state.items() if name.endswith("num_batches_tracked")}
+
+
+@pytest.mark.parametrize(
+    ("options", "num_runs"),
+    [
+        ({}, 1),
+        ({"device_iterations": 2}, 2),
+        ({"device_iterations": 2, "accumulation": 3}, 6),
+        ({"replicas": 2, "broadcast_buffers": False}, 1),
+    ],
+)
+def test_each_micro_batch_of_a_replica_counts(options, num_runs):
+    model, plain = make_pair()
+    ported = make_port(model, **options)
+
+    for _ in range(3):
+        call(ported, rows=ROWS * num_runs * options.get("replicas", 1))
+        for _ in range(num_runs):
+            plain(torch.randn(ROWS, 4))
+
+    assert read_counts(ported.state_dict()) == read_counts(plain.state_dict())
+
+
+@pytest.mark.parametrize("look", [lambda ported: ported.state_dict(), lambda ported: None], ids=["looked at", "unseen"])
+def test_the_count_goes_on_after_looks_and_destroy(look):
+    model, _ = make_pair()
+    ported = make_port(model)
+
+    for _ in range(2):
+        call(ported)
+        look(ported)
+    ported.destroy()
+    call(ported)
+    look(ported)
+    model(torch.randn(ROWS, 4))
+
+    assert model.twice.num_batches_tracked == 2 * 4
+
+
+def test_a_count_that_the_user_sets_goes_on_from_there():
+    model, _ = make_pair()
+    ported = make_port(model)
+    call(ported)
+
+    model.twice.reset_running_stats()
+    call(ported)
+
+    assert model.twice.num_batches_tracked == 2
+
+
+def test_evaluation_counts_nothing():
+    model, _ = make_pair()
+    ported = make_port(model)
+    call(ported)
+
+    ported.inference()(torch.randn(ROWS, 4))
+
+    assert model.twice.num_batches_tracked == 2
+
+
+def test_a_loop_on_the_host_counts_the_same():
+    model, plain = make_pair()
+    ported = to_ipu(model, loop="host", device="sim", options=PortOptions(engine="replay"))
+
+    for forward in (ported, plain):
+        [forward(torch.randn(ROWS, 4)) for _ in range(3)]
+
+    assert read_counts(ported.state_dict()) == read_counts(plain.state_dict())
+
+
+def test_without_a_graph_each_norm_in_train_mode_counts_once():
+    model, _ = make_pair()
+    model.unused.eval()
+    counts = BatchCounts(model, None)
+
+    counts.note_runs(3)
+    with counts.survive_fetch():
+        model.twice.num_batches_tracked.zero_()
+
+    assert (int(model.twice.num_batches_tracked), int(model.unused.num_batches_tracked)) == (3, 0)

@@ -82,13 +82,5 @@ def _train_ported() -> Callable[..., List[float]]:
 
 @pytest.fixture
 def same() -> Callable[[Any, Any], None]:
-    """Compare losses or weights of two runs of the same arithmetic; integers are constants on the device."""
-    return lambda actual, expected: torch.testing.assert_close(
-        _without_integers(actual), _without_integers(expected), rtol=1e-5, atol=1e-6
-    )
-
-
-def _without_integers(values: Any) -> Any:
-    if not isinstance(values, dict):
-        return values
-    return {name: value for name, value in values.items() if value.is_floating_point()}
+    """Compare losses or weights of two runs of the same arithmetic."""
+    return lambda actual, expected: torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)

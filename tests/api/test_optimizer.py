@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import porting.simulator as poptorch
 from porting import to_ipu
@@ -59,13 +60,6 @@ def port(make_model):
     return port_with
 
 
-@pytest.fixture(params=["hooks of torch", "no hooks, as torch 2.0"])
-def _torch_of_either_kind(request, monkeypatch):
-    if request.param.startswith("no hooks"):
-        for name in ("register_state_dict_post_hook", "register_load_state_dict_post_hook"):
-            monkeypatch.delattr(torch.optim.Optimizer, name)
-
-
 # -- state ------------------------------------------------------------------------------------------------------------
 
 
@@ -101,7 +95,6 @@ def test_a_state_from_plain_training_goes_to_the_device(
     same(train_ported(ported, batches[10:]), expected[10:])
 
 
-@pytest.mark.usefixtures("_torch_of_either_kind")
 @every_optimizer
 def test_a_state_loaded_into_the_torch_optimizer_later_reaches_the_device(
     make_optimizer, port, batches, train_ported, same
@@ -117,8 +110,7 @@ def test_a_state_loaded_into_the_torch_optimizer_later_reaches_the_device(
     same(train_ported(ported, batches[5:10]), expected)
 
 
-@pytest.mark.usefixtures("_torch_of_either_kind")
-def test_the_torch_optimizer_shows_the_state_of_the_device_until_the_port_is_gone(port, batches, train_ported):
+def test_the_torch_optimizer_shows_the_state_of_the_device_and_keeps_it(port, batches, train_ported):
     ported, optimizer = port(OPTIMIZERS["Adam"])
     train_ported(ported, batches[:3])
 
@@ -126,10 +118,9 @@ def test_the_torch_optimizer_shows_the_state_of_the_device_until_the_port_is_gon
     ported.destroy()
 
     assert float(state[0]["step"]) == 3
-    assert optimizer.state_dict()["state"] == {}
+    torch.testing.assert_close(optimizer.state_dict()["state"], state)
 
 
-@pytest.mark.usefixtures("_torch_of_either_kind")
 def test_an_optimizer_that_is_ported_again_or_dropped_is_let_go(make_model, batches):
     model = make_model()
     optimizer = OPTIMIZERS["Adam"](model.parameters())
@@ -410,6 +401,66 @@ def test_a_step_on_the_host_is_reported_once(port, batches):
     (warning,) = caught
     assert warning.message.finding.code == "O007"
     assert "`optimizer.step()` does nothing" in str(warning.message)
+
+
+def test_a_step_hook_that_comes_after_the_first_call_is_reported_once(port, batches):
+    ported, optimizer = port(OPTIMIZERS["SGD"])
+    ported(*batches[0])
+
+    optimizer.register_step_post_hook(lambda *_: None)
+
+    with pytest.warns(PortingWarning, match="O007.*step hooks are not run") as caught:
+        [ported(*batch) for batch in batches[1:4]]
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("num_calls", [0, 1])
+def test_a_step_hook_of_all_optimizers_is_reported(num_calls, port, batches, request):
+    ported, _ = port(OPTIMIZERS["SGD"])
+    for batch in batches[:num_calls]:
+        ported(*batch)
+
+    hook = register_optimizer_step_pre_hook(lambda *_: None)
+    request.addfinalizer(hook.remove)
+
+    with pytest.warns(PortingWarning, match="O007.*step hooks are not run"):
+        ported(*batches[1])
+
+
+def test_a_step_hook_in_the_place_of_another_is_reported(port, batches):
+    ported, optimizer = port(OPTIMIZERS["SGD"])
+    first = optimizer.register_step_post_hook(lambda *_: None)
+    with pytest.warns(PortingWarning, match="O007"):
+        ported(*batches[0])
+
+    first.remove()
+    optimizer.register_step_post_hook(lambda *_: ())
+
+    with pytest.warns(PortingWarning, match="O007"):
+        ported(*batches[1])
+
+
+def test_a_parameter_in_the_place_of_another_is_refused(port, batches):
+    ported, optimizer = port(OPTIMIZERS["SGD"])
+    ported(*batches[0])
+
+    parameters = optimizer.param_groups[0]["params"]
+    parameters[0], parameters[1] = parameters[1], parameters[0]
+
+    with pytest.raises(UnsupportedOptimizerError, match="group 0 of the optimizer has other parameters"):
+        ported(*batches[1])
+
+
+def test_a_parameter_taken_from_the_devices_own_optimizer_is_refused(make_model, batches):
+    model = make_model()
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1)
+    ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer)
+    ported(*batches[0])
+
+    del optimizer.param_groups[0]["params"][0]
+
+    with pytest.raises(UnsupportedOptimizerError, match="O005"):
+        ported(*batches[1])
 
 
 def test_zero_grad_of_the_ported_model_is_reported_and_does_nothing(port, batches):

@@ -1,0 +1,131 @@
+"""The state of a torch optimizer that a device trains: each side follows the other when somebody looks at it.
+
+The device's is the newer one after each step. It comes to the host when the optimizer's `state` is looked at, as the
+weights do, and what was changed there goes back with the next call.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, Callable, Mapping, Tuple
+
+import torch
+from torch import nn
+
+from porting.adapters.optimizer_state import find_changes, read_entries, read_torch_state, set_entries
+
+__all__ = ["FollowedState"]
+
+# all by which a dictionary shows or changes what is in it
+_LOOKS = (
+    "__contains__ __delitem__ __eq__ __getitem__ __ior__ __iter__ __len__ __ne__ __or__ __repr__ __reversed__ __ror__ "
+    "__setitem__ clear get items keys pop popitem setdefault update values"
+).split()
+
+
+class FollowedState:
+    """The states of `source`, a torch optimizer of parameters of `model`, and of its counterpart `target`.
+
+    An optimizer that is ported again, or that gets another state by `load_state_dict`, has another dictionary as its
+    `state` then: whoever finds that out goes on from there.
+    """
+
+    def __init__(self, source: torch.optim.Optimizer, target: Any, model: nn.Module) -> None:
+        """Take the place of the state that `source` has, which `target` has got."""
+        self._source = source
+        self._target = target
+        self._model = model
+        self._is_ahead = False
+        self._num_unseen = 0
+        self._replace()
+
+    def _replace(self) -> None:
+        # what is replaced may be that of an earlier port, which fetches what that has trained
+        self._shown = self._source.state = _ShownState(self._fetch, self._source.state)
+        self._is_ahead, self._num_unseen = False, 0
+
+    def note_steps(self, count: int) -> None:
+        """Note that the device has made some steps more, so that the host's state is out of date."""
+        self._is_ahead = True
+        self._num_unseen += count
+
+    def may_differ(self) -> bool:
+        """Tell whether somebody may have changed the host's state since the last call; each call asks."""
+        return self._shown.is_seen or self._source.state is not self._shown
+
+    def follow(self) -> None:
+        """Let the device go on with what was changed on the host, if anything was.
+
+        Raises UnsupportedOptimizerError O005 for a state of the wrong shape.
+        """
+        if not self.may_differ():
+            return
+        if self._source.state is not self._shown:
+            self._replace()
+            self._shown.is_seen = True
+        entries = read_entries(self._target)
+        changes = find_changes(self._source, entries, self._model)
+        if changes:
+            set_entries(self._target, {**entries, **changes})
+        self._shown.is_seen = False
+
+    def set_entries(self, entries: Mapping[str, torch.Tensor]) -> None:
+        """Let the device go on with a state by its own names; the host's is out of date then."""
+        set_entries(self._target, entries)
+        self._is_ahead = True
+
+    def _fetch(self) -> None:
+        """Bring the host's state up to date."""
+        if not self._is_ahead:
+            return
+        self._is_ahead, count, self._num_unseen = False, self._num_unseen, 0
+        fetched = read_torch_state(read_entries(self._target), self._source, self._model)
+        for parameter, values in fetched.items():
+            own = self._shown[parameter]
+            # torch's plain update wants the types that its `load_state_dict` gives
+            own.update({key: _cast(key, value, parameter) for key, value in values.items()})
+            if type(self._source) is torch.optim.RMSprop:
+                # torch counts RMSprop's steps without ever using the count; the device does not
+                own["step"] = torch.as_tensor(own.get("step", 0), dtype=torch.float32) + count
+
+
+def _cast(key: str, value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    return value if key == "step" else value.to(parameter.dtype)
+
+
+class _ShownState(defaultdict):
+    """The `state` of a torch optimizer, which calls `fetch` before anybody looks; `is_seen` tells that somebody has."""
+
+    def __init__(self, fetch: Callable[[], None], content: Mapping[Any, Any]) -> None:
+        super().__init__(dict, dict(content.items()))
+        self.fetch = fetch
+        self.is_seen = False
+
+    def look(self) -> None:
+        self.is_seen = True
+        self.fetch()
+
+    def copy(self) -> Any:
+        return defaultdict(dict, self.items())
+
+    def __copy__(self) -> Any:
+        return self.copy()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        # a copy of an optimizer has no device
+        return defaultdict, (dict,), None, None, iter(self.items())
+
+
+def _look_first(method: Callable[..., Any]) -> Callable[..., Any]:
+    def look(state: _ShownState, *args: Any, **kwargs: Any) -> Any:
+        state.look()
+        return method(state, *args, **kwargs)
+
+    return look
+
+
+for _name in _LOOKS:
+    if hasattr(defaultdict, _name):  # some are of Python 3.9 and later
+        setattr(_ShownState, _name, _look_first(getattr(defaultdict, _name)))
