@@ -255,7 +255,7 @@ class Runner:
         """End a call: count it; what it trained and wrote is no news from the host."""
         if not self._has_run:
             self._has_run, self._result_bytes = True, _count_bytes(flatten_tensors(result))
-        self._counts.note_runs(self._runs_per_call)
+        self._counts.num_unseen += self._runs_per_call
         times, record = None if self._session is None else self._session.call_times, self.record
         record.num_calls += 1
         record.num_samples += record.samples_per_call or 0

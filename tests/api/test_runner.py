@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting import PortOptions, to_ipu
-from porting.api import runner
+from porting.api import call_notes
 from porting.diagnostics import BatchError, CaptureError, DeviceError
 
 
@@ -110,7 +110,7 @@ def test_a_traceback_shows_a_finding_once(batches):
 
 
 def test_a_first_call_that_compiles_for_long_says_what_it_cost(make_model, batches, caplog, monkeypatch):
-    monkeypatch.setattr(runner, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(call_notes, "_LONG_SECONDS", 0.0)
     ported = to_ipu(make_model(), nn.CrossEntropyLoss())
 
     ported(*batches[0])
@@ -133,7 +133,7 @@ def test_a_first_call_that_takes_no_time_says_nothing(make_model, batches, caplo
 
 
 def test_a_call_after_compiling_says_nothing(make_model, batches, caplog, monkeypatch):
-    monkeypatch.setattr(runner, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(call_notes, "_LONG_SECONDS", 0.0)
     ported = to_ipu(make_model(), nn.CrossEntropyLoss())
     ported.compile(*batches[0])
 
