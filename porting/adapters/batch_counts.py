@@ -21,7 +21,7 @@ class BatchCounts:
     """Counts on the host what a device runs, and brings `num_batches_tracked` up to date when weights are fetched.
 
     As in plain PyTorch each run of a BatchNorm in train mode counts: a micro-batch, and each use within it. Those of
-    one replica count, whose statistics the host gets.
+    one replica count, whose statistics the host gets. `num_unseen` are the runs of `forward` since the last fetch.
     """
 
     def __init__(self, model: nn.Module, graph: Any) -> None:
@@ -30,11 +30,7 @@ class BatchCounts:
         self._uses: List[Tuple[torch.Tensor, int]] = [
             (host.tensor, uses[host.name]) for host in host_tensors(model) if host.name in uses
         ]
-        self._num_unseen = 0
-
-    def note_runs(self, count: int) -> None:
-        """Note that `forward` has run `count` times more."""
-        self._num_unseen += count
+        self.num_unseen = 0
 
     @contextmanager
     def survive_fetch(self) -> Iterator[None]:
@@ -44,7 +40,7 @@ class BatchCounts:
             counts = [(torch.Tensor.detach(tensor), uses) for tensor, uses in self._uses]
         before = [count.clone() for count, _uses in counts]
         yield
-        num_runs, self._num_unseen = self._num_unseen, 0
+        num_runs, self.num_unseen = self.num_unseen, 0
         for (count, uses), value in zip(counts, before):
             count.copy_(value + num_runs * uses)
 

@@ -124,7 +124,7 @@ def test_without_a_graph_each_norm_in_train_mode_counts_once():
     model.unused.eval()
     counts = BatchCounts(model, None)
 
-    counts.note_runs(3)
+    counts.num_unseen = 3
     with counts.survive_fetch():
         model.twice.num_batches_tracked.zero_()
 
