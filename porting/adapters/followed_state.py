@@ -27,69 +27,61 @@ class FollowedState:
     """The states of `source`, a torch optimizer of parameters of `model`, and of its counterpart `target`.
 
     An optimizer that is ported again, or that gets another state by `load_state_dict`, has another dictionary as its
-    `state` then: whoever finds that out goes on from there.
+    `state` then: whoever finds that out goes on from there. `shown` is the dictionary as it was left, and `num_unseen`
+    counts the steps of the device that it does not show; each call looks at both.
     """
 
     def __init__(self, source: torch.optim.Optimizer, target: Any, model: nn.Module) -> None:
         """Take the place of the state that `source` has, which `target` has got."""
-        self._source = source
+        self.source = source
         self._target = target
         self._model = model
         self._is_ahead = False
-        self._num_unseen = 0
-        self._replace()
+        self.num_unseen = 0
+        self._show_own()
 
-    def _replace(self) -> None:
+    def _show_own(self) -> None:
         # what is replaced may be that of an earlier port, which fetches what that has trained
-        self._shown = self._source.state = _ShownState(self._fetch, self._source.state)
-        self._is_ahead, self._num_unseen = False, 0
-
-    def note_steps(self, count: int) -> None:
-        """Note that the device has made some steps more, so that the host's state is out of date."""
-        self._is_ahead = True
-        self._num_unseen += count
-
-    def may_differ(self) -> bool:
-        """Tell whether somebody may have changed the host's state since the last call; each call asks."""
-        return self._shown.is_seen or self._source.state is not self._shown
+        self.shown = self.source.state = _ShownState(self._fetch_state, self.source.state)
+        self._is_ahead, self.num_unseen = False, 0
 
     def follow(self) -> None:
         """Let the device go on with what was changed on the host, if anything was.
 
         Raises UnsupportedOptimizerError O005 for a state of the wrong shape.
         """
-        if not self.may_differ():
+        if self.source.state is not self.shown:
+            self._show_own()
+            self.shown.is_seen = True
+        if not self.shown.is_seen:
             return
-        if self._source.state is not self._shown:
-            self._replace()
-            self._shown.is_seen = True
         entries = read_entries(self._target)
-        changes = find_changes(self._source, entries, self._model)
+        changes = find_changes(self.source, entries, self._model)
         if changes:
             set_entries(self._target, {**entries, **changes})
-        self._shown.is_seen = False
+        self.shown.is_seen = False
 
     def set_entries(self, entries: Mapping[str, torch.Tensor]) -> None:
         """Let the device go on with a state by its own names; the host's is out of date then."""
         set_entries(self._target, entries)
         self._is_ahead = True
 
-    def _fetch(self) -> None:
+    def _fetch_state(self) -> None:
         """Bring the host's state up to date."""
-        if not self._is_ahead:
+        if not (self._is_ahead or self.num_unseen):
             return
-        self._is_ahead, count, self._num_unseen = False, self._num_unseen, 0
-        fetched = read_torch_state(read_entries(self._target), self._source, self._model)
+        self._is_ahead, count, self.num_unseen = False, self.num_unseen, 0
+        fetched = read_torch_state(read_entries(self._target), self.source, self._model)
         for parameter, values in fetched.items():
-            own = self._shown[parameter]
+            own = self.shown[parameter]
             # torch's plain update wants the types that its `load_state_dict` gives
-            own.update({key: _cast(key, value, parameter) for key, value in values.items()})
-            if type(self._source) is torch.optim.RMSprop:
+            own.update({key: _convert_value(key, value, parameter) for key, value in values.items()})
+            if type(self.source) is torch.optim.RMSprop:
                 # torch counts RMSprop's steps without ever using the count; the device does not
                 own["step"] = torch.as_tensor(own.get("step", 0), dtype=torch.float32) + count
 
 
-def _cast(key: str, value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+def _convert_value(key: str, value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     return value if key == "step" else value.to(parameter.dtype)
 
 

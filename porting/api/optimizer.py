@@ -75,7 +75,7 @@ class PortOptimizer:
         count = self._port.options.device_iterations
         self.num_steps += count
         if self._state is not None:
-            self._state.note_steps(count)
+            self._state.num_unseen += count
             mark_stepped(self.given)
 
     # -- settings ------------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class PortOptimizer:
     def sync(self, upload: Upload) -> None:
         """Let the device see what was changed on the host's optimizer since the last call."""
         given, state = self.given, self._state
-        if state is not None and state.may_differ():
+        if state is not None and (state.shown.is_seen or state.source.state is not state.shown):
             state.follow()
         if [*map(tuple, self._hooks)] != self._known_hooks:
             self._look_at_hooks()

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence
 
 import torch
-from torch import nn
 
 from ..adapters.batch_counts import BatchCounts
 from ..diagnostics import BatchError, DeviceError, Finding
@@ -87,8 +86,7 @@ class Runner:
         self._has_own_weights = has_own_weights
         self._session: Any = None
         self._keeps_modes = keeps_modes or self.trains
-        self._counts = BatchCounts(nn.Module(), None)
-        # those of one replica, whose statistics the host gets
+        self._counts: BatchCounts
         self._runs_per_call = port.options.device_iterations * (port.options.accumulation if self.trains else 1)
 
     def has_executable(self) -> bool:

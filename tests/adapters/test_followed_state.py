@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import porting.simulator as poptorch
 from porting import PortOptions, to_ipu
 from porting.diagnostics import UnsupportedOptimizerError
 
@@ -152,6 +153,21 @@ def test_two_ports_of_one_optimizer_that_are_alive_take_turns(make_optimizer):
         training.ported(number)
 
     require_same(training, train_plainly(make_optimizer, turns=6))
+
+
+@pytest.mark.parametrize("go_on", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop"])
+def test_the_state_of_the_devices_own_optimizer_goes_from_port_to_port(kind, go_on):
+    settings = {"lr": 0.01, **({"momentum": 0.9} if kind in ("SGD", "RMSprop") else {})}
+    training = Training(lambda model: getattr(poptorch.optim, kind)(model.parameters(), **settings))
+    training.port()
+    training.ported()
+
+    go_on(training)
+    training.ported()
+
+    expected = train_plainly(lambda model: getattr(torch.optim, kind)(model.parameters(), **settings), turns=2)
+    torch.testing.assert_close(training.model.state_dict(), expected.model.state_dict(), rtol=1e-5, atol=1e-6)
 
 
 def test_the_plain_loop_before_the_first_call_counts():
