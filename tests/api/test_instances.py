@@ -52,12 +52,15 @@ def weights_of(launcher, folder):
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """Train in one process."""
+    return weights_of("one process", tmp_path_factory.mktemp("alone"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["porting run", "torchrun"])
-def test_gradients_are_averaged_over_all_instances(launcher, tmp_path):
-    (tmp_path / "alone").mkdir()
-    alone = weights_of("one process", tmp_path / "alone")
-
+def test_gradients_are_averaged_over_all_instances(launcher, alone, tmp_path):
     together = weights_of(launcher, tmp_path)
 
     assert len(together) == 2

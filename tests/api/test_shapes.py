@@ -260,13 +260,12 @@ def test_a_host_loop_drops_the_least_recently_used_pair():
 # -- executables on disk ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_executables_of_each_shape_are_found_on_disk(tmp_path):
+def test_executables_of_each_shape_are_found_on_disk(tmp_path, interpreted_engine):
     batches = make_batches([8, 5])
     records = []
     for _program in range(2):
         net = make_net(dropout=0.0)
-        options = PortOptions(max_executables=2, engine="aot", cache_dir=tmp_path, frozen="allow")
+        options = PortOptions(max_executables=2, engine="interpreted", cache_dir=tmp_path, frozen="allow")
         optimizer = OPTIMIZERS["SGD"](net.parameters())
         ported = to_ipu(net, nn.CrossEntropyLoss(), optimizer=optimizer, options=options, device="sim")
         for batch in batches:
@@ -277,3 +276,4 @@ def test_executables_of_each_shape_are_found_on_disk(tmp_path):
     assert [record.cache for record in records[0]] == ["miss", "miss"]
     assert [record.cache for record in records[1]] == ["hit", "hit"]
     assert all(record.compiler_seconds == 0.0 for record in records[1])
+    assert interpreted_engine.calls == ["compile", "load"] * 2 + ["load"] * 2

@@ -184,7 +184,7 @@ def test_memory_and_start_up_are_those_of_processes_of_their_own():
         nn.CrossEntropyLoss(),
         (torch.ones(6, 4), torch.zeros(6, dtype=torch.int64)),
         engine="replay",
-        settings=BenchSettings(rounds=1, calls_per_turn=1, data=False, start_up_runs=1),
+        settings=BenchSettings(rounds=1, calls_per_turn=1, data=False, limits=False, layouts=False, start_up_runs=1),
     )
 
     assert report.memory.eager_bytes > 0

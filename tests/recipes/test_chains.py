@@ -322,10 +322,13 @@ def test_the_pages_show_the_pictures_which_are_small(recipe):
 
 @pytest.mark.slow
 @each_recipe
-def test_the_pictures_can_be_drawn_again(recipe, tmp_path):
+def test_the_pictures_can_be_drawn_again(recipe, tmp_path, monkeypatch):
     with_extras(recipe)
+    pictures = steps_of(recipe).load("pictures")
+    # what is learnt matters to readers alone: the checks train as long as the story says
+    monkeypatch.setattr(pictures, "NUM_STEPS", steps_of(recipe).num_steps, raising=False)
 
-    drawn = steps_of(recipe).load("pictures").draw(tmp_path)
+    drawn = pictures.draw(tmp_path)
 
     assert sorted(path.name for path in drawn) == [path.name for path in pictures_of(recipe)]
     assert sorted(path.name for path in tmp_path.iterdir()) == [path.name for path in pictures_of(recipe)]

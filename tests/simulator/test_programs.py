@@ -274,7 +274,7 @@ def test_no_instance_waits_for_one_that_has_ended(failure, status, said):
 
 
 def test_no_instance_waits_for_ever_for_one_that_hangs():
-    result = porting_run("--num-instances", "2", "failing_instance.py", "hang", status=1, PORTING_EXCHANGE_TIMEOUT="20")
+    result = porting_run("--num-instances", "2", "failing_instance.py", "hang", status=1, PORTING_EXCHANGE_TIMEOUT="8")
 
-    assert "did not answer within 20 seconds" in result.stderr
+    assert "did not answer within 8 seconds" in result.stderr
     assert "instance 0 (of 0 to 1) ended with status 1; stopping instance 1" in result.stderr

@@ -1,4 +1,4 @@
-"""A compiler that does not find one part of torch, named by a variable; a process that compiles loads it in tests."""
+"""A compiler that does not find some parts of torch, named by a variable; a process that compiles loads it in tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _look_up = parts.look_up
 
 
 def _look_up_the_others(place):
-    if place == os.environ.get("HIDDEN_PART"):
+    if place in os.environ.get("HIDDEN_PARTS", "").split():
         raise AttributeError(place)
     return _look_up(place)
 

@@ -9,12 +9,14 @@ import torch
 
 from porting.data import images as real_pictures
 from porting.recipe_chain.pictures import BLUE, draw_losses, make_figure, save_figure
-from porting.recipes.dcgan import step_0_plain, step_4_device_iterations
+from porting.recipes.dcgan import step_0_plain, step_4_device_iterations, workload
+
+NUM_STEPS = workload.NUM_STEPS
 
 
 def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 4, and draw losses and images into `folder`; return the files."""
-    turns, at_once = step_0_plain.train(), step_4_device_iterations.train()
+    turns, at_once = step_0_plain.train(NUM_STEPS), step_4_device_iterations.train(NUM_STEPS)
     lines = [
         ("step 0: taking turns", turns, "#d95f02", 0.8),
         ("step 4: both at once, eight steps a call", at_once, BLUE, 0.8),

@@ -8,12 +8,13 @@ from typing import Any, List
 from porting.recipe_chain.pictures import BLUE, GREY, finish_axes, make_figure, save_figure
 from porting.recipes.resnet50 import step_0_plain, step_3_inference, step_4_accumulation, step_5_replicas
 
-# step, optimizer steps of nine epochs, images of each, label, colour, width of the line
+NUM_STEPS = 288
+# step, images of an optimizer step, label, colour, width of the line
 TRAININGS = (
-    (step_0_plain, 288, 64, "step 0: plain PyTorch", GREY, 3.0),
-    (step_3_inference, 288, 64, "step 3: ported", BLUE, 1.0),
-    (step_4_accumulation, 288, 64, "step 4: four micro-batches of 16", "#c8553d", 1.0),
-    (step_5_replicas, 144, 128, "step 5: two replicas, twice the rate", "#3f8f4f", 1.0),
+    (step_0_plain, 64, "step 0: plain PyTorch", GREY, 3.0),
+    (step_3_inference, 64, "step 3: ported", BLUE, 1.0),
+    (step_4_accumulation, 64, "step 4: four micro-batches of 16", "#c8553d", 1.0),
+    (step_5_replicas, 128, "step 5: two replicas, twice the rate", "#3f8f4f", 1.0),
 )
 
 
@@ -21,9 +22,9 @@ def draw(folder: Path) -> List[Path]:
     """Train four steps for nine epochs, and draw losses and learning rates into `folder`; return the file."""
     figure = make_figure()
     losses, rates = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (3, 2)})
-    for step, num_steps, num_images, label, colour, width in TRAININGS:
-        trained = step.train(num_steps)
-        epochs = [number * num_images / 2048 for number in range(num_steps)]
+    for step, num_images, label, colour, width in TRAININGS:
+        trained = step.train(NUM_STEPS * 64 // num_images)
+        epochs = [number * num_images / 2048 for number in range(len(trained))]
         losses.plot(epochs, _smooth(trained), color=colour, linewidth=width, label=label)
         rates.plot(epochs, trained.measured.rates, color=colour, linewidth=width)
     finish_axes(losses, ylabel="loss, mean of 8 steps")

@@ -282,22 +282,25 @@ def test_without_a_compiler_that_can_do_it_convolutions_stay(caplog, lanes):
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("channels", [32, 24, 8])
-def test_a_compiled_program_convolves_as_torch_does(tmp_path, channels):
-    x, w, b, g, rest = _tensors((4, channels, 40, 40), (channels, 1, 5, 5), padding=2)
-    dense = _tensors((4, channels, 40, 40), (channels, channels, 3, 3))[1]
+def test_a_compiled_program_convolves_as_torch_does(tmp_path):
+    arguments, rests = [], []
+    for channels in (32, 24, 8):
+        *tensors, rest = _tensors((4, channels, 40, 40), (channels, 1, 5, 5), padding=2)
+        arguments += [*tensors, _tensors((4, channels, 40, 40), (channels, channels, 3, 3))[1]]
+        rests.append(rest)
 
-    arguments = [x, w, b, dense, g]
-
-    def step(x: Any, w: Any, b: Any, dense: Any, g: Any) -> Any:
-        hidden = aten.relu(aten.convolution(x, w, b, *rest))
-        how = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False])
-        found = aten.convolution_backward(g, hidden, dense, None, *how)
-        return found[0], found[1]
+    def step(*arguments: Any) -> Any:
+        results = []
+        for number, rest in enumerate(rests):
+            x, w, b, g, dense = arguments[5 * number : 5 * number + 5]
+            hidden = aten.relu(aten.convolution(x, w, b, *rest))
+            how = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False])
+            results += aten.convolution_backward(g, hidden, dense, None, *how)[:2]
+        return tuple(results)
 
     module = make_fx(step, tracing_mode="fake")(*arguments)
     specs = tuple(TensorSpec.of(value, name=f"argument_{index}") for index, value in enumerate(arguments))
-    write_program(Program("step", module, specs, num_results=2), tmp_path / "step.program")
+    write_program(Program("step", module, specs, num_results=6), tmp_path / "step.program")
     compile_in_child(tmp_path / "step.program", tmp_path / "step", settings=CompileSettings(num_threads=1))
 
     found = load_program(tmp_path / "step")(arguments)

@@ -20,21 +20,30 @@ from pathlib import Path
 from porting.engines.aot import compiler, matmul_kernels
 from porting.engines.compiled.compile_settings import CompileSettings
 
-choices = iter(sys.argv[1])
-matmul_kernels.is_faster_by_onednn = lambda product: next(choices) == "1"
-Path("out").mkdir()
-compiler.compile_here(Path("step.program"), Path("out"), settings=CompileSettings(num_threads=2))
+for folder in map(Path, sys.argv[1:]):
+    choices = iter(folder.name)
+    matmul_kernels.is_faster_by_onednn = lambda product: next(choices) == "1"
+    (folder / "out").mkdir(parents=True)
+    compiler.compile_here(Path("step.program"), folder / "out", settings=CompileSettings(num_threads=2))
 """
+_CHOICES = ["000", "010", "110"]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Compile the step with each choice in one process, whose imports take longer; give the folder."""
+    folder = tmp_path_factory.mktemp("choices")
+    write_program(step_program(), folder / "step.program")
+    subprocess.run([sys.executable, "-c", _COMPILE, *_CHOICES], cwd=folder, env=make_environment(), check=True)
+    return folder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("choices", ["000", "010", "110"])
-def test_every_choice_of_libraries_computes_the_step(tmp_path, choices):
+@pytest.mark.parametrize("choices", _CHOICES)
+def test_every_choice_of_libraries_computes_the_step(compiled, choices):
     program = step_program()
-    write_program(program, tmp_path / "step.program")
 
-    subprocess.run([sys.executable, "-c", _COMPILE, choices], cwd=tmp_path, env=make_environment(), check=True)
+    found = results_and_state(load_program(compiled / choices / "out"))
 
-    found = results_and_state(load_program(tmp_path / "out"))
     expected = results_and_state(lambda arguments: program.module(*arguments))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

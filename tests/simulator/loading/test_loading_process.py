@@ -19,6 +19,8 @@ from ..program_server import ProgramServer
 pytestmark = pytest.mark.slow
 
 STRATEGIES = [strategy.name for strategy in SharingStrategy]
+# a process that loads alone is tried where it starts in either way: the others start as the fork server's does
+LOADING = [*((strategy, 2) for strategy in STRATEGIES), ("Fork", 0), ("ForkServer", 0)]
 
 PROGRAM = """
 import os
@@ -200,8 +202,7 @@ def test_the_error_of_the_dataset_is_on_the_standard_error_stream(run, strategy)
     assert "leaked" not in errors
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "num_workers"), LOADING)
 def test_a_program_that_fails_while_it_iterates_ends(run, strategy, num_workers):
     program = run(
         f"""
@@ -219,8 +220,7 @@ def test_a_program_that_fails_while_it_iterates_ends(run, strategy, num_workers)
     assert program.survivors() == []
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "num_workers"), LOADING)
 @pytest.mark.parametrize("receiver", ["worker", "everyone"])
 def test_an_interruption_prints_nothing_but_debug_lines(run, strategy, num_workers, receiver):
     program = run(
@@ -253,8 +253,7 @@ def test_an_interruption_prints_nothing_but_debug_lines(run, strategy, num_worke
     assert program.survivors() == []
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "num_workers"), LOADING)
 def test_a_loading_process_does_not_outlive_a_program_that_is_killed(run, strategy, num_workers):
     program = run(
         f"""

@@ -175,22 +175,30 @@ def test_a_thousand_lines_take_no_more_for_each_than_ten_do(tmp_path):
     assert num_calls < CALLS_A_LINE * text.count("\n")
 
 
-@pytest.mark.slow
-def test_two_thousand_files_take_no_more_for_each_line_than_one_does(tmp_path):
+def count_calls_a_line(folder: Path, *, num_files: int) -> float:
+    """Count the calls for each line of a program of many files, of which every other one imports from the next."""
+    folder.mkdir()
     num_lines, found = 0, []
-    for number in range(2000):
+    for number in range(num_files):
         text = (
             MNIST
             if number % 2
             else MNIST.replace("class Net", f"from train_{number + 1} import Net as Other\nclass Net")
         )
-        (tmp_path / f"train_{number}.py").write_text(text)
+        (folder / f"train_{number}.py").write_text(text)
         num_lines += text.count("\n")
+    num_calls = count_calls(lambda: found.append(collect_facts(read_programs([folder]))))
+    assert len(found[0].list_things(Kind.OPTIMIZER)) == num_files
+    return num_calls / num_lines
 
-    num_calls = count_calls(lambda: found.append(collect_facts(read_programs([tmp_path]))))
 
-    assert num_calls < CALLS_A_LINE * num_lines
-    assert len(found[0].list_things(Kind.OPTIMIZER)) == 2000
+@pytest.mark.slow
+def test_many_files_take_no_more_for_each_line_than_few_do(tmp_path):
+    few = count_calls_a_line(tmp_path / "few", num_files=40)
+    many = count_calls_a_line(tmp_path / "many", num_files=400)
+
+    assert many < CALLS_A_LINE
+    assert many < 1.1 * few
 
 
 LIBRARIES = ("torch", "transformers", "lightning", "ignite", "accelerate", "numpy")
