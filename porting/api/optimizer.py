@@ -187,6 +187,8 @@ class PortOptimizer:
         warned: List[bool] = []
 
         def on_step(_optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+            if self.num_steps and not is_on_device():
+                return
             if any(callable(value) for value in (*args[1:], *kwargs.values())):
                 raise UnsupportedOptimizerError.at_caller(
                     "O004",
@@ -194,7 +196,7 @@ class PortOptimizer:
                     notes="a call of the ported model runs forward, backward and the optimizer's step",
                     help="call the ported model instead: `output, loss = ported(x, y)`",
                 )
-            if is_on_device() and not warned:
+            if not warned and is_on_device():
                 warned.append(True)
                 say_host_step_is_needless("`optimizer.step()` does nothing")
 

@@ -490,6 +490,14 @@ def test_after_destroy_the_torch_optimizer_trains_the_plain_model_without_a_word
     assert len(losses) == 3
 
 
+def test_after_destroy_the_torch_optimizer_takes_a_closure(port, batches):
+    ported, optimizer = port(OPTIMIZERS["SGD"])
+    ported(*batches[0])
+    ported.destroy()
+
+    assert optimizer.step(lambda: torch.tensor(3.0)) == 3.0
+
+
 def test_an_optimizer_can_be_ported_a_second_time(make_model, batches, train_plainly, train_ported, same):
     plain, model = make_model(), make_model()
     expected = train_plainly(plain, OPTIMIZERS["SGD"](plain.parameters()), batches[:6])
