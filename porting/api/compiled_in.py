@@ -12,7 +12,7 @@ import threading
 import weakref
 from contextlib import contextmanager
 from functools import partial
-from operator import is_, itemgetter
+from operator import itemgetter
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -36,8 +36,8 @@ _VALUES_A_CALL = 24
 _TENSORS_A_CALL = 2
 _MOST_NUMBERS = 1 << 16
 
-_OWN = itertools.repeat("forward")
 _read_mode = itemgetter("training")
+_find_memory = torch.Tensor.data_ptr
 
 Look = Callable[[], bool]
 """Tells whether a share is as it was."""
@@ -112,7 +112,7 @@ class CompiledIn:
         return [*attributes, *(each for each in reached if each.identity not in changed)]
 
     def _begin_shares(self) -> None:
-        structure = [partial(_is_structure, share) for share in self._structure.make_shares()]
+        structure = [_make_look(share) for share in self._structure.make_shares()]
         parts = [shares for shares in (self._values.make_shares(), structure) if shares]
         self.num_shares = max(map(len, parts), default=0)
         turns = [[shares[turn % len(shares)] for shares in parts] for turn in range(self.num_shares)]
@@ -151,20 +151,30 @@ def _describe_change(reached: ReachedValue, now: Any) -> Finding:
     )
 
 
-def _is_structure(share: StructureShare) -> bool:
-    """Tell whether a part of the model is as it was."""
-    if [*map(len, share.sized)] != share.sizes or not all(
-        map(is_, map(dict.get, share.holders, share.keys), share.held)
-    ):
-        return False
-    if [*map(dict.get, share.attributes, _OWN)] != share.forwards or [*map(_read_mode, share.moded)] != share.modes:
-        return False
-    if not share.tensors:
-        return True
-    with DisableTorchFunctionSubclass():
-        if [*map(requires_grad, share.tensors)] != share.trained:
+def _make_look(share: StructureShare) -> Look:
+    """Make a function that tells whether a part of the model is as it was; what it compares is at hand."""
+    empty, filled, copies, single, attributes, num_attributes, moded, modes, tensors, trained, hookless = share
+    first_hooks, *other_hooks = GRADIENT_HOOKS
+
+    def is_as_it_was() -> bool:
+        if any(empty) or sum(map(len, attributes)) != num_attributes or [*map(_read_mode, moded)] != modes:
             return False
-        return not any(any(map(hooks_of, share.hookless)) for hooks_of in GRADIENT_HOOKS)
+        try:
+            if filled != copies:
+                return False
+        except RuntimeError:  # another tensor, whose comparison has no truth value
+            return False
+        for holder, name, tensor in single:
+            if holder.get(name) is not tensor:
+                return False
+        if not tensors:
+            return True
+        with DisableTorchFunctionSubclass():
+            if [*map(requires_grad, tensors)] != trained or any(map(first_hooks, hookless)):
+                return False
+            return not (other_hooks and any(map(other_hooks[0], hookless)))
+
+    return is_as_it_was
 
 
 # -- values of Python --------------------------------------------------------------------------------------------------
@@ -298,7 +308,7 @@ class HostWrites:
         self._tensors: List[torch.Tensor] = [tensor for tensor in tensors if not tensor.is_inference()]
         self._trains = trains
         self._follows_aliases = trains and follows_aliases
-        self._seen: Tuple[List[int], List[int]] = ([], [])
+        self._seen: Tuple[int, List[int]] = (0, [])
         self._copies: Optional[List[torch.Tensor]] = None
         self.has_aliases = False
         self.note_agreement()
@@ -364,5 +374,5 @@ class HostWrites:
 
         executor.copyWeightsToHost = copy_weights_to_host
 
-    def _look_at_all(self) -> Tuple[List[int], List[int]]:
-        return [*map(read_version, self._tensors)], [*map(torch.Tensor.data_ptr, self._tensors)]
+    def _look_at_all(self) -> Tuple[int, List[int]]:
+        return sum(map(read_version, self._tensors)), [*map(_find_memory, self._tensors)]

@@ -62,20 +62,25 @@ class _Tensor(NamedTuple):
 
 
 class StructureShare(NamedTuple):
-    """A part of a model, and what is compared of it by calls of C alone, as each call of a port does so."""
+    """A part of a model, and what is compared of it by calls of C alone, as each call of a port does so.
 
-    sized: Sequence[Any]
-    sizes: List[int]
-    holders: Sequence[Any]
-    keys: Sequence[str]
-    held: Sequence[Any]
-    attributes: Sequence[Any]
-    forwards: List[Any]
-    moded: Sequence[Any]
+    `empty` are registries and hooks of modules that hold nothing, `filled` the others, with copies. A comparison of
+    dictionaries takes tensors of one equal number for the same: those are `single`, with what holds them and by what
+    name, and so is a `forward` of a module's own. `attributes` are those of modules, `num_attributes` how many there
+    are, `moded` those with a mode that counts.
+    """
+
+    empty: List[Any]
+    filled: List[Any]
+    copies: List[Any]
+    single: List[Tuple[Any, str, Any]]
+    attributes: List[Dict[str, Any]]
+    num_attributes: int
+    moded: List[Dict[str, Any]]
     modes: List[bool]
     tensors: Sequence[torch.Tensor]
     trained: List[bool]
-    hookless: Sequence[torch.Tensor]
+    hookless: List[torch.Tensor]
 
 
 class ModelStructure:
@@ -129,24 +134,23 @@ class ModelStructure:
     def _make_share(self, modules: Sequence[nn.Module], tensors: Sequence[torch.Tensor]) -> StructureShare:
         registries: List[Any] = [read_registry(module, name) for module in modules for name in _REGISTRIES]
         hooks = [read(module) for module in modules for readers in self._hooks.values() for read in readers]
-        sized: List[Any] = [*registries, *hooks, *_EVERY_HOOK]
-        items = [(registry, key, value) for registry in registries for key, value in registry.items()]
-        holders, keys, held = ([item[column] for item in items] for column in range(3))
+        tables: List[Any] = [*registries, *hooks, *_EVERY_HOOK]
+        items = [(registry, name, value) for registry in registries for name, value in registry.items()]
         attributes = [vars(module) for module in modules]
-        modes = [module.training for module in modules] if self._keeps_modes else []
+        moded = attributes if self._keeps_modes else []
+        forwards = [(each, "forward", each["forward"]) for each in attributes if "forward" in each]
         return StructureShare(
-            sized,
-            [*map(len, sized)],
-            holders,
-            keys,
-            held,
-            attributes,
-            [each.get("forward") for each in attributes],
-            attributes[: len(modes)],
-            modes,
-            tensors,
-            [*map(_is_trained, tensors)],
-            [tensor for tensor in tensors if not _has_hooks(tensor)],
+            empty=[table for table in tables if not table],
+            filled=[table for table in tables if table],
+            copies=[table.copy() for table in tables if table],
+            single=[*forwards, *(item for item in items if isinstance(item[2], torch.Tensor) and item[2].numel() == 1)],
+            attributes=attributes,
+            num_attributes=sum(map(len, attributes)),
+            moded=moded,
+            modes=[each["training"] for each in moded],
+            tensors=tensors,
+            trained=[*map(_is_trained, tensors)],
+            hookless=[tensor for tensor in tensors if not _has_hooks(tensor)],
         )
 
     # -- saying --------------------------------------------------------------------------------------------------------
