@@ -1,0 +1,83 @@
+"""What a step assumes of its model: small changes that a comparison of values would not see, and large models."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from porting import to_ipu
+
+BATCH = torch.rand(6, 4), torch.randint(3, (6,))
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.scale = nn.Linear(4, 3), nn.Parameter(torch.ones(1))
+        self.register_buffer("shift", torch.zeros(()))
+        self.linear.forward = lambda x: nn.functional.linear(x, self.linear.weight)
+
+    def forward(self, x):
+        return self.linear(x) * self.scale + self.shift
+
+
+def exchange_the_scale(model):
+    model.scale = nn.Parameter(torch.ones(1))
+
+
+def exchange_the_shift(model):
+    model.shift = torch.zeros(())
+
+
+def exchange_a_forward_of_its_own(model):
+    model.linear.forward = lambda x: 0 * nn.functional.linear(x, model.linear.weight)
+
+
+def take_the_forward_away(model):
+    del model.linear.forward
+
+
+def add_a_hook_to_all_modules(_model):
+    nn.modules.module.register_module_forward_pre_hook(lambda module, args: None)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (exchange_the_scale, r"a parameter was exchanged after the step was compiled \(`scale`\)"),
+        (exchange_the_shift, r"a buffer was exchanged after the step was compiled \(`shift`\)"),
+        (exchange_a_forward_of_its_own, r"`forward` of a module was exchanged .* \(`linear`\)"),
+        (take_the_forward_away, r"`forward` of a module was exchanged .* \(`linear`\)"),
+        (add_a_hook_to_all_modules, "a hook of all modules was added or removed"),
+    ],
+)
+def test_what_is_equal_is_not_the_same(change, message):
+    ported = to_ipu(Scaled(), nn.CrossEntropyLoss(), device="sim")
+    ported(*BATCH)
+    change(ported.model)
+
+    try:
+        with pytest.warns(UserWarning, match=message):
+            ported(*BATCH)
+    finally:
+        nn.modules.module._global_forward_pre_hooks.clear()
+
+
+def test_each_part_of_a_large_model_is_seen_after_as_many_calls_as_there_are_shares():
+    model = nn.Sequential(*(nn.Linear(4, 4) for _layer in range(30)), nn.Linear(4, 3))
+    ported = to_ipu(model, nn.CrossEntropyLoss(), device="sim")
+    ported(*BATCH)
+    shares = -(-len(list(model.parameters())) // 8)
+    model[17].bias = nn.Parameter(torch.zeros(4))
+
+    with pytest.warns(UserWarning, match=r"a parameter was exchanged .*`17.bias`"):
+        [ported(*BATCH) for _call in range(shares)]
+
+
+def test_an_attribute_that_forward_does_not_read_is_not_said():
+    ported = to_ipu(nn.Sequential(nn.Linear(4, 3)), nn.CrossEntropyLoss(), device="sim")
+    ported(*BATCH)
+    ported.model.best = ported.model[0].name = 1.0
+
+    ported(*BATCH)
