@@ -37,7 +37,7 @@ class Transformer(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """An LSTM over tokens."""
+    """An LSTM over the first tokens."""
 
     def __init__(self):
         super().__init__()
@@ -46,7 +46,7 @@ class Recurrent(nn.Module):
         self.head = nn.Linear(16, 5)
 
     def forward(self, tokens):
-        return self.head(self.lstm(self.embedding(tokens))[0][:, -1])
+        return self.head(self.lstm(self.embedding(tokens[:, :4]))[0][:, -1])
 
 
 def mlp():
