@@ -138,9 +138,9 @@ def to_ipu(
 
 def _choose_look_at_outputs(backend: Backend) -> Optional[Callable[[Any], None]]:
     """Let the vendor's front end learn dataclasses; the simulator finds the tensors in them by itself."""
-    if backend.is_simulator:
-        return None
     module = backend.module
+    if backend.is_simulator or not hasattr(module, "registerCustomArgParser"):
+        return None
     return functools.partial(
         teach_records, register=module.registerCustomArgParser, parser_class=module.ICustomArgParser
     )

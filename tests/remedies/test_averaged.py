@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting import Fallback, PortOptions, to_ipu
-from porting.adapters.batch_counts import let_device_count
+from porting.adapters.cumulative_counts import let_device_count
 from porting.remedies.averaged import normalise_with_cumulative_average
 
 LAYERS = {
