@@ -60,7 +60,7 @@ def test_a_name_that_torch_2_0_lacks_is_found(source, name, tmp_path):
 @pytest.mark.parametrize(
     "source",
     [
-        "from torch.autograd.function import once_differentiable",
+        "from torch.nn.parameter import is_lazy",
         "import torch\ndef f(x: torch.Unknown) -> torch.Unknown:\n    y: torch.Unknown = x",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from torch.export import ExportedProgram",
         "import torch\ngetattr(torch._C, 'TensorBase', torch._C._TensorBase)",
