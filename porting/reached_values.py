@@ -10,6 +10,7 @@ import functools
 import operator
 import sys
 from collections import deque
+from dis import opmap
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Set, Tuple
 
@@ -28,6 +29,7 @@ _MOST_STEPS = 6  # from a function to a value: `trainer.config.losses["beta"].we
 _LIBRARIES = frozenset(["torch", "numpy", "porting", "poptorch", "logging", "threading", "typing", "re"])
 _CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 _ITERATES = frozenset(["items", "values", "keys"])
+_GET_ITER = opmap["GET_ITER"]
 _read_cell = operator.attrgetter("cell_contents")
 
 
@@ -109,6 +111,7 @@ class _Walk:
 
     def __init__(self, known: Iterable[nn.Module]) -> None:
         self._mentioned: Set[str] = set()
+        self._iterated: Set[str] = set()  # mentioned by code that goes through something
         self._seen: Dict[int, Any] = {id(module): module for module in known}
         self._holders: List[Tuple[str, Any, int]] = []
         self._found: Dict[Tuple[int, Any], ReachedValue] = {}
@@ -143,12 +146,15 @@ class _Walk:
 
     def _read_function(self, name: str, function: FunctionType, steps: int) -> None:
         """Note what the code of a function mentions; follow its globals, cells and defaults, if it is the user's."""
-        self._mentioned |= _list_mentioned(function.__code__)
+        mentioned = _list_mentioned(function.__code__)
+        self._mentioned |= mentioned
+        if _iterates(function.__code__):
+            self._iterated |= mentioned
         if not _is_users_file(function.__code__.co_filename):
             return
         around = function.__globals__
-        for mentioned in _list_mentioned(function.__code__) & around.keys():
-            self._add(mentioned, around.get, mentioned, id(around), steps)
+        for variable in mentioned & around.keys():
+            self._add(variable, around.get, variable, id(around), steps)
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             try:
                 self._add(variable, _read_cell, cell, id(cell), steps)
@@ -169,7 +175,8 @@ class _Walk:
             self._look_into_mapping(name, holder, steps)
         elif isinstance(holder, _CONTAINERS):
             self._look_into_items(name, holder, steps)
-        attributes = getattr(holder, "__dict__", None) or {}
+        nothing: Dict[str, Any] = {}
+        attributes = getattr(holder, "__dict__", nothing)
         for mentioned in self._mentioned & attributes.keys():
             self._add(f"{name}.{mentioned}", attributes.get, mentioned, id(holder), steps)
         if isinstance(holder, ModuleType):
@@ -179,6 +186,8 @@ class _Walk:
                 continue
             for mentioned in self._mentioned & vars(kind).keys() - attributes.keys():
                 self._add_of_class(f"{name}.{mentioned}", holder, kind, mentioned, steps)
+                if attributes is not nothing:  # an attribute of the object itself may come to stand before it
+                    self._add(f"{name}.{mentioned}", attributes.get, mentioned, id(holder), steps)
 
     def _add_of_class(self, name: str, holder: Any, kind: type, mentioned: str, steps: int) -> None:
         """Add what the class `kind` of `holder` has by a name: a value, a method, or the value of a slot."""
@@ -193,8 +202,9 @@ class _Walk:
 
     def _look_into_mapping(self, name: str, mapping: Mapping[Any, Any], steps: int) -> None:
         keys = [key for key in self._mentioned if key in mapping]
-        if not keys or self._mentioned & _ITERATES:
-            keys = list(mapping) if len(mapping) <= _MOST_ITEMS else keys
+        if len(mapping) <= _MOST_ITEMS and (not keys or _last_name(name) in self._iterated):
+            keys = list(mapping)
+            self._found.setdefault((id(mapping), None), ReachedValue(name, tuple, mapping, tuple(mapping)))
         for key in keys:
             self._add(f"{name}[{key!r}]", mapping.get, key, id(mapping), steps)
 
@@ -264,6 +274,18 @@ def _is_users_class(kind: type) -> bool:
 def _is_users_file(file: str) -> bool:
     """Tell whether a user has written a file; what is installed beside torch belongs to others."""
     return is_user_file(file) and "-packages" not in file
+
+
+def _last_name(name: str) -> str:
+    """Return the last name of a path: `losses` of `trainer.losses["beta"]`."""
+    return name.rpartition(".")[2].partition("[")[0]
+
+
+@functools.lru_cache(maxsize=1024)
+def _iterates(code: CodeType) -> bool:
+    """Tell whether a function's code, or that of one inside it, goes through a container."""
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return _GET_ITER in code.co_code[::2] or bool(_ITERATES & set(code.co_names)) or any(map(_iterates, inner))
 
 
 @functools.lru_cache(maxsize=1024)
