@@ -50,14 +50,7 @@ class CompiledIn:
     longer however large the model is. What has changed is told once, until it is as it was and changes again.
     """
 
-    def __init__(
-        self,
-        port: Port,
-        findings: PortFindings,
-        *,
-        trains: bool,
-        keeps_modes: bool,
-    ) -> None:
+    def __init__(self, port: Port, findings: PortFindings, *, trains: bool, keeps_modes: bool) -> None:
         """Assume nothing yet: `note_reads` goes around the capture of a step, and `take` follows it."""
         self._port = port
         self._findings = findings
@@ -106,9 +99,8 @@ class CompiledIn:
                     attributes.append(ReachedValue(prefix + name, partial(getattr, module), name, read.value))
         reached = _list_reached(self._port, self._modules, objects)
         changed = {each.identity for each in self._before if not is_same(each.value, each.read())}
-        changed |= {
-            (id(read.value), None) for reads in self._reads.values() for read in reads.values() if read.has_changed()
-        }
+        noted = (read for reads in self._reads.values() for read in reads.values())
+        changed |= {(id(read.value), None) for read in noted if read.has_changed()}
         return [*attributes, *(each for each in reached if each.identity not in changed)]
 
     def _begin_shares(self) -> None:
@@ -186,30 +178,18 @@ def _list_reached(
     """List what is reached from `objects`, and from the functions that a call of the port runs."""
     kinds = {kind for _prefix, module in modules for kind in type(module).__mro__}
     own = [kind for kind in kinds if "forward" in vars(kind) and not kind.__module__.startswith("torch.")]
-    functions = [(kind.__name__, vars(kind)["forward"]) for kind in own]
-    called = [(_name_function(each), each) for each in port.wrapped.functions]
     forwards = [
-        ReachedValue(f"{kind.__name__}.forward", vars(kind).get, "forward", vars(kind)["forward"]) for kind in own
+        ReachedValue(f"{kind.__name__}.forward", vars(kind).get, "forward", kind.__dict__["forward"]) for kind in own
     ]
+    functions = [(each.name, each.value) for each in forwards]
+    functions += [(str(getattr(each, "__qualname__", type(each).__name__)), each) for each in port.wrapped.functions]
     known = [module for _prefix, module in modules]
-    return [*forwards, *list_reached_values([*functions, *called], objects, known=known)]
+    return [*forwards, *list_reached_values(functions, objects, known=known)]
 
 
 def _is_hashed_by(module: nn.Module, value: Any) -> bool:
     """Tell whether whoever puts `module` into a set may have read `value`: the state of a metric is its hash."""
     return isinstance(value, torch.Tensor) and type(module).__hash__ is not nn.Module.__hash__
-
-
-def _name_function(function: Any) -> str:
-    return str(getattr(function, "__qualname__", type(function).__name__))
-
-
-class _Group(NamedTuple):
-    """Values of one holder, which are compared by one call."""
-
-    get: Callable[[Any], Any]
-    keys: Tuple[Any, ...]
-    values: Tuple[Any, ...]
 
 
 class _Content(NamedTuple):
@@ -232,16 +212,11 @@ class _Values:
         ]
 
     def make_shares(self) -> List[Look]:
-        groups: List[_Group] = []
-        by_holder = itertools.groupby(self._values, lambda reached: id(getattr(reached.get, "__self__", reached.get)))
-        for _holder, of_holder in by_holder:
-            several = list(of_holder)
-            for first in range(0, len(several), _VALUES_A_CALL):
-                part = several[first : first + _VALUES_A_CALL]
-                groups.append(_Group(part[0].get, tuple(each.key for each in part), tuple(each.value for each in part)))
-        contents = self._contents
+        """Cut the values and the tensors into shares, which calls compare."""
+        values, contents = self._values, self._contents
+        parts = [values[first : first + _VALUES_A_CALL] for first in range(0, len(values), _VALUES_A_CALL)]
         tensors = [contents[first : first + _TENSORS_A_CALL] for first in range(0, len(contents), _TENSORS_A_CALL)]
-        return [*_share_groups(groups), *(partial(_are_unwritten, part) for part in tensors)]
+        return [*map(_make_value_look, parts), *(partial(_are_unwritten, part) for part in tensors)]
 
     def take_changes(self) -> List[Tuple[ReachedValue, Any]]:
         """Return the values that are others now, with what they are, and compare only the rest from now on."""
@@ -254,24 +229,19 @@ class _Values:
         return [*changed, *((reached, reached.value) for reached in written)]
 
 
-def _share_groups(groups: Sequence[_Group]) -> Iterator[Look]:
-    """Yield looks at so many values each."""
-    waiting: List[_Group] = []
-    for group in [*groups, None]:
-        count = sum(len(each.keys) for each in waiting)
-        if waiting and (group is None or count + len(group.keys) > _VALUES_A_CALL):
-            yield partial(_are_values, [(each.get, each.keys) for each in waiting], [each.values for each in waiting])
-            waiting = []
-        if group is not None:
-            waiting.append(group)
+def _make_value_look(values: Sequence[ReachedValue]) -> Look:
+    """Make a function that compares values; those of one holder are read by one call of C."""
+    groups = [list(group) for _holder, group in itertools.groupby(values, lambda reached: reached.identity[0])]
+    getters = [(group[0].get, [each.key for each in group]) for group in groups]
+    before = [[each.value for each in group] for group in groups]
 
+    def are_as_they_were() -> bool:
+        try:
+            return [[*map(get, keys)] for get, keys in getters] == before
+        except Exception:  # gone, or a tensor in the place of a number: `take_changes` finds out
+            return False
 
-def _are_values(getters: Sequence[Tuple[Callable[[Any], Any], Tuple[Any, ...]]], values: List[Any]) -> bool:
-    try:
-        return [tuple(map(get, keys)) for get, keys in getters] == values
-    except Exception:
-        # gone, or a tensor in the place of a number: `take_changes` finds out
-        return False
+    return are_as_they_were
 
 
 def _is_constant(value: Any) -> bool:
