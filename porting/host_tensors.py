@@ -108,7 +108,7 @@ def has_alias(tensor: torch.Tensor) -> bool:
     """
     if count_storage_uses is None or tensor.layout != torch.strided or tensor.device.type != "cpu":
         return False
-    return _count_references(tensor) != _count_references(torch.empty(1))
+    return _count_references(tensor) != _WITHOUT_ALIAS
 
 
 def _count_references(tensor: torch.Tensor) -> Tuple[int, int]:
@@ -116,6 +116,9 @@ def _count_references(tensor: torch.Tensor) -> Tuple[int, int]:
     storage = tensor.untyped_storage()
     assert count_storage_uses is not None
     return count_storage_uses(identify_storage(storage)), sys.getrefcount(storage)
+
+
+_WITHOUT_ALIAS = None if count_storage_uses is None else _count_references(torch.empty(1))
 
 
 def _find_extent(tensor: torch.Tensor) -> Tuple[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
+import weakref
 from collections import deque
 from dis import opmap
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -22,6 +23,8 @@ from .diagnostics.places import is_user_file
 __all__ = ["ReachedValue", "is_plain", "is_same", "list_reached_values"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+# a weak reference is compared by what it refers to, and tensors by their numbers
+_BY_IDENTITY = (torch.Tensor, weakref.ref)
 _MOST_ITEMS = 64
 _MOST_HOLDERS = 256
 _MOST_STEPS = 6  # from a function to a value: `trainer.config.losses["beta"].weight`
@@ -29,6 +32,7 @@ _MOST_STEPS = 6  # from a function to a value: `trainer.config.losses["beta"].we
 _LIBRARIES = frozenset(["torch", "numpy", "porting", "poptorch", "logging", "threading", "typing", "re"])
 _CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 _ITERATES = frozenset(["items", "values", "keys"])
+_OF_TENSORS = frozenset(dir(torch.Tensor))
 _GET_ITER = opmap["GET_ITER"]
 _read_cell = operator.attrgetter("cell_contents")
 
@@ -45,9 +49,17 @@ def is_plain(value: Any) -> bool:
 
 
 def is_same(before: Any, now: Any) -> bool:
-    """Tell whether a value is the one that it was: the same object, or an equal one where that can be told."""
-    if before is now or isinstance(before, torch.Tensor) or isinstance(now, torch.Tensor):
+    """Tell whether a value is the one that it was: the same object, or an equal one where that can be told.
+
+    >>> is_same([1, (2,)], [1, (2,)]), is_same(torch.ones(1), torch.ones(1))
+    (True, False)
+    """
+    if before is now or isinstance(before, _BY_IDENTITY) or isinstance(now, _BY_IDENTITY):
         return before is now
+    if isinstance(before, (list, tuple)) and isinstance(now, (list, tuple)):
+        return len(before) == len(now) and all(map(is_same, before, now))
+    if isinstance(before, dict) and isinstance(now, dict):
+        return before.keys() == now.keys() and all(is_same(before[key], now[key]) for key in before)
     try:
         return bool(before == now)
     except Exception:  # arrays have no truth value, and a user's own class may raise anything
@@ -177,7 +189,9 @@ class _Walk:
             self._look_into_items(name, holder, steps)
         nothing: Dict[str, Any] = {}
         attributes = getattr(holder, "__dict__", nothing)
-        for mentioned in self._mentioned & attributes.keys():
+        names = self._mentioned & attributes.keys()
+        # `x.dtype` in `forward` is no sign that a configuration's `dtype` is read
+        for mentioned in names if _is_users(holder) else names - _OF_TENSORS:
             self._add(f"{name}.{mentioned}", attributes.get, mentioned, id(holder), steps)
         if isinstance(holder, ModuleType):
             return

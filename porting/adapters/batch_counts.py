@@ -29,7 +29,7 @@ class BatchCounts:
         uses = _find_uses(model) if graph is None else _count_uses(graph)
         self._uses: List[Tuple[torch.Tensor, int]] = [
             (host.tensor, uses[host.name])
-            for host in host_tensors(model)
+            for host in (host_tensors(model) if uses else ())
             # the device counts itself what steers a cumulative average
             if host.name in uses and not host.tensor.is_floating_point()
         ]

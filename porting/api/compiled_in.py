@@ -92,15 +92,16 @@ class CompiledIn:
                 if name in NOT_THE_USERS or _is_hashed_by(module, read.value):
                     continue
                 of_class = None if name in own else inspect.getattr_static(type(module), name, None)
-                objects.append((prefix + name, of_class if isinstance(of_class, property) else read.value))
+                if isinstance(of_class, property) or not is_plain(read.value):
+                    objects.append((prefix + name, of_class if isinstance(of_class, property) else read.value))
                 if name in own and is_same(own[name], read.value):
                     attributes.append(ReachedValue(prefix + name, own.get, name, read.value))
                 elif of_class is not None and is_plain(read.value) and is_same(of_class, read.value):
                     attributes.append(ReachedValue(prefix + name, partial(getattr, module), name, read.value))
         reached = _list_reached(self._port, self._modules, objects)
         changed = {each.identity for each in self._before if not is_same(each.value, each.read())}
-        noted = (read for reads in self._reads.values() for read in reads.values())
-        changed |= {(id(read.value), None) for read in noted if read.has_changed()}
+        noted = (item for reads in self._reads.values() for item in reads.items() if item[0] not in NOT_THE_USERS)
+        changed |= {(id(read.value), None) for _name, read in noted if read.has_changed()}
         return [*attributes, *(each for each in reached if each.identity not in changed)]
 
     def _begin_shares(self) -> None:
@@ -176,7 +177,7 @@ def _list_reached(
     port: Port, modules: Sequence[Tuple[str, nn.Module]], objects: Sequence[Tuple[str, Any]]
 ) -> List[ReachedValue]:
     """List what is reached from `objects`, and from the functions that a call of the port runs."""
-    kinds = {kind for _prefix, module in modules for kind in type(module).__mro__}
+    kinds = {base for kind in {type(module) for _prefix, module in modules} for base in kind.__mro__}
     own = [kind for kind in kinds if "forward" in vars(kind) and not kind.__module__.startswith("torch.")]
     forwards = [
         ReachedValue(f"{kind.__name__}.forward", vars(kind).get, "forward", kind.__dict__["forward"]) for kind in own
