@@ -12,7 +12,7 @@ import torch
 
 from ..adapters.batch_counts import BatchCounts
 from ..diagnostics import BatchError, DeviceError, Finding
-from ..host_tensors import host_tensors
+from ..host_tensors import HostTensor, host_tensors
 from ..structure import flatten_tensors
 from ..support.garbage_pause import garbage_pause
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values, refuse_parallel_call
@@ -32,7 +32,7 @@ from .frozen_checks import say_frozen_values
 from .gradients import refuse_hooks, watch_gradient_reads
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
-from .port import Port, PortFindings
+from .port import Port, PortFindings, read_modes
 from .replica_buffers import give_replica_buffers, keep_replica_buffers
 from .run_report import ExecutorRecord
 
@@ -87,6 +87,7 @@ class Runner:
         self._session: Any = None
         self._keeps_modes = keeps_modes or self.trains
         self._counts: BatchCounts
+        self.written_state: List[HostTensor] = []  # without a step of an optimizer: statistics, counters, averages
         self._runs_per_call = port.options.device_iterations * (port.options.accumulation if self.trains else 1)
 
     def has_executable(self) -> bool:
@@ -188,6 +189,7 @@ class Runner:
         self._host_writes = HostWrites(weights, trains=self.trains, follows_aliases=not self._has_own_weights)
         step = self._port.backend.compiled_step(executor)
         self._counts = BatchCounts(self._port.wrapped, None if step is None else step.graph)
+        self.written_state = [] if self.trains else self._list_written_state(step)
         self._host_writes.note_fetches(executor, self._counts)
         for other in self._list_sharing():
             other._others.append(weakref.ref(self))
@@ -270,6 +272,8 @@ class Runner:
             # looking at the host's tensors, or at an alias of them, would not fetch what it has trained
             executor.copyWeightsToHostIfNeeded()
         if not self.trains:
+            if self.written_state:
+                self._fetch_state()
             note_outputs(result, record, self._findings)
         if self._findings.deferred:
             # the executor has changed its engine, or found out why it does not
@@ -338,8 +342,20 @@ class Runner:
         if self.trains and self.executor is not None:
             self.executor.copyWeightsToHost()
 
-    def fetch_buffers(self) -> None:
-        """Fetch what an inference has written to buffers, as BatchNorm does in train mode."""
+    def _list_written_state(self, step: Any) -> List[HostTensor]:
+        """List the buffers and parameters that a call writes to though it trains nothing.
+
+        Where there is no `step` to look at, these may be all that are not trained, in train mode.
+        """
+        hosts = host_tensors(self._port.model)
+        if step is None:
+            is_in_train_mode = self._keeps_modes and any(read_modes(self._port))
+            return [host for host in hosts if is_in_train_mode and not host.tensor.requires_grad]
+        written = step.graph.mutated_buffers | step.graph.mutated_parameters
+        return [host for host in hosts if host.name in written]
+
+    def _fetch_state(self) -> None:
+        """Fetch what a call has written that trains nothing, as BatchNorm does in train mode."""
         self.executor.copyWeightsToHost()
         self.record.bytes_to_host += self._weight_bytes
         self._host_writes.note_agreement()
