@@ -217,10 +217,10 @@ class Runner:
         executor = self.executor
         if self._compiled_in is not None:
             self._compiled_in.look()
-        self._bring_up_to_date(executor)
         kept = self.keep_call(args, kwargs) if self._port.options.debug_nan else None
-        start = time.perf_counter()
         try:
+            self._bring_up_to_date(executor)
+            start = time.perf_counter()
             result = executor(*args, **kwargs)
         except Exception as error:
             if not self._has_run:
@@ -245,8 +245,8 @@ class Runner:
 
     def keep_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KeptCall:
         """Keep what a search for NaN needs of a call that is about to run; raises as the call would."""
-        self._bring_up_to_date(self.executor)
         try:
+            self._bring_up_to_date(self.executor)
             return keep_call(self._port, self.executor, self._optimizer, args, kwargs)
         except Exception as error:
             self._raise_explained(error, args, kwargs)
