@@ -86,7 +86,8 @@ class PortOptimizer:
         Raises UnsupportedOptimizerError O003 where the model has lost parameters that the optimizer still holds.
         """
         name_parameters(self.require(), self._port.wrapped)
-        self.follow_state()
+        if self._state is not None:
+            self._state.bring_together()
         self._look_at_hooks()
         # What is loaded overrides the settings of today, so a state is left without those that have changed since it
         # was kept. The device warns of each that a state lacks: they are left in as long as they are right.
