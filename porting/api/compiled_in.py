@@ -15,6 +15,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -113,7 +114,9 @@ class CompiledIn:
 
     def _begin_shares(self) -> None:
         structure = [_make_look(share) for share in self._structure.make_shares()]
-        parts = [shares for shares in (self._values.make_shares(), structure) if shares]
+        parts = [
+            shares for shares in (self._values.make_shares(), self._values.make_content_shares(), structure) if shares
+        ]
         self.num_shares = max(map(len, parts), default=0)
         turns = [[shares[turn % len(shares)] for shares in parts] for turn in range(self.num_shares)]
         self._turns = itertools.cycle(turns or [[]])
@@ -213,9 +216,10 @@ class _Group(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """A tensor of the host that is a constant of the step, and a copy of it."""
+    """A tensor of the host that is a constant of the step, or an array of NumPy as one, and a copy of it."""
 
     reached: ReachedValue
+    tensor: torch.Tensor
     version: int
     copied: torch.Tensor
 
@@ -225,10 +229,11 @@ class _Values:
 
     def __init__(self, values: Sequence[ReachedValue]) -> None:
         self._values = list(values)
+        tensors = [(reached, _view_array(reached.value)) for reached in values]
         self._contents = [
-            _Content(reached, read_version(reached.value), reached.value.detach().clone())
-            for reached in values
-            if _is_constant(reached.value)
+            _Content(reached, tensor, read_version(tensor), tensor.detach().clone())
+            for reached, tensor in tensors
+            if _is_constant(tensor)
         ]
 
     def make_shares(self) -> List[Look]:
@@ -239,9 +244,12 @@ class _Values:
             for first in range(0, len(several), _VALUES_A_CALL):
                 part = several[first : first + _VALUES_A_CALL]
                 groups.append(_Group(part[0].get, tuple(each.key for each in part), tuple(each.value for each in part)))
+        return list(_share_groups(groups))
+
+    def make_content_shares(self) -> List[Look]:
         contents = self._contents
         tensors = [contents[first : first + _TENSORS_A_CALL] for first in range(0, len(contents), _TENSORS_A_CALL)]
-        return [*_share_groups(groups), *(partial(_are_unwritten, part) for part in tensors)]
+        return [partial(_are_unwritten, part) for part in tensors]
 
     def take_changes(self) -> List[Tuple[ReachedValue, Any]]:
         """Return the values that are others now, with what they are, and compare only the rest from now on."""
@@ -274,6 +282,16 @@ def _are_values(getters: Sequence[Tuple[Callable[[Any], Any], Tuple[Any, ...]]],
         return False
 
 
+def _view_array(value: Any) -> Any:
+    """Return a tensor with the memory of an array that somebody may write to; all else as it is."""
+    if not isinstance(value, np.ndarray) or value.size > _MOST_NUMBERS or not value.flags.writeable:
+        return value
+    try:
+        return torch.from_numpy(value)
+    except (TypeError, ValueError):  # of texts or objects, or one that is read backwards
+        return value
+
+
 def _is_constant(value: Any) -> bool:
     """Tell whether a value is a tensor that may have become a constant of the step."""
     if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter) or value.is_inference():
@@ -286,7 +304,7 @@ def _are_unwritten(contents: Sequence[_Content]) -> bool:
 
 
 def _is_unwritten(content: _Content) -> bool:
-    tensor = content.reached.value
+    tensor = content.tensor
     is_counted = read_version(tensor) == content.version
     return is_counted and tensor.shape == content.copied.shape and torch.equal(tensor, content.copied)
 

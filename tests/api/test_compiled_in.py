@@ -10,6 +10,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -51,7 +52,7 @@ class Net(nn.Module):
         self.beta, self.args = 1.0, argparse.Namespace(beta=1.0, epoch=0)
         self.config, self.weights, self.table = Config(), [1.0, 2.0], {"beta": 1.0}
         self.pairs = types.SimpleNamespace(inner=Slotted())
-        self.scale = torch.tensor(1.0)
+        self.scale, self.rates = torch.tensor(1.0), np.ones(2)
         self.read = lambda: 1.0
 
     @property
@@ -110,6 +111,7 @@ VALUES = {
     ),
     "exchanged object": (lambda net: lambda: net.config.beta, lambda net: setattr(net, "config", Config(3.0))),
     "tensor filled in place": (lambda net: lambda: 1.0, lambda net: net.scale.fill_(3.0)),
+    "array": (lambda net: lambda: net.rates[0], lambda net: net.rates.__setitem__(0, 3.0)),
     "tensor exchanged": (lambda net: lambda: 1.0, lambda net: setattr(net, "scale", torch.tensor(3.0))),
 }
 
