@@ -32,7 +32,7 @@ from .frozen_checks import say_frozen_values
 from .gradients import refuse_hooks, watch_gradient_reads
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
-from .port import Port, PortFindings, read_modes
+from .port import Port, PortFindings, list_written_state
 from .replica_buffers import give_replica_buffers, keep_replica_buffers
 from .run_report import ExecutorRecord
 
@@ -189,7 +189,7 @@ class Runner:
         self._host_writes = HostWrites(weights, trains=self.trains, follows_aliases=not self._has_own_weights)
         step = self._port.backend.compiled_step(executor)
         self._counts = BatchCounts(self._port.wrapped, None if step is None else step.graph)
-        self.written_state = [] if self.trains else self._list_written_state(step)
+        self.written_state = [] if self.trains else list_written_state(self._port, step, keeps_modes=self._keeps_modes)
         self._host_writes.note_fetches(executor, self._counts)
         for other in self._list_sharing():
             other._others.append(weakref.ref(self))
@@ -341,18 +341,6 @@ class Runner:
         """Fetch what was trained, if this runner trains."""
         if self.trains and self.executor is not None:
             self.executor.copyWeightsToHost()
-
-    def _list_written_state(self, step: Any) -> List[HostTensor]:
-        """List the buffers and parameters that a call writes to though it trains nothing.
-
-        Where there is no `step` to look at, these may be all that are not trained, in train mode.
-        """
-        hosts = host_tensors(self._port.model)
-        if step is None:
-            is_in_train_mode = self._keeps_modes and any(read_modes(self._port))
-            return [host for host in hosts if is_in_train_mode and not host.tensor.requires_grad]
-        written = step.graph.mutated_buffers | step.graph.mutated_parameters
-        return [host for host in hosts if host.name in written]
 
     def _fetch_state(self) -> None:
         """Fetch what a call has written that trains nothing, as BatchNorm does in train mode."""
