@@ -161,11 +161,12 @@ def list_modules_with_modes(port: Port) -> List[nn.Module]:
 def list_written_state(port: Port, step: Any, *, keeps_modes: bool) -> List[HostTensor]:
     """List the buffers and parameters that a call writes to though it trains nothing; `step` is what was captured.
 
-    A backend that does not show the step may write to all that is not trained, in train mode.
+    A backend that does not show the step may write to each buffer in train mode: to fetch them takes time, and to fetch
+    frozen parameters as well would take as long as the model is large.
     """
     hosts = host_tensors(port.model)
     if step is None:
         is_in_train_mode = keeps_modes and any(read_modes(port))
-        return [host for host in hosts if is_in_train_mode and not host.tensor.requires_grad]
+        return [host for host in hosts if is_in_train_mode and host.kind == "buffer"]
     written = step.graph.mutated_buffers | step.graph.mutated_parameters
     return [host for host in hosts if host.name in written]
