@@ -81,7 +81,12 @@ class CompiledIn:
         values = [] if frozen == "allow" else self._list_values()
         if step is not None and not step.graph.constants:
             values = [each for each in values if not isinstance(each.value, torch.Tensor)]
-        self._values = _Values([each for each in values if each.name not in allowed])
+        layers = {id(vars(module)) for _prefix, module in self._modules if type(module).__module__.startswith("torch.")}
+        values = [each for each in values if each.name not in allowed]
+        settings = [each for each in values if id(getattr(each.get, "__self__", None)) in layers]
+        own = [each for each in values if id(getattr(each.get, "__self__", None)) not in layers]
+        # the settings of torch's layers are many, and must not put off the look at what is the user's own
+        self._values = [_Values(own), _Values(settings)]
         self._structure = self._make_structure()
         del self._before, self._reads
         self._begin_shares()
@@ -114,9 +119,8 @@ class CompiledIn:
 
     def _begin_shares(self) -> None:
         structure = [_make_look(share) for share in self._structure.make_shares()]
-        parts = [
-            shares for shares in (self._values.make_shares(), self._values.make_content_shares(), structure) if shares
-        ]
+        looks = [make() for values in self._values for make in (values.make_shares, values.make_content_shares)]
+        parts = [shares for shares in (*looks, structure) if shares]
         self.num_shares = max(map(len, parts), default=0)
         turns = [[shares[turn % len(shares)] for shares in parts] for turn in range(self.num_shares)]
         self._turns = itertools.cycle(turns or [[]])
@@ -130,7 +134,7 @@ class CompiledIn:
     def say(self) -> None:
         """Compare everything, and say what is new."""
         with self._lock:
-            for reached, now in self._values.take_changes():
+            for reached, now in (change for values in self._values for change in values.take_changes()):
                 self._findings.say(_describe_change(reached, now))
             self._structure.say_changes()
             self._begin_shares()

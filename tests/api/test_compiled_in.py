@@ -343,3 +343,26 @@ def test_what_forward_does_not_read_may_change(loop):
     ported = run(change, loop, reads=lambda net: lambda: net.config.beta * net.args.beta * SETTINGS["beta"])
 
     assert not ported[2]
+
+
+class Deep(nn.Module):
+    """Many layers of torch's, and one number of the user's."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Conv1d(1, 1, 3, padding=1) for _ in range(40)))
+        self.temperature = 1.0
+
+    def forward(self, x):
+        return self.layers(x[:, None]).flatten(1) / self.temperature
+
+
+def test_in_a_large_model_the_next_call_tells_of_the_users_own_value():
+    net = Deep()
+    ported = to_ipu(net, F.cross_entropy, device="sim", options=OPTIONS)
+    for number in range(4):
+        ported(*make_batch(number))
+
+    net.temperature = 0.5
+    with pytest.warns(PortingWarning, match=r"C020.*`temperature` is 0.5 now"):
+        ported(*make_batch(4))
