@@ -60,6 +60,12 @@ _PHRASES = (
     ),
     _Phrase("the model when calling the forward method", "C006", "leave it registered: `forward` may only read it"),
     _Phrase(
+        "(Got <class 'porting.capture",
+        "C014",
+        "make in `__init__` what `forward` makes and keeps, such as a copy of a layer, or call the model once before "
+        "`to_ipu`",
+    ),
+    _Phrase(
         "and no longer has it", "D005", "call `ported.destroy()`: the next call compiles the step as the model is then"
     ),
 )
