@@ -61,6 +61,12 @@ class FollowedState:
             set_entries(self._target, {**entries, **changes})
         self.shown.is_seen = False
 
+    def bring_together(self) -> None:
+        """Let both sides have all of the state: the next executable may leave out what is frozen now, and lose it."""
+        if self.source.state is self.shown:
+            self.shown.look()
+        self.follow()
+
     def set_entries(self, entries: Mapping[str, torch.Tensor]) -> None:
         """Let the device go on with a state by its own names; the host's is out of date then."""
         set_entries(self._target, entries)

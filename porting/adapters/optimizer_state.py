@@ -49,7 +49,10 @@ def name_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> Dict[
             "O003",
             message=f"{len(foreign)} of the optimizer's {len(held)} parameters are not the model's",
             notes=f"their shapes: {shapes}{', ...' if len(foreign) > _MAX_LISTED else ''}",
-            help="make the optimizer from the `parameters()` of the very model that is ported, not of a copy",
+            help=(
+                "make the optimizer from the `parameters()` of the very model that is ported, not of a copy",
+                "where layers were exchanged since, make it anew, and port again",
+            ),
         )
     return {id(parameter): names[id(parameter)] for parameter in held}
 

@@ -6,7 +6,7 @@ It trains a copy of the model on a loss whose gradients are those of the model's
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -38,7 +38,7 @@ class HostCall:
     needs_gradient: Tuple[bool, ...]
     random_state: Optional[List[int]] = None
     returned: Any = None
-    buffers: Optional[Dict[str, torch.Tensor]] = None  # as they were before, if the call writes to some
+    state: Mapping[str, torch.Tensor] = field(default_factory=dict)  # what the call writes to, as it was before
 
 
 def _choose_backward_options(options: PortOptions) -> PortOptions:
@@ -82,7 +82,7 @@ class BackwardPass:
     def run(self, call: HostCall, cotangents: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
         """Return the gradients by the names of the surrogate's parameters."""
         batch = (tuple(cotangents), *call.args)
-        self._copy_weights(call.buffers or {})
+        self._copy_weights(call.state)
         if not self.runner.has_executable():
             self._optimizer.prepare()
         # torch's backward pass records nothing, and here a step is to be differentiated
@@ -98,9 +98,9 @@ class BackwardPass:
             self.runner.copy_weights_to_host()
         return gradients
 
-    def _copy_weights(self, buffers: Mapping[str, torch.Tensor]) -> None:
+    def _copy_weights(self, state: Mapping[str, torch.Tensor]) -> None:
         """Bring the weights up to date if the host has changed its own since; the call sends what was written to."""
-        now = {**{host.name: host.tensor for host in host_tensors(self._model)}, **buffers}
+        now = {**{host.name: host.tensor for host in host_tensors(self._model)}, **state}
         with torch.no_grad():
             for name, view in self._views:
                 if not are_same_bytes(view, now[name].detach()):

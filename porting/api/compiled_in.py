@@ -15,6 +15,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -73,7 +74,12 @@ class CompiledIn:
         values = [] if frozen == "allow" else self._list_values()
         if step is not None and not step.graph.constants:
             values = [each for each in values if not isinstance(each.value, torch.Tensor)]
-        self._values = _Values([each for each in values if each.name not in allowed])
+        layers = {id(vars(module)) for _prefix, module in self._modules if type(module).__module__.startswith("torch.")}
+        values = [each for each in values if each.name not in allowed]
+        settings = [each for each in values if id(getattr(each.get, "__self__", None)) in layers]
+        own = [each for each in values if id(getattr(each.get, "__self__", None)) not in layers]
+        # the settings of torch's layers are many, and must not put off the look at what is the user's own
+        self._values = [_Values(own), _Values(settings)]
         self._structure = self._make_structure()
         del self._before, self._reads
         self._begin_shares()
@@ -106,7 +112,8 @@ class CompiledIn:
 
     def _begin_shares(self) -> None:
         structure = [_make_look(share) for share in self._structure.make_shares()]
-        parts = [shares for shares in (self._values.make_shares(), structure) if shares]
+        looks = [make() for values in self._values for make in (values.make_shares, values.make_content_shares)]
+        parts = [shares for shares in (*looks, structure) if shares]
         self.num_shares = max(map(len, parts), default=0)
         turns = [[shares[turn % len(shares)] for shares in parts] for turn in range(self.num_shares)]
         self._turns = itertools.cycle(turns or [[]])
@@ -120,7 +127,7 @@ class CompiledIn:
     def say(self) -> None:
         """Compare everything, and say what is new."""
         with self._lock:
-            for reached, now in self._values.take_changes():
+            for reached, now in (change for values in self._values for change in values.take_changes()):
                 self._findings.say(_describe_change(reached, now))
             self._structure.say_changes()
             self._begin_shares()
@@ -194,9 +201,10 @@ def _is_hashed_by(module: nn.Module, value: Any) -> bool:
 
 
 class _Content(NamedTuple):
-    """A tensor of the host that is a constant of the step, and a copy of it."""
+    """A tensor of the host that is a constant of the step, or an array of NumPy as one, and a copy of it."""
 
     reached: ReachedValue
+    tensor: torch.Tensor
     version: int
     copied: torch.Tensor
 
@@ -206,18 +214,24 @@ class _Values:
 
     def __init__(self, values: Sequence[ReachedValue]) -> None:
         self._values = list(values)
+        tensors = [(reached, _view_array(reached.value)) for reached in values]
         self._contents = [
-            _Content(reached, read_version(reached.value), reached.value.detach().clone())
-            for reached in values
-            if _is_constant(reached.value)
+            _Content(reached, tensor, read_version(tensor), tensor.detach().clone())
+            for reached, tensor in tensors
+            if _is_constant(tensor)
         ]
 
     def make_shares(self) -> List[Look]:
-        """Cut the values and the tensors into shares, which calls compare."""
-        values, contents = self._values, self._contents
+        """Cut the values into shares, which calls compare."""
+        values = self._values
         parts = [values[first : first + _VALUES_A_CALL] for first in range(0, len(values), _VALUES_A_CALL)]
+        return [*map(_make_value_look, parts)]
+
+    def make_content_shares(self) -> List[Look]:
+        """Cut the tensors into shares."""
+        contents = self._contents
         tensors = [contents[first : first + _TENSORS_A_CALL] for first in range(0, len(contents), _TENSORS_A_CALL)]
-        return [*map(_make_value_look, parts), *(partial(_are_unwritten, part) for part in tensors)]
+        return [partial(_are_unwritten, part) for part in tensors]
 
     def take_changes(self) -> List[Tuple[ReachedValue, Any]]:
         """Return the values that are others now, with what they are, and compare only the rest from now on."""
@@ -245,6 +259,16 @@ def _make_value_look(values: Sequence[ReachedValue]) -> Look:
     return are_as_they_were
 
 
+def _view_array(value: Any) -> Any:
+    """Return a tensor with the memory of an array that somebody may write to; all else as it is."""
+    if not isinstance(value, np.ndarray) or value.size > _MOST_NUMBERS or not value.flags.writeable:
+        return value
+    try:
+        return torch.from_numpy(value)
+    except (TypeError, ValueError):  # of texts or objects, or one that is read backwards
+        return value
+
+
 def _is_constant(value: Any) -> bool:
     """Tell whether a value is a tensor that may have become a constant of the step."""
     if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter) or value.is_inference():
@@ -257,7 +281,7 @@ def _are_unwritten(contents: Sequence[_Content]) -> bool:
 
 
 def _is_unwritten(content: _Content) -> bool:
-    tensor = content.reached.value
+    tensor = content.tensor
     is_counted = read_version(tensor) == content.version
     return is_counted and tensor.shape == content.copied.shape and torch.equal(tensor, content.copied)
 

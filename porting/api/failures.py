@@ -15,6 +15,7 @@ from ..diagnostics import (
     Finding,
     OptionError,
     PortingError,
+    Severity,
     caller_place,
     find_assignment,
     find_raising_frame,
@@ -58,6 +59,15 @@ _PHRASES = (
         "write into it in place: `self.NAME.copy_(new_value)`",
     ),
     _Phrase("the model when calling the forward method", "C006", "leave it registered: `forward` may only read it"),
+    _Phrase(
+        "(Got <class 'porting.capture",
+        "C014",
+        "make in `__init__` what `forward` makes and keeps, such as a copy of a layer, or call the model once before "
+        "`to_ipu`",
+    ),
+    _Phrase(
+        "and no longer has it", "D005", "call `ported.destroy()`: the next call compiles the step as the model is then"
+    ),
 )
 
 
@@ -124,9 +134,9 @@ def _explain_phrase(phrase: _Phrase, error: BaseException, first_line: str, mode
         remedy = remedy.replace("NAME", name)
         modules = {} if model is None else dict(model.named_modules(remove_duplicate=False))
         place, label = find_assignment(type(modules.get(path)), name) or place, ""
-    kind = OptionError if phrase.code.startswith("P") else CaptureError
+    kind = {"P": OptionError, "D": DeviceError}.get(phrase.code[0], CaptureError)
     said = f"the device says: {first_line}"
-    return kind.of(phrase.code, place=place, label=label, notes=(*notes, said), help=remedy)
+    return kind.of(phrase.code, place=place, label=label, notes=(*notes, said), help=remedy, severity=Severity.ERROR)
 
 
 def _note_module(frame: FrameType, model: Optional[nn.Module]) -> Tuple[str, ...]:

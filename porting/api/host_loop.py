@@ -163,8 +163,6 @@ class _Pair:
         self._findings = findings
         self._make_parts = make_parts
         self._parameters = [host for host in host_tensors(port.model) if host.tensor.requires_grad]
-        # An executable in train mode has newer statistics on the device; in eval mode no buffer is written to.
-        self._has_statistics = any(read_modes(port)) and any(True for _ in port.model.buffers())
         # The simulator's stream is one of torch's: there the loop gets the numbers that it would get without a device.
         self._draws_from_host = port.backend.is_simulator and port.options.seed is None
         name = name_pass("forward", port)
@@ -202,8 +200,7 @@ class _Pair:
         if self._is_random():
             self._say_it_is_random()
             call.random_state = self._read_random_state()
-        if self._has_statistics:
-            call.buffers = {name: buffer.clone() for name, buffer in self._port.model.named_buffers()}
+        call.state = {host.name: host.tensor.detach().clone() for host in self.forward.written_state}
         call.returned = self.forward.run(call.args, call.kwargs)
         if call.random_state is not None and self._draws_from_host:
             torch.set_rng_state(torch.tensor(self.forward.executor.rng_state[1:]).view(torch.uint8))
@@ -211,8 +208,6 @@ class _Pair:
         for tensor in outputs:
             # a backend refuses `backward()` on what it returns, which is right where it has made the step
             vars(tensor).pop("backward", None)
-        if self._has_statistics:
-            self.forward.fetch_buffers()
         return outputs
 
     def differentiate(self, call: HostCall, cotangents: Mapping[int, torch.Tensor]) -> List[Optional[torch.Tensor]]:

@@ -10,7 +10,7 @@ import torch
 
 from ..adapters import default_optimizer, sync_hyper_parameters, to_torch_state
 from ..adapters.followed_state import FollowedState
-from ..adapters.optimizer_state import read_entries, set_entries
+from ..adapters.optimizer_state import name_parameters, read_entries, set_entries
 from ..adapters.optimizers import find_foreign_hooks, require_same_parameters
 from ..diagnostics import Finding, PortingError, Severity, UnsupportedOptimizerError, caller_place, notify
 from ..torch_insides.optimizers import list_step_hooks, mark_stepped
@@ -81,8 +81,13 @@ class PortOptimizer:
     # -- settings ------------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Bring the device's optimizer up to date, and note the settings that a compilation begins with."""
-        self.follow_state()
+        """Bring the device's optimizer up to date, and note the settings that a compilation begins with.
+
+        Raises UnsupportedOptimizerError O003 where the model has lost parameters that the optimizer still holds.
+        """
+        name_parameters(self.require(), self._port.wrapped)
+        if self._state is not None:
+            self._state.bring_together()
         self._look_at_hooks()
         # What is loaded overrides the settings of today, so a state is left without those that have changed since it
         # was kept. The device warns of each that a state lacks: they are left in as long as they are right.

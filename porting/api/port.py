@@ -9,7 +9,7 @@ from torch import nn
 
 from ..adapters import Backend, LossInForward
 from ..diagnostics import Finding, Severity, caller_place, notify
-from ..host_tensors import walk_modules
+from ..host_tensors import HostTensor, host_tensors, walk_modules
 from ..module_attributes import list_plain_modules
 from ..options import PortOptions, to_poptorch
 
@@ -18,6 +18,7 @@ __all__ = [
     "PortFindings",
     "list_modules_by_prefix",
     "list_modules_with_modes",
+    "list_written_state",
     "name_modules",
     "read_modes",
 ]
@@ -152,3 +153,20 @@ def list_modules_with_modes(port: Port) -> List[nn.Module]:
         if isinstance(root, nn.Module):
             found.update((id(module), module) for module in root.modules())
     return list(found.values())
+
+
+# -- state -------------------------------------------------------------------------------------------------------------
+
+
+def list_written_state(port: Port, step: Any, *, keeps_modes: bool) -> List[HostTensor]:
+    """List the buffers and parameters that a call writes to though it trains nothing; `step` is what was captured.
+
+    A backend that does not show the step may write to each buffer in train mode: to fetch them takes time, and to fetch
+    frozen parameters as well would take as long as the model is large.
+    """
+    hosts = host_tensors(port.model)
+    if step is None:
+        is_in_train_mode = keeps_modes and any(read_modes(port))
+        return [host for host in hosts if is_in_train_mode and host.kind == "buffer"]
+    written = step.graph.mutated_buffers | step.graph.mutated_parameters
+    return [host for host in hosts if host.name in written]

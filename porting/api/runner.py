@@ -12,7 +12,7 @@ import torch
 
 from ..adapters.batch_counts import BatchCounts
 from ..diagnostics import BatchError, DeviceError, Finding
-from ..host_tensors import host_tensors
+from ..host_tensors import HostTensor, host_tensors
 from ..structure import flatten_tensors
 from ..support.garbage_pause import garbage_pause
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values, refuse_parallel_call
@@ -32,7 +32,7 @@ from .frozen_checks import say_frozen_values
 from .gradients import refuse_hooks, watch_gradient_reads
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
-from .port import Port, PortFindings
+from .port import Port, PortFindings, list_written_state
 from .replica_buffers import give_replica_buffers, keep_replica_buffers
 from .run_report import ExecutorRecord
 
@@ -87,6 +87,7 @@ class Runner:
         self._session: Any = None
         self._keeps_modes = keeps_modes or self.trains
         self._counts: BatchCounts
+        self.written_state: List[HostTensor] = []  # without a step of an optimizer: statistics, counters, averages
         self._runs_per_call = port.options.device_iterations * (port.options.accumulation if self.trains else 1)
 
     def has_executable(self) -> bool:
@@ -188,6 +189,7 @@ class Runner:
         self._host_writes = HostWrites(weights, trains=self.trains, follows_aliases=not self._has_own_weights)
         step = self._port.backend.compiled_step(executor)
         self._counts = BatchCounts(self._port.wrapped, None if step is None else step.graph)
+        self.written_state = [] if self.trains else list_written_state(self._port, step, keeps_modes=self._keeps_modes)
         self._host_writes.note_fetches(executor, self._counts)
         for other in self._list_sharing():
             other._others.append(weakref.ref(self))
@@ -215,10 +217,10 @@ class Runner:
         executor = self.executor
         if self._compiled_in is not None:
             self._compiled_in.look()
-        self._bring_up_to_date(executor)
         kept = self.keep_call(args, kwargs) if self._port.options.debug_nan else None
-        start = time.perf_counter()
         try:
+            self._bring_up_to_date(executor)
+            start = time.perf_counter()
             result = executor(*args, **kwargs)
         except Exception as error:
             if not self._has_run:
@@ -243,8 +245,8 @@ class Runner:
 
     def keep_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KeptCall:
         """Keep what a search for NaN needs of a call that is about to run; raises as the call would."""
-        self._bring_up_to_date(self.executor)
         try:
+            self._bring_up_to_date(self.executor)
             return keep_call(self._port, self.executor, self._optimizer, args, kwargs)
         except Exception as error:
             self._raise_explained(error, args, kwargs)
@@ -270,6 +272,8 @@ class Runner:
             # looking at the host's tensors, or at an alias of them, would not fetch what it has trained
             executor.copyWeightsToHostIfNeeded()
         if not self.trains:
+            if self.written_state:
+                self._fetch_state()
             note_outputs(result, record, self._findings)
         if self._findings.deferred:
             # the executor has changed its engine, or found out why it does not
@@ -338,8 +342,8 @@ class Runner:
         if self.trains and self.executor is not None:
             self.executor.copyWeightsToHost()
 
-    def fetch_buffers(self) -> None:
-        """Fetch what an inference has written to buffers, as BatchNorm does in train mode."""
+    def _fetch_state(self) -> None:
+        """Fetch what a call has written that trains nothing, as BatchNorm does in train mode."""
         self.executor.copyWeightsToHost()
         self.record.bytes_to_host += self._weight_bytes
         self._host_writes.note_agreement()

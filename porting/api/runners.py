@@ -30,8 +30,9 @@ class PortedInference:
         self._runners = runners
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the model's output for one batch; the first call compiles. No weight or buffer changes.
+        """Return the model's output for one batch; the first call compiles. Nothing is trained.
 
+        What `forward` writes to in eval mode, such as a counter, is written to for the training step as well.
         Raises BatchError for a batch unlike the one compiled for (B001-B003), CaptureError for a model that no static
         graph can hold.
         """

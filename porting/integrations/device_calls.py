@@ -243,7 +243,7 @@ def _choose_modules(model: nn.Module, names: Sequence[str]) -> Dict[str, nn.Modu
     return {
         name: module
         for name, module in known.items()
-        if _has_forward(module) and not f"{name}.".startswith(metrics) and next(module.parameters(), None) is not None
+        if _has_forward(module) and not f"{name}.".startswith(metrics) and any(True for _ in module.parameters())
     }
 
 

@@ -191,6 +191,26 @@ def test_a_frozen_parameter_gets_no_state():
     require_same(training, train_plainly(OPTIMIZERS["Adam"], turns=2, frozen=True))
 
 
+@pytest.mark.parametrize("go_on", WAYS.values(), ids=WAYS)
+@every_optimizer
+def test_a_parameter_that_is_frozen_for_a_while_keeps_its_state(make_optimizer, go_on):
+    training, expected = Training(make_optimizer), Training(make_optimizer)
+    training.port()
+
+    training.ported()
+    for frozen in (True, False):
+        training.model[0].requires_grad_(not frozen)
+        go_on(training)
+        training.ported()
+
+    expected.plain()
+    for frozen in (True, False):
+        expected.model[0].requires_grad_(not frozen)
+        expected.optimizer.zero_grad()
+        expected.plain()
+    require_same(training, expected)
+
+
 def test_the_state_is_shown_while_the_device_trains():
     training = Training()
     training.port()

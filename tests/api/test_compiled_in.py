@@ -10,6 +10,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -51,7 +52,7 @@ class Net(nn.Module):
         self.beta, self.args = 1.0, argparse.Namespace(beta=1.0, epoch=0)
         self.config, self.weights, self.table = Config(), [1.0, 2.0], {"beta": 1.0}
         self.pairs = types.SimpleNamespace(inner=Slotted())
-        self.scale = torch.tensor(1.0)
+        self.scale, self.rates = torch.tensor(1.0), np.ones(2)
         self.read = lambda: 1.0
 
     @property
@@ -110,6 +111,7 @@ VALUES = {
     ),
     "exchanged object": (lambda net: lambda: net.config.beta, lambda net: setattr(net, "config", Config(3.0))),
     "tensor filled in place": (lambda net: lambda: 1.0, lambda net: net.scale.fill_(3.0)),
+    "array": (lambda net: lambda: net.rates[0], lambda net: net.rates.__setitem__(0, 3.0)),
     "tensor exchanged": (lambda net: lambda: 1.0, lambda net: setattr(net, "scale", torch.tensor(3.0))),
 }
 
@@ -341,3 +343,26 @@ def test_what_forward_does_not_read_may_change(loop):
     ported = run(change, loop, reads=lambda net: lambda: net.config.beta * net.args.beta * SETTINGS["beta"])
 
     assert not ported[2]
+
+
+class Deep(nn.Module):
+    """Many layers of torch's, and one number of the user's."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Conv1d(1, 1, 3, padding=1) for _ in range(40)))
+        self.temperature = 1.0
+
+    def forward(self, x):
+        return self.layers(x[:, None]).flatten(1) / self.temperature
+
+
+def test_in_a_large_model_the_next_call_tells_of_the_users_own_value():
+    net = Deep()
+    ported = to_ipu(net, F.cross_entropy, device="sim", options=OPTIONS)
+    for number in range(4):
+        ported(*make_batch(number))
+
+    net.temperature = 0.5
+    with pytest.warns(PortingWarning, match=r"C020.*`temperature` is 0.5 now"):
+        ported(*make_batch(4))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import linecache
 
 import pytest
@@ -134,3 +135,26 @@ def test_a_removed_buffer_of_a_model_without_source_names_the_call():
     explained = explain_failure(RuntimeError(said), None, (X, Y), {}, remedy="", model=nn.Sequential(nn.ReLU()))
 
     assert (explained.code, explained.finding.place.file) == ("C006", __file__)
+
+
+class LateTarget(nn.Module):
+    """Copies a part of itself in its first call, and keeps the copy."""
+
+    def __init__(self):
+        super().__init__()
+        self.online, self.target = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), None
+
+    def forward(self, x):
+        if self.target is None:
+            self.target = copy.deepcopy(self.online).requires_grad_(False)
+        return self.online(x) - self.target(x)
+
+
+def test_a_layer_that_forward_copies_belongs_in_its_constructor(batches):
+    with pytest.raises(CaptureError, match=r"C014(?s:.)*in `__init__`"):
+        to_ipu(LateTarget(), nn.CrossEntropyLoss())(*batches[0])
+    model = LateTarget()
+    model(batches[0][0])
+    _output, loss = to_ipu(model, nn.CrossEntropyLoss())(*batches[0])
+
+    assert loss.isfinite()

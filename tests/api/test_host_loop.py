@@ -233,6 +233,37 @@ def test_the_backward_pass_starts_from_the_buffers_that_forward_started_from(bat
     assert losses == train_on_host(eager, eager, batches)
 
 
+class Averaging(nn.Module):
+    """Shifts by an average of its outputs, which each call moves, in whatever mode it is."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        if kind == "buffer":
+            self.register_buffer("average", torch.zeros(3))
+        else:
+            self.average = nn.Parameter(torch.zeros(3), requires_grad=kind == "trained parameter")
+
+    def forward(self, x):
+        output = self.layer(x) + self.average.detach()
+        with torch.no_grad():
+            self.average.mul_(0.9).add_(output.mean(0) * 0.1)
+        return output
+
+
+@pytest.mark.parametrize("kind", ["buffer", "frozen parameter", "trained parameter"])
+@pytest.mark.parametrize("is_training", [True, False])
+def test_what_forward_writes_to_is_written_in_each_mode(kind, is_training, batches):
+    torch.manual_seed(0)
+    model = Averaging(kind).train(is_training)
+    eager = copy.deepcopy(model)
+
+    losses = train_on_host(model, port(model), batches)
+
+    assert losses == train_on_host(eager, eager, batches)
+    assert torch.equal(model.average, eager.average)
+
+
 def test_eval_mode_is_the_models_and_changes_nothing(make_model, batches):
     model, eager = make_model(), make_model()
     ported = port(model)

@@ -49,6 +49,39 @@ def test_inference_never_changes_anything(ported, batches, same):
     assert ported.report().num_training_calls == 1
 
 
+class Counting(nn.Module):
+    """Counts its calls, in eval mode as well, and adds the count."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return self.layer(x) + self.calls
+
+
+@pytest.mark.parametrize("device_iterations", [1, 2])
+def test_what_forward_counts_in_eval_mode_goes_on_everywhere(device_iterations, batches):
+    model = Counting()
+    options = PortOptions(device_iterations=device_iterations)
+    ported = to_ipu(
+        model, nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), lr=0.0), options=options
+    )
+    x, y = batches[0]
+
+    ported(x, y)
+    first = ported.inference()(x)
+    second = ported.inference()(x)
+    counted = model.calls.item()
+    ported(x, y)
+    ported.eval()(x, y)
+
+    assert torch.allclose(second - first, torch.full_like(first, device_iterations))
+    assert (counted, model.calls.item()) == (3 * device_iterations, 5 * device_iterations)
+
+
 def test_validation_between_steps_leaves_training_as_it_is(ported, batches, same):
     def train(validates):
         ported.load_state_dict(start)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import prune
 
 from porting import PortOptions, to_ipu
 from porting.adapters import LossTerm, load_checkpoint, save_checkpoint
@@ -261,6 +262,7 @@ import sys
 sys.modules["porting"] = sys.modules["poptorch"] = None
 import torch
 from torch import nn
+from torch.nn.utils import prune
 model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3))
 print(model.load_state_dict(torch.load({str(tmp_path / "weights.pt")!r}, weights_only=True)))
 print(float(model[3].weight.double().sum()))
@@ -451,3 +453,27 @@ def test_a_model_that_is_ported_while_its_optimizer_is_anothers_is_refused(make_
 
     with pytest.raises(PortingError, match="O003"):
         to_ipu(make_model(), nn.CrossEntropyLoss(), optimizer=stranger)
+
+
+def test_a_weight_that_is_lost_is_an_error_that_says_what_helps(make_model, batches):
+    model = make_model()
+    prune.l1_unstructured(model[0], "weight", 0.5)
+    ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    ported(*batches[0])
+    prune.remove(model[0], "weight")
+
+    with pytest.warns(UserWarning, match="D005"), pytest.raises(PortingError, match=r"0.weight_orig(?s:.)*destroy\(\)"):
+        ported(*batches[0])
+    ported.destroy()
+    _output, loss = ported(*batches[0])
+
+    assert loss.isfinite()
+
+
+def test_after_an_exchange_of_layers_the_optimizer_is_asked_for_anew(ported, batches):
+    ported(*batches[0])
+    ported.model[0] = copy.deepcopy(ported.model[0])
+    ported.destroy()
+
+    with pytest.raises(PortingError, match=r"O003(?s:.)*make it anew, and port again"):
+        ported(*batches[0])

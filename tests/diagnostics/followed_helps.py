@@ -114,7 +114,13 @@ STEPS: Dict[str, List[Step]] = {
     ],
     "O001": [follow("the nearest is", ("torch.optim.Rprop", "torch.optim.RMSprop"))],
     "O002": [follow("leave `amsgrad` out", (", amsgrad=True", ""))],
-    "O003": [follow("of the very model", ("model = copy.deepcopy(model)\n", ""))],
+    "O003": [
+        follow("of the very model", ("model = copy.deepcopy(model)\n", "")),
+        follow(
+            "make it anew",
+            ("to_ipu(model", "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nto_ipu(model"),
+        ),
+    ],
     "O004": [
         follow("call the ported model", ("optimizer.step(lambda: ported(x, y)[1])", "output, loss = ported(x, y)"))
     ],

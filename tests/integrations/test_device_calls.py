@@ -188,6 +188,18 @@ def test_forward_hooks_run_once_and_on_the_host(model, calls):
     assert seen == [output["logits"].sum().item()]
 
 
+def test_a_model_may_list_its_parameters_in_its_own_way():
+    class Meta(nn.Linear):
+        def parameters(self, recurse=True):
+            return [self.weight, self.bias]
+
+    calls = DeviceCalls(Meta(4, 3), device="sim")
+    with calls.active():
+        calls.model(torch.ones(2, 4))
+
+    assert calls.list_device_modules() == ["Meta"]
+
+
 def test_frozen_parts_get_no_gradient_and_thawed_ones_do(model, calls):
     ((x, _y),) = make_batches(6)
     model.body.requires_grad_(False)
