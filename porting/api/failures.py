@@ -8,6 +8,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from torch import nn
 
+from ..adapters.derivatives import explain_transform
 from ..diagnostics import (
     BatchError,
     CaptureError,
@@ -22,7 +23,6 @@ from ..diagnostics import (
     take_first_line,
 )
 from .batch import BatchSignature, find_foreign_device
-from .derivatives import explain_transform
 from .port import Port
 
 __all__ = ["explain_failure", "refuse_loss_without_gradient"]

@@ -18,6 +18,12 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from ..adapters.cumulative_counts import counted_on_device
+from ..adapters.derivatives import (
+    read_saved_tensors,
+    refuse_calls_of_transforms,
+    refuse_dual_numbers,
+    refuse_higher_derivatives,
+)
 from ..diagnostics import CaptureError, Finding, OptionError, Severity, caller_place
 from ..host_tensors import host_tensors
 from ..options import PortOptions
@@ -26,7 +32,6 @@ from ..support.uncompiled_code import keep_class_uncompiled, keep_uncompiled
 from ..torch_insides.modules import DROPOUTS, NORMS_WITH_STATE
 from .backward_pass import BackwardPass, HostCall, MakeParts, name_pass
 from .compilation import destroy_unseen
-from .derivatives import read_saved_tensors, refuse_calls_of_transforms, refuse_dual_numbers, refuse_higher_derivatives
 from .moves import FixedModule, refuse_assignment
 from .port import Port, PortFindings, read_modes
 from .run_report import ExecutorRecord, RunReport, make_report

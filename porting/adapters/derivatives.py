@@ -11,8 +11,8 @@ from typing import Any, Iterable, NamedTuple, NoReturn, Optional, Sequence
 import torch
 from torch import nn
 
-from ..diagnostics import CaptureError
-from ..torch_insides.autograd import is_mapped_gradient, is_transforming
+from porting.diagnostics import CaptureError
+from porting.torch_insides.autograd import is_mapped_gradient, is_transforming
 
 __all__ = [
     "explain_transform",
