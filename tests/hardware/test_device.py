@@ -195,7 +195,8 @@ def test_a_batch_that_does_not_divide_is_b004():
 def test_backward_and_a_step_with_a_closure_are_refused():
     model = small_net()
     optimizer = sgd(model)
-    _output, loss = port(model, nn.CrossEntropyLoss(), optimizer=optimizer)(*one_batch())
+    ported = port(model, nn.CrossEntropyLoss(), optimizer=optimizer)  # without it the optimizer is the plain loop's
+    _output, loss = ported(*one_batch())
 
     assert_code("O007", loss.backward)
     assert_code("O004", lambda: optimizer.step(lambda: 0.0))
