@@ -128,12 +128,12 @@ class CompiledIn:
         """Compare everything, and say what is new."""
         with self._lock:
             for reached, now in (change for values in self._values for change in values.take_changes()):
-                self._findings.say(_describe_change(reached, now))
+                self._findings.say(_describe_change(reached, now, self._findings.renewal))
             self._structure.say_changes()
             self._begin_shares()
 
 
-def _describe_change(reached: ReachedValue, now: Any) -> Finding:
+def _describe_change(reached: ReachedValue, now: Any, renewal: str) -> Finding:
     name, before = reached.name, reached.value
     message = f"`{name}` is {now!r:.60} now, and {before!r:.60} in the compiled step"
     if not is_plain(before):
@@ -144,7 +144,7 @@ def _describe_change(reached: ReachedValue, now: Any) -> Finding:
         place=caller_place(),
         notes="`forward` read it when it was compiled, and is not run again",
         help=(
-            "to compile the step with the new value: `ported.destroy()`, then call again",
+            f"to compile the step with the new value: {renewal or '`ported.destroy()`, then call again'}",
             "what changes in training is an argument, a tensor, or a buffer that is written to in `forward`",
             f"if it is meant to stay as it is: `PortOptions(frozen=[{name!r}])`",
         ),

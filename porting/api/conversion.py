@@ -192,7 +192,11 @@ def _make_parts(
             log_finding(finding, once=True)
         else:
             notify(finding)
-    return port, PortFindings(said, allowed=options.allow), port_optimizer
+    return (
+        port,
+        PortFindings(said, allowed=options.allow, renewal=getattr(model, "_porting_renewal", "")),
+        port_optimizer,
+    )
 
 
 def _check_arguments(model: Any, options: Any, loop: str) -> None:

@@ -67,8 +67,12 @@ class PortFindings:
     What a compilation finds is deferred to its end: a finding that is an error to somebody must not end it halfway.
     """
 
-    def __init__(self, known: Sequence[Finding], *, allowed: Sequence[str]) -> None:
-        """Keep `known`, which are said already; `allowed` are the names of findings that need not be."""
+    def __init__(self, known: Sequence[Finding], *, allowed: Sequence[str], renewal: str = "") -> None:
+        """Keep `known`, which are said already; `allowed` are the names of findings that need not be.
+
+        `renewal` says how a step is compiled anew, where that is not the port's own `destroy()`.
+        """
+        self.renewal = renewal
         self.all: Tuple[Finding, ...] = tuple(known)
         self._allowed = allowed
         self.deferred: List[Finding] = []
@@ -87,7 +91,9 @@ class PortFindings:
             "D005",
             message=f"{what}, which goes on as before",
             place=caller_place(),
-            help="call `ported.destroy()`: the next call compiles the step as the model is then",
+            help=f"to compile the step as the model is then: {self.renewal}"
+            if self.renewal
+            else "call `ported.destroy()`: the next call compiles the step as the model is then",
         )
         if finding not in self.all:
             self.all += (finding,)
@@ -123,7 +129,10 @@ def name_modules(port: Port) -> Iterator[Tuple[str, nn.Module]]:
 
 def list_modules_by_prefix(port: Port) -> List[Tuple[str, nn.Module]]:
     """List the modules whose `forward` a step runs, the model's and the losses', with their attributes' prefix."""
-    found = list(list_plain_modules(port.model).items())
+    wrapper = getattr(port.model, "_porting_prefix", "")  # the user's model may be in one of this package's
+    found = [
+        (prefix[len(wrapper) * prefix.startswith(wrapper) :], m) for prefix, m in list_plain_modules(port.model).items()
+    ]
     for name, module in _list_losses(port, ""):
         if isinstance(module, nn.Module):
             prefix = f"loss.{name}." if name else "loss."

@@ -145,6 +145,11 @@ def calls_on_host() -> Iterator[None]:
 class _ForwardOf(nn.Module):
     """Calls `forward` of a module without its hooks, which run around the routed call on the host."""
 
+    _porting_prefix = "module."
+    _porting_renewal = (
+        "`calls.destroy()`, then `calls.install()`; `calls` is the `DeviceCalls`, which a trainer has as `device_calls`"
+    )
+
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module

@@ -313,3 +313,21 @@ def test_a_forward_of_the_modules_own_is_kept(model, calls):
 
     assert head.forward is before
     assert torch.equal(output, make_net()(torch.ones(3, 4))["logits"] + 1)
+
+
+def test_a_change_is_told_by_the_users_names_with_a_help_that_works():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.0))
+    calls, x = DeviceCalls(model, device="sim"), torch.randn(2, 4)
+    calls.install()
+    model(x)
+    model[1] = nn.Tanh()
+
+    with pytest.warns(UserWarning, match=r"a module was exchanged .*\(`1`\)") as told:
+        model(x)
+    calls.destroy()
+    calls.install()
+    followed = model(x)
+    calls.remove()
+
+    assert "`calls.destroy()`, then `calls.install()`" in str(told[0].message)
+    assert torch.equal(followed, model(x))
