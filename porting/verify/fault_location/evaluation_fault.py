@@ -30,7 +30,9 @@ def locate_evaluation(plain: PlainTraining, ported: Any, call: MicroBatch, first
     args, kwargs = cut_micro_batches(*call, ported.options.accumulation)[0]
     ported.eval()
     try:
-        changed = _find_changes(ported, args, kwargs)
+        changed = [
+            name for name in _find_changes(ported, args, kwargs) if name not in _list_writes(plain, args, kwargs)
+        ]
         traces = _trace_both(plain, ported, args, kwargs)
     finally:
         ported.train(was_training)
@@ -51,6 +53,16 @@ def _find_changes(ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) ->
     changed = [name for name, value in before.items() if not torch.equal(value, after[name])]
     # running statistics first, of which it is that they are forgotten
     return sorted(changed, key=lambda name: "running_" not in name)
+
+
+def _list_writes(plain: PlainTraining, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[str]:
+    """Name the weights and buffers that `forward` itself writes to in an evaluation, in plain PyTorch."""
+    with kept_training(plain), keep_train_modes(list(plain.model.modules())):
+        plain.model.eval()
+        before = _read_tensors(plain.model)
+        trace_plain_evaluation(plain, args, kwargs, 1)
+        after = _read_tensors(plain.model)
+        return [name for name, value in before.items() if not torch.equal(value, after[name])]
 
 
 def _read_tensors(model: nn.Module) -> Dict[str, torch.Tensor]:
