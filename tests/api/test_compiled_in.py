@@ -277,6 +277,7 @@ def check(change, loop, reads=None):
     assert ported[2] or is_eagers(ported, run(change, loop, reads=reads, is_eager=True))
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("name", VALUES)
 def test_a_value_that_forward_has_read_is_told(name, loop):
@@ -290,6 +291,7 @@ def test_a_variable_of_an_enclosing_function_is_told(loop):
     check(make_closure, loop)
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("name", STRUCTURE)
 def test_another_structure_is_told(name, loop):
@@ -319,6 +321,7 @@ def test_a_parametrization_is_told_before_the_call_fails():
         training.step(1)
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("name", WRITES)
 def test_weights_that_are_written_on_the_host_train_on(name, loop):
