@@ -153,11 +153,14 @@ def _describe_change(reached: ReachedValue, now: Any, renewal: str) -> Finding:
 
 def _make_look(share: StructureShare) -> Look:
     """Make a function that tells whether a part of the model is as it was; what it compares is at hand."""
-    empty, filled, copies, single, attributes, num_attributes, moded, modes, tensors, trained, hookless = share
+    empty, filled, copies, single, modules, kinds, attributes, num_attributes, moded, modes, *of_tensors = share
+    tensors, trained, hookless = of_tensors
     first_hooks, *other_hooks = GRADIENT_HOOKS
 
     def is_as_it_was() -> bool:
         if any(empty) or sum(map(len, attributes)) != num_attributes or [*map(_read_mode, moded)] != modes:
+            return False
+        if [*map(type, modules)] != kinds:
             return False
         try:
             if filled != copies:
@@ -185,11 +188,11 @@ def _list_reached(
 ) -> List[ReachedValue]:
     """List what is reached from `objects`, and from the functions that a call of the port runs."""
     kinds = {base for kind in {type(module) for _prefix, module in modules} for base in kind.__mro__}
-    own = [kind for kind in kinds if "forward" in vars(kind) and not kind.__module__.startswith("torch.")]
+    written = [kind for kind in kinds if "forward" in vars(kind) and kind is not nn.Module]
     forwards = [
-        ReachedValue(f"{kind.__name__}.forward", vars(kind).get, "forward", kind.__dict__["forward"]) for kind in own
+        ReachedValue(f"{kind.__name__}.forward", vars(kind).get, "forward", vars(kind)["forward"]) for kind in written
     ]
-    functions = [(each.name, each.value) for each in forwards]
+    functions = [(each.name, each.value) for each in forwards if not each.value.__module__.startswith("torch.")]
     functions += [(str(getattr(each, "__qualname__", type(each).__name__)), each) for each in port.wrapped.functions]
     known = [module for _prefix, module in modules]
     return [*forwards, *list_reached_values(functions, objects, known=known)]

@@ -46,6 +46,7 @@ class _Module(NamedTuple):
 
     prefix: str
     module: nn.Module
+    kind: type
     held: Dict[str, Dict[str, Any]]
     hooks: Dict[str, int]
     training: bool
@@ -74,6 +75,8 @@ class StructureShare(NamedTuple):
     filled: List[Any]
     copies: List[Any]
     single: List[Tuple[Any, str, Any]]
+    modules: Sequence[nn.Module]
+    kinds: List[type]
     attributes: List[Dict[str, Any]]
     num_attributes: int
     moded: List[Dict[str, Any]]
@@ -117,6 +120,7 @@ class ModelStructure:
         return _Module(
             prefix,
             module,
+            type(module),
             {kind: dict(read_registry(module, registry)) for registry, kind in _REGISTRIES.items()},
             {kind: sum(len(read(module)) for read in readers) for kind, readers in self._hooks.items()},
             module.training,
@@ -144,6 +148,8 @@ class ModelStructure:
             filled=[table for table in tables if table],
             copies=[table.copy() for table in tables if table],
             single=[*forwards, *(item for item in items if isinstance(item[2], torch.Tensor) and item[2].numel() == 1)],
+            modules=modules,
+            kinds=[*map(type, modules)],
             attributes=attributes,
             num_attributes=sum(map(len, attributes)),
             moded=moded,
@@ -188,6 +194,8 @@ class ModelStructure:
                 yield f"a {kind} hook was {change} a module", name
         if self._keeps_modes and now.training != before.training:
             yield "modules changed between train and eval mode", name
+        if now.kind is not before.kind:
+            yield "the class of a module was exchanged", name
         if now.forward is not before.forward:
             yield "`forward` of a module was exchanged", name
         for kind, held in before.held.items():

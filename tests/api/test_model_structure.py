@@ -38,6 +38,15 @@ def take_the_forward_away(model):
     del model.linear.forward
 
 
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def exchange_a_class(model):
+    model.linear.__class__ = Doubled
+
+
 def add_a_hook_to_all_modules(_model):
     nn.modules.module.register_module_forward_pre_hook(lambda module, args: None)
 
@@ -49,6 +58,7 @@ def add_a_hook_to_all_modules(_model):
         (exchange_the_shift, r"a buffer was exchanged after the step was compiled \(`shift`\)"),
         (exchange_a_forward_of_its_own, r"`forward` of a module was exchanged .* \(`linear`\)"),
         (take_the_forward_away, r"`forward` of a module was exchanged .* \(`linear`\)"),
+        (exchange_a_class, r"the class of a module was exchanged .* \(`linear`\)"),
         (add_a_hook_to_all_modules, "a hook of all modules was added or removed"),
     ],
 )
@@ -81,3 +91,12 @@ def test_an_attribute_that_forward_does_not_read_is_not_said():
     ported.model.best = ported.model[0].name = 1.0
 
     ported(*BATCH)
+
+
+def test_a_class_of_torchs_that_gets_another_forward_is_told(monkeypatch):
+    ported = to_ipu(nn.Sequential(nn.Linear(4, 3)), nn.CrossEntropyLoss(), device="sim")
+    ported(*BATCH)
+    monkeypatch.setattr(nn.Linear, "forward", lambda self, x: 2 * nn.functional.linear(x, self.weight, self.bias))
+
+    with pytest.warns(UserWarning, match="`Linear.forward` has changed since the step was compiled"):
+        ported(*BATCH)
