@@ -240,7 +240,7 @@ class _Values:
         """Return the values that are others now, with what they are, and compare only the rest from now on."""
         present = [(reached, reached.read()) for reached in self._values]
         # a remedy stands for a function of a library as long as another thread captures
-        present = [(reached, now) for reached, now in present if not hasattr(now, "_porting_stands_for")]
+        present = [pair for pair in present if "_porting_stands_for" not in getattr(pair[1], "__dict__", {})]
         changed = [(reached, now) for reached, now in present if not is_same(reached.value, now)]
         written = [content.reached for content in self._contents if not _is_unwritten(content)]
         gone = [*(reached for reached, _now in changed), *written]
