@@ -278,7 +278,7 @@ class Runner:
         if self._findings.deferred:
             # the executor has changed its engine, or found out why it does not
             self._findings.say_deferred()
-            self.record.note_engine_change(self._port.backend.compiled_step(executor))
+            record.note_engine_change(self._port.backend.compiled_step(executor))
 
     def say_late_changes(self) -> None:
         """Say (D005) what has changed since the step was compiled, if it is."""
@@ -294,9 +294,7 @@ class Runner:
 
     @property
     def _remedy(self) -> str:
-        remedy = f"to compile for batches like this one instead: `{self._owner}.destroy()`, then call again"
-        is_in_host_loop = self._keeps_modes and not self.trains
-        return f"{remedy}; or keep both: `PortOptions(max_executables=2)`" if is_in_host_loop else remedy
+        return f"to compile for batches like this one instead: `{self._owner}.destroy()`, then call again"
 
     # -- the device ----------------------------------------------------------------------------------------------------
 

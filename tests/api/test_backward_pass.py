@@ -6,40 +6,13 @@ import warnings
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import prune
 
-from porting import PortOptions, to_ipu
+from porting import PortOptions
+from tests.api.test_host_loop import assert_same_gradients, port, train_on_host
 
 X = torch.rand(5, 4)
-
-
-def port(model, **settings):
-    return to_ipu(model, loop="host", device="sim", **settings)
-
-
-def train_on_host(model, call, batches):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for x, y in batches:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(call(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def gradients_of(model):
-    return {name: parameter.grad for name, parameter in model.named_parameters()}
-
-
-def assert_same_gradients(one, other):
-    for name, gradient in gradients_of(one).items():
-        expected = gradients_of(other)[name]
-        assert (gradient is None) == (expected is None), name
-        assert gradient is None or torch.equal(gradient, expected), name
 
 
 # -- parameters that a loss does not depend on

@@ -19,7 +19,7 @@ from ..program_server import ProgramServer
 pytestmark = pytest.mark.slow
 
 STRATEGIES = [strategy.name for strategy in SharingStrategy]
-# a process that loads alone is tried where it starts in either way: the others start as the fork server's does
+# a process that loads alone is tried with a fork and with a fork server; the other strategies spawn theirs
 LOADING = [*((strategy, 2) for strategy in STRATEGIES), ("Fork", 0), ("ForkServer", 0)]
 
 PROGRAM = """
