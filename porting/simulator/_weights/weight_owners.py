@@ -7,6 +7,7 @@ share have several owners, who fetch in the order in which they took it.
 from __future__ import annotations
 
 import copy
+import sys
 import weakref
 from typing import Any, Callable, Dict, Optional, Tuple, Type
 
@@ -23,6 +24,8 @@ __all__ = ["ORIGINAL", "OWNER", "Owner", "fetch", "find_owners", "find_plain_cla
 OWNER = "_poptorch_executor"
 ORIGINAL = "_poptorch_original_class"
 _OWNERS = "_poptorch_executors"
+
+_MAKES_PARAMETER = nn.Parameter.__new__.__code__  # type: ignore[attr-defined]
 
 
 class Owner(weakref.ref):
@@ -134,6 +137,13 @@ def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) ->
             if attribute != "_is_param":  # which `isinstance(tensor, torch.nn.Parameter)` reads: no look at the value
                 fetch(owners)
             return read(self, attribute)
+
+        def detach(self) -> Any:
+            plain_tensor = super().detach()
+            # `nn.Parameter(weight)` insists on the class of what it gets, as parametrizations come to know
+            if sys._getframe(1).f_code is _MAKES_PARAMETER:
+                plain_tensor.__class__ = type(self)
+            return plain_tensor
 
         @classmethod
         def __torch_function__(cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
