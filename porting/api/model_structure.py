@@ -24,6 +24,7 @@ from ..torch_insides.modules import (
     read_forward_pre_hooks,
 )
 from ..torch_insides.tensors import GRADIENT_HOOKS, TENSOR_BASE
+from .host_writes import list_held_buffers
 from .port import Port, PortFindings
 
 __all__ = ["ModelStructure", "StructureShare", "requires_grad"]
@@ -113,6 +114,7 @@ class ModelStructure:
         ]
         hosts = [host for host in host_tensors(port.wrapped) if trains and host.kind == "parameter"]
         self._tensors = [_read_tensor(host.name, host.tensor) for host in hosts]
+        self._buffers = {id(held.tensor): held for held in list_held_buffers(module for _prefix, module in modules)}
         self._num_hooks = _count_every_hook()
         self._said: Set[Tuple[str, str]] = set()
 
@@ -203,8 +205,12 @@ class ModelStructure:
                 is_there = key in held, key in now.held[kind]
                 if is_there != (True, True):
                     yield f"a {kind} was {'removed' if is_there[0] else 'added'}", f"{before.prefix}{key}"
-                elif held[key] is not now.held[kind][key]:
+                elif held[key] is not now.held[kind][key] and not self._is_followed(held[key], now.held[kind][key]):
                     yield f"a {kind} was exchanged", f"{before.prefix}{key}"
+
+    def _is_followed(self, before: Any, now: Any) -> bool:
+        """Tell whether the next call sends a buffer that took another's place, as it sends written weights."""
+        return id(before) in self._buffers and self._buffers[id(before)].is_followed_by(now)
 
 
 def _read_forward(module: nn.Module) -> Any:

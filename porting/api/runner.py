@@ -26,10 +26,11 @@ from .compilation import (
     make_executor,
     unwrap_model,
 )
-from .compiled_in import CompiledIn, HostWrites
+from .compiled_in import CompiledIn
 from .failures import explain_failure, refuse_loss_without_gradient
 from .frozen_checks import say_frozen_values
 from .gradients import refuse_hooks, watch_gradient_reads
+from .host_writes import HostWrites, list_held_buffers
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_written_state
@@ -186,7 +187,10 @@ class Runner:
         self._weight_bytes = _count_bytes(weights)
         if self.trains:
             watch_gradient_reads(self._port)
-        self._host_writes = HostWrites(weights, trains=self.trains, follows_aliases=not self._has_own_weights)
+        buffers = list_held_buffers(self._port.wrapped.modules())
+        self._host_writes = HostWrites(
+            weights, trains=self.trains, buffers=buffers, follows_aliases=not self._has_own_weights
+        )
         step = self._port.backend.compiled_step(executor)
         self._counts = BatchCounts(self._port.wrapped, None if step is None else step.graph)
         self.written_state = [] if self.trains else list_written_state(self._port, step, keeps_modes=self._keeps_modes)

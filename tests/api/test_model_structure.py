@@ -19,6 +19,7 @@ class Scaled(nn.Module):
         super().__init__()
         self.linear, self.scale = nn.Linear(4, 3), nn.Parameter(torch.ones(1))
         self.register_buffer("shift", torch.zeros(()))
+        self.register_buffer("same_shift", self.shift)
         self.linear.forward = lambda x: nn.functional.linear(x, self.linear.weight)
 
     def forward(self, x):

@@ -25,7 +25,7 @@ OWNER = "_poptorch_executor"
 ORIGINAL = "_poptorch_original_class"
 _OWNERS = "_poptorch_executors"
 
-_MAKES_PARAMETER = nn.Parameter.__new__.__code__  # type: ignore[attr-defined]
+_MAKES_PARAMETER = nn.Parameter.__new__.__code__
 
 
 class Owner(weakref.ref):
@@ -119,6 +119,14 @@ def _deep_copy(tensor: torch.Tensor, memo: Dict[int, Any]) -> Any:
     return memo[id(tensor)]
 
 
+def _detach(tensor: torch.Tensor) -> torch.Tensor:
+    """Detach a tensor with owners; the result has them too for `nn.Parameter(tensor)`, which insists on its class."""
+    detached = find_plain_class(tensor).detach(tensor)
+    if sys._getframe(1).f_code is _MAKES_PARAMETER:  # as parametrizations make one
+        detached.__class__ = type(tensor)
+    return detached
+
+
 def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
     class Kind(type(plain)):  # type: ignore[misc]
         # tensors of any owners are as related as their plain classes, as `assert_close` needs them
@@ -133,17 +141,13 @@ def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) ->
         _poptorch_executors = owners
         _poptorch_original_class = plain
 
+        detach = _detach
+        __deepcopy__ = _deep_copy
+
         def __getattribute__(self, attribute: str) -> Any:
             if attribute != "_is_param":  # which `isinstance(tensor, torch.nn.Parameter)` reads: no look at the value
                 fetch(owners)
             return read(self, attribute)
-
-        def detach(self) -> Any:
-            plain_tensor = super().detach()
-            # `nn.Parameter(weight)` insists on the class of what it gets, as parametrizations come to know
-            if sys._getframe(1).f_code is _MAKES_PARAMETER:
-                plain_tensor.__class__ = type(self)
-            return plain_tensor
 
         @classmethod
         def __torch_function__(cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -152,9 +156,6 @@ def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) ->
                 fetch(getattr(kind, _OWNERS, ()))
             with DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-
-        def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
-            return _deep_copy(self, memo)
 
         def __reduce_ex__(self, protocol: Any) -> Any:
             return make_plain(self, copy_data=False).__reduce_ex__(protocol)
