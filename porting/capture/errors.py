@@ -7,7 +7,7 @@ import os
 import sys
 from enum import Enum
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Union
 
 import torch
 
@@ -277,7 +277,7 @@ def value_dependent_error(name: str) -> CaptureError:
 
 def host_tensor_error(tensor: torch.Tensor) -> CaptureError:
     """Return the error for a plain CPU tensor among an operator's arguments."""
-    facts = {"shape": list(tensor.shape), "kind": dtype_name(tensor.dtype)}
+    facts: Dict[str, Any] = {"shape": list(tensor.shape), "kind": dtype_name(tensor.dtype)}
     layer = find_layer_with(tensor, sys._getframe(1))
     return Refusal.HOST_TENSOR.error(**facts) if layer is None else Refusal.FOREIGN_LAYER.error(layer=layer, **facts)
 
