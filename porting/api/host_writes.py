@@ -132,6 +132,7 @@ class HostWrites:
             for tensor, value in zip(given, values):
                 tensor.copy_(value)
         executor.copyWeightsToDevice()
+        self.note_agreement()
 
     def note_fetches(self, executor: Any, counts: BatchCounts) -> None:
         """Let the weights that `executor` brings to the host count as seen, and bring `counts` with them.

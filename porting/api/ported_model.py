@@ -21,6 +21,7 @@ from .moves import FixedModule, refuse_assignment
 from .nan_search import KeptCall, search_call
 from .optimizer import PortOptimizer, refuse_backward, say_host_step_is_needless
 from .port import Port, PortFindings
+from .replica_buffers import send_optimizer
 from .run_report import RunReport, make_report
 from .runner import Runner
 from .runners import PortedInference, Runners
@@ -250,8 +251,11 @@ class PortedModel(FixedModule):
         say_host_step_is_needless("`zero_grad()` does nothing")
 
     def _send_settings(self, optimizer: Any) -> None:
-        if self._runners.training.executor is not None:
-            self._runners.training.executor.setOptimizer(optimizer)
+        executor = self._runners.training.executor
+        if executor is not None:
+            if self._port.options.replicas > 1:
+                send_optimizer(self._port, executor, optimizer)
+            executor.setOptimizer(optimizer)
 
     # -- weights ------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""The buffers that replicas have of their own are kept while other executables have the device.
+"""The buffers that replicas have of their own are kept while other executables have the device, or there is none.
 
 The host sees those of the first replica. What it sends to a device again reaches all replicas, so that after an
-inference the others would go on with statistics that are not theirs.
+inference, a `destroy()` or a checkpoint the others would go on with statistics that are not theirs.
 """
 
 from __future__ import annotations
@@ -18,29 +18,68 @@ from ..torch_insides.modes import DisableTorchFunctionSubclass
 from ..torch_insides.modules import NORMS_WITH_STATE
 from .port import Port, PortFindings
 
-__all__ = ["give_replica_buffers", "keep_replica_buffers"]
+__all__ = [
+    "give_replica_buffers",
+    "keep_replica_buffers",
+    "load_replica_buffers",
+    "save_replica_buffers",
+    "send_optimizer",
+]
 
 _Rows = Dict[str, List[torch.Tensor]]
 
-# None where a device does not tell them
+_ENTRY = "replicas"
+
+# by the user's model; None where a device does not tell them
 _KEPT: MutableMapping[nn.Module, Optional[_Rows]] = weakref.WeakKeyDictionary()
 
 
-def keep_replica_buffers(port: Port, executor: Any) -> None:
-    """Keep the buffers of all replicas of an executor that trains, before it releases its device."""
-    if port.options.replicas > 1:
-        is_simulated = port.backend.compiled_step(executor) is not None
-        _KEPT[port.wrapped] = executor.device_session.read_replica_buffers() if is_simulated else None
+def keep_replica_buffers(port: Port, executor: Any, *, has_trained: bool = True) -> None:
+    """Keep the buffers of all replicas of an executor that `has_trained` and is attached: the host's replace them."""
+    if not has_trained or port.options.replicas == 1 or port.model in _KEPT or not executor.isAttachedToDevice():
+        return  # what is kept is given before the next step
+    is_simulated = port.backend.compiled_step(executor) is not None
+    _KEPT[port.model] = executor.device_session.read_replica_buffers() if is_simulated else None
+
+
+def save_replica_buffers(port: Port, executor: Any) -> Dict[str, Optional[_Rows]]:
+    """Return an entry for a checkpoint with the buffers of all replicas, None where a device does not tell them."""
+    if port.options.replicas == 1:
+        return {}
+    is_kept = port.model in _KEPT
+    if executor is not None:
+        keep_replica_buffers(port, executor)
+    kept = _KEPT.get(port.model, {})
+    if not is_kept:
+        _KEPT.pop(port.model, None)
+    return {_ENTRY: kept}
+
+
+def load_replica_buffers(port: Port, saved: Mapping[str, Optional[_Rows]]) -> None:
+    """Let the replicas go on with those of a checkpoint, whose weights the model has got."""
+    _KEPT.pop(port.model, None)
+    if _ENTRY in saved:
+        _KEPT[port.model] = saved[_ENTRY]
+
+
+def send_optimizer(port: Port, executor: Any, optimizer: Any) -> None:
+    """Hand a state over that was loaded into the device's optimizer: with it the device gets the host's buffers."""
+    if optimizer.ipu_state_is_dirty and executor.isAttachedToDevice():
+        keep_replica_buffers(port, executor)
+        executor.setOptimizer(optimizer)
 
 
 def give_replica_buffers(port: Port, findings: PortFindings, executor: Any) -> None:
     """Give an executor that is about to train what was kept, but for buffers that the host has written to since.
 
-    A machine with IPUs neither tells nor takes those of the other replicas, which is said (P011).
+    A machine with IPUs neither tells nor takes those of the other replicas, which is said (P011), and so is another
+    number of replicas.
     """
-    if port.wrapped not in _KEPT:
+    if port.model not in _KEPT:
         return
-    kept = _KEPT.pop(port.wrapped)
+    kept = _KEPT.pop(port.model)
+    if kept and any(len(rows) != port.options.replicas for rows in kept.values()):
+        kept = None
     if kept is None and _has_own_buffers(port):
         findings.say(_make_finding())
     if not kept:
@@ -72,6 +111,6 @@ def _make_finding() -> Finding:
         message="the replicas go on with the running statistics of the first one",
         severity=Severity.WARNING,
         place=caller_place(),
-        notes=("another executable had the device since the last step, and the training gets the host's buffers",),
+        notes=("since the last step the device has got the host's buffers, as after an inference or a checkpoint",),
         help="evaluate after the training, or take a layer without running statistics (`GroupNorm`)",
     )

@@ -34,7 +34,7 @@ from .host_writes import HostWrites, list_held_buffers
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_written_state
-from .replica_buffers import give_replica_buffers, keep_replica_buffers
+from .replica_buffers import give_replica_buffers, keep_replica_buffers, send_optimizer
 from .run_report import ExecutorRecord
 
 __all__ = ["Runner"]
@@ -187,10 +187,8 @@ class Runner:
         self._weight_bytes = _count_bytes(weights)
         if self.trains:
             watch_gradient_reads(self._port)
-        buffers = list_held_buffers(self._port.wrapped.modules())
-        self._host_writes = HostWrites(
-            weights, trains=self.trains, buffers=buffers, follows_aliases=not self._has_own_weights
-        )
+        buffers, follows = list_held_buffers(self._port.wrapped.modules()), not self._has_own_weights
+        self._host_writes = HostWrites(weights, trains=self.trains, buffers=buffers, follows_aliases=follows)
         step = self._port.backend.compiled_step(executor)
         self._counts = BatchCounts(self._port.wrapped, None if step is None else step.graph)
         self.written_state = [] if self.trains else list_written_state(self._port, step, keeps_modes=self._keeps_modes)
@@ -241,10 +239,9 @@ class Runner:
         """Take the device, with the weights as the host has them if somebody wrote to those."""
         self._take_device()
         if self._host_writes.is_written() and executor.isAttachedToDevice():
-            self._host_writes.send(executor)
-            self._host_writes.note_agreement()
-            self.record.bytes_to_device += self._weight_bytes
-        if self.trains and self._port.options.replicas > 1:
+            self._send_weights()
+        if self._optimizer is not None and self._port.options.replicas > 1:
+            send_optimizer(self._port, executor, self._optimizer.device)
             give_replica_buffers(self._port, self._findings, executor)
 
     def keep_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KeptCall:
@@ -317,8 +314,7 @@ class Runner:
     def detach(self) -> None:
         """Release the device if the executor holds it; weights and optimizer state come to the host."""
         if self.is_attached:
-            if self.trains:
-                keep_replica_buffers(self._port, self.executor)
+            keep_replica_buffers(self._port, self.executor, has_trained=self.trains and self._has_run)
             self.executor.detachFromDevice()
 
     def destroy(self) -> None:
@@ -326,6 +322,7 @@ class Runner:
         executor, self.executor, self.signature, self._session = self.executor, None, None, None
         if executor is not None:
             self._was_destroyed = True
+            keep_replica_buffers(self._port, executor, has_trained=self.trains and self._has_run)
             try:
                 executor.destroy()
             except Exception as error:
@@ -354,9 +351,12 @@ class Runner:
         """Send the host's weights to the executor that holds the device; the others get them on their turn."""
         for runner in (self, *self._list_sharing()):
             if runner.is_attached:
-                runner._host_writes.send(runner.executor)
-                runner._host_writes.note_agreement()
-                runner.record.bytes_to_device += runner._weight_bytes
+                runner._send_weights()
+
+    def _send_weights(self) -> None:
+        keep_replica_buffers(self._port, self.executor, has_trained=self.trains and self._has_run)
+        self._host_writes.send(self.executor)
+        self.record.bytes_to_device += self._weight_bytes
 
     # -- others that share weights -------------------------------------------------------------------------------------
 
