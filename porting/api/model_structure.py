@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+from collections import Counter
+from typing import Any, Dict, Iterable, Iterator, List, MutableMapping, NamedTuple, Sequence, Set, Tuple
 
 import torch
 from torch import nn
+from torch.jit import ScriptModule
 
 from ..diagnostics import list_names
 from ..host_tensors import host_tensors, read_registry
@@ -24,10 +26,9 @@ from ..torch_insides.modules import (
     read_forward_pre_hooks,
 )
 from ..torch_insides.tensors import GRADIENT_HOOKS, TENSOR_BASE
-from .host_writes import list_held_buffers
 from .port import Port, PortFindings
 
-__all__ = ["ModelStructure", "StructureShare", "requires_grad"]
+__all__ = ["HeldBuffer", "ModelStructure", "StructureShare", "list_held_buffers", "requires_grad"]
 
 # a module takes a microsecond, a parameter 0.3
 _MODULES_A_CALL = 8
@@ -40,6 +41,33 @@ _HOOKS = {
 _EVERY_HOOK = (EVERY_FORWARD_HOOK, EVERY_FORWARD_PRE_HOOK, EVERY_BACKWARD_HOOK, EVERY_BACKWARD_PRE_HOOK)
 # read without the attribute hooks that a backend puts on the tensors it owns: those would fetch the weights each time
 requires_grad = TENSOR_BASE.requires_grad.__get__
+_KIND = (TENSOR_BASE.shape.__get__, TENSOR_BASE.dtype.__get__)
+
+
+class HeldBuffer(NamedTuple):
+    """A buffer, and the dictionary of the module that holds it by a name."""
+
+    registry: MutableMapping[str, Any]
+    name: str
+    tensor: torch.Tensor
+
+    def is_followed_by(self, now: Any) -> bool:
+        """Tell whether a device goes on with the tensor `now` in the place of this one: they differ in values alone."""
+        if type(now) not in (torch.Tensor, type(self.tensor)):
+            return False
+        with DisableTorchFunctionSubclass():
+            if torch.Tensor.is_inference(now) or not torch.Tensor.is_floating_point(now):
+                return False  # integers are constants on the device
+            return all(read(now) == read(self.tensor) for read in _KIND)
+
+
+def list_held_buffers(modules: Iterable[nn.Module]) -> List[HeldBuffer]:
+    """List the buffers of `modules` with one name; one that is exchanged is tied to its other names no longer."""
+    registries = [read_registry(module, "_buffers") for module in modules if not isinstance(module, ScriptModule)]
+    held = [HeldBuffer(registry, name, each) for registry in registries for name, each in registry.items()]
+    uses = Counter(id(buffer.tensor) for buffer in held)
+    single = [buffer for buffer in held if buffer.tensor is not None and uses[id(buffer.tensor)] == 1]
+    return [buffer for buffer in single if not buffer.tensor.is_inference()]
 
 
 class _Module(NamedTuple):
@@ -108,9 +136,7 @@ class ModelStructure:
         self._keeps_modes = keeps_modes
         self._hooks = _HOOKS if keeps_modes else {"forward": _HOOKS["forward"]}
         self._modules = [
-            self._read_module(prefix, module)
-            for prefix, module in modules
-            if not isinstance(module, torch.jit.ScriptModule)
+            self._read_module(prefix, module) for prefix, module in modules if not isinstance(module, ScriptModule)
         ]
         hosts = [host for host in host_tensors(port.wrapped) if trains and host.kind == "parameter"]
         self._tensors = [_read_tensor(host.name, host.tensor) for host in hosts]

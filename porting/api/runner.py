@@ -26,11 +26,11 @@ from .compilation import (
     make_executor,
     unwrap_model,
 )
-from .compiled_in import CompiledIn
+from .compiled_in import CompiledIn, HostWrites
 from .failures import explain_failure, refuse_loss_without_gradient
 from .frozen_checks import say_frozen_values
 from .gradients import refuse_hooks, watch_gradient_reads
-from .host_writes import HostWrites, list_held_buffers
+from .model_structure import list_held_buffers
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_written_state

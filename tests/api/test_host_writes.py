@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting import PortOptions, fit, to_ipu
-from porting.api.host_writes import HostWrites
+from porting.api.compiled_in import HostWrites
 from porting.diagnostics import CaptureError, CheckpointError, OptionError, PortingError
 
 

@@ -119,7 +119,7 @@ def _deep_copy(tensor: torch.Tensor, memo: Dict[int, Any]) -> Any:
     return memo[id(tensor)]
 
 
-def _detach(tensor: torch.Tensor) -> torch.Tensor:
+def _detach_owned(tensor: torch.Tensor) -> torch.Tensor:
     """Detach a tensor with owners; the result has them too for `nn.Parameter(tensor)`, which insists on its class."""
     detached = find_plain_class(tensor).detach(tensor)
     if sys._getframe(1).f_code is _MAKES_PARAMETER:  # as parametrizations make one
@@ -141,7 +141,7 @@ def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) ->
         _poptorch_executors = owners
         _poptorch_original_class = plain
 
-        detach = _detach
+        detach = _detach_owned
         __deepcopy__ = _deep_copy
 
         def __getattribute__(self, attribute: str) -> Any:
