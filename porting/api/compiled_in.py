@@ -21,13 +21,13 @@ import torch
 from torch import nn
 
 from ..adapters.batch_counts import BatchCounts
-from ..host_tensors import are_same_bytes, has_alias
+from ..host_tensors import HeldBuffer, are_same_bytes, has_alias
 from ..module_attributes import NOT_THE_USERS
 from ..reached_values import ReachedValue, is_plain, is_same, list_reached_values
 from ..torch_insides.modes import DisableTorchFunctionSubclass
 from ..torch_insides.tensors import GRADIENT_HOOKS, read_version
 from .frozen_checks import describe_change
-from .model_structure import HeldBuffer, ModelStructure, StructureShare, requires_grad
+from .model_structure import ModelStructure, StructureShare, requires_grad
 from .port import Port, PortFindings, list_modules_by_prefix
 from .watches import note_reads
 

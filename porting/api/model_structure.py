@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any, Dict, Iterable, Iterator, List, MutableMapping, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import torch
 from torch import nn
 from torch.jit import ScriptModule
 
 from ..diagnostics import list_names
-from ..host_tensors import host_tensors, read_registry
+from ..host_tensors import host_tensors, list_held_buffers, read_registry
 from ..torch_insides.modes import DisableTorchFunctionSubclass
 from ..torch_insides.modules import (
     EVERY_BACKWARD_HOOK,
@@ -28,7 +27,7 @@ from ..torch_insides.modules import (
 from ..torch_insides.tensors import GRADIENT_HOOKS, TENSOR_BASE
 from .port import Port, PortFindings
 
-__all__ = ["HeldBuffer", "ModelStructure", "StructureShare", "list_held_buffers", "requires_grad"]
+__all__ = ["ModelStructure", "StructureShare", "requires_grad"]
 
 # a module takes a microsecond, a parameter 0.3
 _MODULES_A_CALL = 8
@@ -41,33 +40,6 @@ _HOOKS = {
 _EVERY_HOOK = (EVERY_FORWARD_HOOK, EVERY_FORWARD_PRE_HOOK, EVERY_BACKWARD_HOOK, EVERY_BACKWARD_PRE_HOOK)
 # read without the attribute hooks that a backend puts on the tensors it owns: those would fetch the weights each time
 requires_grad = TENSOR_BASE.requires_grad.__get__
-_KIND = (TENSOR_BASE.shape.__get__, TENSOR_BASE.dtype.__get__)
-
-
-class HeldBuffer(NamedTuple):
-    """A buffer, and the dictionary of the module that holds it by a name."""
-
-    registry: MutableMapping[str, Any]
-    name: str
-    tensor: torch.Tensor
-
-    def is_followed_by(self, now: Any) -> bool:
-        """Tell whether a device goes on with the tensor `now` in the place of this one: they differ in values alone."""
-        if type(now) not in (torch.Tensor, type(self.tensor)):
-            return False
-        with DisableTorchFunctionSubclass():
-            if torch.Tensor.is_inference(now) or not torch.Tensor.is_floating_point(now):
-                return False  # integers are constants on the device
-            return all(read(now) == read(self.tensor) for read in _KIND)
-
-
-def list_held_buffers(modules: Iterable[nn.Module]) -> List[HeldBuffer]:
-    """List the buffers of `modules` with one name; one that is exchanged is tied to its other names no longer."""
-    registries = [read_registry(module, "_buffers") for module in modules if not isinstance(module, ScriptModule)]
-    held = [HeldBuffer(registry, name, each) for registry in registries for name, each in registry.items()]
-    uses = Counter(id(buffer.tensor) for buffer in held)
-    single = [buffer for buffer in held if buffer.tensor is not None and uses[id(buffer.tensor)] == 1]
-    return [buffer for buffer in single if not buffer.tensor.is_inference()]
 
 
 class _Module(NamedTuple):

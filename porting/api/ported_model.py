@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 import torch
 
 from .. import adapters
+from ..adapters.replica_buffers import send_optimizer
 from ..diagnostics import BatchError
 from ..structure import make_call_arguments
 from ..support.uncompiled_code import keep_class_uncompiled
@@ -21,7 +22,6 @@ from .moves import FixedModule, refuse_assignment
 from .nan_search import KeptCall, search_call
 from .optimizer import PortOptimizer, refuse_backward, say_host_step_is_needless
 from .port import Port, PortFindings
-from .replica_buffers import send_optimizer
 from .run_report import RunReport, make_report
 from .runner import Runner
 from .runners import PortedInference, Runners

@@ -11,8 +11,9 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, No
 import torch
 
 from ..adapters.batch_counts import BatchCounts
+from ..adapters.replica_buffers import give_replica_buffers, keep_replica_buffers, send_optimizer
 from ..diagnostics import BatchError, DeviceError, Finding
-from ..host_tensors import HostTensor, host_tensors
+from ..host_tensors import HostTensor, host_tensors, list_held_buffers
 from ..structure import flatten_tensors
 from ..support.garbage_pause import garbage_pause
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values, refuse_parallel_call
@@ -30,11 +31,9 @@ from .compiled_in import CompiledIn, HostWrites
 from .failures import explain_failure, refuse_loss_without_gradient
 from .frozen_checks import say_frozen_values
 from .gradients import refuse_hooks, watch_gradient_reads
-from .model_structure import list_held_buffers
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_written_state
-from .replica_buffers import give_replica_buffers, keep_replica_buffers, send_optimizer
 from .run_report import ExecutorRecord
 
 __all__ = ["Runner"]

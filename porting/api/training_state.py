@@ -9,11 +9,11 @@ import torch
 
 from .. import adapters
 from ..adapters.optimizer_state import to_device_state
+from ..adapters.replica_buffers import load_replica_buffers, save_replica_buffers
 from ..diagnostics import CheckpointError, Finding, caller_place, notify
 from ..support.process import this_instance
 from .optimizer import PortOptimizer
 from .port import Port
-from .replica_buffers import load_replica_buffers, save_replica_buffers
 from .runners import Runners
 
 if TYPE_CHECKING:
