@@ -6,6 +6,7 @@ import sys
 from itertools import combinations
 from typing import Any, Callable, Dict, Iterator, List, MutableMapping, NamedTuple, Sequence, Tuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -18,12 +19,16 @@ __all__ = [
     "find_gradient_hooks",
     "has_alias",
     "host_tensors",
+    "list_constants",
     "read_registry",
     "refuse_shared_memory",
     "walk_modules",
 ]
 
 
+_MOST_NUMBERS = 1 << 16
+_NUMBERS_OF_LARGE = 1 << 12
+_MOST_TENSORS = 64
 _OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -119,6 +124,35 @@ def _count_references(tensor: torch.Tensor) -> Tuple[int, int]:
 
 
 _WITHOUT_ALIAS = None if count_storage_uses is None else _count_references(torch.empty(1))
+
+
+def list_constants(value: Any) -> List[torch.Tensor]:
+    """List the tensors and arrays that a value is, or that a list or tuple holds, as tensors that may be constants."""
+    held = value if isinstance(value, (list, tuple)) and len(value) <= _MOST_TENSORS else (value,)
+    return [_sample(tensor) for tensor in map(_view_array, held) if _is_constant(tensor)]
+
+
+def _view_array(value: Any) -> Any:
+    """Return a tensor with the memory of an array that somebody may write to; all else as it is."""
+    if not isinstance(value, np.ndarray) or not value.flags.writeable:
+        return value
+    try:
+        return torch.from_numpy(value)
+    except (TypeError, ValueError):  # of texts or objects, or one that is read backwards
+        return value
+
+
+def _is_constant(value: Any) -> bool:
+    """Tell whether a value is a tensor that may have become a constant of the step."""
+    if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter) or value.is_inference():
+        return False
+    return value.layout == torch.strided and (value.numel() <= _MOST_NUMBERS or value.is_contiguous())
+
+
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view of a few numbers of a large tensor; its version is that of all of it."""
+    step = -(-tensor.numel() // _NUMBERS_OF_LARGE)
+    return tensor if tensor.numel() <= _MOST_NUMBERS else tensor.detach().view(-1)[::step]
 
 
 def _find_extent(tensor: torch.Tensor) -> Tuple[int, int]:

@@ -13,18 +13,23 @@ import weakref
 from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-import numpy as np
 import torch
 from torch import nn
 
 from ..adapters.batch_counts import BatchCounts
 from ..diagnostics import Finding, caller_place
-from ..host_tensors import are_same_bytes, has_alias
+from ..host_tensors import are_same_bytes, has_alias, list_constants, read_registry
 from ..module_attributes import NOT_THE_USERS
-from ..reached_values import ReachedValue, is_plain, is_same, list_reached_values
+from ..reached_values import ReachedValue, is_plain, is_same, is_written, list_reached_values
 from ..torch_insides.modes import DisableTorchFunctionSubclass
+from ..torch_insides.modules import (
+    EVERY_FORWARD_HOOK,
+    EVERY_FORWARD_PRE_HOOK,
+    read_forward_hooks,
+    read_forward_pre_hooks,
+)
 from ..torch_insides.tensors import GRADIENT_HOOKS, read_version
 from .model_structure import ModelStructure, StructureShare, requires_grad
 from .port import Port, PortFindings, list_modules_by_prefix
@@ -35,7 +40,6 @@ __all__ = ["CompiledIn", "HostWrites"]
 # what one call looks at; a value takes some 50 nanoseconds, a tensor a microsecond
 _VALUES_A_CALL = 24
 _TENSORS_A_CALL = 2
-_MOST_NUMBERS = 1 << 16
 
 _read_mode = itemgetter("training")
 _find_memory = torch.Tensor.data_ptr
@@ -74,7 +78,13 @@ class CompiledIn:
         allowed = () if isinstance(frozen, str) else frozen
         values = [] if frozen == "allow" else self._list_values()
         if step is not None and not step.graph.constants:
-            values = [each for each in values if not isinstance(each.value, torch.Tensor)]
+            # a module's own may have become a number, or a shape
+            attributes = {id(vars(module)) for _prefix, module in self._modules}
+            values = [
+                each
+                for each in values
+                if not isinstance(each.value, torch.Tensor) or id(getattr(each.get, "__self__", None)) in attributes
+            ]
         layers = {id(vars(module)) for _prefix, module in self._modules if type(module).__module__.startswith("torch.")}
         values = [each for each in values if each.name not in allowed]
         settings = [each for each in values if id(getattr(each.get, "__self__", None)) in layers]
@@ -98,13 +108,24 @@ class CompiledIn:
             for name, read in self._reads[id(module)].items():
                 if name in NOT_THE_USERS or _is_hashed_by(module, read.value):
                     continue
+                if not read.is_missing and not is_plain(read.value):
+                    objects.append((prefix + name, read.value))
                 of_class = None if name in own else inspect.getattr_static(type(module), name, None)
-                if isinstance(of_class, property) or not is_plain(read.value):
-                    objects.append((prefix + name, of_class if isinstance(of_class, property) else read.value))
-                if name in own and is_same(own[name], read.value):
+                if isinstance(of_class, property):
+                    objects.append((prefix + name, of_class))
+                elif is_written(of_class) or (read.is_missing and not _has(module, name)):
+                    attributes.append(ReachedValue(prefix + name, own.get, name, None))
+                elif name in own and is_same(own[name], read.value):
                     attributes.append(ReachedValue(prefix + name, own.get, name, read.value))
                 elif of_class is not None and is_plain(read.value) and is_same(of_class, read.value):
                     attributes.append(ReachedValue(prefix + name, partial(getattr, module), name, read.value))
+        names = {name for reads in self._reads.values() for name in reads}
+        attributes += [
+            ReachedValue(f"{kind.__name__}.{name}", vars(kind).get, name, vars(kind)[name])
+            for kind in _list_kinds(self._modules)
+            for name in names & vars(kind).keys()
+            if is_written(vars(kind)[name])
+        ]
         reached = _list_reached(self._port, self._modules, objects)
         changed = {each.identity for each in self._before if not is_same(each.value, each.read())}
         noted = (item for reads in self._reads.values() for item in reads.items() if item[0] not in NOT_THE_USERS)
@@ -188,15 +209,28 @@ def _list_reached(
     port: Port, modules: Sequence[Tuple[str, nn.Module]], objects: Sequence[Tuple[str, Any]]
 ) -> List[ReachedValue]:
     """List what is reached from `objects`, and from the functions that a call of the port runs."""
-    kinds = {base for kind in {type(module) for _prefix, module in modules} for base in kind.__mro__}
-    written = [kind for kind in kinds if "forward" in vars(kind) and kind is not nn.Module]
+    written = [kind for kind in _list_kinds(modules) if "forward" in vars(kind)]
     forwards = [
         ReachedValue(f"{kind.__name__}.forward", vars(kind).get, "forward", vars(kind)["forward"]) for kind in written
     ]
     functions = [(each.name, each.value) for each in forwards if not each.value.__module__.startswith("torch.")]
     functions += [(str(getattr(each, "__qualname__", type(each).__name__)), each) for each in port.wrapped.functions]
+    tables = [read(module) for _prefix, module in modules for read in (read_forward_hooks, read_forward_pre_hooks)]
+    hooks = [hook for table in (*tables, EVERY_FORWARD_HOOK, EVERY_FORWARD_PRE_HOOK) for hook in table.values()]
+    functions += [("hook", hook) for hook in hooks if not str(getattr(hook, "__module__", "")).startswith("porting.")]
     known = [module for _prefix, module in modules]
     return [*forwards, *list_reached_values(functions, objects, known=known)]
+
+
+def _list_kinds(modules: Sequence[Tuple[str, nn.Module]]) -> Set[type]:
+    """List the classes of modules, and those that they inherit from."""
+    return {base for kind in {type(module) for _prefix, module in modules} for base in kind.__mro__} - {nn.Module}
+
+
+def _has(module: nn.Module, name: str) -> bool:
+    """Tell whether a module has something by a name that it was asked for, or the name is none of the user's."""
+    registered = any(name in read_registry(module, registry) for registry in ("_parameters", "_buffers", "_modules"))
+    return registered or name in vars(module) or name.startswith(("__", "_porting"))
 
 
 def _is_hashed_by(module: nn.Module, value: Any) -> bool:
@@ -218,11 +252,9 @@ class _Values:
 
     def __init__(self, values: Sequence[ReachedValue]) -> None:
         self._values = list(values)
-        tensors = [(reached, _view_array(reached.value)) for reached in values]
+        tensors = [(reached, tensor) for reached in values for tensor in list_constants(reached.value)]
         self._contents = [
-            _Content(reached, tensor, read_version(tensor), tensor.detach().clone())
-            for reached, tensor in tensors
-            if _is_constant(tensor)
+            _Content(reached, tensor, read_version(tensor), tensor.detach().clone()) for reached, tensor in tensors
         ]
 
     def make_shares(self) -> List[Look]:
@@ -243,7 +275,7 @@ class _Values:
         # a remedy stands for a function of a library as long as another thread captures
         present = [pair for pair in present if "_porting_stands_for" not in getattr(pair[1], "__dict__", {})]
         changed = [(reached, now) for reached, now in present if not is_same(reached.value, now)]
-        written = [content.reached for content in self._contents if not _is_unwritten(content)]
+        written = [*{id(c.reached): c.reached for c in self._contents if not _is_unwritten(c)}.values()]
         gone = [*(reached for reached, _now in changed), *written]
         self._values = [each for each in self._values if not any(each is other for other in gone)]
         self._contents = [each for each in self._contents if not any(each.reached is other for other in gone)]
@@ -252,7 +284,8 @@ class _Values:
 
 def _make_value_look(values: Sequence[ReachedValue]) -> Look:
     """Make a function that compares values; those of one holder are read by one call of C."""
-    groups = [list(group) for _holder, group in itertools.groupby(values, lambda reached: reached.identity[0])]
+    # a dictionary holds its entries, and is itself a value by its keys
+    groups = [list(group) for _holder, group in itertools.groupby(values, lambda v: (v.identity[0], v.get is tuple))]
     getters = [(group[0].get, [each.key for each in group]) for group in groups]
     before = [[each.value for each in group] for group in groups]
 
@@ -263,23 +296,6 @@ def _make_value_look(values: Sequence[ReachedValue]) -> Look:
             return False
 
     return are_as_they_were
-
-
-def _view_array(value: Any) -> Any:
-    """Return a tensor with the memory of an array that somebody may write to; all else as it is."""
-    if not isinstance(value, np.ndarray) or value.size > _MOST_NUMBERS or not value.flags.writeable:
-        return value
-    try:
-        return torch.from_numpy(value)
-    except (TypeError, ValueError):  # of texts or objects, or one that is read backwards
-        return value
-
-
-def _is_constant(value: Any) -> bool:
-    """Tell whether a value is a tensor that may have become a constant of the step."""
-    if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter) or value.is_inference():
-        return False
-    return value.numel() <= _MOST_NUMBERS and value.layout == torch.strided
 
 
 def _are_unwritten(contents: Sequence[_Content]) -> bool:

@@ -25,6 +25,7 @@ class Read(NamedTuple):
 
     value: Any
     content: Any
+    is_missing: bool = False
 
     @classmethod
     def of(cls, value: Any) -> Read:
@@ -49,7 +50,12 @@ def note_reads(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[Reads]:
 
     def make(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
         def note(module: nn.Module, name: str) -> Any:
-            value = read(module, name)
+            try:
+                value = read(module, name)
+            except AttributeError:
+                if id(module) in noted and name not in of_torch and threading.get_ident() == thread:
+                    noted[id(module)].setdefault(name, Read(None, None, is_missing=True))
+                raise
             if name not in of_torch:
                 names = noted.get(id(module))
                 if names is not None and name not in names and threading.get_ident() == thread:

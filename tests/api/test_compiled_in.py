@@ -53,11 +53,15 @@ class Net(nn.Module):
         self.config, self.weights, self.table = Config(), [1.0, 2.0], {"beta": 1.0}
         self.pairs = types.SimpleNamespace(inner=Slotted())
         self.scale, self.rates = torch.tensor(1.0), np.ones(2)
+        self.held, self.large = [torch.tensor(1.0)], torch.ones(100000)
         self.read = lambda: 1.0
 
     @property
     def rate(self):
         return self.args.beta / 2
+
+    def read_gain(self):
+        return 1.0
 
     def forward(self, x):
         hidden = self.drop(torch.tanh(self.norm(self.first(x))))
@@ -112,6 +116,13 @@ VALUES = {
     "exchanged object": (lambda net: lambda: net.config.beta, lambda net: setattr(net, "config", Config(3.0))),
     "tensor filled in place": (lambda net: lambda: 1.0, lambda net: net.scale.fill_(3.0)),
     "array": (lambda net: lambda: net.rates[0], lambda net: net.rates.__setitem__(0, 3.0)),
+    "attribute that is missing": (
+        lambda net: lambda: getattr(net, "late", 1.0),
+        lambda net: setattr(net, "late", 3.0),
+    ),
+    "method": (lambda net: lambda: net.read_gain(), lambda net: setattr(net, "read_gain", lambda: 3.0)),
+    "tensor of a list": (lambda net: lambda: net.held[0], lambda net: net.held[0].data.fill_(3.0)),
+    "large tensor": (lambda net: lambda: net.large.mean(), lambda net: net.large.data.fill_(3.0)),
     "tensor exchanged": (lambda net: lambda: 1.0, lambda net: setattr(net, "scale", torch.tensor(3.0))),
 }
 
@@ -369,3 +380,27 @@ def test_in_a_large_model_the_next_call_tells_of_the_users_own_value():
     net.temperature = 0.5
     with pytest.warns(PortingWarning, match=r"C020.*`temperature` is 0.5 now"):
         ported(*make_batch(4))
+
+
+class Scaled(nn.Linear):
+    """Reads numbers where a step has no constants: of a tensor, and in a hook."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.scale, self.settings = torch.tensor(1.0), {"beta": 1.0}
+        self.register_forward_hook(lambda module, args, output: output * self.settings["beta"])
+
+    def forward(self, x):
+        return super().forward(x) * float(self.scale)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda net: net.scale.fill_(3.0), lambda net: net.settings.update(beta=3.0)], ids=["tensor", "hook"]
+)
+def test_a_number_that_a_tensor_or_a_hook_has_given_is_told(change):
+    ported = to_ipu(Scaled(4, 3), F.cross_entropy, device="sim", options=OPTIONS)
+    ported(*make_batch(0))
+    change(ported.model)
+
+    with pytest.warns(PortingWarning, match="C020"):
+        ported(*make_batch(1))
