@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from itertools import combinations
-from typing import Any, Callable, Dict, Iterator, List, MutableMapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, MutableMapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -15,11 +16,14 @@ from .torch_insides.tensors import GRADIENT_HOOKS, count_storage_uses, identify_
 
 __all__ = [
     "HostTensor",
+    "Registered",
     "are_same_bytes",
+    "as_registered",
     "find_gradient_hooks",
     "has_alias",
     "host_tensors",
     "list_constants",
+    "list_registered",
     "read_registry",
     "refuse_shared_memory",
     "walk_modules",
@@ -166,6 +170,45 @@ def read_registry(module: nn.Module, name: str) -> MutableMapping[str, Any]:
     """Return one of the dictionaries of `module`; scripted and traced modules keep theirs in C++."""
     registry: MutableMapping[str, Any] = module.__dict__[name] if name in module.__dict__ else getattr(module, name)
     return registry
+
+
+class Registered(NamedTuple):
+    """A module, and the parameters and buffers that it had."""
+
+    module: nn.Module
+    parameters: Dict[str, Any]
+    buffers: Dict[str, Any]
+
+
+def list_registered(model: nn.Module) -> Dict[str, Registered]:
+    """List what the modules of `model` hold, by the prefix of their names; scripted ones are left out."""
+    return {
+        prefix: Registered(module, dict(read_registry(module, "_parameters")), dict(read_registry(module, "_buffers")))
+        for prefix, module in walk_modules(model)
+        if not isinstance(module, torch.jit.ScriptModule)
+    }
+
+
+@contextmanager
+def as_registered(model: nn.Module, before: Mapping[str, Registered]) -> Iterator[None]:
+    """Let `model` have the parameters of `before` while the context lasts, and the buffers of exchanged modules.
+
+    A device knows weights by their names: what took the place of one must not get the values of the former.
+    """
+    exchanged: List[Tuple[MutableMapping[str, Any], str, Any]] = []
+    for prefix, module in walk_modules(model):
+        held = before.get(prefix)
+        if held is not None:
+            tables = [("_parameters", held.parameters), ("_buffers", {} if module is held.module else held.buffers)]
+            for table, former in ((read_registry(module, name), former) for name, former in tables if former):
+                names = [name for name in table if former.get(name) is not None and table[name] is not former[name]]
+                exchanged += [(table, name, table[name]) for name in names]
+                table.update({name: former[name] for name in names})
+    try:
+        yield
+    finally:
+        for table, name, tensor in exchanged:
+            table[name] = tensor
 
 
 def walk_modules(model: nn.Module) -> List[Tuple[str, nn.Module]]:

@@ -166,6 +166,8 @@ class _Walk:
         elif isinstance(value, (ModuleType, type)):
             if _is_users(value):
                 self._holders.append((name, value, steps))
+                for part in _list_run_by_torch(value):
+                    self._add(f"{name}.{part}", functools.partial(getattr, value), part, id(value), steps)
         elif isinstance(value, _CONTAINERS) or _has_attributes(value):
             self._holders.append((name, value, steps))
 
@@ -260,11 +262,16 @@ class _Walk:
         value = get(key)
         if isinstance(value, (ModuleType, FunctionType, type, property, staticmethod, classmethod)):
             self.enter(name, value, steps - (0 if isinstance(value, FunctionType) else 1))
-            if not isinstance(value, FunctionType):
+            if isinstance(value, (property, staticmethod, classmethod)):
                 return
         else:
             self.enter(name, value, steps - 1)
         self._found.setdefault((owner, key if is_plain(key) else id(key)), ReachedValue(name, get, key, value))
+
+
+def _list_run_by_torch(value: Any) -> Tuple[str, ...]:
+    """List the methods that torch runs of a custom autograd function."""
+    return _OF_CUSTOM_FUNCTIONS if isinstance(value, type) and issubclass(value, torch.autograd.Function) else ()
 
 
 def _list_parts(value: Any) -> Tuple[Any, ...]:
@@ -279,9 +286,6 @@ def _list_parts(value: Any) -> Tuple[Any, ...]:
         return (value(),)
     if isinstance(value, (staticmethod, classmethod)):
         return (value.__func__,)
-    if isinstance(value, type):
-        names = _OF_CUSTOM_FUNCTIONS if issubclass(value, torch.autograd.Function) else ()
-        return tuple(_read(value, name, None) for name in names)
     if isinstance(value, FunctionType):
         return (_read(value, "__wrapped__", None),)  # what a decorator stands before
     called = _read(type(value), "forward" if isinstance(value, nn.Module) else "__call__", None)

@@ -190,6 +190,11 @@ WAYS = {
         lambda w: lambda x: Reverse.apply(x),
         lambda w: setattr(w.LOSS, "gamma", 3.0),
     ),
+    "exchanged backward": (
+        lambda w: lambda x: bound_beforehand(x),
+        lambda w: w.patch(Reverse, "backward", staticmethod(lambda context, gradient: 2 * gradient)),
+    ),
+    "exchanged class": (lambda w: lambda: Frozen().beta, lambda w: w.set("Frozen", Loss)),
     "custom function bound beforehand": (
         lambda w: lambda x: bound_beforehand(x),
         lambda w: setattr(w.LOSS, "gamma", 3.0),

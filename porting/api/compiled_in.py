@@ -20,7 +20,15 @@ from torch import nn
 
 from ..adapters.batch_counts import BatchCounts
 from ..diagnostics import Finding, caller_place
-from ..host_tensors import are_same_bytes, has_alias, list_constants, read_registry
+from ..host_tensors import (
+    are_same_bytes,
+    as_registered,
+    has_alias,
+    host_tensors,
+    list_constants,
+    list_registered,
+    read_registry,
+)
 from ..module_attributes import NOT_THE_USERS
 from ..reached_values import ReachedValue, is_plain, is_same, is_written, list_reached_values
 from ..torch_insides.modes import DisableTorchFunctionSubclass
@@ -320,9 +328,11 @@ class HostWrites:
     tells that the weights are to be fetched after each call, so that it shows and takes what it would without a device.
     """
 
-    def __init__(self, tensors: Sequence[torch.Tensor], *, trains: bool, follows_aliases: bool = True) -> None:
-        """Start to watch `tensors`; those made in inference mode cannot be watched."""
+    def __init__(self, model: nn.Module, *, trains: bool, follows_aliases: bool = True) -> None:
+        """Start to watch the tensors of `model`; those made in inference mode cannot be watched."""
+        tensors = [host.tensor for host in host_tensors(model)]
         self._tensors: List[torch.Tensor] = [tensor for tensor in tensors if not tensor.is_inference()]
+        self._as_compiled = partial(as_registered, model, list_registered(model))
         self._trains = trains
         self._follows_aliases = trains and follows_aliases
         self._seen: Tuple[int, List[int]] = (0, [])
@@ -371,7 +381,8 @@ class HostWrites:
                 executor.copyWeightsToHost()
             for tensor, value in zip(given, values):
                 tensor.copy_(value)
-        executor.copyWeightsToDevice()
+        with self._as_compiled():
+            executor.copyWeightsToDevice()
 
     def note_fetches(self, executor: Any, counts: BatchCounts) -> None:
         """Let the weights that `executor` brings to the host count as seen, and bring `counts` with them.
@@ -379,15 +390,17 @@ class HostWrites:
         PopTorch fetches through the instance's attribute, so that it can be exchanged.
         """
         fetch, own, writes = type(executor).copyWeightsToHost, weakref.ref(executor), weakref.ref(self)
+        as_compiled = self._as_compiled
 
         def copy_weights_to_host() -> None:
             running = own()
             if running is not None:
-                with counts.survive_fetch():
-                    fetch(running)
                 watching = writes()
-                if watching is not None:
-                    watching.note_agreement()
+                with torch.inference_mode(False):  # what is kept must not be tensors of that mode
+                    with counts.survive_fetch(), as_compiled():
+                        fetch(running)
+                    if watching is not None:
+                        watching.note_agreement()
 
         executor.copyWeightsToHost = copy_weights_to_host
 

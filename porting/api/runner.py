@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence
 
 import torch
+from torch import nn
 
 from ..adapters.batch_counts import BatchCounts
 from ..diagnostics import BatchError, DeviceError, Finding
@@ -78,7 +79,7 @@ class Runner:
         self._has_run = False
         self._weight_bytes = self._batch_bytes = self._result_bytes = 0
         self._compiled_in: Optional[CompiledIn] = None
-        self._host_writes = HostWrites([], trains=self.trains)
+        self._host_writes = HostWrites(nn.Module(), trains=self.trains)
         self._tensors: FrozenSet[int] = frozenset()
         # weakly: runners that share weights must not keep each other's models alive
         self._others: List[weakref.ref[Runner]] = []
@@ -182,11 +183,12 @@ class Runner:
     def _take_over(self, executor: Any) -> None:
         """Run `executor` from now on, and watch what the user does to its weights on the host."""
         self.executor, self._has_run = executor, False
-        weights = [host.tensor for host in host_tensors(self._port.wrapped)]
-        self._weight_bytes = _count_bytes(weights)
+        self._weight_bytes = _count_bytes([host.tensor for host in host_tensors(self._port.wrapped)])
         if self.trains:
             watch_gradient_reads(self._port)
-        self._host_writes = HostWrites(weights, trains=self.trains, follows_aliases=not self._has_own_weights)
+        self._host_writes = HostWrites(
+            self._port.wrapped, trains=self.trains, follows_aliases=not self._has_own_weights
+        )
         step = self._port.backend.compiled_step(executor)
         self._counts = BatchCounts(self._port.wrapped, None if step is None else step.graph)
         self.written_state = [] if self.trains else list_written_state(self._port, step, keeps_modes=self._keeps_modes)
