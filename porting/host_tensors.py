@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from contextlib import contextmanager
 from itertools import combinations
-from typing import Any, Callable, Dict, Iterator, List, Mapping, MutableMapping, NamedTuple, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    MutableMapping,
+    NamedTuple,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 import torch
@@ -16,14 +29,13 @@ from .torch_insides.tensors import GRADIENT_HOOKS, count_storage_uses, identify_
 
 __all__ = [
     "HostTensor",
-    "Registered",
     "are_same_bytes",
     "as_registered",
     "find_gradient_hooks",
     "has_alias",
+    "has_name",
     "host_tensors",
     "list_constants",
-    "list_registered",
     "read_registry",
     "refuse_shared_memory",
     "walk_modules",
@@ -172,7 +184,13 @@ def read_registry(module: nn.Module, name: str) -> MutableMapping[str, Any]:
     return registry
 
 
-class Registered(NamedTuple):
+def has_name(module: nn.Module, name: str) -> bool:
+    """Tell whether a module has something by a name that it was asked for, or the name is none of the user's."""
+    registries = [read_registry(module, registry) for registry in ("_parameters", "_buffers", "_modules")]
+    return any(name in names for names in (*registries, vars(module))) or name.startswith(("__", "_porting"))
+
+
+class _Registered(NamedTuple):
     """A module, and the parameters and buffers that it had."""
 
     module: nn.Module
@@ -180,21 +198,25 @@ class Registered(NamedTuple):
     buffers: Dict[str, Any]
 
 
-def list_registered(model: nn.Module) -> Dict[str, Registered]:
+def _list_registered(model: nn.Module) -> Dict[str, _Registered]:
     """List what the modules of `model` hold, by the prefix of their names; scripted ones are left out."""
     return {
-        prefix: Registered(module, dict(read_registry(module, "_parameters")), dict(read_registry(module, "_buffers")))
+        prefix: _Registered(module, dict(read_registry(module, "_parameters")), dict(read_registry(module, "_buffers")))
         for prefix, module in walk_modules(model)
         if not isinstance(module, torch.jit.ScriptModule)
     }
 
 
-@contextmanager
-def as_registered(model: nn.Module, before: Mapping[str, Registered]) -> Iterator[None]:
-    """Let `model` have the parameters of `before` while the context lasts, and the buffers of exchanged modules.
+def as_registered(model: nn.Module) -> Callable[[], ContextManager[None]]:
+    """Return a context in which `model` has the parameters that it has now, and the buffers of modules exchanged since.
 
     A device knows weights by their names: what took the place of one must not get the values of the former.
     """
+    return functools.partial(_as_before, model, _list_registered(model))
+
+
+@contextmanager
+def _as_before(model: nn.Module, before: Mapping[str, _Registered]) -> Iterator[None]:
     exchanged: List[Tuple[MutableMapping[str, Any], str, Any]] = []
     for prefix, module in walk_modules(model):
         held = before.get(prefix)

@@ -20,24 +20,11 @@ from torch import nn
 
 from ..adapters.batch_counts import BatchCounts
 from ..diagnostics import Finding, caller_place
-from ..host_tensors import (
-    are_same_bytes,
-    as_registered,
-    has_alias,
-    host_tensors,
-    list_constants,
-    list_registered,
-    read_registry,
-)
+from ..host_tensors import are_same_bytes, as_registered, has_alias, has_name, host_tensors, list_constants
 from ..module_attributes import NOT_THE_USERS
 from ..reached_values import ReachedValue, is_plain, is_same, is_written, list_reached_values
 from ..torch_insides.modes import DisableTorchFunctionSubclass
-from ..torch_insides.modules import (
-    EVERY_FORWARD_HOOK,
-    EVERY_FORWARD_PRE_HOOK,
-    read_forward_hooks,
-    read_forward_pre_hooks,
-)
+from ..torch_insides.modules import list_forward_hooks
 from ..torch_insides.tensors import GRADIENT_HOOKS, read_version
 from .model_structure import ModelStructure, StructureShare, requires_grad
 from .port import Port, PortFindings, list_modules_by_prefix
@@ -121,7 +108,7 @@ class CompiledIn:
                 of_class = None if name in own else inspect.getattr_static(type(module), name, None)
                 if isinstance(of_class, property):
                     objects.append((prefix + name, of_class))
-                elif is_written(of_class) or (read.is_missing and not _has(module, name)):
+                elif is_written(of_class) or (read.is_missing and not has_name(module, name)):
                     attributes.append(ReachedValue(prefix + name, own.get, name, None))
                 elif name in own and is_same(own[name], read.value):
                     attributes.append(ReachedValue(prefix + name, own.get, name, read.value))
@@ -223,22 +210,14 @@ def _list_reached(
     ]
     functions = [(each.name, each.value) for each in forwards if not each.value.__module__.startswith("torch.")]
     functions += [(str(getattr(each, "__qualname__", type(each).__name__)), each) for each in port.wrapped.functions]
-    tables = [read(module) for _prefix, module in modules for read in (read_forward_hooks, read_forward_pre_hooks)]
-    hooks = [hook for table in (*tables, EVERY_FORWARD_HOOK, EVERY_FORWARD_PRE_HOOK) for hook in table.values()]
-    functions += [("hook", hook) for hook in hooks if not str(getattr(hook, "__module__", "")).startswith("porting.")]
     known = [module for _prefix, module in modules]
+    functions += [("hook", hook) for hook in list_forward_hooks(known)]
     return [*forwards, *list_reached_values(functions, objects, known=known)]
 
 
 def _list_kinds(modules: Sequence[Tuple[str, nn.Module]]) -> Set[type]:
     """List the classes of modules, and those that they inherit from."""
     return {base for kind in {type(module) for _prefix, module in modules} for base in kind.__mro__} - {nn.Module}
-
-
-def _has(module: nn.Module, name: str) -> bool:
-    """Tell whether a module has something by a name that it was asked for, or the name is none of the user's."""
-    registered = any(name in read_registry(module, registry) for registry in ("_parameters", "_buffers", "_modules"))
-    return registered or name in vars(module) or name.startswith(("__", "_porting"))
 
 
 def _is_hashed_by(module: nn.Module, value: Any) -> bool:
@@ -332,7 +311,7 @@ class HostWrites:
         """Start to watch the tensors of `model`; those made in inference mode cannot be watched."""
         tensors = [host.tensor for host in host_tensors(model)]
         self._tensors: List[torch.Tensor] = [tensor for tensor in tensors if not tensor.is_inference()]
-        self._as_compiled = partial(as_registered, model, list_registered(model))
+        self._as_compiled = as_registered(model)
         self._trains = trains
         self._follows_aliases = trains and follows_aliases
         self._seen: Tuple[int, List[int]] = (0, [])
