@@ -95,6 +95,7 @@ class ReachedValue(NamedTuple):
     get: Callable[[Any], Any]
     key: Any
     value: Any
+    owner: int = 0
 
     def read(self) -> Any:
         """Return what the value is now."""
@@ -108,7 +109,13 @@ class ReachedValue(NamedTuple):
         """What tells it from all other values: what holds it, and under which key."""
         if self.get is tuple or self.get is _read_cell:
             return id(self.key), None
-        return id(getattr(self.get, "__self__", self.get)), self.key
+        # a class shows what it holds by another object each time
+        return self.owner or self.holder, self.key
+
+    @property
+    def holder(self) -> int:
+        """What `get` reads from: values of one holder are read together."""
+        return id(self.key if self.get is _read_cell else getattr(self.get, "__self__", self.get))
 
 
 def list_reached_values(
@@ -201,7 +208,7 @@ class _Walk:
         codes = {each.__code__ for values in methods for each in values if isinstance(each, FunctionType)}
         near = (t for code, t in self._asked.items() if code in codes or _last_name(name) in _list_mentioned(code))
         for asked in frozenset().union(*near).difference(present):
-            self._found.setdefault((id(holder), asked), ReachedValue(f"{name}.{asked}", get, asked, None))
+            self._found.setdefault((id(holder), asked), ReachedValue(f"{name}.{asked}", get, asked, None, id(holder)))
 
     def _look_into(self, name: str, holder: Any, steps: int) -> None:
         """Add what is mentioned of an object, a class, a module of Python's, a dictionary or a list."""
@@ -266,7 +273,7 @@ class _Walk:
                 return
         else:
             self.enter(name, value, steps - 1)
-        self._found.setdefault((owner, key if is_plain(key) else id(key)), ReachedValue(name, get, key, value))
+        self._found.setdefault((owner, key if is_plain(key) else id(key)), ReachedValue(name, get, key, value, owner))
 
 
 def _list_run_by_torch(value: Any) -> Tuple[str, ...]:

@@ -36,6 +36,7 @@ __all__ = ["CompiledIn", "HostWrites"]
 _VALUES_A_CALL = 24
 _TENSORS_A_CALL = 2
 
+_OF_TORCH = frozenset(vars(nn.Module()))
 _read_mode = itemgetter("training")
 _find_memory = torch.Tensor.data_ptr
 
@@ -63,7 +64,9 @@ class CompiledIn:
     @contextmanager
     def note_reads(self) -> Iterator[None]:
         """Note what the capture reads while the context lasts."""
-        self._before = _list_reached(self._port, self._modules, [])
+        held = [(prefix + name, value) for prefix, module in self._modules for name, value in vars(module).items()]
+        objects = [(name, value) for name, value in held if name.rpartition(".")[2] not in _OF_TORCH]
+        self._before = _list_reached(self._port, self._modules, objects)
         with note_reads(self._modules) as self._reads:
             yield
 
@@ -124,7 +127,7 @@ class CompiledIn:
         reached = _list_reached(self._port, self._modules, objects)
         changed = {each.identity for each in self._before if not is_same(each.value, each.read())}
         noted = (item for reads in self._reads.values() for item in reads.items() if item[0] not in NOT_THE_USERS)
-        changed |= {(id(read.value), None) for _name, read in noted if read.has_changed()}
+        changed |= {identity for _name, read in noted for identity in read.list_changes()}
         return [*attributes, *(each for each in reached if each.identity not in changed)]
 
     def _begin_shares(self) -> None:
@@ -272,7 +275,7 @@ class _Values:
 def _make_value_look(values: Sequence[ReachedValue]) -> Look:
     """Make a function that compares values; those of one holder are read by one call of C."""
     # a dictionary holds its entries, and is itself a value by its keys
-    groups = [list(group) for _holder, group in itertools.groupby(values, lambda v: (v.identity[0], v.get is tuple))]
+    groups = [list(group) for _holder, group in itertools.groupby(values, lambda v: (v.holder, v.get is tuple))]
     getters = [(group[0].get, [each.key for each in group]) for group in groups]
     before = [[each.value for each in group] for group in groups]
 

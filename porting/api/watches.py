@@ -33,9 +33,13 @@ class Read(NamedTuple):
         is_small = type(value) in _CONTAINERS and len(value) <= _MOST_ITEMS
         return cls(value, value.copy() if is_small else None)
 
-    def has_changed(self) -> bool:
-        """Tell whether a container has other items now."""
-        return self.content is not None and not is_same(self.content, self.value)
+    def list_changes(self) -> Iterator[Tuple[int, Any]]:
+        """Yield the identities, as reached values, of a container that has other items now and of its new entries."""
+        if self.content is not None and not is_same(self.content, self.value):
+            yield id(self.value), None
+            for key in self.value if isinstance(self.value, dict) else ():
+                if key not in self.content or not is_same(self.content[key], self.value[key]):
+                    yield id(self.value), key
 
 
 Reads = Dict[int, Dict[str, Read]]

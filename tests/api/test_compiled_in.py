@@ -404,3 +404,50 @@ def test_a_number_that_a_tensor_or_a_hook_has_given_is_told(change):
 
     with pytest.warns(PortingWarning, match="C020"):
         ported(*make_batch(1))
+
+
+class Counted(torch.autograd.Function):
+    calls = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        Counted.calls += 1
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        Counted.calls += 1
+        return gradient
+
+
+class Counting(nn.Linear):
+    """Changes values of its own each time that it is captured."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.counts, self.settings = {}, types.SimpleNamespace()
+
+    def forward(self, x):
+        if "forward" not in self.counts:
+            self.counts["forward"] = 0
+        self.counts["forward"] += 1
+        self.settings.calls = getattr(self.settings, "calls", 0) + 1
+        return Counted.apply(super().forward(x))
+
+
+@pytest.mark.parametrize("loop", ["device", "host"])
+def test_what_forward_itself_changes_is_not_told_when_it_is_captured_again(loop):
+    net = Counting(4, 3)
+    options = OPTIONS.replace(allow=["custom-autograd-function"])
+    losses = {} if loop == "host" else {"loss": F.cross_entropy}
+    ported = to_ipu(net, **losses, loop=loop, device="sim", options=options)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in range(3):
+            x, y = make_batch(number)
+            F.cross_entropy(ported(x), y).backward() if loop == "host" else ported(x, y)
+            ported.eval()(x)
+            ported.train()
+
+    assert [str(w.message) for w in caught if "in the compiled step" in str(w.message)] == []
