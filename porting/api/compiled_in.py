@@ -58,6 +58,8 @@ class CompiledIn:
         self._findings = findings
         self._modules = modules = list_modules_by_prefix(port)
         self._make_structure = partial(ModelStructure, port, findings, modules, trains=trains, keeps_modes=keeps_modes)
+        # constants of a host loop's backward pass are told by the `forward` before it
+        self._has_backward = keeps_modes and not trains
         self._lock = threading.Lock()
         self._turns: Iterator[List[Look]] = itertools.cycle([[]])
 
@@ -75,7 +77,7 @@ class CompiledIn:
         frozen = self._port.options.frozen
         allowed = () if isinstance(frozen, str) else frozen
         values = [] if frozen == "allow" else self._list_values()
-        if step is not None and not step.graph.constants:
+        if step is not None and not step.graph.constants and not self._has_backward:
             # a module's own may have become a number, or a shape
             attributes = {id(vars(module)) for _prefix, module in self._modules}
             values = [

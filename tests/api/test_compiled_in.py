@@ -435,6 +435,33 @@ class Counting(nn.Linear):
         return Counted.apply(super().forward(x))
 
 
+class Scaling(torch.autograd.Function):
+    scale = torch.tensor(1.0)
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * Scaling.scale
+
+
+class ScaledBackwards(nn.Linear):
+    def forward(self, x):
+        return Scaling.apply(super().forward(x))
+
+
+def test_a_tensor_that_a_backward_alone_has_read_is_told_in_a_host_loop():
+    ported = to_ipu(ScaledBackwards(4, 3), loop="host", device="sim", options=OPTIONS)
+    x, y = make_batch(0)
+    F.cross_entropy(ported(x), y).backward()
+    Scaling.scale.fill_(3.0)
+
+    with pytest.warns(PortingWarning, match="C020.*scale"):
+        ported(x)
+
+
 @pytest.mark.parametrize("loop", ["device", "host"])
 def test_what_forward_itself_changes_is_not_told_when_it_is_captured_again(loop):
     net = Counting(4, 3)
