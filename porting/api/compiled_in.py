@@ -56,8 +56,7 @@ class CompiledIn:
     """What one executable assumes; `look` compares a share of it, and warns of what has changed (C020, D005).
 
     A small model is compared as a whole in every call, and a large one in turns, so that a call takes microseconds
-    longer however large the model is. A value that has changed is told once, and a change of the model each time that
-    it is made.
+    longer. A value that has changed is told once, and a change of the model each time that it is made.
     """
 
     def __init__(self, port: Port, findings: PortFindings, *, trains: bool, keeps_modes: bool) -> None:
