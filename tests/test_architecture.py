@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 import porting
+from tests.source_trees import parse_all
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "porting"
@@ -47,7 +48,7 @@ def read_source(path: Path) -> str:
 @pytest.fixture(scope="module")
 def trees():
     """All sources, parsed once; let go of when these tests are over."""
-    return {path: ast.parse(read_source(path)) for path in SOURCES}
+    return parse_all(SOURCES)
 
 
 def modules_imported_by(tree: ast.Module) -> Set[str]:

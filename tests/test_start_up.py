@@ -6,26 +6,42 @@ import functools
 import json
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
+
+from tests.program_server import ProgramServer
 
 # Packages that take long to import, and that neither importing nor training a usual model calls for.
 HEAVY = {"matplotlib", "mpmath", "networkx", "onnx", "pandas", "scipy", "setuptools", "sklearn", "sympy", "triton"}
 HEAVY_PARTS = {"torch._dynamo", "torch._export", "torch._inductor", "torch.distributed.tensor", "torch.onnx"}
 
 
-def heavy_modules_after(program: str, *, than: str = "import torch") -> list:
-    """Return the heavy packages that a fresh process has loaded after `program`, and has not after `than`."""
-    loaded = _loaded_by(program) - _loaded_by(than)
-    return sorted({name.partition(".")[0] for name in loaded} & HEAVY | loaded & HEAVY_PARTS)
+@pytest.fixture(scope="module")
+def loaded_by(tmp_path_factory):
+    """Give a function that tells what a process that begins with torch has loaded after a program."""
+    place = tmp_path_factory.mktemp("programs") / "program.py"
+    with closing(ProgramServer("torch")) as server:
+
+        @functools.lru_cache(maxsize=None)
+        def run(program: str) -> frozenset:
+            place.write_text(program + "\nimport sys, json; print(json.dumps(sorted(sys.modules)))")
+            code, said = server.run(str(place))
+            assert code == 0, said
+            return frozenset(json.loads(said.splitlines()[-1]))
+
+        yield run
 
 
-@functools.lru_cache(maxsize=None)
-def _loaded_by(program: str) -> frozenset:
-    tell = "\nimport sys, json; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program + tell], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return frozenset(json.loads(done.stdout.splitlines()[-1]))
+@pytest.fixture
+def heavy_modules_after(loaded_by):
+    """Give a function that lists the heavy packages that a process has loaded after a program, and torch has not."""
+
+    def find(program: str) -> list:
+        loaded = loaded_by(program) - loaded_by("import torch")
+        return sorted({name.partition(".")[0] for name in loaded} & HEAVY | loaded & HEAVY_PARTS)
+
+    return find
 
 
 def test_importing_porting_loads_no_torch():
@@ -43,7 +59,7 @@ def test_importing_porting_loads_no_torch():
 @pytest.mark.parametrize(
     "program", ["import torch, porting", "from porting import to_ipu", "import porting.simulator as poptorch"]
 )
-def test_imports_load_nothing_heavy_beyond_torch(program):
+def test_imports_load_nothing_heavy_beyond_torch(heavy_modules_after, program):
     assert heavy_modules_after(program) == []
 
 
@@ -88,7 +104,7 @@ ported(torch.ones(2, 4), torch.tensor([0, 1]))
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", MODELS)
-def test_the_first_trained_step_loads_nothing_heavy(model):
+def test_the_first_trained_step_loads_nothing_heavy(heavy_modules_after, model):
     assert heavy_modules_after(PROGRAM.format(model=MODELS[model])) == []
 
 
@@ -109,12 +125,12 @@ LATE = [
 
 
 @pytest.mark.parametrize("module", LATE)
-def test_the_first_trained_step_loads_no_part_that_it_does_not_use(module):
-    assert module not in _loaded_by(PROGRAM.format(model=MODELS["perceptron"]))
+def test_the_first_trained_step_loads_no_part_that_it_does_not_use(loaded_by, module):
+    assert module not in loaded_by(PROGRAM.format(model=MODELS["perceptron"]))
 
 
-def test_the_first_trained_step_loads_no_part_of_torch_that_torch_does_not_load_for_any_mode():
-    loaded = _loaded_by(PROGRAM.format(model=MODELS["perceptron"])) - _loaded_by("import torch")
+def test_the_first_trained_step_loads_no_part_of_torch_that_torch_does_not_load_for_any_mode(loaded_by):
+    loaded = loaded_by(PROGRAM.format(model=MODELS["perceptron"])) - loaded_by("import torch")
 
     assert {name for name in loaded if name.startswith("torch.")} <= {"torch._subclasses.schema_check_mode"}
 
@@ -139,7 +155,7 @@ training(torch.ones(2, 4), torch.zeros(2, 2))
 
 
 @pytest.mark.slow
-def test_a_poptorch_program_loads_nothing_heavy():
+def test_a_poptorch_program_loads_nothing_heavy(heavy_modules_after):
     assert heavy_modules_after(POPTORCH) == []
 
 
@@ -162,7 +178,7 @@ print("graph functions:", len(written), file=sys.stderr)
 
 
 @pytest.mark.slow
-def test_a_compiled_executable_on_disk_is_run_without_compiler_and_without_replay(tmp_path):
+def test_a_compiled_executable_on_disk_is_run_without_compiler_and_without_replay(heavy_modules_after, tmp_path):
     def run(engine):
         program = ON_DISK.format(engine=engine, folder=tmp_path)
         return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr
@@ -223,7 +239,7 @@ for loss, target in losses:
 
 
 @pytest.mark.slow
-def test_the_first_step_of_no_usual_loss_loads_anything_heavy():
+def test_the_first_step_of_no_usual_loss_loads_anything_heavy(heavy_modules_after):
     assert heavy_modules_after(LOSSES) == []
 
 
@@ -254,7 +270,7 @@ ported(torch.ones(2, 4), torch.tensor([0, 1]))
 
 
 @pytest.mark.slow
-def test_what_is_made_on_the_device_loads_nothing_heavy():
+def test_what_is_made_on_the_device_loads_nothing_heavy(heavy_modules_after):
     assert heavy_modules_after(MADE_ON_THE_DEVICE) == []
 
 
@@ -271,5 +287,5 @@ put_channels_last(graph)
 
 
 @pytest.mark.slow
-def test_a_step_with_channels_innermost_loads_nothing_heavy():
+def test_a_step_with_channels_innermost_loads_nothing_heavy(heavy_modules_after):
     assert heavy_modules_after(CHANNELS_LAST) == []

@@ -18,7 +18,6 @@ from typing import Any, Callable, Dict, Mapping
 
 __all__ = ["main"]
 
-_NUM_MEMORY_CALLS = 6
 _NUM_WARM_UP_CALLS = 5
 _LOOK_SECONDS, _GRACE_SECONDS = 1.0, 10.0
 _MEMORY_WORDS = ("can't allocate memory", "out of memory", "not enough memory", "bad_alloc", "memoryerror")
@@ -166,7 +165,7 @@ def _measure_memory(task: Any, _folder: Path) -> Dict[str, Any]:
 
     def train(workload: Any) -> None:
         call = _make_compiled_call(task, workload, copies=False)
-        for _call in range(_NUM_MEMORY_CALLS):
+        for _call in range(task["num_calls"]):
             call()
 
     if task["tensors"]:

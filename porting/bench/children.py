@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _JOB_SECONDS = 600.0
+_NUM_MEMORY_CALLS = 6
 
 
 def start_side(side: str, source: Source, settings: BenchSettings) -> Child:
@@ -58,7 +59,8 @@ def measure_memory(source: Source, settings: BenchSettings) -> Memory:
     """
 
     def find_peaks(side: str) -> Dict[str, Optional[int]]:
-        jobs = (run_job("memory", side, source, settings, more={"tensors": tensors}) for tensors in (False, True))
+        tasks = ({"tensors": tensors, "num_calls": _NUM_MEMORY_CALLS} for tensors in (False, True))
+        jobs = (run_job("memory", side, source, settings, more=task) for task in tasks)
         return {name: figure for job in jobs for name, figure in job.items()}
 
     try:
@@ -119,8 +121,11 @@ def measure_start_up(source: Source, settings: BenchSettings) -> StartUp:
 
 
 def make_plain_environment(folder: Path) -> Dict[str, str]:
-    """Return an environment for processes whose start counts: bytecode is kept, as that of installed packages is."""
-    environment = {**make_environment(), "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+    """Return an environment for processes whose start counts: bytecode is kept, as that of installed packages is.
+
+    It lies in the folder unless the user has said where.
+    """
+    environment = {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), **make_environment()}
     for name in ("PYTHONDONTWRITEBYTECODE", "PORTING_ENGINE"):
         environment.pop(name, None)
     return environment

@@ -91,10 +91,11 @@ def round_at_random(
     # Of the two neighbours in the type, the farther one is taken as often as the value is near to it, so that the mean
     # of many roundings is the value itself.
     nearest = value.to(dtype)
-    towards = torch.where(nearest.float() < value, math.inf, -math.inf).to(dtype)
+    wide = nearest.float()
+    towards = torch.where(wide < value, math.inf, -math.inf).to(dtype)
     other = torch.nextafter(nearest, towards)
-    distance = (value - nearest.float()).abs()
-    gap = (other.float() - nearest.float()).abs()
+    distance = (value - wide).abs()
+    gap = (other.float() - wide).abs()
     draws = torch.rand(value.shape, generator=generator, dtype=value.dtype, device=value.device)
     # the neighbour of the largest number is infinity, which chance must not choose
     return torch.where((draws * gap < distance) & other.isfinite(), other, nearest)

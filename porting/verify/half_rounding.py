@@ -111,7 +111,7 @@ class RoundedOperators(TorchDispatchMode):
     ) -> Any:
         """Run `func` on wide operands, and round what would be half."""
         named = dict(kwargs or {})
-        tensors = [tensor for tensor in flatten_tensors((args, named)) if tensor.is_floating_point()]
+        tensors = [tensor for tensor in _list_operands(args, named) if tensor.is_floating_point()]
         target = named.get("dtype")
         if target is self._dtype and func is TO_COPY and args[0].dtype is torch.float32:
             return self._round(func(*args, **{**named, "dtype": torch.float32}))
@@ -122,7 +122,7 @@ class RoundedOperators(TorchDispatchMode):
 
     def _compute_wide(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], num_rounded: float) -> Any:
         written = _find_written(func, args, kwargs)
-        wide_args, wide_kwargs = map_tensors(self._widen, (tuple(args), kwargs))
+        wide_args, wide_kwargs = self._widen(tuple(args)), {name: self._widen(value) for name, value in kwargs.items()}
         # the backward pass of a softmax is told its input's type
         wide_args = tuple(torch.float32 if argument is self._dtype else argument for argument in wide_args)
         result = func(*wide_args, **wide_kwargs)
@@ -140,8 +140,10 @@ class RoundedOperators(TorchDispatchMode):
                 results[place] = self._round(value)
         return type(result)(results) if isinstance(result, (tuple, list)) else results[0]
 
-    def _widen(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.float() if tensor.dtype is self._dtype else tensor
+    def _widen(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self._widen, value))
+        return value.float() if isinstance(value, torch.Tensor) and value.dtype is self._dtype else value
 
     def _round(self, value: torch.Tensor) -> torch.Tensor:
         if self._generator is None or not value.numel():
@@ -149,6 +151,15 @@ class RoundedOperators(TorchDispatchMode):
         return round_at_random(value, self._dtype, self._generator)
 
 
+def _list_operands(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+    """List an operator's tensors, which are arguments or in lists that are: this is asked of each operator of a run."""
+    for value in (*args, *kwargs.values()):
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, torch.Tensor):
+                yield item
+
+
+@functools.lru_cache(maxsize=None)
 def _is_left_alone(func: Any) -> bool:
     """Tell whether an operator computes nothing, or draws numbers, which another type would change."""
     if torch.Tag.nondeterministic_seeded in func.tags:

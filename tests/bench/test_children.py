@@ -123,14 +123,23 @@ def test_cold_starts_are_made_only_where_they_are_asked_for(starts):
 
 
 def test_processes_keep_bytecode_whatever_this_one_was_told(starts, monkeypatch):
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setenv("PORTING_ENGINE", "replay")
 
     measure_start_up(Source("a:b"), BenchSettings(start_up_runs=1))
 
     for _kind, environment in starts:
-        assert "PYTHONPYCACHEPREFIX" in environment
+        assert environment["PYTHONPYCACHEPREFIX"].endswith("bytecode")
         assert not {"PYTHONDONTWRITEBYTECODE", "PORTING_ENGINE"} & set(environment)
+
+
+def test_processes_keep_bytecode_where_the_user_says(starts, monkeypatch):
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", "there")
+
+    measure_start_up(Source("a:b"), BenchSettings(start_up_runs=1))
+
+    assert {environment["PYTHONPYCACHEPREFIX"] for _kind, environment in starts} == {"there"}
 
 
 @pytest.mark.slow

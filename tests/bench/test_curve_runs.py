@@ -7,7 +7,7 @@ import pytest
 from porting.bench import curve_runs
 from porting.bench.choices import BenchSettings
 from porting.bench.curve_runs import measure_curve
-from porting.bench.processes import ChildError, make_environment
+from porting.bench.processes import ChildError
 from porting.bench.workloads import Source
 
 SETTINGS = BenchSettings(curve_runs=2, curve_seconds=4.0, threads=1)
@@ -76,7 +76,7 @@ def test_a_process_that_fails_is_the_reason_why_there_is_no_curve(monkeypatch):
 @pytest.mark.slow
 def test_a_curve_of_real_processes_has_both_sides(monkeypatch):
     # with the bytecode that is there: to make that of all torch anew takes longer than the rest
-    monkeypatch.setattr(curve_runs, "make_plain_environment", lambda _folder: make_environment())
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", "")
     source = Source("porting.bench.suite:load", {"name": "mushrooms", "choices": {"engine": "replay"}})
 
     settings = BenchSettings(curve_runs=1, curve_seconds=0.01, threads=1)

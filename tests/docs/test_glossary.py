@@ -10,6 +10,7 @@ from typing import Iterator
 import pytest
 
 import porting
+from tests.source_trees import parse_all
 
 PACKAGE = Path(porting.__file__).parent
 TEXT = (PACKAGE.parent / "docs" / "glossary.md").read_text(encoding="utf-8")
@@ -57,7 +58,7 @@ VERBS = {"_apply", "_fail", "_fits", "_freeze", "_round", "_start", "_unfreeze",
 @pytest.fixture(scope="module")
 def trees():
     """All sources, parsed once, by their names; let go of when these tests are over."""
-    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+    return {str(path.relative_to(PACKAGE)): tree for path, tree in parse_all(SOURCES).items()}
 
 
 def names_in(tree: ast.Module) -> Iterator[str]:

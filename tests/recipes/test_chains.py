@@ -1,118 +1,33 @@
-"""Every recipe is a chain of small proven steps: its checks hold, neighbours differ by little, its pages are true."""
+"""Every recipe is a chain of small proven steps: neighbours differ by little, its story is true."""
 
 from __future__ import annotations
 
 import ast
 import difflib
-import functools
-import os
 import re
 import shlex
 from pathlib import Path
-from typing import Any, Dict, List, Set, Tuple, Union
-from unittest import mock
+from typing import Dict, List, Set, Tuple
 
 import pytest
 
 from porting.cli.main import _build_parser
-from porting.diagnostics import PortingError
-from porting.recipe_chain import Check, Recipe, RecipeStep, Steps, read_checks, read_recipes, run_check
-from porting.recipe_chain.checks import EXTRA_OF_MODULE
+from porting.recipe_chain import Recipe, RecipeStep
 from porting.recipe_chain.recipe_files import copy_recipe
-from tests.docs.page_blocks import blocks_of, commands_of, run, without_measures
+from tests.docs.page_blocks import commands_of
+
+from .chains import RECIPES, each_recipe, name_of, steps_of, with_extras
 
 ROOT = Path(__file__).parents[2]
-RECIPES = {recipe.name: recipe for recipe in read_recipes()}
 STEPS = [(recipe, step) for recipe in RECIPES.values() for step in recipe.steps]
 NEIGHBOURS = [(recipe, *pair) for recipe in RECIPES.values() for pair in zip(recipe.steps, recipe.steps[1:])]
-# the first port is proven by every `make test`, the others by `make check`
-QUICK_RECIPE = "first_port"
 MAX_CHANGED_LINES = 12
-MAX_PICTURE_BYTES = 60_000
 MAX_STEP_LINES = 100
-TROUBLE_PAGE = "what-can-go-wrong.md"
 # what a user types besides the command itself; each name stands for a program of another package
 OTHER_PROGRAMS = ("cd", "export", "git", "ls", "mkdir", "pip", "poprun", "python", "python3", "torchrun")
 
-
-def name_of(value: Any) -> str:
-    if isinstance(value, Check):
-        return f"{value.step}: {value.text}"
-    return value.path.stem if isinstance(value, RecipeStep) else str(getattr(value, "name", value))
-
-
-each_recipe = pytest.mark.parametrize("recipe", RECIPES.values(), ids=name_of)
 each_step = pytest.mark.parametrize(("recipe", "step"), STEPS, ids=name_of)
 each_neighbour = pytest.mark.parametrize(("recipe", "before", "after"), NEIGHBOURS, ids=name_of)
-
-
-def marked_slow(recipe: Recipe) -> Any:
-    """Make a recipe a parameter that is slow unless it is the quick one."""
-    return pytest.param(recipe, id=recipe.name, marks=[] if recipe.name == QUICK_RECIPE else [pytest.mark.slow])
-
-
-@functools.lru_cache(maxsize=None)
-def steps_of(recipe: Recipe) -> Steps:
-    """Give the steps of a recipe, which train once for all tests."""
-    return Steps(recipe)
-
-
-def checks_of(recipe: Recipe) -> Tuple[Check, ...]:
-    return read_checks(recipe, steps_of(recipe))
-
-
-def all_checks() -> List[Any]:
-    """List all checks; in the place of those of a recipe that cannot be read stands the error."""
-    found: List[Any] = []
-    for recipe in RECIPES.values():
-        try:
-            found += [as_parameter(recipe, check) for check in checks_of(recipe)]
-        except Exception as error:
-            found.append(pytest.param(recipe, error, id=f"{recipe.name}-checks"))
-    return found
-
-
-def as_parameter(recipe: Recipe, check: Check) -> Any:
-    marks = [pytest.mark.slow] if check.slow or recipe.name != QUICK_RECIPE else []
-    return pytest.param(recipe, check, id=f"{recipe.name}-{name_of(check)}", marks=marks)
-
-
-def skip_without_extra(error: PortingError) -> None:
-    if error.finding.code == "X001":
-        pytest.skip("; ".join(error.finding.notes))
-
-
-@pytest.mark.parametrize(("recipe", "check"), all_checks())
-def test_a_check_holds(recipe: Recipe, check: Union[Check, Exception]):
-    if isinstance(check, PortingError):
-        skip_without_extra(check)
-    if isinstance(check, Exception):
-        raise check
-    try:
-        outcome = run_check(check, steps_of(recipe))
-    except PortingError as error:
-        skip_without_extra(error)
-        raise
-
-    assert outcome.is_met, f"{outcome.found}\n{outcome.trouble}"
-
-
-@each_recipe
-def test_each_step_has_a_check(recipe):
-    with_extras(recipe)
-
-    assert {check.step for check in checks_of(recipe)} == {step.number for step in recipe.steps}
-
-
-def with_extras(recipe: Recipe) -> None:
-    """Skip the test where a package is missing that the recipe imports."""
-    for path in recipe.folder.glob("*.py"):
-        for name in re.findall(r"^\s*(?:from|import) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
-            if name in EXTRA_OF_MODULE:
-                pytest.importorskip(name)
-
-
-# -- programs --------------------------------------------------------------------------------------------------------
 
 
 def num_changed_lines(before: str, after: str) -> int:
@@ -302,71 +217,3 @@ def test_the_links_of_the_pages_lead_somewhere(recipe):
         files = [target.partition("#")[0] for target in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", text)]
 
         assert [name for name in files if name and "://" not in name and not (page.parent / name).exists()] == []
-
-
-# -- pictures --------------------------------------------------------------------------------------------------------
-
-
-def pictures_of(recipe: Recipe) -> List[Path]:
-    return sorted((recipe.folder / "pictures").glob("*.png"))
-
-
-@each_recipe
-def test_the_pages_show_the_pictures_which_are_small(recipe):
-    pages = "".join(page.read_text(encoding="utf-8") for page in recipe.folder.glob("*.md"))
-
-    assert pictures_of(recipe) != []
-    assert [path.name for path in pictures_of(recipe) if f"(pictures/{path.name})" not in pages] == []
-    assert [path.name for path in pictures_of(recipe) if path.stat().st_size > MAX_PICTURE_BYTES] == []
-
-
-@pytest.mark.slow
-@each_recipe
-def test_the_pictures_can_be_drawn_again(recipe, tmp_path, monkeypatch):
-    with_extras(recipe)
-    pictures = steps_of(recipe).load("pictures")
-    # what is learnt matters to readers alone: the checks train as long as the story says
-    monkeypatch.setattr(pictures, "NUM_STEPS", steps_of(recipe).num_steps, raising=False)
-
-    drawn = pictures.draw(tmp_path)
-
-    assert sorted(path.name for path in drawn) == [path.name for path in pictures_of(recipe)]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [path.name for path in pictures_of(recipe)]
-
-
-# -- what can go wrong -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("recipe", [marked_slow(recipe) for recipe in RECIPES.values()])
-def test_what_can_go_wrong_goes_wrong_as_the_page_shows(recipe, tmp_path, monkeypatch):
-    with_extras(recipe)
-    page = recipe.folder / TROUBLE_PAGE
-    monkeypatch.chdir(tmp_path)
-    # A page may set variables, as a launcher does; no later test starts among instances that do not exist.
-    monkeypatch.setattr(os, "environ", os.environ)
-    names: Dict[str, Any] = {"__name__": "__main__"}
-
-    # A page sets variables, as a launcher does: they end with it, or the next test is one of two instances.
-    with mock.patch.dict(os.environ):
-        for block in blocks_of(page):
-            if block.language == "python":
-                printed, code = run(block, names)
-
-                assert code == block.raises, block.source
-                if block.output is not None:
-                    assert without_measures(printed) == without_measures(block.output), block.source
-
-
-@each_recipe
-def test_the_page_of_troubles_shows_mistake_error_and_cure(recipe):
-    troubles = [block for block in blocks_of(recipe.folder / TROUBLE_PAGE) if block.raises or block.says]
-
-    assert len(troubles) >= 2
-    assert [block.source for block in troubles if block.output is None] == []
-
-
-def test_the_command_of_a_block_is_read_with_its_continuation_lines(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("```console\n$ porting recipe \\\n    list  # all\noutput\n```\n")
-
-    assert [command.split() for command in commands_of(page)] == [["porting", "recipe", "list"]]

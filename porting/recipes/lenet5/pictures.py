@@ -9,16 +9,17 @@ from porting.recipe_chain import Losses
 from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, make_figure, save_figure
 from porting.recipes.lenet5 import step_0_plain, step_3_probabilities, workload
 
-NUM_DIGITS = 8
+NUM_STEPS, NUM_DIGITS = 300, 8
 
 
 def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 3, and draw their losses and some answers into `folder`; return the files."""
-    plain, ported = step_0_plain.train(300), step_3_probabilities.train(300)
+    plain, ported = step_0_plain.train(NUM_STEPS), step_3_probabilities.train(NUM_STEPS)
     figure = make_figure(height=3.5)
     axes = figure.subplots()
     axes.annotate("sigmoids take their time", (75, 2.25), (30, 1.3), arrowprops={"arrowstyle": "->"}, fontsize=9)
-    draw_lines(axes, ("step 0: plain PyTorch", plain, GREY, 3), ("step 3: ported", ported, BLUE, 1), ylabel="loss")
+    lines = ("step 0: plain PyTorch", plain, GREY, 3), ("step 3: ported", ported, BLUE, 1)
+    draw_lines(axes, *lines, ylabel="loss", ylim=(0, None))
     return [save_figure(figure, folder / "losses.png"), _draw_answers(folder / "answers.png", ported)]
 
 

@@ -9,6 +9,9 @@ from porting.data import digits
 from porting.recipe_chain.pictures import BLUE, draw_lines, make_figure, save_figure
 from porting.recipes.mnist_loop import step_0_plain, step_5_device_iterations
 
+# ten epochs
+NUM_STEPS = 10 * 48
+
 
 def draw(folder: Path) -> List[Path]:
     """Draw digits, and train steps 0 and 5 and draw how well they learn, into `folder`; return the files."""
@@ -30,7 +33,7 @@ def _draw_losses(path: Path) -> Path:
     left, right = figure.subplots(1, 2)
     looks = (("#9ecae1", 4.0, "step 0: plain PyTorch"), (BLUE, 1.2, "step 5: four steps a call"))
     for step, (color, width, label) in zip((step_0_plain, step_5_device_iterations), looks):
-        losses = step.train()
+        losses = step.train(NUM_STEPS)
         draw_lines(left, (label, losses, color, width), ylabel="loss")
         line = (label, losses.measured.accuracies, color, width)
         draw_lines(right, line, xlabel="epoch", ylabel="accuracy of the test", ylim=(0, 1))

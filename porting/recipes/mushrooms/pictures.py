@@ -9,11 +9,12 @@ from porting.recipe_chain.pictures import BLUE, draw_lines, make_figure, save_fi
 from porting.recipes.mushrooms import step_0_plain, step_5_hundred_steps_a_call, workload
 
 STEPS_PER_EPOCH = 56
+NUM_STEPS = 50 * STEPS_PER_EPOCH
 
 
 def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 5 on mushrooms that are made, and draw the mean losses of their epochs into `folder`."""
-    plain, ported = (step.train(50 * STEPS_PER_EPOCH) for step in (step_0_plain, step_5_hundred_steps_a_call))
+    plain, ported = (step.train(NUM_STEPS) for step in (step_0_plain, step_5_hundred_steps_a_call))
     figure = make_figure()
     axes = figure.subplots()
     theirs = {epoch: row[0] for epoch, row in workload.CHAINER.items()}

@@ -72,8 +72,8 @@ CHECKS = (
     reaches(0, "loss after 48 steps", at_most=2.1, measure=last_losses),
     *chain_of_equal_losses(1, 3),
     holds(1, "the device's learning rate follows the plan", the_device_has_the_planned_rates),
-    reaches(3, "test accuracy", at_least=0.9, measure=measured("accuracy", 288), slow=True),
+    reaches(3, "test accuracy", at_least=0.9, measure=measured("accuracy", 160), slow=True),
     close_losses(4, like=3, relative=0.2, because="BatchNorm normalises micro-batches of 16"),
     holds(5, "the learning rate grows with the batch", the_rate_is_scaled),
-    reaches(5, "test accuracy", at_least=0.8, measure=measured("accuracy", 144), slow=True),
+    reaches(5, "test accuracy", at_least=0.8, measure=measured("accuracy", 96), slow=True),
 )

@@ -12,7 +12,10 @@ from porting.recipes.trainers import (
     step_2_ignite,
     step_3_lightning,
     step_4_transformers,
+    workload,
 )
+
+NUM_STEPS = workload.NUM_STEPS
 
 _LIBRARIES = {
     "accelerate": step_1_accelerate,
@@ -24,6 +27,6 @@ _LIBRARIES = {
 
 def draw(folder: Path) -> List[Path]:
     """Train all steps and draw their losses into `folder`; return the file."""
-    plain = ("plain PyTorch", step_0_plain.train(), GREY, 3)
-    panels = [[plain, (name, step.train(), BLUE, 1)] for name, step in _LIBRARIES.items()]
+    plain = ("plain PyTorch", step_0_plain.train(NUM_STEPS), GREY, 3)
+    panels = [[plain, (name, step.train(NUM_STEPS), BLUE, 1)] for name, step in _LIBRARIES.items()]
     return [draw_losses(folder / "losses.png", *panels, dpi=50, ylabel="loss")]

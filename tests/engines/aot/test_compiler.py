@@ -8,10 +8,8 @@ import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from porting.engines.aot.compile_process import compile_in_child
-from porting.engines.aot.library import load_program
 from porting.engines.compiled.call_layout import TensorSpec
 from porting.engines.compiled.compile_settings import CompileFailure, CompileSettings
-from porting.engines.compiled.program_file import write_program
 from porting.engines.compiled.programs import Program
 from tests.engines.compiled_step import step_arguments, step_program
 
@@ -25,17 +23,16 @@ def _pooled(images, grad):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_the_gradient_of_a_maximum_pool_is_torchs(tmp_path, memory_format):
+def test_the_gradient_of_a_maximum_pool_is_torchs(compile_into, tmp_path, memory_format):
     torch.manual_seed(0)
     images = torch.randn(2, 8, 9, 9).contiguous(memory_format=memory_format)
     arguments = [images, torch.randn(2, 8, 5, 5)]
     module = make_fx(_pooled, tracing_mode="fake")(*arguments)
     specs = tuple(TensorSpec.of(tensor, name=f"input:{index}:") for index, tensor in enumerate(arguments))
-    write_program(Program("step", module, specs, num_results=1), tmp_path / "pool.program")
 
-    compile_in_child(tmp_path / "pool.program", tmp_path / "pool", settings=CompileSettings())
+    found = compile_into(Program("step", module, specs, num_results=1), tmp_path)(arguments)
 
-    torch.testing.assert_close(load_program(tmp_path / "pool")(arguments), list(_pooled(*arguments)))
+    torch.testing.assert_close(found, list(_pooled(*arguments)))
 
 
 @pytest.mark.slow

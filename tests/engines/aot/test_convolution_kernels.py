@@ -9,17 +9,13 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from porting.engines.aot.compile_process import compile_in_child
 from porting.engines.aot.convolution_kernels import (
     Convolution,
     choose_convolution_kernels,
     find_algorithm,
     find_convolutions,
 )
-from porting.engines.aot.library import load_program
 from porting.engines.compiled.call_layout import TensorSpec
-from porting.engines.compiled.compile_settings import CompileSettings
-from porting.engines.compiled.program_file import write_program
 from porting.engines.compiled.programs import Program
 
 aten = torch.ops.aten
@@ -282,7 +278,7 @@ def test_without_a_compiler_that_can_do_it_convolutions_stay(caplog, lanes):
 
 @needs_compiler
 @pytest.mark.slow
-def test_a_compiled_program_convolves_as_torch_does(tmp_path):
+def test_a_compiled_program_convolves_as_torch_does(compile_into, tmp_path):
     arguments, rests = [], []
     for channels in (32, 24, 8):
         *tensors, rest = _tensors((4, channels, 40, 40), (channels, 1, 5, 5), padding=2)
@@ -300,17 +296,15 @@ def test_a_compiled_program_convolves_as_torch_does(tmp_path):
 
     module = make_fx(step, tracing_mode="fake")(*arguments)
     specs = tuple(TensorSpec.of(value, name=f"argument_{index}") for index, value in enumerate(arguments))
-    write_program(Program("step", module, specs, num_results=6), tmp_path / "step.program")
-    compile_in_child(tmp_path / "step.program", tmp_path / "step", settings=CompileSettings(num_threads=1))
 
-    found = load_program(tmp_path / "step")(arguments)
+    found = compile_into(Program("step", module, specs, num_results=6), tmp_path)(arguments)
 
     _assert_same(found, step(*(value.double() for value in arguments)))
 
 
 @needs_compiler
 @pytest.mark.slow
-def test_compiled_convolutions_of_single_pixels_multiply_results_of_fused_operators(tmp_path):
+def test_compiled_convolutions_of_single_pixels_multiply_results_of_fused_operators(compile_into, tmp_path):
     x, w, b, g, rest = _tensors((4, 96, 12, 12), (48, 96, 1, 1), padding=0)
 
     def step(x: Any, w: Any, b: Any, g: Any) -> Any:
@@ -322,9 +316,7 @@ def test_compiled_convolutions_of_single_pixels_multiply_results_of_fused_operat
     module = make_fx(step, tracing_mode="fake")(x, w, b, g)
     names = ("images", "filters", "bias", "gradient")
     specs = tuple(TensorSpec.of(value, name=name) for name, value in zip(names, (x, w, b, g)))
-    write_program(Program("step", module, specs, num_results=4), tmp_path / "step.program")
-    compile_in_child(tmp_path / "step.program", tmp_path / "step", settings=CompileSettings(num_threads=1))
 
-    found = load_program(tmp_path / "step")([x, w, b, g])
+    found = compile_into(Program("step", module, specs, num_results=4), tmp_path)([x, w, b, g])
 
     _assert_same(found, step(*(value.double() for value in (x, w, b, g))))

@@ -8,12 +8,8 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from porting.engines.aot.compile_process import compile_in_child
-from porting.engines.aot.library import load_program
 from porting.engines.aot.repeated_values import is_repeated
 from porting.engines.compiled.call_layout import TensorSpec
-from porting.engines.compiled.compile_settings import CompileSettings
-from porting.engines.compiled.program_file import write_program
 from porting.engines.compiled.programs import Program
 
 
@@ -46,14 +42,12 @@ def test_constants_and_integers_are_no_repeated_values():
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
-def test_a_compiled_program_computes_the_same(tmp_path):
+def test_a_compiled_program_computes_the_same(compile_into, tmp_path):
     arguments = [torch.randn(2, 8, 20, 20).contiguous(memory_format=torch.channels_last), torch.rand(8)]
     module = make_fx(_scale, tracing_mode="fake")(*arguments)
     specs = tuple(TensorSpec.of(value, name=f"argument_{index}") for index, value in enumerate(arguments))
-    write_program(Program("step", module, specs, num_results=3), tmp_path / "step.program")
-    compile_in_child(tmp_path / "step.program", tmp_path / "step", settings=CompileSettings(num_threads=1))
 
-    found = load_program(tmp_path / "step")(arguments)
+    found = compile_into(Program("step", module, specs, num_results=3), tmp_path)(arguments)
 
     for value, wanted in zip(found, _scale(*arguments)):
         torch.testing.assert_close(value, wanted)

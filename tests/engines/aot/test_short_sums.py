@@ -6,11 +6,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from porting.engines.aot.compile_process import compile_in_child
-from porting.engines.aot.library import load_program
 from porting.engines.compiled.call_layout import TensorSpec
-from porting.engines.compiled.compile_settings import CompileSettings
-from porting.engines.compiled.program_file import write_program
 from porting.engines.compiled.programs import Program
 
 
@@ -35,7 +31,7 @@ def _variances(rows, *images):
 @pytest.mark.slow
 @pytest.mark.parametrize("function", [_sums, _variances])
 @pytest.mark.parametrize(("memory_format", "num_threads"), [(torch.contiguous_format, 1), (torch.channels_last, 2)])
-def test_sums_are_within_a_few_roundings_of_float64(tmp_path, function, memory_format, num_threads):
+def test_sums_are_within_a_few_roundings_of_float64(compile_into, tmp_path, function, memory_format, num_threads):
     torch.manual_seed(0)
     # 0.9 to 1.1: numbers of one sign, so that a running sum grows and loses their last bits
     images = [torch.rand(16, num_channels, 16, 16) * 0.2 + 0.9 for num_channels in (8, 12, 40)]
@@ -45,11 +41,10 @@ def test_sums_are_within_a_few_roundings_of_float64(tmp_path, function, memory_f
     module = make_fx(function, tracing_mode="fake")(*arguments)
     expected = function(*(argument.double() for argument in arguments))
     specs = tuple(TensorSpec.of(tensor, name=f"input:{index}:") for index, tensor in enumerate(arguments))
-    write_program(Program("step", module, specs, num_results=len(expected)), tmp_path / "sums.program")
+    program = Program("step", module, specs, num_results=len(expected))
 
-    compile_in_child(tmp_path / "sums.program", tmp_path / "sums", settings=CompileSettings(num_threads=num_threads))
+    found = compile_into(program, tmp_path, num_threads=num_threads)(arguments)
 
-    found = load_program(tmp_path / "sums")(arguments)
     for sums, wanted in zip(found, expected):
         # Inductor's own are 4e-6 away here, of 4,096 numbers one after the other, and its variances 1e-4
         torch.testing.assert_close(sums.double(), wanted, rtol=1e-6 if function is _sums else 5e-6, atol=1e-12)

@@ -8,11 +8,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from porting.engines.aot.compile_process import compile_in_child
-from porting.engines.aot.library import load_program
 from porting.engines.compiled.call_layout import TensorSpec
-from porting.engines.compiled.compile_settings import CompileSettings
-from porting.engines.compiled.program_file import write_program
 from porting.engines.compiled.programs import Program
 
 aten = torch.ops.aten
@@ -42,21 +38,19 @@ OPERATORS = (b"aoti_torch_cpu_max_pool2d_with_indices\0", b'"aten::upsample_bili
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize("is_last", [True, False])
-def test_a_compiled_program_calls_torchs_kernels(tmp_path, is_last):
+def test_a_compiled_program_calls_torchs_kernels(compile_into, tmp_path, is_last):
     images = torch.randn(2, 16, 9, 11, generator=torch.Generator().manual_seed(0))
     if is_last:
         images = images.contiguous(memory_format=torch.channels_last)
     module = make_fx(pool_and_enlarge, tracing_mode="fake")(images)
     expected = pool_and_enlarge(images)
     program = Program("step", module, (TensorSpec.of(images, name="images"),), num_results=len(expected))
-    write_program(program, tmp_path / "step.program")
-    compile_in_child(tmp_path / "step.program", tmp_path / "step", settings=CompileSettings(num_threads=1))
 
-    found = load_program(tmp_path / "step")([images])
+    found = compile_into(program, tmp_path)([images])
 
     for value, wanted in zip(found, expected):
         torch.testing.assert_close(value, wanted, rtol=0.0 if is_last else 1e-6, atol=0.0 if is_last else 1e-6)
     # the names of operators that torch's library has no function for are in a file
-    written = b"".join(file.read_bytes() for file in (tmp_path / "step").iterdir())
+    written = b"".join(file.read_bytes() for file in (tmp_path / "out").iterdir())
     are_called = [operator in written for operator in OPERATORS]
     assert are_called == [is_last, is_last]

@@ -13,8 +13,7 @@ from typing import List, Tuple
 import pytest
 
 from porting.simulator.enums import SharingStrategy
-
-from ..program_server import ProgramServer
+from tests.program_server import ProgramServer
 
 pytestmark = pytest.mark.slow
 
@@ -149,7 +148,7 @@ def server():
     """Give the process that starts the programs."""
     if not Path("/proc/self/stat").exists():
         pytest.skip("there is no /proc to look into")
-    with closing(ProgramServer()) as started:
+    with closing(ProgramServer("porting.simulator")) as started:
         yield started
 
 

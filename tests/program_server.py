@@ -1,32 +1,35 @@
-"""Starts programs as forks of one process that has torch and the simulator already: an import takes longer than a test.
+"""Starts programs as forks of one process that has a module already: an import takes longer than most programs.
 
-Run as a program it serves the socket that is its standard input: for each request, with the descriptors of the new
-program's standard streams, it answers with the id of the process and, when that ended, with its wait status.
+Run as a program, with the name of the module, it serves the socket that is its standard input: for each request, with
+the descriptors of the new program's standard streams, it answers with the id of the process and, when that ended, with
+its wait status.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import runpy
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-from typing import List, Sequence
+from typing import List, Sequence, Tuple
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 class ProgramServer:
-    """A process that starts one program after the other."""
+    """A process that starts one program after the other, each of which finds `module` loaded."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__],
+                [sys.executable, __file__, module],
                 stdin=theirs,
                 start_new_session=True,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
@@ -36,6 +39,14 @@ class ProgramServer:
         """Start a program in a session of its own, the first argument being its file; return its process id."""
         socket.send_fds(self._socket, [json.dumps(list(arguments)).encode()], list(streams))
         return self._answer()
+
+    def run(self, *arguments: str) -> Tuple[int, str]:
+        """Run a program to its end; return its exit code, and what it has printed and said."""
+        with tempfile.TemporaryFile("w+") as output, open(os.devnull, encoding="utf-8") as nothing:
+            self.start(arguments, [nothing.fileno(), output.fileno(), output.fileno()])
+            code = self.wait()
+            output.seek(0)
+            return code, output.read()
 
     def wait(self) -> int:
         """Wait for the end of the program; return its exit code, negative for a signal."""
@@ -81,8 +92,7 @@ def _run(arguments: Sequence[str], streams: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
-    import porting.simulator  # noqa: F401 - the programs need it
-
+    importlib.import_module(sys.argv[1])
     # a program that ends does not collect what it has from here, which takes longer than most of them
     gc.freeze()
     # descriptor 0 becomes the program's standard input
