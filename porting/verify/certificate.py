@@ -35,13 +35,13 @@ class Verdict(str, Enum):
     """What a certificate, or a part of it, says."""
 
     PASS = "PASS"
-    """Everything that was compared lies inside the noise band."""
+    """Everything that was looked at lies inside the noise band; the table says what that is."""
     FAIL = "FAIL"
     """Something lies outside of it."""
     CHAOTIC = "CHAOTIC"
     """From some step on rounding alone leads anywhere, so that nothing is shown; what came before is equal."""
     INCOMPLETE = "INCOMPLETE"
-    """The run was cut off; what was compared until then is equal."""
+    """Not all that was asked for was looked at: the reason says what is missing. Nothing that was lies outside."""
     NOT_COMPARED = "NOT COMPARED"
     """This kind does not exist here, or could not be looked at; the note says why."""
 
@@ -214,7 +214,7 @@ class Certificate:
 _HELP: Mapping[Verdict, str] = {
     Verdict.FAIL: "look at the whole certificate, `print(certificate)`, and put right what it names first",
     Verdict.CHAOTIC: "take a smaller learning rate, or fewer steps: `steps=` the last one that is compared",
-    Verdict.INCOMPLETE: "let it run to its end",
+    Verdict.INCOMPLETE: "let it run to its end, or give it what the reason says is missing",
     Verdict.NOT_COMPARED: "give it what the notes say is missing",
     Verdict.PASS: "",
 }

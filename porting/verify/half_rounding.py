@@ -18,7 +18,8 @@ from porting.structure import flatten_tensors, map_tensors
 from porting.torch_insides.modes import TorchDispatchMode
 from porting.torch_insides.operators import TO_COPY, read_schema
 
-from .plain_training import PlainTraining, make_loss_function
+from .plain_training import PlainTraining
+from .reference_loss import make_loss_function
 
 __all__ = ["HalfRule", "RoundedOperators", "half_rounding"]
 

@@ -8,9 +8,10 @@ from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
-from porting.diagnostics import list_names, say_number
+from porting.diagnostics import say_number
 from porting.structure import flatten_tensors
 from porting.verify.aftermath import look_after_training
+from porting.verify.calls import Calls, MicroBatch
 from porting.verify.certificate import (
     Certificate,
     Curves,
@@ -25,14 +26,16 @@ from porting.verify.fault_place import find_place, kept_port
 from porting.verify.grouping import Comparison, choose_comparison
 from porting.verify.half_precision import judge_half_precision
 from porting.verify.half_rounding import HalfRule
-from porting.verify.inputs import PortMaker, collect_calls
+from porting.verify.inputs import PortMaker, collect_inputs
 from porting.verify.judgement import Judgement, gradient_errors, judge_runs, list_outside
 from porting.verify.noise_band import NoiseBand, mean_loss
 from porting.verify.plain_runs import PLAIN, Variant, run_plain, widen_training
-from porting.verify.plain_training import MicroBatch, PlainTraining
+from porting.verify.plain_training import PlainTraining
+from porting.verify.port_reading import read_as_port
 from porting.verify.ported_run import PortedTraining, can_match_streams, find_stream, run_ported
 from porting.verify.recheck import make_record
 from porting.verify.records import Record
+from porting.verify.reference_loss import find_reading
 from porting.verify.samples import compare_samples
 from porting.verify.surroundings import Hasher, describe_surroundings, hash_options, hash_source, hash_weights
 
@@ -73,6 +76,7 @@ class Proof:
         self._training, self._maker, self._batches = training, maker, batches
         self._num_steps, self._seed = num_steps, seed
         self._notes: List[str] = []
+        self._missing: List[str] = []
         self._comparison: Optional[Comparison] = None
         self._plain, self._ported_record = Record(), Record()
         self._runs: List[Record] = []
@@ -90,14 +94,16 @@ class Proof:
         """Make all runs and compare them."""
         ported = self._maker.make()
         options = self._options = ported.model.options
+        reading = find_reading(self._training)
+        if reading:
+            self._training = read_as_port(self._training)
+            self._missing.append(f"the reference uses the port's reading of the loss, {reading}: give `compute_loss=`")
         if options.precision != "float32":
             self._training = widen_training(self._training)
         num_calls = max(1, math.ceil(self._num_steps / options.device_iterations))
-        calls, note = collect_calls(self._batches, ported, num_calls, seed=self._seed)
-        self._notes += [note] if note else []
-        theirs = calls
-        if ported.batches is not None:
-            theirs, _note = collect_calls(ported.batches, ported, num_calls, seed=self._seed)
+        inputs = collect_inputs(self._batches, ported, num_calls, seed=self._seed)
+        calls, theirs = inputs.calls, inputs.theirs
+        self._notes += [inputs.note] if inputs.note else []
         with kept_port(self._maker, ported):
             self._hash_inputs(calls)
             self._stream = find_stream(ported.model)
@@ -118,13 +124,13 @@ class Proof:
     def _unit(self) -> float:
         return _UNITS[self._options.precision]
 
-    def _run_variant(self, calls: List[MicroBatch], variant: Variant) -> Record:
+    def _run_variant(self, calls: Calls, variant: Variant) -> Record:
         assert self._comparison is not None
         training, grouping, _draws, _text = self._comparison
         self._tell(f"{len(calls)} calls: {variant.name}")
         return run_plain(training, calls, grouping, seed=self._seed, variant=variant, stream=self._stream)
 
-    def _run_plain_side(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
+    def _run_plain_side(self, calls: Calls, ported: PortedTraining) -> None:
         is_half = self._options.precision != "float32"
         self._rule = rule = HalfRule.of(ported.model) if is_half else None
         self._plain = self._run_variant(calls, replace(PLAIN, rule=rule))
@@ -138,7 +144,7 @@ class Proof:
             return
         self._run_single(calls)
 
-    def _run_single(self, calls: List[MicroBatch]) -> None:
+    def _run_single(self, calls: Calls) -> None:
         """Make the runs that measure the noise band of single precision."""
         assert self._comparison is not None
         # never more than the user allows
@@ -163,7 +169,7 @@ class Proof:
         rounded = Variant("rounded at random", rounding=1, size=_CHANGED_UNITS * self._unit)
         self._try_variant(calls[:_NUM_ROUNDED_CALLS], rounded)
 
-    def _try_variant(self, calls: List[MicroBatch], variant: Variant) -> bool:
+    def _try_variant(self, calls: Calls, variant: Variant) -> bool:
         """Make a run that should be the same but for rounding; leave it out if it is not."""
         try:
             record = self._run_variant(calls, variant)
@@ -180,7 +186,7 @@ class Proof:
         self._runs.append(record)
         return True
 
-    def _run_port(self, ported: PortedTraining, calls: List[MicroBatch], theirs: List[MicroBatch]) -> None:
+    def _run_port(self, ported: PortedTraining, calls: Calls, theirs: Calls) -> None:
         assert self._comparison is not None
         self._judgement.add(compare_samples(self._batches, ported, calls, theirs))
         self._tell(f"{len(theirs)} calls: the port")
@@ -196,10 +202,9 @@ class Proof:
         else:
             self._judgement.leave_out_drawn("the device's random numbers are not those of plain PyTorch")
         self._judgement.add(one for found in samples.measured.values() for one in found)
-        whole = [name for name, buffer in self._training.model.named_buffers() if not buffer.is_floating_point()]
-        if whole:
-            self._judgement.reasons["buffer"] = (
-                f"whole numbers are constants on the device: {list_names(whole, most=3)}"
+        if ("output", 1) not in self._ported_record.sketches:
+            self._judgement.reasons["output"] = (
+                'the port returns none, or those of some micro-batches alone: `output_mode="all"`'
             )
         if not ported.model.options.keep_gradients:
             self._judgement.reasons["gradient"] = (
@@ -227,7 +232,7 @@ class Proof:
         factor = float(grouping.micro_batches_per_step) if is_sum else 1.0
         return judge_runs(self._plain, self._ported_record, band, loss_factor=factor)
 
-    def _round_otherwise(self, calls: List[MicroBatch]) -> None:
+    def _round_otherwise(self, calls: Calls) -> None:
         """Look more closely at what is outside: round every operator otherwise, up to where that is."""
         is_half = self._rule is not None
         for number in range(_NUM_HALF_RESCUES if is_half else _NUM_RESCUES):
@@ -247,19 +252,16 @@ class Proof:
                 return
             self._judgement = self._judge_runs()
 
-    def _look_after(self, ported: PortedTraining, calls: List[MicroBatch]) -> None:
+    def _look_after(self, ported: PortedTraining, calls: Calls) -> None:
         assert self._comparison is not None
         step = self._ported_record.num_steps
         try:
             self._tell("evaluation, saving and resuming")
-            found, reasons = look_after_training(ported, self._comparison.training, calls, step=step, unit=self._unit)
+            look_after_training(ported, self._comparison.training, calls, self._judgement, step=step, unit=self._unit)
         except Exception as error:
             self.ended_by = f"evaluation, saving or resuming failed: {type(error).__name__}: {error}"
-            return
-        self._judgement.add(found)
-        self._judgement.reasons.update(reasons)
 
-    def _find_place(self, calls: List[MicroBatch], theirs: List[MicroBatch]) -> None:
+    def _find_place(self, calls: Calls, theirs: Calls) -> None:
         """Look for the place of what is outside; that it cannot be found changes no verdict."""
         first = _find_first(self._judgement)
         if first is None or self._comparison is None:
@@ -272,14 +274,14 @@ class Proof:
         except Exception as error:
             self._notes.append(f"the place of the fault was not found: {type(error).__name__}: {error}")
 
-    def _judge_precision(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
+    def _judge_precision(self, calls: Calls, ported: PortedTraining) -> None:
         if self._rule is None or self._comparison is None:
             return
         parts = self._comparison.grouping.cut(calls[0])[0]
         kinds, curves = self._judgement.list_verdicts(), self._make_curves()
         self._precision = judge_half_precision(self._training, parts, self._rule, kinds=kinds, curves=curves)
 
-    def _hash_inputs(self, calls: List[MicroBatch]) -> None:
+    def _hash_inputs(self, calls: Calls) -> None:
         training = self._training
         data = Hasher()
         for call in calls:
@@ -331,16 +333,16 @@ class Proof:
             # plain PyTorch loses the same when it is rounded as the port is: nothing lies outside of the band
             return Verdict.FAIL, f"half precision loses what is trained with: {self._precision.text}"
         if self.ended_by:
-            until = f"; what was compared in {say_number(steps, 'step')} until then is equal" if steps else ""
-            return Verdict.INCOMPLETE, self.ended_by + until
+            return Verdict.INCOMPLETE, f"{self.ended_by}; {say_number(steps, 'step')} were compared until then"
+        if self._missing:
+            return Verdict.INCOMPLETE, "; ".join(self._missing)
         if judgement.chaos is not None:
             said = "rounding alone moves the loss as far as training does, so that nothing is shown"
             return Verdict.CHAOTIC, f"from step {judgement.chaos} on {said}; the {steps} before it are equal"
-        if judgement.lost is not None and steps < 1:
-            return Verdict.INCOMPLETE, "the loss is not finite from the first step on, on both sides"
-        said = f"everything lies inside its noise band, {steps} steps long"
-        lost = "" if judgement.lost is None else f"; both losses are not finite since step {judgement.lost}"
-        return Verdict.PASS, said + lost
+        if judgement.lost is not None:
+            said = f"the loss is not finite from step {judgement.lost} on, on both sides"
+            return Verdict.INCOMPLETE, f"{said}; {say_number(steps, 'step')} were compared before"
+        return Verdict.PASS, f"everything that was looked at lies inside its noise band, {steps} steps long"
 
     def _make_curves(self) -> Curves:
         steps = range(1, self._plain.num_steps + 1)
