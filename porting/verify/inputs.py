@@ -242,7 +242,8 @@ def _go_round(loader: Any) -> Iterator[Any]:
         for batch in loader:
             is_empty = False
             yield batch
-        if is_empty or iter(loader) is loader:
+        # to make an iterator may draw a random number
+        if is_empty or hasattr(loader, "__next__"):
             return
 
 

@@ -8,6 +8,7 @@ from typing import Dict, Iterable, Iterator, List, Mapping, Optional
 
 from porting.comparison.sketches import Sketch, distance_of_sketches
 from porting.verify.certificate import KindVerdict, Measured, Verdict
+from porting.verify.consistency import match_losses
 from porting.verify.noise_band import NoiseBand, find_sketches, mean_loss
 from porting.verify.optimizer_settings import compare_settings
 from porting.verify.records import KINDS, Record
@@ -101,12 +102,10 @@ def _find_lost(plain: Record, ported: Record) -> Optional[int]:
 
 def _compare_losses(plain: Record, ported: Record, band: NoiseBand, end: int, loss_factor: float) -> Iterator[Measured]:
     for step in range(1, end):
-        ours, theirs = plain.losses.get(step, []), ported.losses.get(step, [])
-        if not ours or not theirs:
+        pair = match_losses(plain.losses.get(step, []), ported.losses.get(step, []), loss_factor)
+        if pair is None:
             continue
-        if len(theirs) < len(ours):  # those of the last micro-batches
-            ours = ours[-len(theirs) :]
-        one, other = sum(ours) / len(ours), loss_factor * sum(theirs) / len(theirs)
+        one, other = pair
         apart, note = abs(one - other), ""
         if not math.isfinite(apart):
             note = f"{other:g} in the port, {one:g} in plain PyTorch"

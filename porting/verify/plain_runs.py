@@ -18,7 +18,6 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from porting.adapters.loader_position import read_streams, set_streams
 from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.tensors import change_last_bits
 from porting.module_attributes import memo_of_computed_tensors
@@ -273,11 +272,13 @@ def _make_double(value: Any) -> Any:
 @contextmanager
 def keep_streams() -> Iterator[None]:
     """Set the host's random streams back afterwards."""
-    before = read_streams()
+    before = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
     try:
         yield
     finally:
-        set_streams(before)
+        torch.set_rng_state(before[0])
+        random.setstate(before[1])
+        numpy.random.set_state(before[2])
 
 
 def seed_streams(seed: int) -> None:

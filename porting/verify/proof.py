@@ -227,10 +227,16 @@ class Proof:
     def _judge_runs(self) -> Judgement:
         assert self._comparison is not None
         band = NoiseBand(self._plain, self._runs, self._unit)
+        return judge_runs(self._plain, self._ported_record, band, loss_factor=self._loss_factor)
+
+    @property
+    def _loss_factor(self) -> float:
+        """What makes the port's mean loss of one plain PyTorch's."""
+        if self._comparison is None:
+            return 1.0
         training, grouping, _draws, _text = self._comparison
         is_sum = grouping.is_large and training.accumulated == "sum"
-        factor = float(grouping.micro_batches_per_step) if is_sum else 1.0
-        return judge_runs(self._plain, self._ported_record, band, loss_factor=factor)
+        return float(grouping.micro_batches_per_step) if is_sum else 1.0
 
     def _round_otherwise(self, calls: Calls) -> None:
         """Look more closely at what is outside: round every operator otherwise, up to where that is."""
@@ -317,7 +323,7 @@ class Proof:
             surroundings=self._surroundings or describe_surroundings(seeds={"all": self._seed}),
             hashes=self._hashes,
             seconds=seconds,
-            record=make_record(self._ported_record, self._judgement),
+            record=make_record(self._plain, self._ported_record, self._judgement, loss_factor=self._loss_factor),
         )
 
     def _count_compared(self) -> int:
