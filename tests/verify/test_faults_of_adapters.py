@@ -176,8 +176,8 @@ def doubled(state: Mapping[Any, Any]) -> Any:
     return {weight: {slot: 2 * value for slot, value in slots.items()} for weight, slots in state.items()}
 
 
-def swapping_fields(pair: Any, values: Mapping[str, Any]) -> Any:
-    return replace_fields(pair, dict(zip(values, reversed(list(values.values())))))
+def losing_fields(pair: Any, values: Mapping[str, Any]) -> Any:
+    return replace_fields(pair, dict.fromkeys(values, next(iter(values.values()))))
 
 
 def without_weights(terms: Mapping[str, Any]) -> Any:
@@ -246,7 +246,7 @@ FAULTS: Dict[str, Any] = {
         Case(),
     ),
     "record_parsers": (
-        exchange_method(record_parsers, "replace_fields", swapping_fields),
+        exchange_method(record_parsers, "replace_fields", losing_fields),
         Case(model=Point, loss=of_both),
     ),
     "the loader: labels are shifted": (
