@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from itertools import combinations
-from typing import Any, Callable, Dict, Iterator, List, MutableMapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, MutableMapping, NamedTuple, Sequence, Tuple
 
 import torch
 from torch import nn
 
 from .diagnostics import CaptureError, refuse
-from .torch_insides.tensors import GRADIENT_HOOKS, count_storage_uses, identify_storage
+from .torch_insides.modes import DisableTorchFunctionSubclass
+from .torch_insides.tensors import GRADIENT_HOOKS, TENSOR_BASE, count_storage_uses, identify_storage
 
 __all__ = [
+    "HeldBuffer",
     "HostTensor",
     "are_same_bytes",
     "find_gradient_hooks",
     "has_alias",
     "host_tensors",
+    "list_held_buffers",
     "read_registry",
     "refuse_shared_memory",
     "walk_modules",
 ]
 
 
+# read without the attribute hooks that a backend puts on the tensors it owns
+_KIND = (TENSOR_BASE.shape.__get__, TENSOR_BASE.dtype.__get__)
 _OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -59,6 +65,34 @@ def are_same_bytes(tensor: torch.Tensor, copied: torch.Tensor) -> bool:
     kind = _OF_SIZE.get(tensor.element_size()) if tensor.is_floating_point() else None
     plain = tensor.detach()
     return torch.equal(plain, copied) if kind is None else torch.equal(plain.view(kind), copied.view(kind))
+
+
+class HeldBuffer(NamedTuple):
+    """A buffer, and the dictionary of the module that holds it by a name."""
+
+    registry: MutableMapping[str, Any]
+    name: str
+    tensor: torch.Tensor
+
+    def is_followed_by(self, now: Any) -> bool:
+        """Tell whether a device goes on with the tensor `now` in the place of this one: they differ in values alone."""
+        if type(now) not in (torch.Tensor, type(self.tensor)):
+            return False
+        with DisableTorchFunctionSubclass():
+            if torch.Tensor.is_inference(now) or not torch.Tensor.is_floating_point(now):
+                return False  # integers are constants on the device
+            return all(read(now) == read(self.tensor) for read in _KIND)
+
+
+def list_held_buffers(modules: Iterable[nn.Module]) -> List[HeldBuffer]:
+    """List the buffers of `modules` with one name; one that is exchanged is tied to its other names no longer."""
+    registries = [
+        read_registry(module, "_buffers") for module in modules if not isinstance(module, torch.jit.ScriptModule)
+    ]
+    held = [HeldBuffer(registry, name, each) for registry in registries for name, each in registry.items()]
+    uses = Counter(id(buffer.tensor) for buffer in held)
+    single = [buffer for buffer in held if buffer.tensor is not None and uses[id(buffer.tensor)] == 1]
+    return [buffer for buffer in single if not buffer.tensor.is_inference()]
 
 
 def find_gradient_hooks(hosts: Sequence[HostTensor]) -> Iterator[CaptureError]:

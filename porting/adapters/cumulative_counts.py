@@ -1,33 +1,49 @@
 """Counts of batches that steer BatchNorm's cumulative average, `momentum=None`: on the device they are floats.
 
-A device has no variables of integers, so that there the count would be the one of the compilation in each call.
+A device has no variables of integers, so that there the count would be the one of the compilation in each call. Whoever
+asks the model for its state gets integers all the time.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Iterator, List, Sequence
+from typing import Any, Dict, Iterable, Iterator, List
 
 import torch
 from torch import nn
 
-from porting.torch_insides.modules import BATCH_NORMS
+from porting.torch_insides.modules import BATCH_NORMS, read_state_hooks
 
-__all__ = ["counted_on_device", "let_device_count"]
+__all__ = ["counted_on_device", "let_device_count", "let_host_count"]
+
+_COUNT = "num_batches_tracked"
 
 
-def let_device_count(model: nn.Module) -> List[torch.Tensor]:
-    """Make floats of the counts that steer a cumulative average, in place, and return those that were integers.
+def let_device_count(model: nn.Module) -> List[nn.Module]:
+    """Make floats of the counts that steer a cumulative average, in place; return the layers whose were integers.
 
     >>> norm = nn.BatchNorm1d(2, momentum=None)
-    >>> len(let_device_count(norm)), norm.num_batches_tracked
-    (1, tensor(0.))
+    >>> len(let_device_count(norm)), norm.num_batches_tracked, norm.state_dict()["num_batches_tracked"]
+    (1, tensor(0.), tensor(0))
     """
     norms = [norm for norm in model.modules() if isinstance(norm, BATCH_NORMS) and norm.momentum is None]
-    counts = [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
-    whole = [count for count in counts if not count.is_floating_point()]
+    counts = [norm.num_batches_tracked for norm in norms]
+    whole = [norm for norm, count in zip(norms, counts) if count is not None and not count.is_floating_point()]
+    for norm in whole:
+        read_state_hooks(norm)[_COUNT] = _show_integer
     _exchange_types(whole, torch.float32)
     return whole
+
+
+def let_host_count(modules: Iterable[nn.Module]) -> None:
+    """Make integers of the counts of `modules` again, when no device counts any more."""
+    _exchange_types([each for each in modules if read_state_hooks(each).pop(_COUNT, None)], torch.int64)
+
+
+def _show_integer(_norm: nn.Module, state: Dict[str, Any], prefix: str, _versions: Any) -> None:
+    """Stand for the count in a state dictionary by an integer, as torch's own are."""
+    if prefix + _COUNT in state:
+        state[prefix + _COUNT] = state[prefix + _COUNT].to(torch.int64)
 
 
 @contextmanager
@@ -37,11 +53,11 @@ def counted_on_device(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        _exchange_types(changed, torch.int64)
+        let_host_count(changed)
 
 
-def _exchange_types(counts: Sequence[torch.Tensor], dtype: torch.dtype) -> None:
+def _exchange_types(norms: Iterable[Any], dtype: torch.dtype) -> None:
     # a tensor that is made in inference mode could not be counted in outside of it
     with torch.inference_mode(False):
-        for count in counts:
-            count.data = count.data.to(dtype)
+        for norm in norms:
+            norm.num_batches_tracked.data = norm.num_batches_tracked.data.to(dtype)

@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping, Tuple
 import torch
 from torch import nn
 
-from porting.adapters.optimizer_state import find_changes, read_entries, read_torch_state, set_entries
+from porting.adapters.optimizer_state import fetch_torch_state, find_changes, read_entries, set_entries
 
 __all__ = ["FollowedState"]
 
@@ -77,18 +77,7 @@ class FollowedState:
         if not (self._is_ahead or self.num_unseen):
             return
         self._is_ahead, count, self.num_unseen = False, self.num_unseen, 0
-        fetched = read_torch_state(read_entries(self._target), self.source, self._model)
-        for parameter, values in fetched.items():
-            own = self.shown[parameter]
-            # torch's plain update wants the types that its `load_state_dict` gives
-            own.update({key: _convert_value(key, value, parameter) for key, value in values.items()})
-            if type(self.source) is torch.optim.RMSprop:
-                # torch counts RMSprop's steps without ever using the count; the device does not
-                own["step"] = torch.as_tensor(own.get("step", 0), dtype=torch.float32) + count
-
-
-def _convert_value(key: str, value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    return value if key == "step" else value.to(parameter.dtype)
+        fetch_torch_state(self._target, self.source, self.shown, self._model, num_steps=count)
 
 
 class _ShownState(defaultdict):

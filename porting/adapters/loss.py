@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 
+from porting.adapters.assigned_buffers import keep_assigned_buffers
 from porting.adapters.labels import NO_LABELS, Key, LabelKeys, check_label_keys, split_labels
 from porting.adapters.loss_terms import Losses, LossTerm, PortableLosses, compute_terms, make_terms, name_function
 from porting.adapters.precision import cast_floats, cast_weights
@@ -292,7 +293,8 @@ def _call_with_added_loss(setup: _LossSetup, args: Sequence[Any], kwargs: Mappin
 
 
 def _call_model(setup: _LossSetup, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    with nullcontext() if setup.input_dtype is None else cast_weights(setup.model, setup.input_dtype):
+    keeps: ContextManager[None] = keep_assigned_buffers(setup.model) if setup.is_on_device() else nullcontext()
+    with keeps, nullcontext() if setup.input_dtype is None else cast_weights(setup.model, setup.input_dtype):
         args, kwargs = cast_floats((tuple(args), dict(kwargs)), setup.input_dtype)
         return cast_floats(setup.model(*args, **kwargs), setup.output_dtype)
 

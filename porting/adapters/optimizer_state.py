@@ -5,7 +5,7 @@ The device names its state tensors `Accl1___layer.weight` (PopTorch's `ipu_state
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Mapping, Tuple
+from typing import Any, Dict, Iterator, Mapping, MutableMapping, Tuple
 
 import torch
 from torch import nn
@@ -14,7 +14,9 @@ from porting.diagnostics import UnsupportedOptimizerError
 
 __all__ = [
     "carry_state",
+    "fetch_torch_state",
     "find_changes",
+    "find_slots",
     "name_parameters",
     "read_entries",
     "read_torch_state",
@@ -57,6 +59,15 @@ def name_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> Dict[
     return {id(parameter): names[id(parameter)] for parameter in held}
 
 
+def find_slots(optimizer: torch.optim.Optimizer) -> Mapping[str, str]:
+    """Return torch's names of the state of an optimizer, or of one derived from it, with the device's; none if unknown.
+
+    >>> find_slots(torch.optim.SGD([torch.zeros(1)], lr=0.1))
+    {'momentum_buffer': 'Accl1'}
+    """
+    return next((_SLOTS[kind] for kind in type(optimizer).__mro__ if kind in _SLOTS), {})
+
+
 def read_entries(target: Any) -> Dict[str, torch.Tensor]:
     """Return the state of a backend's optimizer by the device's names; empty before its first step."""
     return target.state_dict().get("ipu_state") or {}
@@ -87,7 +98,7 @@ def find_changes(
     held = to_device_state(_number_by_identity(source), source, model)
     changes: Dict[str, torch.Tensor] = {}
     for parameter, name in _list_named(source, model):
-        for slot in _SLOTS[type(source)].values():
+        for slot in find_slots(source).values():
             key = f"{slot}___{name}"
             here, there = held.get(key), entries.get(key)
             if there is not None:
@@ -108,7 +119,7 @@ def read_torch_state(
     # also of parameters that the optimizer has not any more: their state stays with it
     for name, parameter in model.named_parameters():
         values = {}
-        for key, slot in _SLOTS[type(optimizer)].items():
+        for key, slot in find_slots(optimizer).items():
             tensor = entries.get(f"{slot}___{name}")
             if tensor is not None:
                 shape = torch.Size() if slot == "Step" else parameter.shape
@@ -116,6 +127,23 @@ def read_torch_state(
         if values:
             state[parameter] = values
     return state
+
+
+def fetch_torch_state(
+    target: Any, source: torch.optim.Optimizer, state: MutableMapping[Any, Any], model: nn.Module, *, num_steps: int
+) -> None:
+    """Bring the device's state, after `num_steps` more steps, into the `state` of `source`."""
+    for parameter, values in read_torch_state(read_entries(target), source, model).items():
+        own = state[parameter]
+        # torch's plain update wants the types that its `load_state_dict` gives
+        own.update({key: _convert_value(key, value, parameter) for key, value in values.items()})
+        if isinstance(source, torch.optim.RMSprop):
+            # torch counts RMSprop's steps without ever using the count; the device does not
+            own["step"] = torch.as_tensor(own.get("step", 0), dtype=torch.float32) + num_steps
+
+
+def _convert_value(key: str, value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    return value if key == "step" else value.to(parameter.dtype)
 
 
 def to_torch_state(
@@ -129,7 +157,7 @@ def to_torch_state(
     state = read_torch_state(device_state.get("ipu_state") or {}, optimizer, model)
     packed = optimizer.state_dict()
     # torch counts RMSprop's steps without ever using the count; the device does not
-    counted = {"step": torch.zeros(())} if type(optimizer) is torch.optim.RMSprop else {}
+    counted = {"step": torch.zeros(())} if isinstance(optimizer, torch.optim.RMSprop) else {}
     numbered = {
         index: {**state[parameter], **counted}
         for index, parameter in _list_parameters(optimizer, packed)
@@ -145,7 +173,7 @@ def to_device_state(
 
     Raises UnsupportedOptimizerError O005 for a state of the wrong shape.
     """
-    names, slots = name_parameters(optimizer, model), _SLOTS[type(optimizer)]
+    names, slots = name_parameters(optimizer, model), find_slots(optimizer)
     ipu_state = {}
     for index, parameter in _list_parameters(optimizer, torch_state):
         for key, value in torch_state["state"].get(index, {}).items():

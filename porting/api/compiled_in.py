@@ -6,6 +6,7 @@ what the model is made of (modules, parameters, modes, hooks), may change on the
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import itertools
 import threading
@@ -13,19 +14,19 @@ import weakref
 from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 import torch
 from torch import nn
 
 from ..adapters.batch_counts import BatchCounts
-from ..diagnostics import Finding, caller_place
-from ..host_tensors import are_same_bytes, has_alias
+from ..host_tensors import HeldBuffer, are_same_bytes, has_alias
 from ..module_attributes import NOT_THE_USERS
 from ..reached_values import ReachedValue, is_plain, is_same, list_reached_values
 from ..torch_insides.modes import DisableTorchFunctionSubclass
 from ..torch_insides.tensors import GRADIENT_HOOKS, read_version
+from .frozen_checks import describe_change
 from .model_structure import ModelStructure, StructureShare, requires_grad
 from .port import Port, PortFindings, list_modules_by_prefix
 from .watches import note_reads
@@ -37,8 +38,8 @@ _VALUES_A_CALL = 24
 _TENSORS_A_CALL = 2
 _MOST_NUMBERS = 1 << 16
 
-_read_mode = itemgetter("training")
 _find_memory = torch.Tensor.data_ptr
+_read_mode = itemgetter("training")
 
 Look = Callable[[], bool]
 """Tells whether a share is as it was."""
@@ -76,11 +77,12 @@ class CompiledIn:
         if step is not None and not step.graph.constants:
             values = [each for each in values if not isinstance(each.value, torch.Tensor)]
         layers = {id(vars(module)) for _prefix, module in self._modules if type(module).__module__.startswith("torch.")}
+        last = set() if step is None else _find_last_readers(step.graph)
         values = [each for each in values if each.name not in allowed]
         settings = [each for each in values if id(getattr(each.get, "__self__", None)) in layers]
         own = [each for each in values if id(getattr(each.get, "__self__", None)) not in layers]
         # the settings of torch's layers are many, and must not put off the look at what is the user's own
-        self._values = [_Values(own), _Values(settings)]
+        self._values = [_Values(own), _Values([each for each in settings if each.name not in last])]
         self._structure = self._make_structure()
         del self._before, self._reads
         self._begin_shares()
@@ -129,27 +131,15 @@ class CompiledIn:
         """Compare everything, and say what is new."""
         with self._lock:
             for reached, now in (change for values in self._values for change in values.take_changes()):
-                self._findings.say(_describe_change(reached, now, self._findings.renewal))
+                self._findings.say(describe_change(reached, now, self._findings.renewal))
             self._structure.say_changes()
             self._begin_shares()
 
 
-def _describe_change(reached: ReachedValue, now: Any, renewal: str) -> Finding:
-    name, before = reached.name, reached.value
-    message = f"`{name}` is {now!r:.60} now, and {before!r:.60} in the compiled step"
-    if not is_plain(before):
-        message = f"`{name}` has changed since the step was compiled, which goes on with what it was"
-    return Finding(
-        "C020",
-        message=message,
-        place=caller_place(),
-        notes="`forward` read it when it was compiled, and is not run again",
-        help=(
-            f"to compile the step with the new value: {renewal or '`ported.destroy()`, then call again'}",
-            "what changes in training is an argument, a tensor, or a buffer that is written to in `forward`",
-            f"if it is meant to stay as it is: `PortOptions(frozen=[{name!r}])`",
-        ),
-    )
+def _find_last_readers(graph: Any) -> Set[str]:
+    # what nobody reads afterwards may be written to; with IPUs there is no capture, nor the torch that it wants
+    paths = importlib.import_module("porting.analysis.last_readers").find_last_readers(graph)
+    return {f"{path}.inplace" for path in paths}
 
 
 def _make_look(share: StructureShare) -> Look:
@@ -302,11 +292,20 @@ class HostWrites:
     them: they are copied when they are fetched, and compared by the next call. A runner that does not train compares in
     each call. Somebody who holds an alias of a weight, such as an array, can write to it at any time: `has_aliases`
     tells that the weights are to be fetched after each call, so that it shows and takes what it would without a device.
+    A tensor that was put in the place of a buffer, as `double()` and `float()` do, is one more way to write.
     """
 
-    def __init__(self, tensors: Sequence[torch.Tensor], *, trains: bool, follows_aliases: bool = True) -> None:
-        """Start to watch `tensors`; those made in inference mode cannot be watched."""
+    def __init__(
+        self,
+        tensors: Sequence[torch.Tensor],
+        *,
+        trains: bool,
+        buffers: Sequence[HeldBuffer] = (),
+        follows_aliases: bool = True,
+    ) -> None:
+        """Start to watch `tensors`, but for those made in inference mode, and which `buffers` are exchanged."""
         self._tensors: List[torch.Tensor] = [tensor for tensor in tensors if not tensor.is_inference()]
+        self._buffers = list(buffers)
         self._trains = trains
         self._follows_aliases = trains and follows_aliases
         self._seen: Tuple[int, List[int]] = (0, [])
@@ -333,6 +332,7 @@ class HostWrites:
 
     def is_written(self) -> bool:
         """Tell whether something was written since the last agreement, or since the last call if that has trained."""
+        self.follow_exchanges()
         with DisableTorchFunctionSubclass():
             if self._look_at_all() != self._seen:
                 return True
@@ -342,6 +342,19 @@ class HostWrites:
                 self.has_aliases = any(map(has_alias, self._tensors))
             return not all(map(are_same_bytes, self._tensors, self._copies))
 
+    def follow_exchanges(self) -> List[torch.Tensor]:
+        """Watch the tensors that were put in the place of buffers, and return them; they are shown as those were."""
+        found: List[torch.Tensor] = []
+        for number, buffer in enumerate(self._buffers):
+            now: Any = buffer.registry.get(buffer.name)
+            if now is not buffer.tensor and buffer.is_followed_by(now):
+                place = next(place for place, tensor in enumerate(self._tensors) if tensor is buffer.tensor)
+                # the backend's class fetches what was trained for a look
+                now.__class__ = type(buffer.tensor)
+                self._tensors[place], self._buffers[number] = now, buffer._replace(tensor=now)
+                found.append(now)
+        return found
+
     def send(self, executor: Any) -> None:
         """Send the host's weights; those that `executor` has trained since the last fetch come to the host before.
 
@@ -349,13 +362,14 @@ class HostWrites:
         """
         with DisableTorchFunctionSubclass(), torch.no_grad():
             places = zip(self._tensors, self._seen[1])
-            given = [tensor for tensor, place in places if self._copies is None and tensor.data_ptr() != place]
-            values = [tensor.detach().clone() for tensor in given]
+            given = [tensor for tensor, place in places if self._copies is None and _find_memory(tensor) != place]
+            values = [*map(torch.Tensor.clone, given)]
             if given:
                 executor.copyWeightsToHost()
             for tensor, value in zip(given, values):
                 tensor.copy_(value)
         executor.copyWeightsToDevice()
+        self.note_agreement()
 
     def note_fetches(self, executor: Any, counts: BatchCounts) -> None:
         """Let the weights that `executor` brings to the host count as seen, and bring `counts` with them.
@@ -366,12 +380,19 @@ class HostWrites:
 
         def copy_weights_to_host() -> None:
             running = own()
-            if running is not None:
-                with counts.survive_fetch():
-                    fetch(running)
-                watching = writes()
-                if watching is not None:
-                    watching.note_agreement()
+            if running is None:
+                return
+            watching = writes()
+            with DisableTorchFunctionSubclass(), torch.no_grad():
+                given = [] if watching is None else watching.follow_exchanges()
+                values = [*map(torch.Tensor.clone, given)]
+            with counts.survive_fetch():
+                fetch(running)
+            if watching is not None:
+                watching.note_agreement()
+            with DisableTorchFunctionSubclass(), torch.no_grad():
+                for tensor, value in zip(given, values):
+                    tensor.copy_(value)  # what the next call sends
 
         executor.copyWeightsToHost = copy_weights_to_host
 

@@ -1,4 +1,4 @@
-"""Find what Python decides in `forward`, since it is compiled in: by a second capture."""
+"""Find what Python decides in `forward`, since it is compiled in, by a second capture; C020 for what changes later."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from torch import nn
 
-from ..diagnostics import Finding, Place
+from ..diagnostics import Finding, Place, caller_place
+from ..reached_values import ReachedValue, is_plain
 from .port import Port, PortFindings, list_modules_by_prefix
 
-__all__ = ["list_frozen_findings", "say_frozen_values"]
+__all__ = ["describe_change", "list_frozen_findings", "say_frozen_values"]
 
 _IF_MEANT = "if it is meant to stay as it is: `PortOptions(frozen=['{}'])`"
 _MOST_FINDINGS = 5
@@ -36,6 +37,25 @@ def say_frozen_values(
     finally:
         if compiled.first_run is not None:
             compiled.first_run.drop()
+
+
+def describe_change(reached: ReachedValue, now: Any, renewal: str) -> Finding:
+    """Return C020 for a value that is `now` another than the step has read; `renewal` is how it is compiled anew."""
+    name, before = reached.name, reached.value
+    message = f"`{name}` is {now!r:.60} now, and {before!r:.60} in the compiled step"
+    if not is_plain(before):
+        message = f"`{name}` has changed since the step was compiled, which goes on with what it was"
+    return Finding(
+        "C020",
+        message=message,
+        place=caller_place(),
+        notes="`forward` read it when it was compiled, and is not run again",
+        help=(
+            f"to compile the step with the new value: {renewal or '`ported.destroy()`, then call again'}",
+            "what changes in training is an argument, a tensor, or a buffer that is written to in `forward`",
+            f"if it is meant to stay as it is: `PortOptions(frozen=[{name!r}])`",
+        ),
+    )
 
 
 def _find_frozen_values(port: Port, findings: PortFindings, compiled: Any) -> None:

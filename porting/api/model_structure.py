@@ -9,9 +9,10 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import torch
 from torch import nn
+from torch.jit import ScriptModule
 
 from ..diagnostics import list_names
-from ..host_tensors import host_tensors, read_registry
+from ..host_tensors import host_tensors, list_held_buffers, read_registry
 from ..torch_insides.modes import DisableTorchFunctionSubclass
 from ..torch_insides.modules import (
     EVERY_BACKWARD_HOOK,
@@ -107,12 +108,11 @@ class ModelStructure:
         self._keeps_modes = keeps_modes
         self._hooks = _HOOKS if keeps_modes else {"forward": _HOOKS["forward"]}
         self._modules = [
-            self._read_module(prefix, module)
-            for prefix, module in modules
-            if not isinstance(module, torch.jit.ScriptModule)
+            self._read_module(prefix, module) for prefix, module in modules if not isinstance(module, ScriptModule)
         ]
         hosts = [host for host in host_tensors(port.wrapped) if trains and host.kind == "parameter"]
         self._tensors = [_read_tensor(host.name, host.tensor) for host in hosts]
+        self._buffers = {id(held.tensor): held for held in list_held_buffers(module for _prefix, module in modules)}
         self._num_hooks = _count_every_hook()
         self._said: Set[Tuple[str, str]] = set()
 
@@ -203,8 +203,12 @@ class ModelStructure:
                 is_there = key in held, key in now.held[kind]
                 if is_there != (True, True):
                     yield f"a {kind} was {'removed' if is_there[0] else 'added'}", f"{before.prefix}{key}"
-                elif held[key] is not now.held[kind][key]:
+                elif held[key] is not now.held[kind][key] and not self._is_followed(held[key], now.held[kind][key]):
                     yield f"a {kind} was exchanged", f"{before.prefix}{key}"
+
+    def _is_followed(self, before: Any, now: Any) -> bool:
+        """Tell whether the next call sends a buffer that took another's place, as it sends written weights."""
+        return id(before) in self._buffers and self._buffers[id(before)].is_followed_by(now)
 
 
 def _read_forward(module: nn.Module) -> Any:

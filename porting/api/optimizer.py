@@ -10,7 +10,8 @@ import torch
 
 from ..adapters import default_optimizer, sync_hyper_parameters, to_torch_state
 from ..adapters.followed_state import FollowedState
-from ..adapters.optimizer_state import name_parameters, read_entries, set_entries
+from ..adapters.host_steps import HostSteps
+from ..adapters.optimizer_state import find_slots, name_parameters, read_entries, set_entries
 from ..adapters.optimizers import find_foreign_hooks, require_same_parameters
 from ..diagnostics import Finding, PortingError, Severity, UnsupportedOptimizerError, caller_place, notify
 from ..torch_insides.optimizers import list_step_hooks, mark_stepped
@@ -42,6 +43,7 @@ class PortOptimizer:
         """Keep both; nothing is uploaded yet."""
         self.given = given
         self._state = FollowedState(given, device, port.wrapped) if given is not None and given is not device else None
+        self._host_steps: Optional[HostSteps] = None
         self.device = device
         self.num_steps = 0
         self._port = port
@@ -77,6 +79,8 @@ class PortOptimizer:
         if self._state is not None:
             self._state.num_unseen += count
             mark_stepped(self.given)
+        elif self._host_steps is not None:
+            self._host_steps.num_unseen += count
 
     # -- settings ------------------------------------------------------------------------------------------------------
 
@@ -88,6 +92,8 @@ class PortOptimizer:
         name_parameters(self.require(), self._port.wrapped)
         if self._state is not None:
             self._state.bring_together()
+        if self._host_steps is not None:
+            self._host_steps.follow()
         self._look_at_hooks()
         # What is loaded overrides the settings of today, so a state is left without those that have changed since it
         # was kept. The device warns of each that a state lacks: they are left in as long as they are right.
@@ -109,6 +115,8 @@ class PortOptimizer:
         given, state = self.given, self._state
         if state is not None and (state.shown.is_seen or state.source.state is not state.shown):
             state.follow()
+        if self._host_steps is not None:
+            self._host_steps.follow()
         if [*map(tuple, self._hooks)] != self._known_hooks:
             self._look_at_hooks()
         if given is not None and _has_changed(given, self._given_settings):
@@ -184,10 +192,13 @@ class PortOptimizer:
         """
         if self.given is not None:
             self._hooks = list_step_hooks(self.given)
+        stop_watching(self.given)
         optimizer = self.source
         if optimizer is None:
+            if self.given is not None and find_slots(self.given):
+                self._host_steps = HostSteps(self.given, self._port.wrapped)
+                _HOOKS[self.given] = self._host_steps.hooks
             return
-        stop_watching(optimizer)
         hooks = _HOOKS.setdefault(optimizer, [])
         warned: List[bool] = []
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 import torch
 
 from .. import adapters
+from ..adapters.replica_buffers import send_optimizer
 from ..diagnostics import BatchError
 from ..structure import make_call_arguments
 from ..support.uncompiled_code import keep_class_uncompiled
@@ -250,8 +251,11 @@ class PortedModel(FixedModule):
         say_host_step_is_needless("`zero_grad()` does nothing")
 
     def _send_settings(self, optimizer: Any) -> None:
-        if self._runners.training.executor is not None:
-            self._runners.training.executor.setOptimizer(optimizer)
+        executor = self._runners.training.executor
+        if executor is not None:
+            if self._port.options.replicas > 1:
+                send_optimizer(self._port, executor, optimizer)
+            executor.setOptimizer(optimizer)
 
     # -- weights ------------------------------------------------------------------------------------------------------
 

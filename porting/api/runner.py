@@ -11,8 +11,9 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, No
 import torch
 
 from ..adapters.batch_counts import BatchCounts
+from ..adapters.replica_buffers import give_replica_buffers, keep_replica_buffers, send_optimizer
 from ..diagnostics import BatchError, DeviceError, Finding
-from ..host_tensors import HostTensor, host_tensors
+from ..host_tensors import HostTensor, host_tensors, list_held_buffers
 from ..structure import flatten_tensors
 from ..support.garbage_pause import garbage_pause
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values, refuse_parallel_call
@@ -33,7 +34,6 @@ from .gradients import refuse_hooks, watch_gradient_reads
 from .nan_search import KeptCall, keep_call, refuse_not_finite
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_written_state
-from .replica_buffers import give_replica_buffers, keep_replica_buffers
 from .run_report import ExecutorRecord
 
 __all__ = ["Runner"]
@@ -186,7 +186,8 @@ class Runner:
         self._weight_bytes = _count_bytes(weights)
         if self.trains:
             watch_gradient_reads(self._port)
-        self._host_writes = HostWrites(weights, trains=self.trains, follows_aliases=not self._has_own_weights)
+        buffers, follows = list_held_buffers(self._port.wrapped.modules()), not self._has_own_weights
+        self._host_writes = HostWrites(weights, trains=self.trains, buffers=buffers, follows_aliases=follows)
         step = self._port.backend.compiled_step(executor)
         self._counts = BatchCounts(self._port.wrapped, None if step is None else step.graph)
         self.written_state = [] if self.trains else list_written_state(self._port, step, keeps_modes=self._keeps_modes)
@@ -237,10 +238,9 @@ class Runner:
         """Take the device, with the weights as the host has them if somebody wrote to those."""
         self._take_device()
         if self._host_writes.is_written() and executor.isAttachedToDevice():
-            self._host_writes.send(executor)
-            self._host_writes.note_agreement()
-            self.record.bytes_to_device += self._weight_bytes
-        if self.trains and self._port.options.replicas > 1:
+            self._send_weights()
+        if self._optimizer is not None and self._port.options.replicas > 1:
+            send_optimizer(self._port, executor, self._optimizer.device)
             give_replica_buffers(self._port, self._findings, executor)
 
     def keep_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KeptCall:
@@ -313,8 +313,7 @@ class Runner:
     def detach(self) -> None:
         """Release the device if the executor holds it; weights and optimizer state come to the host."""
         if self.is_attached:
-            if self.trains:
-                keep_replica_buffers(self._port, self.executor)
+            keep_replica_buffers(self._port, self.executor, has_trained=self.trains and self._has_run)
             self.executor.detachFromDevice()
 
     def destroy(self) -> None:
@@ -322,6 +321,7 @@ class Runner:
         executor, self.executor, self.signature, self._session = self.executor, None, None, None
         if executor is not None:
             self._was_destroyed = True
+            keep_replica_buffers(self._port, executor, has_trained=self.trains and self._has_run)
             try:
                 executor.destroy()
             except Exception as error:
@@ -350,9 +350,12 @@ class Runner:
         """Send the host's weights to the executor that holds the device; the others get them on their turn."""
         for runner in (self, *self._list_sharing()):
             if runner.is_attached:
-                runner._host_writes.send(runner.executor)
-                runner._host_writes.note_agreement()
-                runner.record.bytes_to_device += runner._weight_bytes
+                runner._send_weights()
+
+    def _send_weights(self) -> None:
+        keep_replica_buffers(self._port, self.executor, has_trained=self.trains and self._has_run)
+        self._host_writes.send(self.executor)
+        self.record.bytes_to_device += self._weight_bytes
 
     # -- others that share weights -------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
+from ..adapters.cumulative_counts import let_host_count
 from ..support.uncompiled_code import keep_class_uncompiled
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings
@@ -138,6 +139,8 @@ class Runners:
         for runner in self:
             if name in (None, runner.record.name):
                 runner.destroy()
+        if name is None:
+            let_host_count(self._port.model.modules())
 
     # -- random streams ------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import torch
 
 from .. import adapters
 from ..adapters.optimizer_state import to_device_state
+from ..adapters.replica_buffers import load_replica_buffers, save_replica_buffers
 from ..diagnostics import CheckpointError, Finding, caller_place, notify
 from ..support.process import this_instance
 from .optimizer import PortOptimizer
@@ -40,7 +41,8 @@ def save_training(
     """Write a checkpoint from which `load_training` goes on exactly: all of it, or the old file stays.
 
     It holds the weights, the optimizer with its state on the device, the schedulers connected by `ported.scheduler` and
-    those handed over, and the random streams: the device's, torch's, Python's and NumPy's, and those of `loader`.
+    those handed over, the buffers of all replicas, and the random streams: the device's, torch's, Python's and NumPy's,
+    and those of `loader`.
     `step` is by default the number of optimizer steps so far; `epoch` and `extra` are the caller's, `loop` is `fit`'s.
 
     The file is one of `save_checkpoint`. Raises OptionError P002 for what no checkpoint holds.
@@ -52,10 +54,11 @@ def save_training(
     ]
     optimizer_state = optimizer.state_dict()
     streams = {name: json.dumps(words) for name, words in runners.read_random_states().items()}
+    device = {"optimizer": _read_own_state(port, optimizer, optimizer_state), "random": streams}
     training = {
         "epoch": epoch,
         "instance": this_instance().index,
-        "device": {"optimizer": _read_own_state(port, optimizer, optimizer_state), "random": streams},
+        "device": {**device, **save_replica_buffers(port, runners.training.executor)},
         "schedulers": states,
         "streams": adapters.read_streams(loader),
         "loop": loop,
@@ -98,6 +101,7 @@ def load_training(
         optimizer.keep_state()
     adapters.load_weights(port.model, checkpoint)
     runners.send_weights()
+    load_replica_buffers(port, training.get("device", {}))
     if checkpoint.optimizer is not None:
         _load_optimizer(port, optimizer, checkpoint.optimizer, training.get("device", {}).get("optimizer", {}))
     for scheduler, state in zip(connected, states):

@@ -5,10 +5,14 @@ from __future__ import annotations
 from types import FrameType
 from typing import Iterator, List, Optional, Sequence
 
+import torch
+from torch import nn
+
 from ..diagnostics.places import is_user_file
+from ..host_tensors import read_registry
 from ..torch_insides.modules import NORMS_WITH_STATE
 
-__all__ = ["PADDED_FORM", "find_remedies"]
+__all__ = ["PADDED_FORM", "find_layer_with", "find_remedies"]
 
 PADDED_FORM = "give the layer the padded batch, and blank out what it returns for the padding"
 """What takes the place of packed sequences."""
@@ -28,6 +32,17 @@ def find_remedies(code: str, frame: Optional[FrameType], usual: Sequence[str]) -
         # lengths of packed sequences have to be on the host, which the function asks of its caller
         packs = packs or "pack_padded_sequence" in caller.f_code.co_names and is_user_file(caller.f_code.co_filename)
     return [f"instead of `pack_padded_sequence`, {PADDED_FORM}"] if packs else list(usual)
+
+
+def find_layer_with(tensor: torch.Tensor, frame: Optional[FrameType]) -> Optional[str]:
+    """Return the class of the module that runs in `frame` with `tensor` as its own parameter or buffer, if one does."""
+    for caller in _list_callers(frame):
+        layer = caller.f_locals.get("self")
+        if isinstance(layer, nn.Module):
+            held = [each for name in ("_parameters", "_buffers") for each in read_registry(layer, name).values()]
+            if any(each is tensor for each in held):
+                return type(layer).__name__
+    return None
 
 
 def _list_callers(frame: Optional[FrameType]) -> Iterator[FrameType]:

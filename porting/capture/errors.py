@@ -7,13 +7,13 @@ import os
 import sys
 from enum import Enum
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Union
 
 import torch
 
 from ..diagnostics import CaptureError, Place, PortingError, advise_on_autograd, caller_place
 from ..diagnostics.places import is_user_file
-from .causes import PADDED_FORM, find_remedies
+from .causes import PADDED_FORM, find_layer_with, find_remedies
 from .plain_values import dtype_name
 
 __all__ = [
@@ -122,6 +122,16 @@ class Refusal(Enum):
         "{where} of `forward` holds tensors inside `{kind}`, which the graph cannot see",
         notes=("tensors are found in tuples, lists, dictionaries and fields of dataclasses, however deeply nested",),
         help="use a named tuple, a dataclass or a dictionary instead",
+    )
+    FOREIGN_LAYER = _Texts(
+        "C003",
+        "`forward` calls a `{layer}` that is no part of the model: its tensors are on the host",
+        label="it is made in `forward`, or kept where no parts are looked for: nothing trains it",
+        notes=("shape={shape}", "dtype={kind}"),
+        help=(
+            "make the layer in `__init__` and keep it: `self.name = {layer}(...)`",
+            "layers in a list or a dictionary are parts of the model in `nn.ModuleList` or `nn.ModuleDict`",
+        ),
     )
     HOST_READ = _Texts(
         "C001",
@@ -267,7 +277,9 @@ def value_dependent_error(name: str) -> CaptureError:
 
 def host_tensor_error(tensor: torch.Tensor) -> CaptureError:
     """Return the error for a plain CPU tensor among an operator's arguments."""
-    return Refusal.HOST_TENSOR.error(shape=list(tensor.shape), kind=dtype_name(tensor.dtype))
+    facts: Dict[str, Any] = {"shape": list(tensor.shape), "kind": dtype_name(tensor.dtype)}
+    layer = find_layer_with(tensor, sys._getframe(1))
+    return Refusal.HOST_TENSOR.error(**facts) if layer is None else Refusal.FOREIGN_LAYER.error(layer=layer, **facts)
 
 
 def autograd_error(func: Any) -> CaptureError:

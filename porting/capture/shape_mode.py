@@ -181,6 +181,8 @@ def rule_for(operator: Any) -> Optional[Callable[..., Any]]:
 
 # Integer types that stay as they are beside a Python integer.
 _COUNTS = frozenset([torch.int64, torch.int32])
+# whether a dropout that drops nothing returns the tensor itself, to which a later write goes: versions of torch differ
+_KEPT_BY_DROPOUT = [torch.dropout(one, 0.0, train) is one for one in [torch.ones(1)] for train in (False, True)]
 
 # -- element by element -----------------------------------------------------------------------------------------------
 
@@ -256,6 +258,8 @@ def _infer_copy_in_place(target: Tensor, source: Tensor, non_blocking: bool = Fa
 
 def _infer_dropout(tensor: Tensor, p: float, train: bool) -> Tensor:
     expect(0 <= p <= 1 and isinstance(train, bool) and are_floats(tensor))
+    if not (train and p > 0) and _KEPT_BY_DROPOUT[train]:
+        return tensor
     # a product with the mask, which is laid out as the tensor is
     expect(is_in_order(tensor) or is_turned(tensor) or (train and 0 < p < 1))
     return _infer_same(tensor)

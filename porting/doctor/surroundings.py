@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
 
-from porting.diagnostics import Finding
+from porting.diagnostics import Finding, OptionError
 from porting.doctor.probes import Probe, ask_program
 from porting.executables.machine import find_compiler
-from porting.executables.settings import find_cache_folder, format_bytes
+from porting.executables.settings import find_cache_folder, format_bytes, read_max_cache_bytes
 from porting.executables.trust import UntrustedError, require_trusted_folder
 from porting.support.process import usable_cores
 
@@ -59,7 +59,7 @@ def _probe_cache() -> Probe:
             help="let PORTING_CACHE_DIR name a folder that you can write to; on Slurm, one that outlives the job",
         )
         return Probe(name, expected, f"{folder}: not writable", unwritable)
-    finding = _find_others(folder)
+    finding = _find_cache_fault(folder)
     if finding is None and free < _WANTED_CACHE_BYTES:
         finding = Finding(
             "X016",
@@ -69,9 +69,12 @@ def _probe_cache() -> Probe:
     return Probe(name, expected, f"{folder}: {format_bytes(free)} free", finding)
 
 
-def _find_others(folder: Path) -> Optional[Finding]:
+def _find_cache_fault(folder: Path) -> Optional[Finding]:
     try:
+        read_max_cache_bytes()
         require_trusted_folder(folder)
+    except OptionError as error:  # a variable with a value that it cannot have
+        return error.finding
     except UntrustedError as error:
         return Finding("E004", f"the cache folder {folder} is not used: {error}", help=error.remedies)
     return None

@@ -32,6 +32,7 @@ __all__ = [
     "read_forward_hooks",
     "read_forward_pre_hooks",
     "read_load_hooks",
+    "read_state_hooks",
 ]
 
 PARTS = Parts("no step can be captured")
@@ -70,6 +71,7 @@ read_forward_pre_hooks = _find_reader("_forward_pre_hooks")
 read_backward_hooks = _find_reader("_backward_hooks")
 read_backward_pre_hooks = _find_reader("_backward_pre_hooks")
 read_load_hooks = _find_reader("_load_state_dict_pre_hooks")
+read_state_hooks: Callable[[Any], Dict[Any, Callable[..., Any]]] = _find_reader("_state_dict_hooks")
 """Functions that return the hooks of a module, which are registered there."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from porting.adapters.cumulative_counts import counted_on_device, let_device_count
+from porting.adapters.cumulative_counts import counted_on_device, let_device_count, let_host_count
 
 
 def test_counts_that_steer_nothing_stay_integers():
@@ -23,6 +23,18 @@ def test_a_count_keeps_its_value_and_its_object():
 
     assert norm.num_batches_tracked is count
     assert (count.item(), count.dtype) == (5.0, torch.float32)
+
+
+def test_the_state_has_integers_all_the_time():
+    model = nn.Sequential(nn.BatchNorm1d(2, momentum=None))
+
+    let_device_count(model)
+    model(torch.randn(3, 2))
+    during = model.state_dict()["0.num_batches_tracked"]
+    let_host_count(model.modules())
+
+    assert torch.equal(during, torch.tensor(1))
+    assert torch.equal(model[0].num_batches_tracked, torch.tensor(1))
 
 
 def test_what_was_counted_in_between_is_an_integer_afterwards():

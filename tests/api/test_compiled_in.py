@@ -143,7 +143,6 @@ STRUCTURE = {
     "other activation": lambda net: setattr(net, "drop", nn.ReLU()),
     "no bias": lambda net: setattr(net.last, "bias", None),
     "new parameter": lambda net: setattr(net.last, "weight", nn.Parameter(torch.ones(3, 6))),
-    "new buffer": lambda net: setattr(net.norm, "running_mean", torch.ones(6)),
     "deleted module": lambda net: setattr(net, "drop", None) or setattr(net, "drop", nn.Identity()),
     "forward": lambda net: setattr(net.first, "forward", lambda x: 3 * nn.Linear.forward(net.first, x)),
     "inner mode": lambda net: net.norm.eval(),
@@ -162,6 +161,8 @@ WRITES = {
     "mask": lambda net: net.first.weight.data.mul_((torch.arange(24).view(6, 4) % 2).float()),
     "permuted": lambda net: net.first.weight.data.copy_(net.first.weight.data.flip(0)),
     "buffer": lambda net: net.norm.running_mean.data.fill_(0.5),
+    "exchanged buffer": lambda net: setattr(net.norm, "running_mean", torch.ones(6)),
+    "to double and back": lambda net: nn.Module.double(net).float() and None,
     "pruned": prune_half,
 }
 Net.half_precision = lambda self: nn.Module.half(self).float()
@@ -327,6 +328,7 @@ def test_a_parametrization_is_told_before_the_call_fails():
 def test_weights_that_are_written_on_the_host_train_on(name, loop):
     ported = run(WRITES[name], loop)
 
+    assert not ported[2]
     assert is_eagers(ported, run(WRITES[name], loop, is_eager=True))
 
 
@@ -369,3 +371,26 @@ def test_in_a_large_model_the_next_call_tells_of_the_users_own_value():
     net.temperature = 0.5
     with pytest.warns(PortingWarning, match=r"C020.*`temperature` is 0.5 now"):
         ported(*make_batch(4))
+
+
+@pytest.mark.parametrize(("reads_again", "is_told"), [(False, False), (True, True)])
+def test_an_activation_that_works_in_place_now_is_told_where_that_changes_results(reads_again, is_told):
+    class Activated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.relu = nn.Linear(4, 3), nn.ReLU()
+
+        def forward(self, x):
+            h = self.linear(x)
+            return self.relu(h) + h if reads_again else self.relu(h)
+
+    net = Activated()
+    ported = to_ipu(net, F.cross_entropy, device="sim", options=OPTIONS)
+    ported(*make_batch(0))
+
+    net.relu.inplace = True
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ported(*make_batch(1))
+
+    assert any("`relu.inplace` is True now" in str(each.message) for each in caught) == is_told

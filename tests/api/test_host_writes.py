@@ -267,3 +267,19 @@ def test_fetching_the_weights_leaves_them_as_a_look_would(batch):
     ported.copy_weights_to_host()
 
     assert torch.equal(model[0].weight, ported.state_dict()["0.weight"])
+
+
+def test_a_buffer_that_was_exchanged_reaches_an_inference_and_the_training_after_it(batch):
+    norm = nn.BatchNorm1d(4)
+    ported, _ = make_port(nn.Sequential(norm, nn.Linear(4, 3)), lr=0.0)
+    ported(*batch)
+    infer = ported.inference()
+    infer(batch[0])
+    ported(*batch)
+
+    norm.running_mean = torch.full((4,), 5.0)
+    shown, expected = infer(batch[0]), copy.deepcopy(ported.model).eval()(batch[0])
+    ported(*batch)
+
+    torch.testing.assert_close(shown, expected.detach())
+    torch.testing.assert_close(norm.running_mean, torch.full((4,), 4.5) + 0.1 * batch[0].mean(0))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
 
 from porting import to_ipu
 
@@ -16,6 +19,7 @@ class Scaled(nn.Module):
         super().__init__()
         self.linear, self.scale = nn.Linear(4, 3), nn.Parameter(torch.ones(1))
         self.register_buffer("shift", torch.zeros(()))
+        self.register_buffer("same_shift", self.shift)
         self.linear.forward = lambda x: nn.functional.linear(x, self.linear.weight)
 
     def forward(self, x):
@@ -100,3 +104,25 @@ def test_a_class_of_torchs_that_gets_another_forward_is_told(monkeypatch):
 
     with pytest.warns(UserWarning, match="`Linear.forward` has changed since the step was compiled"):
         ported(*BATCH)
+
+
+def port(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, device="sim")
+
+
+@pytest.mark.parametrize("name", ["weight_norm", "spectral_norm", "orthogonal"])
+def test_a_layer_that_is_parametrized_after_a_call_trains_when_it_is_ported_again(name):
+    model = nn.Sequential(nn.Linear(4, 3))
+    ported = port(model)
+    ported(*BATCH)
+
+    getattr(parametrizations, name)(model[0])
+    ported.destroy()
+    plain, again = copy.deepcopy(model), port(model)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    nn.functional.cross_entropy(plain(BATCH[0]), BATCH[1]).backward()
+    optimizer.step()
+    again(*BATCH)
+
+    torch.testing.assert_close(dict(model.named_parameters()), dict(plain.named_parameters()))

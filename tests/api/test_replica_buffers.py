@@ -46,9 +46,41 @@ def release_the_device(ported, _x, _y):
     ported.detach()
 
 
-@pytest.mark.parametrize("between", [infer, evaluate, release_the_device])
+def end_the_executables(ported, _x, _y):
+    ported.destroy()
+
+
+def go_on_from_a_checkpoint(ported, _x, _y):
+    ported.save("checkpoint.pt")
+    ported.load("checkpoint.pt")
+
+
+def load_its_own_state(ported, _x, _y):
+    ported.load_state_dict(ported.state_dict())
+
+
+def write_a_weight(ported, _x, _y):
+    with torch.no_grad():
+        next(ported.parameters()).mul_(1.0)
+
+
+def load_the_optimizer(ported, _x, _y):
+    optimizer = ported.port_optimizer.given
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+BETWEEN = [
+    *(infer, evaluate, release_the_device),
+    *(end_the_executables, go_on_from_a_checkpoint, load_its_own_state, write_a_weight, load_the_optimizer),
+]
+
+
+@pytest.mark.parametrize("between", BETWEEN)
 @pytest.mark.parametrize("every", [1, 2, 5])
-def test_a_training_with_other_calls_in_between_is_that_without(between, every, make_model, batches):
+def test_a_training_with_other_calls_in_between_is_that_without(
+    between, every, make_model, batches, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     interrupted, plain = port(make_model), port(make_model)
 
     for step, (x, y) in enumerate(batches[:10]):
@@ -124,6 +156,30 @@ def test_buffers_that_the_host_has_written_to_since_are_those_of_the_host(make_m
     first, second = read_replicas(ported)
     assert torch.equal(first["1.running_mean"], second["1.running_mean"])
     assert not torch.equal(first["1.running_var"], second["1.running_var"])
+
+
+def test_another_port_goes_on_from_a_checkpoint_with_the_buffers_of_all_replicas(make_model, batches, tmp_path):
+    plain, again = port(make_model), port(make_model)
+    for x, y in batches[:2]:
+        plain(x, y)
+
+    plain.save(tmp_path / "checkpoint.pt")
+    again.load(tmp_path / "checkpoint.pt")
+    for ported in (plain, again):
+        ported(*batches[2])
+
+    assert_same(again, plain)
+
+
+def test_another_number_of_replicas_cannot_have_those_of_a_checkpoint(make_model, batches, tmp_path):
+    plain, again = port(make_model), port(make_model, micro_batch=2, replicas=3)
+    plain(*batches[0])
+    plain.save(tmp_path / "checkpoint.pt")
+
+    again.load(tmp_path / "checkpoint.pt")
+
+    with pytest.warns(PortingWarning, match="P011.*the replicas go on with the running statistics of the first one"):
+        again(*batches[1])
 
 
 def test_a_machine_that_cannot_hand_them_over_says_so(make_model, batches, monkeypatch):

@@ -66,3 +66,40 @@ def test_a_norm_without_a_momentum_is_told_of_one(kind, shape):
 
     assert f"`{kind.__name__}(..., momentum=0.1)`" in remedy
     capture_step(kind(4, momentum=0.1), [torch.randn(shape)], mode="inference")
+
+
+class Listed(nn.Module):
+    def __init__(self, keep=list):
+        super().__init__()
+        self.layers = keep([nn.Linear(4, 3)])
+
+    def forward(self, x):
+        return self.layers[0](x)
+
+
+class Making(nn.Module):
+    def forward(self, x):
+        return nn.BatchNorm1d(4)(x)
+
+
+class Keeping(nn.Module):
+    def forward(self, x):
+        self.layer = nn.Linear(4, 3)
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(("model", "kind"), [(Listed(), "Linear"), (Making(), "BatchNorm1d"), (Keeping(), "Linear")])
+def test_a_layer_that_is_no_part_of_the_model_is_to_be_made_in_its_constructor(model, kind):
+    with pytest.raises(CaptureError) as caught:
+        capture_step(model, [torch.randn(8, 4)], mode="inference")
+
+    finding = caught.value.finding
+    assert finding.code == "C003"
+    assert f"a `{kind}` that is no part of the model" in finding.message
+    assert f"`self.name = {kind}(...)`" in finding.help[0]
+
+
+def test_layers_in_a_module_list_are_parts_of_the_model():
+    graph = capture_step(Listed(nn.ModuleList), [torch.randn(8, 4)], mode="inference")
+
+    assert [info.name for info in graph.parameters] == ["layers.0.weight", "layers.0.bias"]

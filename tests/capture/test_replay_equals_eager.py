@@ -257,6 +257,16 @@ def test_a_written_input_comes_back_after_the_outputs(body):
     assert_equal_values([product, written], [expected, x])
 
 
+@pytest.mark.parametrize("drop", [lambda x: F.dropout(x, 0.0), lambda x: F.dropout(x, training=False), nn.Dropout(0)])
+def test_a_write_to_what_a_dropout_has_not_changed_is_eagers(body, drop):
+    model, x = body(lambda weight, x: (drop(x).mul_(2.0), drop(weight * x).add_(1.0), x + weight)), torch.randn(5, 4)
+
+    found, _buffers = replayed(model, x.clone())
+    expected = model(x)
+
+    assert_equal_values(found, [*expected, x])
+
+
 def test_a_constant_that_forward_adds_to_starts_anew_in_each_call(body):
     def total(weight):
         sum_ = torch.tensor(0.0)

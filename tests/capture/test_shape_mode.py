@@ -312,8 +312,14 @@ def test_a_rule_says_what_torch_says(operator, args, kwargs):
 
 # of torch it depends on the version whether it is a copy or the tensor itself
 @pytest.mark.parametrize("args", [(T(2, 3), 0.0, True), (TURNED, 0.0, True), (T(2, 3), 0.5, False)])
-def test_a_dropout_that_drops_nothing_is_a_copy(args):
-    assert by_rule(aten.dropout.default, args, {}) == by_torch(aten.clone.default, args[:1], {})
+def test_a_dropout_that_drops_nothing_shares_memory_as_in_this_torch(args):
+    tensor = args[0].made()
+    is_kept = torch.dropout(tensor, *args[1:]).data_ptr() == tensor.data_ptr()
+
+    ((*layout, _is_same, shares),) = by_rule(aten.dropout.default, args, {})
+
+    assert layout == list(by_torch(aten.clone.default, args[:1], {})[0][:4])
+    assert shares == [is_kept]
 
 
 UNUSUAL = [

@@ -267,6 +267,12 @@ STEPS: Dict[str, List[Step]] = {
     "P005": [follow("set it to one of", ('"gpu"', '"sim"'))],
     "K001": [follow("use another copy", ('with open("model.pt", "r+b") as file:\n    file.truncate(1000)\n', ""))],
     "K002": [follow("with the settings it was saved with", ("torch.nn.Linear(5, 3)", "torch.nn.Linear(4, 3)"))],
+    "K004": [
+        follow(
+            "make loader, dataset and options as they were",
+            ('load("training.pt", loader=DataLoader(data, batch_size=2))', 'load("training.pt", loader=shuffled)'),
+        )
+    ],
     "K008": [follow("choose a folder", ('checkpoint="kept"', 'checkpoint="another"'))],
     "K009": [
         follow("a folder of its own", ('lambda returned: train("kept")', 'lambda returned: train("another")')),
@@ -400,6 +406,7 @@ EXCUSED: Dict[Tuple[str, str], str] = {
     ("C024", "to make this an error"): "it is another finding's choice",
     ("D001", "install the poptorch wheel"): "the vendor's software is not here",
     ("D008", "`torch.distributed.init_process_group` first"): "it needs several processes",
+    ("K003", "nothing has to be done"): "nothing has to be changed",
     ("L008", "`ported.find_nan(batch)` names"): "it names the line that is to be changed",
     ("L008", "try a lower learning rate"): "the example has its NaN before the first update",
     ("L008", "with no label that counts"): "the example's batch has no such label",

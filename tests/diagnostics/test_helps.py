@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,9 @@ import porting
 import porting.simulator as poptorch
 from porting.diagnostics import CODES, Finding, PortingWarning, Severity
 from porting.diagnostics.codes import read_page
+from porting.source.checks import check_source
+from porting.source.project import read_programs
+from tests.diagnostics.followed_checks import CHECKS
 from tests.diagnostics.followed_helps import EXCUSED, STEPS
 from tests.diagnostics.test_pages import NOT_RUN, Block, blocks_of
 
@@ -22,6 +26,10 @@ CASES = [(code, step) for code, steps in STEPS.items() for step in steps]
 EXAMPLES = {
     code: next((block for block in blocks_of(read_page(code)) if block.raises or block.warns), None) for code in CODES
 }
+FENCE = re.compile(r"^```python finds=(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# an example in which a check of the source finds the code, and what the page shows instead
+SHOWN = {code: dict(FENCE.findall(read_page(code))) for code in CODES}
+READ = {code: (blocks[code], blocks["none"]) for code, blocks in SHOWN.items() if code in blocks}
 each_example = pytest.mark.parametrize("code", [code for code, example in EXAMPLES.items() if example is not None])
 
 
@@ -78,3 +86,26 @@ def test_each_help_of_an_example_is_followed(code, find):
     followed = [step.words for step in STEPS.get(code, ())] + [words for excused, words in EXCUSED if excused == code]
     assert [help for help in helps if not any(words in help for words in followed)] == []
     assert [words for words in followed if not any(words in help for help in helps)] == []
+
+
+def check_program(source: str, folder: Path) -> List[Finding]:
+    file = folder / "program.py"
+    file.write_text(source, encoding="utf-8")
+    return check_source(read_programs([str(file)]))
+
+
+@pytest.mark.parametrize("code", READ)
+def test_the_remedy_of_a_page_follows_the_help_that_a_check_prints(code, tmp_path):
+    example, remedy = READ[code]
+    followed = CHECKS[code]
+
+    helps = [help for finding in check_program(example, tmp_path) if finding.code == code for help in finding.help]
+    left = [finding.code for finding in check_program(remedy, tmp_path)]
+
+    assert [help for help in helps if followed.words not in help and "porting recipe show" not in help] == []
+    assert any(followed.words in help for help in helps)
+    assert followed.gone in example
+    assert followed.come in remedy
+    assert not followed.gone or followed.gone not in remedy
+    assert not followed.come or followed.come not in example
+    assert code not in left

@@ -53,6 +53,17 @@ def test_a_cache_that_is_a_file_is_a_finding(cache, tmp_path):
     assert probe("cache folder").finding.code == "E004"
 
 
+@pytest.mark.parametrize("variable", ["PORTING_CACHE_OWNER", "PORTING_CACHE_MAX_BYTES"])
+def test_a_variable_with_a_value_that_it_cannot_have_is_a_finding(cache, monkeypatch, variable):
+    cache.mkdir(parents=True)
+    monkeypatch.setenv(variable, "nonsense")
+
+    finding = probe("cache folder").finding
+
+    assert finding.code == "P005"
+    assert f"{variable} is 'nonsense'" in finding.message
+
+
 def test_a_full_disk_is_a_finding(cache, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(100 * GIB, 99 * GIB, GIB // 2))
 

@@ -19,6 +19,7 @@ CAPTURING = ("capture", "engines", "executables", "exports", "planning", "simula
 # packages and modules within others that capture when they are used; nothing that loads early imports them
 CAPTURING_PARTS = (
     "analysis.gradient_paths",
+    "analysis.last_readers",
     "analysis.narrowed_values",
     "analysis.operator_limits",
     "analysis.operator_support",

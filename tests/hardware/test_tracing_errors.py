@@ -116,5 +116,20 @@ class Counting(nn.Module):
         return self.layer(x)
 
 
-def test_a_buffer_that_forward_assigns_is_c006():
-    assert_code("C006", lambda: trace(Counting()))
+class Growing(Counting):
+    def forward(self, x):
+        self.count = torch.cat([self.count, self.count])
+        return self.layer(x)
+
+
+def test_a_buffer_that_forward_assigns_with_another_shape_is_c006():
+    assert_code("C006", lambda: trace(Growing()))
+
+
+def test_a_buffer_that_forward_assigns_stays_the_registered_one():
+    model = Counting()
+    count = model.count
+
+    trace(model)
+
+    assert model.count is count

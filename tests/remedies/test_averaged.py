@@ -69,7 +69,10 @@ def test_a_port_has_the_statistics_of_eager_training(grouping):
     state = ported.state_dict()
     torch.testing.assert_close(state["0.running_mean"], plain[0].running_mean)
     torch.testing.assert_close(state["0.running_var"], plain[0].running_var)
-    assert state["0.num_batches_tracked"].item() == plain[0].num_batches_tracked.item()
+    assert torch.equal(state["0.num_batches_tracked"], plain[0].num_batches_tracked)
+    assert torch.equal(model.state_dict()["0.num_batches_tracked"], plain[0].num_batches_tracked)
+    ported.destroy()
+    assert torch.equal(model[0].num_batches_tracked, plain[0].num_batches_tracked)
 
 
 def test_a_port_goes_on_from_a_count_that_was_loaded():

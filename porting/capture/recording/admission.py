@@ -47,6 +47,7 @@ def admit_leaf(recorder: _Recording, name: str, leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         if leaf.dim() > 0 and name not in _TRANSFERS and name not in _INDEXING:
             refuse(errors.host_tensor_error(leaf))
+            leaf = torch.zeros(leaf.shape, dtype=leaf.dtype, device="cpu")  # no news when `forward` makes it anew
         return recorder.add_constant(leaf)
     if isinstance(leaf, torch.dtype):
         if not is_device_dtype(leaf):

@@ -7,6 +7,7 @@ share have several owners, who fetch in the order in which they took it.
 from __future__ import annotations
 
 import copy
+import sys
 import weakref
 from typing import Any, Callable, Dict, Optional, Tuple, Type
 
@@ -23,6 +24,8 @@ __all__ = ["ORIGINAL", "OWNER", "Owner", "fetch", "find_owners", "find_plain_cla
 OWNER = "_poptorch_executor"
 ORIGINAL = "_poptorch_original_class"
 _OWNERS = "_poptorch_executors"
+
+_MAKES_PARAMETER = nn.Parameter.__new__.__code__
 
 
 class Owner(weakref.ref):
@@ -116,6 +119,14 @@ def _deep_copy(tensor: torch.Tensor, memo: Dict[int, Any]) -> Any:
     return memo[id(tensor)]
 
 
+def _detach_owned(tensor: torch.Tensor) -> torch.Tensor:
+    """Detach a tensor with owners; the result has them too for `nn.Parameter(tensor)`, which insists on its class."""
+    detached = find_plain_class(tensor).detach(tensor)
+    if sys._getframe(1).f_code is _MAKES_PARAMETER:  # as parametrizations make one
+        detached.__class__ = type(tensor)
+    return detached
+
+
 def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
     class Kind(type(plain)):  # type: ignore[misc]
         # tensors of any owners are as related as their plain classes, as `assert_close` needs them
@@ -130,6 +141,9 @@ def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) ->
         _poptorch_executors = owners
         _poptorch_original_class = plain
 
+        detach = _detach_owned
+        __deepcopy__ = _deep_copy
+
         def __getattribute__(self, attribute: str) -> Any:
             if attribute != "_is_param":  # which `isinstance(tensor, torch.nn.Parameter)` reads: no look at the value
                 fetch(owners)
@@ -142,9 +156,6 @@ def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) ->
                 fetch(getattr(kind, _OWNERS, ()))
             with DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-
-        def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
-            return _deep_copy(self, memo)
 
         def __reduce_ex__(self, protocol: Any) -> Any:
             return make_plain(self, copy_data=False).__reduce_ex__(protocol)

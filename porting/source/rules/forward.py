@@ -272,7 +272,9 @@ def _is_given(thing: Thing) -> bool:
 
 
 def find_reassigned_buffers(reading: Reading) -> Iterator[Finding]:
-    """C006: `forward` assigns a new tensor to a registered buffer."""
+    """C006: `forward` assigns a new tensor to a registered buffer; a port copies it into the registered one."""
+    if not reading.is_of_poptorch:
+        return
     buffers = _list_buffers(reading)
     for statement in _list_statements(reading):
         name = _find_own_attribute(statement.node)

@@ -62,6 +62,18 @@ def test_nothing_is_fetched_from_an_executor_that_has_not_trained(executor, owne
     assert executor.fetches == 0
 
 
+def test_a_parameter_is_made_of_an_owned_one_in_the_same_memory(executor, owner):
+    owned = make_owned(nn.Parameter(torch.ones(2)), owner)
+
+    made = nn.Parameter(owned, requires_grad=False)
+
+    assert executor.fetches > 0
+    assert isinstance(made, nn.Parameter)
+    assert not made.requires_grad
+    assert made.data_ptr() == owned.data_ptr()
+    assert type(owned.detach()) is torch.Tensor
+
+
 def test_asking_for_the_class_fetches_nothing(executor, owner):
     tensor = make_owned(nn.Parameter(torch.ones(2)), owner)
 

@@ -37,7 +37,7 @@ class MoE(nn.Module):
             if rows.numel() == 0:
                 continue
             results[rows] += weights[rows, nth, None] * expert(x[rows])
-        self.load = self.load * 0.9 + 0.1 * torch.bincount(chosen.flatten(), minlength=8)  # finds: C002, C006
+        self.load = self.load * 0.9 + 0.1 * torch.bincount(chosen.flatten(), minlength=8)  # finds: C002
         if self.load.max() > 0.9 * self.load.sum():  # finds: C001
             print("collapsed", self.load)  # finds: C010
         return results.view(shape)
