@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from itertools import combinations
-from typing import Any, Callable, Dict, Iterable, Iterator, List, MutableMapping, NamedTuple, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    MutableMapping,
+    NamedTuple,
+    Sequence,
+    Tuple,
+)
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -18,9 +34,12 @@ __all__ = [
     "HeldBuffer",
     "HostTensor",
     "are_same_bytes",
+    "as_registered",
     "find_gradient_hooks",
     "has_alias",
+    "has_name",
     "host_tensors",
+    "list_constants",
     "list_held_buffers",
     "read_registry",
     "refuse_shared_memory",
@@ -30,6 +49,9 @@ __all__ = [
 
 # read without the attribute hooks that a backend puts on the tensors it owns
 _KIND = (TENSOR_BASE.shape.__get__, TENSOR_BASE.dtype.__get__)
+_MOST_NUMBERS = 1 << 16
+_NUMBERS_OF_LARGE = 1 << 12
+_MOST_TENSORS = 64
 _OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -155,6 +177,35 @@ def _count_references(tensor: torch.Tensor) -> Tuple[int, int]:
 _WITHOUT_ALIAS = None if count_storage_uses is None else _count_references(torch.empty(1))
 
 
+def list_constants(value: Any) -> List[torch.Tensor]:
+    """List the tensors and arrays that a value is, or that a list or tuple holds, as tensors that may be constants."""
+    held = value if isinstance(value, (list, tuple)) and len(value) <= _MOST_TENSORS else (value,)
+    return [_sample(tensor) for tensor in map(_view_array, held) if _is_constant(tensor)]
+
+
+def _view_array(value: Any) -> Any:
+    """Return a tensor with the memory of an array that somebody may write to; all else as it is."""
+    if not isinstance(value, np.ndarray) or not value.flags.writeable:
+        return value
+    try:
+        return torch.from_numpy(value)
+    except (TypeError, ValueError):  # of texts or objects, or one that is read backwards
+        return value
+
+
+def _is_constant(value: Any) -> bool:
+    """Tell whether a value is a tensor that may have become a constant of the step."""
+    if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter) or value.is_inference():
+        return False
+    return value.layout == torch.strided and (value.numel() <= _MOST_NUMBERS or value.is_contiguous())
+
+
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view of a few numbers of a large tensor; its version is that of all of it."""
+    step = -(-tensor.numel() // _NUMBERS_OF_LARGE)
+    return tensor if tensor.numel() <= _MOST_NUMBERS else tensor.detach().view(-1)[::step]
+
+
 def _find_extent(tensor: torch.Tensor) -> Tuple[int, int]:
     """Return the first byte of a tensor in its storage, and the first one behind it."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
@@ -166,6 +217,55 @@ def read_registry(module: nn.Module, name: str) -> MutableMapping[str, Any]:
     """Return one of the dictionaries of `module`; scripted and traced modules keep theirs in C++."""
     registry: MutableMapping[str, Any] = module.__dict__[name] if name in module.__dict__ else getattr(module, name)
     return registry
+
+
+def has_name(module: nn.Module, name: str) -> bool:
+    """Tell whether a module has something by a name that it was asked for, or the name is none of the user's."""
+    registries = [read_registry(module, registry) for registry in ("_parameters", "_buffers", "_modules")]
+    return any(name in names for names in (*registries, vars(module))) or name.startswith(("__", "_porting"))
+
+
+class _Registered(NamedTuple):
+    """A module, and the parameters and buffers that it had."""
+
+    module: nn.Module
+    parameters: Dict[str, Any]
+    buffers: Dict[str, Any]
+
+
+def _list_registered(model: nn.Module) -> Dict[str, _Registered]:
+    """List what the modules of `model` hold, by the prefix of their names; scripted ones are left out."""
+    return {
+        prefix: _Registered(module, dict(read_registry(module, "_parameters")), dict(read_registry(module, "_buffers")))
+        for prefix, module in walk_modules(model)
+        if not isinstance(module, torch.jit.ScriptModule)
+    }
+
+
+def as_registered(model: nn.Module) -> Callable[[], ContextManager[None]]:
+    """Return a context in which `model` has the parameters that it has now, and the buffers of modules exchanged since.
+
+    A device knows weights by their names: what took the place of one must not get the values of the former.
+    """
+    return functools.partial(_as_before, model, _list_registered(model))
+
+
+@contextmanager
+def _as_before(model: nn.Module, before: Mapping[str, _Registered]) -> Iterator[None]:
+    exchanged: List[Tuple[MutableMapping[str, Any], str, Any]] = []
+    for prefix, module in walk_modules(model):
+        held = before.get(prefix)
+        if held is not None:
+            tables = [("_parameters", held.parameters), ("_buffers", {} if module is held.module else held.buffers)]
+            for table, former in ((read_registry(module, name), former) for name, former in tables if former):
+                names = [name for name in table if former.get(name) is not None and table[name] is not former[name]]
+                exchanged += [(table, name, table[name]) for name in names]
+                table.update({name: former[name] for name in names})
+    try:
+        yield
+    finally:
+        for table, name, tensor in exchanged:
+            table[name] = tensor
 
 
 def walk_modules(model: nn.Module) -> List[Tuple[str, nn.Module]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
@@ -16,7 +17,9 @@ from .structure import flatten_tensors
 __all__ = [
     "NOT_THE_USERS",
     "AttributesBefore",
+    "copy_model",
     "find_tensor",
+    "is_hashed_by",
     "keep_attributes",
     "keep_train_modes",
     "list_plain_modules",
@@ -179,6 +182,26 @@ def memo_of_computed_tensors(model: nn.Module) -> Dict[int, torch.Tensor]:
     return {id(tensor): tensor.detach().clone() for tensor in computed}
 
 
+def copy_model(model: nn.Module) -> nn.Module:
+    """Copy a model; what cannot be copied, such as a lock or an open file in an attribute, is the copy's as well."""
+    memo: Dict[int, Any] = {**memo_of_computed_tensors(model)}
+    try:
+        return copy.deepcopy(model, dict(memo))
+    except Exception:  # a user's own class may raise anything
+        attributes = [item for module in model.modules() for item in vars(module).items()]
+        values = (value for name, value in attributes if name not in NOT_THE_USERS)
+        memo.update((id(value), value) for value in values if not _can_be_copied(value, memo))
+    return copy.deepcopy(model, memo)
+
+
+def _can_be_copied(value: Any, memo: Mapping[int, Any]) -> bool:
+    try:
+        copy.deepcopy(value, dict(memo))
+    except Exception:
+        return False
+    return True
+
+
 def make_leftover_finding(name: str, place: Optional[Place]) -> Finding:
     """Say (C014) that the attribute `name` does not keep what `forward` put there."""
     return Finding(
@@ -213,3 +236,8 @@ def materialise_lazy_modules(model: nn.Module, args: Sequence[Any], kwargs: Mapp
         return
     with switch_to_eval(model.modules()), torch.no_grad():
         model(*args, **kwargs)
+
+
+def is_hashed_by(module: nn.Module, value: Any) -> bool:
+    """Tell whether whoever puts `module` into a set may have read `value`: the state of a metric is its hash."""
+    return isinstance(value, torch.Tensor) and type(module).__hash__ is not nn.Module.__hash__

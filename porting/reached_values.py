@@ -11,7 +11,7 @@ import operator
 import sys
 import weakref
 from collections import deque
-from dis import opmap
+from dis import get_instructions, opmap
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Set, Tuple
 
@@ -20,7 +20,7 @@ from torch import nn
 
 from .diagnostics.places import is_user_file
 
-__all__ = ["ReachedValue", "is_plain", "is_same", "list_reached_values"]
+__all__ = ["ReachedValue", "is_plain", "is_same", "is_written", "list_reached_values"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 # a weak reference is compared by what it refers to, and tensors by their numbers
@@ -32,8 +32,15 @@ _MOST_STEPS = 6  # from a function to a value: `trainer.config.losses["beta"].we
 _LIBRARIES = frozenset(["torch", "numpy", "porting", "poptorch", "logging", "threading", "typing", "re"])
 _CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 _ITERATES = frozenset(["items", "values", "keys"])
+_ASKS = frozenset(["get", "getattr", "hasattr", "AttributeError", "KeyError"])
 _OF_TENSORS = frozenset(dir(torch.Tensor))
 _GET_ITER = opmap["GET_ITER"]
+_CONTAINS = opmap.get("CONTAINS_OP", opmap["COMPARE_OP"])  # Python 3.8 has no instruction of its own for `in`
+# what runs without being named: by an index, an operator, a `with`
+_UNNAMED = """__bool__ __contains__ __enter__ __float__ __get__ __getattr__ __getitem__ __int__ __iter__ __len__
+__mul__ __next__ __rmul__""".split()
+_OF_CUSTOM_FUNCTIONS = ("forward", "setup_context", "backward", "vjp")
+_read_parts = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _read_cell = operator.attrgetter("cell_contents")
 
 
@@ -66,6 +73,11 @@ def is_same(before: Any, now: Any) -> bool:
         return False
 
 
+def is_written(value: Any) -> bool:
+    """Tell whether a value is a function of the user's."""
+    return isinstance(value, FunctionType) and _is_users_file(value.__code__.co_filename)
+
+
 class _Gone:
     """Stands for a value that is not there any more."""
 
@@ -83,6 +95,7 @@ class ReachedValue(NamedTuple):
     get: Callable[[Any], Any]
     key: Any
     value: Any
+    owner: int = 0
 
     def read(self) -> Any:
         """Return what the value is now."""
@@ -96,7 +109,13 @@ class ReachedValue(NamedTuple):
         """What tells it from all other values: what holds it, and under which key."""
         if self.get is tuple or self.get is _read_cell:
             return id(self.key), None
-        return id(getattr(self.get, "__self__", self.get)), self.key
+        # a class shows what it holds by another object each time
+        return self.owner or self.holder, self.key
+
+    @property
+    def holder(self) -> int:
+        """What `get` reads from: values of one holder are read together."""
+        return id(self.key if self.get is _read_cell else getattr(self.get, "__self__", self.get))
 
 
 def list_reached_values(
@@ -124,6 +143,7 @@ class _Walk:
     def __init__(self, known: Iterable[nn.Module]) -> None:
         self._mentioned: Set[str] = set()
         self._iterated: Set[str] = set()  # mentioned by code that goes through something
+        self._asked: Dict[CodeType, FrozenSet[str]] = {}  # what may be missing, by the code that asks for it
         self._seen: Dict[int, Any] = {id(module): module for module in known}
         self._holders: List[Tuple[str, Any, int]] = []
         self._found: Dict[Tuple[int, Any], ReachedValue] = {}
@@ -131,10 +151,10 @@ class _Walk:
     def finish(self) -> List[ReachedValue]:
         """Look into objects until no code mentions anything new, and return all values that were reached."""
         looked_at, num_mentioned = 0, 0
-        while looked_at < len(self._holders) < _MOST_HOLDERS or num_mentioned < len(self._mentioned):
+        while looked_at < len(self._holders) < _MOST_HOLDERS or num_mentioned < len(self._mentioned) + len(self._asked):
             # what was looked into may hold something that is mentioned since
-            first = looked_at if num_mentioned == len(self._mentioned) else 0
-            looked_at, num_mentioned = len(self._holders), len(self._mentioned)
+            first = looked_at if num_mentioned == len(self._mentioned) + len(self._asked) else 0
+            looked_at, num_mentioned = len(self._holders), len(self._mentioned) + len(self._asked)
             for name, holder, steps in self._holders[first:looked_at]:
                 self._look_into(name, holder, steps)
         return list(self._found.values())
@@ -153,7 +173,9 @@ class _Walk:
         elif isinstance(value, (ModuleType, type)):
             if _is_users(value):
                 self._holders.append((name, value, steps))
-        elif isinstance(value, _CONTAINERS) or hasattr(value, "__dict__") or hasattr(type(value), "__slots__"):
+                for part in _list_run_by_torch(value):
+                    self._add(f"{name}.{part}", functools.partial(getattr, value), part, id(value), steps)
+        elif isinstance(value, _CONTAINERS) or _has_attributes(value):
             self._holders.append((name, value, steps))
 
     def _read_function(self, name: str, function: FunctionType, steps: int) -> None:
@@ -164,22 +186,29 @@ class _Walk:
             self._iterated |= mentioned
         if not _is_users_file(function.__code__.co_filename):
             return
+        self._asked[function.__code__] = _list_asked(function.__code__)
         around = function.__globals__
-        for variable in mentioned & around.keys():
+        for variable in (mentioned if "globals" in mentioned else _list_globals(function.__code__)) & around.keys():
             self._add(variable, around.get, variable, id(around), steps)
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             try:
                 self._add(variable, _read_cell, cell, id(cell), steps)
             except ValueError:
                 pass  # a variable that has no value yet
-        if function.__defaults__:
-            names = function.__code__.co_varnames[: function.__code__.co_argcount][-len(function.__defaults__) :]
-            for argument, value in zip(names, function.__defaults__):
-                self.enter(argument, value, steps - 1)
-        for argument, value in (function.__kwdefaults__ or {}).items():
-            self.enter(argument, value, steps - 1)
+        parts = _read_parts(function)
+        self._found.setdefault((id(function), None), ReachedValue(name, _read_parts, function, parts))
+        for defaults in parts[1:]:
+            self.enter(name, defaults, steps - 1)
         for attribute in vars(function):
             self._add(f"{name}.{attribute}", vars(function).get, attribute, id(function), steps)
+
+    def _add_missing(self, name: str, get: Callable[[Any], Any], holder: Any, present: Iterable[str]) -> None:
+        """Add what a holder has not got though code asks for it, a method or where the holder is named: it may come."""
+        methods = [vars(kind).values() for kind in type(holder).__mro__ if _is_users(kind)]
+        codes = {each.__code__ for values in methods for each in values if isinstance(each, FunctionType)}
+        near = (t for code, t in self._asked.items() if code in codes or _last_name(name) in _list_mentioned(code))
+        for asked in frozenset().union(*near).difference(present):
+            self._found.setdefault((id(holder), asked), ReachedValue(f"{name}.{asked}", get, asked, None, id(holder)))
 
     def _look_into(self, name: str, holder: Any, steps: int) -> None:
         """Add what is mentioned of an object, a class, a module of Python's, a dictionary or a list."""
@@ -188,13 +217,16 @@ class _Walk:
         elif isinstance(holder, _CONTAINERS):
             self._look_into_items(name, holder, steps)
         nothing: Dict[str, Any] = {}
-        attributes = getattr(holder, "__dict__", nothing)
-        names = self._mentioned & attributes.keys()
+        attributes = _read(holder, "__dict__", nothing)
+        # torch's layers list the settings that their `forward` reads
+        names = {*self._mentioned, *_read(type(holder), "__constants__", ())} & attributes.keys()
         # `x.dtype` in `forward` is no sign that a configuration's `dtype` is read
         for mentioned in names if _is_users(holder) else names - _OF_TENSORS:
             self._add(f"{name}.{mentioned}", attributes.get, mentioned, id(holder), steps)
         if isinstance(holder, ModuleType):
             return
+        if _is_users(holder) and attributes is not nothing and not isinstance(holder, type):
+            self._add_missing(name, attributes.get, holder, {*attributes, *dir(type(holder))})
         for kind in (holder if isinstance(holder, type) else type(holder)).__mro__:
             if not _is_users(kind):
                 continue
@@ -221,25 +253,32 @@ class _Walk:
             self._found.setdefault((id(mapping), None), ReachedValue(name, tuple, mapping, tuple(mapping)))
         for key in keys:
             self._add(f"{name}[{key!r}]", mapping.get, key, id(mapping), steps)
+        self._add_missing(name, mapping.get, mapping, mapping)
 
     def _look_into_items(self, name: str, items: Any, steps: int) -> None:
-        """Follow each item of a sequence or set; what can change is one value: its items as they are now."""
+        """Follow each item of a sequence or set, which is one value: its items as they are now."""
         if len(items) > _MOST_ITEMS:
             return
         for number, item in enumerate(items):
             self.enter(f"{name}[{number}]", item, steps - 1)
-        if not isinstance(items, (tuple, frozenset)):
+        # a tuple can only hold what is written to
+        if not isinstance(items, (tuple, frozenset)) or any(isinstance(item, torch.Tensor) for item in items):
             self._found.setdefault((id(items), None), ReachedValue(name, tuple, items, tuple(items)))
 
     def _add(self, name: str, get: Callable[[Any], Any], key: Any, owner: int, steps: int) -> None:
         value = get(key)
         if isinstance(value, (ModuleType, FunctionType, type, property, staticmethod, classmethod)):
             self.enter(name, value, steps - (0 if isinstance(value, FunctionType) else 1))
-            if not isinstance(value, FunctionType):
+            if isinstance(value, (property, staticmethod, classmethod)):
                 return
         else:
             self.enter(name, value, steps - 1)
-        self._found.setdefault((owner, key if is_plain(key) else id(key)), ReachedValue(name, get, key, value))
+        self._found.setdefault((owner, key if is_plain(key) else id(key)), ReachedValue(name, get, key, value, owner))
+
+
+def _list_run_by_torch(value: Any) -> Tuple[str, ...]:
+    """List the methods that torch runs of a custom autograd function."""
+    return _OF_CUSTOM_FUNCTIONS if isinstance(value, type) and issubclass(value, torch.autograd.Function) else ()
 
 
 def _list_parts(value: Any) -> Tuple[Any, ...]:
@@ -250,26 +289,49 @@ def _list_parts(value: Any) -> Tuple[Any, ...]:
         return value.func, value.args, value.keywords
     if isinstance(value, property):
         return (value.fget,)
+    if isinstance(value, weakref.ref):
+        return (value(),)
     if isinstance(value, (staticmethod, classmethod)):
         return (value.__func__,)
-    called = getattr(type(value), "forward" if isinstance(value, nn.Module) else "__call__", None)
-    return (called,) if isinstance(called, FunctionType) else ()
+    if isinstance(value, FunctionType):
+        return (_read(value, "__wrapped__", None),)  # what a decorator stands before
+    called = _read(type(value), "forward" if isinstance(value, nn.Module) else "__call__", None)
+    unnamed = [each for each in (_read(type(value), name, None) for name in _UNNAMED) if is_written(each)]
+    return (*unnamed, called) if isinstance(called, FunctionType) else tuple(unnamed)
 
 
 def _is_nothing_to_follow(value: Any) -> bool:
     if is_plain(value) or isinstance(value, torch.Tensor):
         return True
-    value = getattr(value, "func", value)
-    is_users = isinstance(value, FunctionType) and _is_users_file(value.__code__.co_filename)
-    return not is_users and str(getattr(value, "__module__", "")).partition(".")[0] in _LIBRARIES
+    if isinstance(value, MethodType):  # `apply` of a custom function is torch's, and its class the user's
+        return _is_nothing_to_follow(value.__func__) and _is_nothing_to_follow(value.__self__)
+    if isinstance(value, functools.partial):  # what it gives to a function of a library may be the user's
+        return str(_read(value.func, "__module__", "")).startswith("porting.")
+    if isinstance(value, nn.Module) or is_written(value):
+        return False
+    return str(_read(value, "__module__", "")).partition(".")[0] in _LIBRARIES
+
+
+def _has_attributes(value: Any) -> bool:
+    return _read(value, "__dict__", None) is not None or hasattr(type(value), "__slots__")
+
+
+def _read(value: Any, name: str, default: Any) -> Any:
+    """Return an attribute; a user's own class may raise anything where it has none."""
+    try:
+        return getattr(value, name, default)
+    except Exception:
+        return default
 
 
 def _is_users(value: Any) -> bool:
     """Tell whether a function, a class or a module of Python's is the user's own, or that of an object."""
     if isinstance(value, ModuleType):
         return _is_users_file(getattr(value, "__file__", None) or "<typed in>")
-    if isinstance(value, (FunctionType, MethodType)):
-        return _is_users_file(value.__code__.co_filename)
+    if isinstance(value, MethodType):
+        return _is_users(value.__func__) or _is_users(value.__self__)
+    if isinstance(value, FunctionType):
+        return is_written(value) or _is_users(_read(value, "__wrapped__", None))
     if isinstance(value, (functools.partial, property, staticmethod, classmethod)):
         return True  # what is inside is looked at by itself
     return _is_users_class(value if isinstance(value, type) else type(value))
@@ -316,3 +378,21 @@ def _list_mentioned(code: CodeType) -> FrozenSet[str]:
         elif isinstance(constant, (tuple, frozenset)):
             waiting += constant
     return frozenset(found)
+
+
+@functools.lru_cache(maxsize=1024)
+def _list_asked(code: CodeType) -> FrozenSet[str]:
+    """List the names that code asks for where they may be missing, as by `getattr(x, "beta", 1.0)`."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    if not (_ASKS & set(code.co_names) or _CONTAINS in code.co_code[::2]):
+        return frozenset().union(*map(_list_asked, inner))
+    texts = (text for text in code.co_consts if isinstance(text, str) and text.isidentifier())
+    names = code.co_names if "AttributeError" in code.co_names else ()
+    return frozenset([*texts, *names]).union(*map(_list_asked, inner))
+
+
+@functools.lru_cache(maxsize=1024)
+def _list_globals(code: CodeType) -> FrozenSet[str]:
+    """List the globals that code reads: an attribute of the same name is none of them."""
+    names = (each.argval for each in get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    return frozenset(names).union(*(_list_globals(each) for each in code.co_consts if isinstance(each, CodeType)))

@@ -7,8 +7,10 @@ import enum
 import functools
 import sys
 import types
+import weakref
 
 import pytest
+import torch
 
 from porting.reached_values import is_same, list_reached_values
 
@@ -87,6 +89,7 @@ def world(monkeypatch):
     for name, value in vars(names).items():
         monkeypatch.setitem(globals(), name, value)
     monkeypatch.setattr(Trainer, "factor", 1.0)
+    names.patch, names.count = monkeypatch.setattr, lambda number: setattr(names.TRAINER.schedule, "num_steps", number)
     names.set = lambda name, value: monkeypatch.setitem(globals(), name, value)
     return names
 
@@ -101,8 +104,109 @@ def call_scale():
 
 scale.times = 1.0
 
+
+def scale_by_default(beta=1.0, *, gamma=1.0):
+    return beta * gamma
+
+
+@functools.wraps(scale_by_default)
+def call_decorated():
+    return None
+
+
+class Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * LOSS.gamma
+
+
+class Row:
+    """Reads what it holds in methods that no code names."""
+
+    def __init__(self):
+        self.held, self.rate = [1.0], 1.0
+
+    def __getitem__(self, number):
+        return self.held[number]
+
+    def __float__(self):
+        return self.rate
+
+    def read_what_may_be_missing(self):
+        try:
+            return self.missing
+        except AttributeError:
+            return 1.0
+
+
+class Strict:
+    """An object that raises an error of its own for what it has not."""
+
+    def __getattr__(self, name):
+        return TRAINER.settings[name]
+
+
+bound_beforehand = Reverse.apply
+row, layer = Row(), torch.nn.Softplus()
+reference = weakref.ref(row)
+
 # how a value is read, and how it is changed
 WAYS = {
+    "attribute that is missing": (
+        lambda w: lambda: getattr(TRAINER, "late", 1.0),
+        lambda w: setattr(w.TRAINER, "late", 3.0),
+    ),
+    "entry that is missing": (
+        lambda w: lambda: NESTED.get("late", 1) + NESTED["a"]["b"][0],
+        lambda w: w.NESTED.update(late=3),
+    ),
+    "entry beside others": (
+        lambda w: lambda: "late" in NESTED and NESTED["a"],
+        lambda w: w.NESTED.update(late=3),
+    ),
+    "attribute that raises": (
+        lambda w: row.read_what_may_be_missing,
+        lambda w: w.patch(row, "missing", 3.0, raising=False),
+    ),
+    "code of a function": (
+        lambda w: lambda: scale_by_default(),
+        lambda w: w.patch(scale_by_default, "__code__", (lambda beta=1.0, *, gamma=1.0: 3.0).__code__),
+    ),
+    "default": (lambda w: scale_by_default, lambda w: w.patch(scale_by_default, "__defaults__", (3.0,))),
+    "default of a keyword": (
+        lambda w: scale_by_default,
+        lambda w: w.patch(scale_by_default, "__kwdefaults__", {"gamma": 3.0}),
+    ),
+    "decorated function": (
+        lambda w: lambda: call_decorated(),
+        lambda w: w.patch(scale_by_default, "__defaults__", (3.0,)),
+    ),
+    "method of torch's decorator": (lambda w: torch.no_grad()(w.TRAINER.weight), lambda w: w.count(3)),
+    "backward of a custom function": (
+        lambda w: lambda x: Reverse.apply(x),
+        lambda w: setattr(w.LOSS, "gamma", 3.0),
+    ),
+    "exchanged backward": (
+        lambda w: lambda x: bound_beforehand(x),
+        lambda w: w.patch(Reverse, "backward", staticmethod(lambda context, gradient: 2 * gradient)),
+    ),
+    "exchanged class": (lambda w: lambda: Frozen().beta, lambda w: w.set("Frozen", Loss)),
+    "custom function bound beforehand": (
+        lambda w: lambda x: bound_beforehand(x),
+        lambda w: setattr(w.LOSS, "gamma", 3.0),
+    ),
+    "index of an object": (lambda w: lambda: row[0], lambda w: w.patch(row, "held", [3.0])),
+    "number of an object": (lambda w: lambda: float(row), lambda w: w.patch(row, "rate", 3.0)),
+    "weak reference": (lambda w: lambda: reference().rate, lambda w: w.patch(row, "rate", 3.0)),
+    "attributes that are computed": (
+        lambda w: (lambda strict: lambda: strict.weight)(Strict()),
+        lambda w: w.TRAINER.settings.update(weight=3.0),
+    ),
+    "setting of a layer": (lambda w: lambda x: layer(x), lambda w: w.patch(layer, "beta", 3.0)),
     "attribute": (lambda w: w.TRAINER.compute_loss, lambda w: setattr(w.TRAINER, "alpha", 3.0)),
     "entry of a dictionary": (lambda w: w.TRAINER.compute_loss, lambda w: w.TRAINER.settings.update(weight=3.0)),
     "method of a method": (lambda w: w.TRAINER.compute_loss, lambda w: setattr(w.TRAINER.schedule, "num_steps", 3)),
@@ -162,6 +266,12 @@ def test_what_the_code_does_not_mention_is_not_looked_at(world):
         world.TRAINER.schedule.unused = 3
 
     assert changes_of(world.TRAINER.compute_loss, change) == []
+
+
+def test_a_global_that_has_the_name_of_an_attribute_is_not_looked_at(world):
+    world.patch(world.TRAINER, "NESTED", 1.0, raising=False)
+
+    assert changes_of(lambda: TRAINER.NESTED, lambda: world.set("NESTED", {})) == []
 
 
 def test_a_value_that_is_gone_is_another_one(world):

@@ -76,6 +76,10 @@ class FollowedState:
         """Bring the host's state up to date."""
         if not (self._is_ahead or self.num_unseen):
             return
+        with torch.inference_mode(False):  # the state would be tensors of that mode ever after
+            self._take_from_device()
+
+    def _take_from_device(self) -> None:
         self._is_ahead, count, self.num_unseen = False, self.num_unseen, 0
         fetch_torch_state(self._target, self.source, self.shown, self._model, num_steps=count)
 

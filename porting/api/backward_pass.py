@@ -5,7 +5,6 @@ It trains a copy of the model on a loss whose gradients are those of the model's
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -14,7 +13,7 @@ from torch import nn
 
 from ..adapters.cumulative_counts import let_device_count
 from ..host_tensors import are_same_bytes, host_tensors
-from ..module_attributes import memo_of_computed_tensors
+from ..module_attributes import copy_model
 from ..options import PortOptions
 from ..structure import flatten_tensors, rebuild
 from .gradients import read_gradients
@@ -116,7 +115,7 @@ class _Surrogate(nn.Module):
 
     def __init__(self, model: nn.Module, call: HostCall, *, outputs: Tuple[int, ...]) -> None:
         super().__init__()
-        self.model = copy.deepcopy(model, memo_of_computed_tensors(model))
+        self.model = copy_model(model)
         self.training = model.training
         tensors = enumerate(flatten_tensors((call.args, call.kwargs)))
         probes = {number: torch.zeros_like(tensor) for number, tensor in tensors if call.needs_gradient[number]}

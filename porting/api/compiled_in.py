@@ -6,7 +6,6 @@ what the model is made of (modules, parameters, modes, hooks), may change on the
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import itertools
 import threading
@@ -16,17 +15,25 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-import numpy as np
 import torch
 from torch import nn
 
 from ..adapters.batch_counts import BatchCounts
-from ..host_tensors import HeldBuffer, are_same_bytes, has_alias
-from ..module_attributes import NOT_THE_USERS
-from ..reached_values import ReachedValue, is_plain, is_same, list_reached_values
+from ..host_tensors import (
+    are_same_bytes,
+    as_registered,
+    has_alias,
+    has_name,
+    host_tensors,
+    list_constants,
+    list_held_buffers,
+)
+from ..module_attributes import NOT_THE_USERS, is_hashed_by
+from ..reached_values import ReachedValue, is_plain, is_same, is_written, list_reached_values
 from ..torch_insides.modes import DisableTorchFunctionSubclass
+from ..torch_insides.modules import list_forward_hooks
 from ..torch_insides.tensors import GRADIENT_HOOKS, read_version
-from .frozen_checks import describe_change
+from .frozen_checks import describe_change, find_last_readers
 from .model_structure import ModelStructure, StructureShare, requires_grad
 from .port import Port, PortFindings, list_modules_by_prefix
 from .watches import note_reads
@@ -36,8 +43,8 @@ __all__ = ["CompiledIn", "HostWrites"]
 # what one call looks at; a value takes some 50 nanoseconds, a tensor a microsecond
 _VALUES_A_CALL = 24
 _TENSORS_A_CALL = 2
-_MOST_NUMBERS = 1 << 16
 
+_OF_TORCH = frozenset(vars(nn.Module()))
 _find_memory = torch.Tensor.data_ptr
 _read_mode = itemgetter("training")
 
@@ -49,8 +56,7 @@ class CompiledIn:
     """What one executable assumes; `look` compares a share of it, and warns of what has changed (C020, D005).
 
     A small model is compared as a whole in every call, and a large one in turns, so that a call takes microseconds
-    longer however large the model is. A value that has changed is told once, and a change of the model each time that
-    it is made.
+    longer. A value that has changed is told once, and a change of the model each time that it is made.
     """
 
     def __init__(self, port: Port, findings: PortFindings, *, trains: bool, keeps_modes: bool) -> None:
@@ -59,13 +65,17 @@ class CompiledIn:
         self._findings = findings
         self._modules = modules = list_modules_by_prefix(port)
         self._make_structure = partial(ModelStructure, port, findings, modules, trains=trains, keeps_modes=keeps_modes)
+        # constants of a host loop's backward pass are told by the `forward` before it
+        self._has_backward = keeps_modes and not trains
         self._lock = threading.Lock()
         self._turns: Iterator[List[Look]] = itertools.cycle([[]])
 
     @contextmanager
     def note_reads(self) -> Iterator[None]:
         """Note what the capture reads while the context lasts."""
-        self._before = _list_reached(self._port, self._modules, [])
+        held = [(prefix + name, value) for prefix, module in self._modules for name, value in vars(module).items()]
+        objects = [(name, value) for name, value in held if name.rpartition(".")[2] not in _OF_TORCH]
+        self._before = _list_reached(self._port, self._modules, objects)
         with note_reads(self._modules) as self._reads:
             yield
 
@@ -74,13 +84,15 @@ class CompiledIn:
         frozen = self._port.options.frozen
         allowed = () if isinstance(frozen, str) else frozen
         values = [] if frozen == "allow" else self._list_values()
-        if step is not None and not step.graph.constants:
-            values = [each for each in values if not isinstance(each.value, torch.Tensor)]
+        if step is not None and not step.graph.constants and not self._has_backward:
+            # a module's own may have become a number, or a shape
+            attributes = {id(vars(module)) for _prefix, module in self._modules}
+            values = [e for e in values if not isinstance(e.value, torch.Tensor) or _find_owner(e) in attributes]
         layers = {id(vars(module)) for _prefix, module in self._modules if type(module).__module__.startswith("torch.")}
-        last = set() if step is None else _find_last_readers(step.graph)
+        last = set() if step is None else find_last_readers(step.graph)
         values = [each for each in values if each.name not in allowed]
-        settings = [each for each in values if id(getattr(each.get, "__self__", None)) in layers]
-        own = [each for each in values if id(getattr(each.get, "__self__", None)) not in layers]
+        settings = [each for each in values if _find_owner(each) in layers]
+        own = [each for each in values if _find_owner(each) not in layers]
         # the settings of torch's layers are many, and must not put off the look at what is the user's own
         self._values = [_Values(own), _Values([each for each in settings if each.name not in last])]
         self._structure = self._make_structure()
@@ -98,19 +110,30 @@ class CompiledIn:
         for prefix, module in self._modules:
             own = vars(module)
             for name, read in self._reads[id(module)].items():
-                if name in NOT_THE_USERS or _is_hashed_by(module, read.value):
+                if name in NOT_THE_USERS or is_hashed_by(module, read.value):
                     continue
+                if not read.is_missing and not is_plain(read.value):
+                    objects.append((prefix + name, read.value))
                 of_class = None if name in own else inspect.getattr_static(type(module), name, None)
-                if isinstance(of_class, property) or not is_plain(read.value):
-                    objects.append((prefix + name, of_class if isinstance(of_class, property) else read.value))
-                if name in own and is_same(own[name], read.value):
+                if isinstance(of_class, property):
+                    objects.append((prefix + name, of_class))
+                elif is_written(of_class) or (read.is_missing and not has_name(module, name)):
+                    attributes.append(ReachedValue(prefix + name, own.get, name, None))
+                elif name in own and is_same(own[name], read.value):
                     attributes.append(ReachedValue(prefix + name, own.get, name, read.value))
                 elif of_class is not None and is_plain(read.value) and is_same(of_class, read.value):
                     attributes.append(ReachedValue(prefix + name, partial(getattr, module), name, read.value))
+        names = {name for reads in self._reads.values() for name in reads}
+        attributes += [
+            ReachedValue(f"{kind.__name__}.{name}", vars(kind).get, name, vars(kind)[name])
+            for kind in _list_kinds(self._modules)
+            for name in names & vars(kind).keys()
+            if is_written(vars(kind)[name])
+        ]
         reached = _list_reached(self._port, self._modules, objects)
         changed = {each.identity for each in self._before if not is_same(each.value, each.read())}
         noted = (item for reads in self._reads.values() for item in reads.items() if item[0] not in NOT_THE_USERS)
-        changed |= {(id(read.value), None) for _name, read in noted if read.has_changed()}
+        changed |= {identity for _name, read in noted for identity in read.list_changes()}
         return [*attributes, *(each for each in reached if each.identity not in changed)]
 
     def _begin_shares(self) -> None:
@@ -134,12 +157,6 @@ class CompiledIn:
                 self._findings.say(describe_change(reached, now, self._findings.renewal))
             self._structure.say_changes()
             self._begin_shares()
-
-
-def _find_last_readers(graph: Any) -> Set[str]:
-    # what nobody reads afterwards may be written to; with IPUs there is no capture, nor the torch that it wants
-    paths = importlib.import_module("porting.analysis.last_readers").find_last_readers(graph)
-    return {f"{path}.inplace" for path in paths}
 
 
 def _make_look(share: StructureShare) -> Look:
@@ -178,20 +195,24 @@ def _list_reached(
     port: Port, modules: Sequence[Tuple[str, nn.Module]], objects: Sequence[Tuple[str, Any]]
 ) -> List[ReachedValue]:
     """List what is reached from `objects`, and from the functions that a call of the port runs."""
-    kinds = {base for kind in {type(module) for _prefix, module in modules} for base in kind.__mro__}
-    written = [kind for kind in kinds if "forward" in vars(kind) and kind is not nn.Module]
+    written = [kind for kind in _list_kinds(modules) if "forward" in vars(kind)]
     forwards = [
         ReachedValue(f"{kind.__name__}.forward", vars(kind).get, "forward", vars(kind)["forward"]) for kind in written
     ]
     functions = [(each.name, each.value) for each in forwards if not each.value.__module__.startswith("torch.")]
     functions += [(str(getattr(each, "__qualname__", type(each).__name__)), each) for each in port.wrapped.functions]
     known = [module for _prefix, module in modules]
+    functions += [("hook", hook) for hook in list_forward_hooks(known)]
     return [*forwards, *list_reached_values(functions, objects, known=known)]
 
 
-def _is_hashed_by(module: nn.Module, value: Any) -> bool:
-    """Tell whether whoever puts `module` into a set may have read `value`: the state of a metric is its hash."""
-    return isinstance(value, torch.Tensor) and type(module).__hash__ is not nn.Module.__hash__
+def _find_owner(value: ReachedValue) -> int:
+    return id(getattr(value.get, "__self__", None))
+
+
+def _list_kinds(modules: Sequence[Tuple[str, nn.Module]]) -> Set[type]:
+    """List the classes of modules, and those that they inherit from."""
+    return {base for kind in {type(module) for _prefix, module in modules} for base in kind.__mro__} - {nn.Module}
 
 
 class _Content(NamedTuple):
@@ -208,11 +229,9 @@ class _Values:
 
     def __init__(self, values: Sequence[ReachedValue]) -> None:
         self._values = list(values)
-        tensors = [(reached, _view_array(reached.value)) for reached in values]
+        tensors = [(reached, tensor) for reached in values for tensor in list_constants(reached.value)]
         self._contents = [
-            _Content(reached, tensor, read_version(tensor), tensor.detach().clone())
-            for reached, tensor in tensors
-            if _is_constant(tensor)
+            _Content(reached, tensor, read_version(tensor), tensor.detach().clone()) for reached, tensor in tensors
         ]
 
     def make_shares(self) -> List[Look]:
@@ -233,7 +252,7 @@ class _Values:
         # a remedy stands for a function of a library as long as another thread captures
         present = [pair for pair in present if "_porting_stands_for" not in getattr(pair[1], "__dict__", {})]
         changed = [(reached, now) for reached, now in present if not is_same(reached.value, now)]
-        written = [content.reached for content in self._contents if not _is_unwritten(content)]
+        written = [*{id(c.reached): c.reached for c in self._contents if not _is_unwritten(c)}.values()]
         gone = [*(reached for reached, _now in changed), *written]
         self._values = [each for each in self._values if not any(each is other for other in gone)]
         self._contents = [each for each in self._contents if not any(each.reached is other for other in gone)]
@@ -242,7 +261,8 @@ class _Values:
 
 def _make_value_look(values: Sequence[ReachedValue]) -> Look:
     """Make a function that compares values; those of one holder are read by one call of C."""
-    groups = [list(group) for _holder, group in itertools.groupby(values, lambda reached: reached.identity[0])]
+    # a dictionary holds its entries, and is itself a value by its keys
+    groups = [list(group) for _holder, group in itertools.groupby(values, lambda v: (v.holder, v.get is tuple))]
     getters = [(group[0].get, [each.key for each in group]) for group in groups]
     before = [[each.value for each in group] for group in groups]
 
@@ -253,23 +273,6 @@ def _make_value_look(values: Sequence[ReachedValue]) -> Look:
             return False
 
     return are_as_they_were
-
-
-def _view_array(value: Any) -> Any:
-    """Return a tensor with the memory of an array that somebody may write to; all else as it is."""
-    if not isinstance(value, np.ndarray) or value.size > _MOST_NUMBERS or not value.flags.writeable:
-        return value
-    try:
-        return torch.from_numpy(value)
-    except (TypeError, ValueError):  # of texts or objects, or one that is read backwards
-        return value
-
-
-def _is_constant(value: Any) -> bool:
-    """Tell whether a value is a tensor that may have become a constant of the step."""
-    if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter) or value.is_inference():
-        return False
-    return value.numel() <= _MOST_NUMBERS and value.layout == torch.strided
 
 
 def _are_unwritten(contents: Sequence[_Content]) -> bool:
@@ -295,17 +298,11 @@ class HostWrites:
     A tensor that was put in the place of a buffer, as `double()` and `float()` do, is one more way to write.
     """
 
-    def __init__(
-        self,
-        tensors: Sequence[torch.Tensor],
-        *,
-        trains: bool,
-        buffers: Sequence[HeldBuffer] = (),
-        follows_aliases: bool = True,
-    ) -> None:
-        """Start to watch `tensors`, but for those made in inference mode, and which `buffers` are exchanged."""
+    def __init__(self, model: nn.Module, *, trains: bool, follows_aliases: bool = True) -> None:
+        """Start to watch the tensors of `model`; those made in inference mode cannot be watched."""
+        tensors = [host.tensor for host in host_tensors(model)]
         self._tensors: List[torch.Tensor] = [tensor for tensor in tensors if not tensor.is_inference()]
-        self._buffers = list(buffers)
+        self._as_compiled, self._buffers = as_registered(model), list_held_buffers(model.modules())
         self._trains = trains
         self._follows_aliases = trains and follows_aliases
         self._seen: Tuple[int, List[int]] = (0, [])
@@ -368,7 +365,8 @@ class HostWrites:
                 executor.copyWeightsToHost()
             for tensor, value in zip(given, values):
                 tensor.copy_(value)
-        executor.copyWeightsToDevice()
+        with self._as_compiled():
+            executor.copyWeightsToDevice()
         self.note_agreement()
 
     def note_fetches(self, executor: Any, counts: BatchCounts) -> None:
@@ -377,6 +375,7 @@ class HostWrites:
         PopTorch fetches through the instance's attribute, so that it can be exchanged.
         """
         fetch, own, writes = type(executor).copyWeightsToHost, weakref.ref(executor), weakref.ref(self)
+        as_compiled = self._as_compiled
 
         def copy_weights_to_host() -> None:
             running = own()
@@ -386,10 +385,11 @@ class HostWrites:
             with DisableTorchFunctionSubclass(), torch.no_grad():
                 given = [] if watching is None else watching.follow_exchanges()
                 values = [*map(torch.Tensor.clone, given)]
-            with counts.survive_fetch():
-                fetch(running)
-            if watching is not None:
-                watching.note_agreement()
+            with torch.inference_mode(False):  # what is kept must not be tensors of that mode
+                with counts.survive_fetch(), as_compiled():
+                    fetch(running)
+                if watching is not None:
+                    watching.note_agreement()
             with DisableTorchFunctionSubclass(), torch.no_grad():
                 for tensor, value in zip(given, values):
                     tensor.copy_(value)  # what the next call sends

@@ -9,11 +9,12 @@ from contextlib import nullcontext
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence
 
 import torch
+from torch import nn
 
 from ..adapters.batch_counts import BatchCounts
 from ..adapters.replica_buffers import give_replica_buffers, keep_replica_buffers, send_optimizer
 from ..diagnostics import BatchError, DeviceError, Finding
-from ..host_tensors import HostTensor, host_tensors, list_held_buffers
+from ..host_tensors import HostTensor, host_tensors
 from ..structure import flatten_tensors
 from ..support.garbage_pause import garbage_pause
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values, refuse_parallel_call
@@ -78,7 +79,7 @@ class Runner:
         self._has_run = False
         self._weight_bytes = self._batch_bytes = self._result_bytes = 0
         self._compiled_in: Optional[CompiledIn] = None
-        self._host_writes = HostWrites([], trains=self.trains)
+        self._host_writes = HostWrites(nn.Module(), trains=self.trains)
         self._tensors: FrozenSet[int] = frozenset()
         # weakly: runners that share weights must not keep each other's models alive
         self._others: List[weakref.ref[Runner]] = []
@@ -182,12 +183,12 @@ class Runner:
     def _take_over(self, executor: Any) -> None:
         """Run `executor` from now on, and watch what the user does to its weights on the host."""
         self.executor, self._has_run = executor, False
-        weights = [host.tensor for host in host_tensors(self._port.wrapped)]
-        self._weight_bytes = _count_bytes(weights)
+        self._weight_bytes = _count_bytes([host.tensor for host in host_tensors(self._port.wrapped)])
         if self.trains:
             watch_gradient_reads(self._port)
-        buffers, follows = list_held_buffers(self._port.wrapped.modules()), not self._has_own_weights
-        self._host_writes = HostWrites(weights, trains=self.trains, buffers=buffers, follows_aliases=follows)
+        self._host_writes = HostWrites(
+            self._port.wrapped, trains=self.trains, follows_aliases=not self._has_own_weights
+        )
         step = self._port.backend.compiled_step(executor)
         self._counts = BatchCounts(self._port.wrapped, None if step is None else step.graph)
         self.written_state = [] if self.trains else list_written_state(self._port, step, keeps_modes=self._keeps_modes)

@@ -25,6 +25,7 @@ class Read(NamedTuple):
 
     value: Any
     content: Any
+    is_missing: bool = False
 
     @classmethod
     def of(cls, value: Any) -> Read:
@@ -32,9 +33,13 @@ class Read(NamedTuple):
         is_small = type(value) in _CONTAINERS and len(value) <= _MOST_ITEMS
         return cls(value, value.copy() if is_small else None)
 
-    def has_changed(self) -> bool:
-        """Tell whether a container has other items now."""
-        return self.content is not None and not is_same(self.content, self.value)
+    def list_changes(self) -> Iterator[Tuple[int, Any]]:
+        """Yield the identities, as reached values, of a container that has other items now and of its new entries."""
+        if self.content is not None and not is_same(self.content, self.value):
+            yield id(self.value), None
+            for key in self.value if isinstance(self.value, dict) else ():
+                if key not in self.content or not is_same(self.content[key], self.value[key]):
+                    yield id(self.value), key
 
 
 Reads = Dict[int, Dict[str, Read]]
@@ -49,7 +54,12 @@ def note_reads(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[Reads]:
 
     def make(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
         def note(module: nn.Module, name: str) -> Any:
-            value = read(module, name)
+            try:
+                value = read(module, name)
+            except AttributeError:
+                if id(module) in noted and name not in of_torch and threading.get_ident() == thread:
+                    noted[id(module)].setdefault(name, Read(None, None, is_missing=True))
+                raise
             if name not in of_torch:
                 names = noted.get(id(module))
                 if names is not None and name not in names and threading.get_ident() == thread:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from torch import nn
 
@@ -24,6 +24,7 @@ __all__ = [
     "IncompatibleKeys",
     "copy_versions",
     "find_parallel_module",
+    "list_forward_hooks",
     "loads_in_own_way",
     "note_versions",
     "probe",
@@ -87,6 +88,14 @@ EVERY_FORWARD_PRE_HOOK = _find_global("_global_forward_pre_hooks")
 EVERY_BACKWARD_HOOK = _find_global("_global_backward_hooks")
 EVERY_BACKWARD_PRE_HOOK = _find_global("_global_backward_pre_hooks")
 """The hooks that torch calls for every module, as they are now."""
+
+
+def list_forward_hooks(modules: Iterable[nn.Module]) -> List[Any]:
+    """List the hooks that run around the `forward` of modules, without those of a capture."""
+    own = [read(module) for module in modules for read in (read_forward_hooks, read_forward_pre_hooks)]
+    hooks = [hook for table in (*own, EVERY_FORWARD_HOOK, EVERY_FORWARD_PRE_HOOK) for hook in table.values()]
+    return [hook for hook in hooks if not str(getattr(hook, "__module__", "")).startswith("porting.")]
+
 
 find_parallel_module: Callable[[], Optional[nn.Module]] = partial(
     PARTS.reader(

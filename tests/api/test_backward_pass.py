@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import warnings
 
 import pytest
@@ -106,3 +108,16 @@ def test_weights_that_hooks_compute_train_as_in_eager(compute, batches):
 
     assert losses == train_on_host(eager, eager, batches)
     assert_same_state(model, eager)
+
+
+def test_an_attribute_that_cannot_be_copied_hinders_no_backward_pass(batches):
+    models = []
+    for _model in range(2):
+        torch.manual_seed(0)
+        models.append(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)))
+        models[-1][0].lock, models[-1].settings = threading.Lock(), {"file": sys.stdout}
+    model, eager = models
+
+    losses = train_on_host(model, port(model), batches)
+
+    assert losses == train_on_host(eager, eager, batches)

@@ -53,11 +53,15 @@ class Net(nn.Module):
         self.config, self.weights, self.table = Config(), [1.0, 2.0], {"beta": 1.0}
         self.pairs = types.SimpleNamespace(inner=Slotted())
         self.scale, self.rates = torch.tensor(1.0), np.ones(2)
+        self.held, self.large = [torch.tensor(1.0)], torch.ones(100000)
         self.read = lambda: 1.0
 
     @property
     def rate(self):
         return self.args.beta / 2
+
+    def read_gain(self):
+        return 1.0
 
     def forward(self, x):
         hidden = self.drop(torch.tanh(self.norm(self.first(x))))
@@ -112,6 +116,13 @@ VALUES = {
     "exchanged object": (lambda net: lambda: net.config.beta, lambda net: setattr(net, "config", Config(3.0))),
     "tensor filled in place": (lambda net: lambda: 1.0, lambda net: net.scale.fill_(3.0)),
     "array": (lambda net: lambda: net.rates[0], lambda net: net.rates.__setitem__(0, 3.0)),
+    "attribute that is missing": (
+        lambda net: lambda: getattr(net, "late", 1.0),
+        lambda net: setattr(net, "late", 3.0),
+    ),
+    "method": (lambda net: lambda: net.read_gain(), lambda net: setattr(net, "read_gain", lambda: 3.0)),
+    "tensor of a list": (lambda net: lambda: net.held[0], lambda net: net.held[0].data.fill_(3.0)),
+    "large tensor": (lambda net: lambda: net.large.mean(), lambda net: net.large.data.fill_(3.0)),
     "tensor exchanged": (lambda net: lambda: 1.0, lambda net: setattr(net, "scale", torch.tensor(3.0))),
 }
 
@@ -394,3 +405,101 @@ def test_an_activation_that_works_in_place_now_is_told_where_that_changes_result
         ported(*make_batch(1))
 
     assert any("`relu.inplace` is True now" in str(each.message) for each in caught) == is_told
+
+
+class Scaled(nn.Linear):
+    """Reads numbers where a step has no constants: of a tensor, and in a hook."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.scale, self.settings = torch.tensor(1.0), {"beta": 1.0}
+        self.register_forward_hook(lambda module, args, output: output * self.settings["beta"])
+
+    def forward(self, x):
+        return super().forward(x) * float(self.scale)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda net: net.scale.fill_(3.0), lambda net: net.settings.update(beta=3.0)], ids=["tensor", "hook"]
+)
+def test_a_number_that_a_tensor_or_a_hook_has_given_is_told(change):
+    ported = to_ipu(Scaled(4, 3), F.cross_entropy, device="sim", options=OPTIONS)
+    ported(*make_batch(0))
+    change(ported.model)
+
+    with pytest.warns(PortingWarning, match="C020"):
+        ported(*make_batch(1))
+
+
+class Counted(torch.autograd.Function):
+    calls = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        Counted.calls += 1
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        Counted.calls += 1
+        return gradient
+
+
+class Counting(nn.Linear):
+    """Changes values of its own each time that it is captured."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.counts, self.settings = {}, types.SimpleNamespace()
+
+    def forward(self, x):
+        if "forward" not in self.counts:
+            self.counts["forward"] = 0
+        self.counts["forward"] += 1
+        self.settings.calls = getattr(self.settings, "calls", 0) + 1
+        return Counted.apply(super().forward(x))
+
+
+class Scaling(torch.autograd.Function):
+    scale = torch.tensor(1.0)
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * Scaling.scale
+
+
+class ScaledBackwards(nn.Linear):
+    def forward(self, x):
+        return Scaling.apply(super().forward(x))
+
+
+def test_a_tensor_that_a_backward_alone_has_read_is_told_in_a_host_loop():
+    ported = to_ipu(ScaledBackwards(4, 3), loop="host", device="sim", options=OPTIONS)
+    x, y = make_batch(0)
+    F.cross_entropy(ported(x), y).backward()
+    Scaling.scale.fill_(3.0)
+
+    with pytest.warns(PortingWarning, match="C020.*scale"):
+        ported(x)
+
+
+@pytest.mark.parametrize("loop", ["device", "host"])
+def test_what_forward_itself_changes_is_not_told_when_it_is_captured_again(loop):
+    net = Counting(4, 3)
+    options = OPTIONS.replace(allow=["custom-autograd-function"])
+    losses = {} if loop == "host" else {"loss": F.cross_entropy}
+    ported = to_ipu(net, **losses, loop=loop, device="sim", options=options)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in range(3):
+            x, y = make_batch(number)
+            F.cross_entropy(ported(x), y).backward() if loop == "host" else ported(x, y)
+            ported.eval()(x)
+            ported.train()
+
+    assert [str(w.message) for w in caught if "in the compiled step" in str(w.message)] == []

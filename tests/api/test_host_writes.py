@@ -77,7 +77,7 @@ def test_looking_at_the_weights_sends_nothing_back(batch, monkeypatch):
 
 def test_writes_are_counted_once():
     model = make_model()
-    writes = HostWrites(list(model.parameters()), trains=True)
+    writes = HostWrites(model, trains=True)
 
     with torch.no_grad():
         model[0].weight.mul_(2)

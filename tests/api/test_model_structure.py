@@ -78,6 +78,40 @@ def test_what_is_equal_is_not_the_same(change, message):
         nn.modules.module._global_forward_pre_hooks.clear()
 
 
+@pytest.mark.parametrize("num_outputs", [3, 5])
+@pytest.mark.parametrize("remedy", ["destroy", "call, destroy", "port again"])
+def test_a_new_head_begins_with_its_own_values(remedy, num_outputs):
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+    ported = to_ipu(model, nn.CrossEntropyLoss(), device="sim")
+    ported(*BATCH)
+    model[0].weight.data.mul_(2)
+    model[2], model[1] = nn.Linear(6, num_outputs), nn.BatchNorm1d(6)
+    before = copy.deepcopy([*model[2].state_dict().values(), *model[1].state_dict().values()])
+
+    if "call" in remedy:
+        with pytest.warns(UserWarning, match="a module was exchanged"):
+            ported(*BATCH)
+    if "destroy" in remedy:
+        ported.destroy()
+    else:
+        to_ipu(model, nn.CrossEntropyLoss(), device="sim").compile(*BATCH)
+
+    assert all(map(torch.equal, [*model[2].state_dict().values(), *model[1].state_dict().values()], before))
+
+
+def test_a_look_in_inference_mode_leaves_weights_and_state_as_they_are():
+    model = nn.Sequential(nn.Linear(4, 3))
+    optimizer = torch.optim.Adam(model.parameters())
+    ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, device="sim")
+    ported(*BATCH)
+    with torch.inference_mode():
+        model[0].weight.sum(), optimizer.state_dict()
+
+    tensors = [*model.parameters(), *(state["exp_avg"] for state in optimizer.state.values())]
+
+    assert not any(tensor.is_inference() for tensor in tensors)
+
+
 def test_each_part_of_a_large_model_is_seen_after_as_many_calls_as_there_are_shares():
     model = nn.Sequential(*(nn.Linear(4, 4) for _layer in range(30)), nn.Linear(4, 3))
     ported = to_ipu(model, nn.CrossEntropyLoss(), device="sim")

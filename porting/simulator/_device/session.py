@@ -300,6 +300,7 @@ class DeviceSession:
         if self.owner is not None:
             self.owner.is_ahead = False
 
+    @torch.inference_mode(False)  # the host's tensors would be of that mode ever after
     def copy_weights_to_host(self) -> None:
         """Fetch all parameters and buffers; `poptorch.Error` without an executable and without the device."""
         state = self._require_device()

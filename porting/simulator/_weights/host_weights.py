@@ -107,11 +107,17 @@ def read_plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
 
 
 def upload_weights(model: nn.Module, device: DeviceState, *, names: Optional[Iterable[str]] = None) -> None:
-    """Copy parameters and buffers, or only `names`, to `device`; `poptorch.Error`, before anything, for a lost one."""
+    """Copy parameters and buffers, or only `names`, to `device`; `poptorch.Error`, before anything, for a lost one.
+
+    One of another shape is another one.
+    """
     views = read_plain_views(model)
     wanted = set(device.names if names is None else names)
-    if wanted - views.keys():
-        lost = ", ".join(sorted(wanted - views.keys()))
+    lost_names = wanted - views.keys() or {
+        name for name in wanted - device.groups.keys() if device.read_value(name).shape != views[name].shape
+    }
+    if lost_names:
+        lost = ", ".join(sorted(lost_names))
         raise createPoptorchError(f"The model was compiled with {lost} and no longer has it")
     cpp_log("debug", "Writing weights from host to IPU memory.")
     device.upload(views, names=wanted)

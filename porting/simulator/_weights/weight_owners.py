@@ -52,10 +52,9 @@ class Owner(weakref.ref):
             return False
         # taken away first: copying looks at the tensors, which would come here again
         (device, tensors), self.left_behind = self.left_behind, None
-        self.memory.end_sharing(keeps_memory=True)
-        with DisableTorchFunctionSubclass():
-            views = {name: torch.Tensor.detach(tensor) for name, tensor in tensors.items()}
-        device.download(views)
+        with torch.inference_mode(False), DisableTorchFunctionSubclass():
+            self.memory.end_sharing(keeps_memory=True)
+            device.download({name: torch.Tensor.detach(tensor) for name, tensor in tensors.items()})
         self.version += 1
         return True
 
