@@ -6,14 +6,14 @@ import math
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 
 from porting.adapters import Checkpoint, load_checkpoint
 from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.sketches import distance_of_sketches
-from porting.verify.calls import Calls, MicroBatch
+from porting.verify.calls import Calls, MicroBatch, are_same_tensors
 from porting.verify.certificate import Measured
 from porting.verify.half_rounding import HalfRule, half_rounding
 from porting.verify.judgement import Judgement, describe_form
@@ -52,7 +52,7 @@ def look_after_training(
         groups = _name_groups(ported)
         outputs = _evaluate_ported(ported, calls[-1])
         _save_port(ported, path.with_name("after.pt"))
-        judgement.add(_compare_exactly("evaluation", step, before, _sketch_state(ported), "it changed in evaluation"))
+        after = _sketch_state(ported)
         judgement.add(_compare_streams(_read_streams(path), _read_streams(path.with_name("after.pt")), step))
         judgement.add(_compare_saved_settings(ported, load_checkpoint(path), step))
         further = _train_further(ported, calls)
@@ -61,13 +61,22 @@ def look_after_training(
             ported.model.destroy()
         reloaded = list(_compare_reloaded(training, load_checkpoint(path), before, step, groups))
         judgement.add(reloaded)
+        written: Set[str] = set()
         if outputs is None:
             judgement.reasons["evaluation"] = "the port returns no output; that nothing changes was looked at"
         elif any(one.name == _WEIGHTS for one in reloaded):
             judgement.reasons["evaluation"] = "the saved weights do not load; that nothing changes was looked at"
         else:
-            judgement.add(_compare_evaluation(ported, training, path, calls[-1], outputs, step, unit))
-        judgement.add(_compare_resumed(ported, path, calls, further, step, unit))
+            plain, noises = _evaluate_with_noise(ported, training, path, calls[-1], unit)
+            # what `forward` itself writes to in plain PyTorch is a result
+            written = set(plain) & set(before)
+            if ported.model.options.replicas > 1:
+                plain = {name: sketch for name, sketch in plain.items() if name not in written}
+            results = {**outputs, **{name: after[name] for name in plain if name in written}}
+            judgement.add(_compare_evaluation(plain, noises, results, step, unit))
+        kept, now = ({name: side[name] for name in side if name not in written} for side in (before, after))
+        judgement.add(_compare_exactly("evaluation", step, kept, now, "it changed in evaluation"))
+        judgement.add(_compare_resumed(ported, path.with_name("after.pt"), calls, further, step, unit))
 
 
 # -- evaluation --------------------------------------------------------------------------------------------------------
@@ -91,23 +100,9 @@ def _take_rows(batch: MicroBatch, parts: int) -> MicroBatch:
 
 
 def _compare_evaluation(
-    ported: PortedTraining,
-    training: PlainTraining,
-    path: Path,
-    batch: MicroBatch,
-    outputs: Sketches,
-    step: int,
-    unit: float,
+    plain: Sketches, noises: Sequence[Sketches], outputs: Sketches, step: int, unit: float
 ) -> Iterator[Measured]:
     """Compare with plain PyTorch that has the saved weights: what a user gets who takes them home."""
-    options = ported.model.options
-    own = copy_training(training)
-    own.model.load_state_dict(load_checkpoint(path).model)
-    own.model.eval()
-    parts = cut_micro_batches(
-        *_take_rows(batch, options.accumulation), options.micro_batches_per_call // options.accumulation
-    )
-    plain, noises = _evaluate_with_noise(own, parts, HalfRule.of(ported.model), unit)
     for name in {**plain, **outputs}:
         one, other = plain.get(name), outputs.get(name)
         if one is None or other is None:
@@ -129,9 +124,16 @@ def _compare_evaluation(
 
 
 def _evaluate_with_noise(
-    own: PlainTraining, parts: Sequence[MicroBatch], rule: HalfRule, unit: float
+    ported: PortedTraining, training: PlainTraining, path: Path, batch: MicroBatch, unit: float
 ) -> Tuple[Sketches, List[Sketches]]:
     """Evaluate in plain PyTorch, with the port's precision, and again with every operator rounded at random."""
+    options, rule = ported.model.options, HalfRule.of(ported.model)
+    own = copy_training(training)
+    own.model.load_state_dict(load_checkpoint(path).model)
+    own.model.eval()
+    parts = cut_micro_batches(
+        *_take_rows(batch, options.accumulation), options.micro_batches_per_call // options.accumulation
+    )
     if rule.dtype is None:
         plain, noises = _evaluate_plain(own, parts), []
         for seed in range(_NUM_NOISES):
@@ -146,11 +148,17 @@ def _evaluate_with_noise(
 
 
 def _evaluate_plain(own: PlainTraining, parts: Sequence[MicroBatch]) -> Sketches:
+    """Return what the model returns, and the buffers that it has written to; they are as before afterwards."""
     run = PlainRun(own, 1, torch.get_rng_state())
+    before = {name: buffer.clone() for name, buffer in own.model.named_buffers()}
     with torch.no_grad(), watch_outputs(own.model) as outputs:
         for args, kwargs in parts:
             run.loss_of(*args, **kwargs)
-    return sketch_all(join_outputs(outputs))
+        written = {name: now for name, now in own.model.named_buffers() if not are_same_tensors(before[name], now)}
+        found = sketch_all({**join_outputs(outputs), **written})
+        for name, buffer in own.model.named_buffers():
+            buffer.copy_(before[name])
+    return found
 
 
 def _read_streams(path: Path) -> Mapping[str, str]:

@@ -133,12 +133,14 @@ def _compare_tensors(plain: Record, ported: Record, band: NoiseBand, kind: str, 
     ours, theirs = find_sketches(plain, kind, step), find_sketches(ported, kind, step)
     if not theirs and not _has_kind(ported, kind, step):
         return
+    # a device may hold a count as a floating-point number
+    describe = describe_form if kind == "output" else _describe_shapes
     for name in {**ours, **theirs}:
         one, other = ours.get(name), theirs.get(name)
         if one is None or other is None:
             yield _measure_one_side(kind, name, step, one, other)
-        elif describe_form(one, other):
-            yield Measured(kind, name, step, math.inf, one.norm, 0.0, describe_form(one, other))
+        elif describe(one, other):
+            yield Measured(kind, name, step, math.inf, one.norm, 0.0, describe(one, other))
         elif one.num_not_finite != other.num_not_finite:
             yield _measure_lost(kind, name, step, one, other, band)
         else:
@@ -147,10 +149,15 @@ def _compare_tensors(plain: Record, ported: Record, band: NoiseBand, kind: str, 
 
 
 def describe_form(plain: Sketch, ported: Sketch) -> str:
-    """Say how the shapes or kinds of two tensors differ; nothing if they do not."""
-    if plain.shape != ported.shape:
-        return f"shape {list(ported.shape)} in the port, {list(plain.shape)} in plain PyTorch"
-    return "" if plain.kind == ported.kind else f"{ported.kind} in the port, {plain.kind} in plain PyTorch"
+    """Say how the shapes or kinds of two outputs differ; nothing if they do not."""
+    kinds = f"{ported.kind} in the port, {plain.kind} in plain PyTorch"
+    return _describe_shapes(plain, ported) or ("" if plain.kind == ported.kind else kinds)
+
+
+def _describe_shapes(plain: Sketch, ported: Sketch) -> str:
+    if plain.shape == ported.shape:
+        return ""
+    return f"shape {list(ported.shape)} in the port, {list(plain.shape)} in plain PyTorch"
 
 
 def _has_kind(record: Record, kind: str, step: int) -> bool:

@@ -202,6 +202,8 @@ class Proof:
         else:
             self._judgement.leave_out_drawn("the device's random numbers are not those of plain PyTorch")
         self._judgement.add(one for found in samples.measured.values() for one in found)
+        if ported.model.options.replicas > 1 and any(True for _ in ported.model.model.buffers()):
+            self._notes.append("of the buffers those of the first replica were looked at, and none of the others")
         if ("output", 1) not in self._ported_record.sketches:
             self._judgement.reasons["output"] = (
                 'the port returns none, or those of some micro-batches alone: `output_mode="all"`'

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import porting
 from porting import PortOptions, adapters
 from porting.adapters import (
+    assigned_buffers,
     batch_counts,
     checkpoints,
     cumulative_counts,
@@ -43,14 +44,29 @@ WITHOUT_NUMBERS = {
     "fixed_batch": "a dataset of the user's, that both sides read",
     "followed_state": "shows the device's state to the user's optimizer, which no proof reads",
     "half_ranges": "measures what half precision cannot hold",
+    "host_steps": "steps of a plain loop, of which a proof's port makes none",
     "instances": "shares of several processes, of which a proof has one",
     "loader_position": "brings random streams back",
     "loader_report": "counts samples",
     "padding_checks": "warns",
     "record_parsers": "tells PopTorch's front end where tensors are, which the simulator finds by itself",
+    "replica_buffers": "keeps buffers of other replicas than the first, which no proof reads",
     "stages": "says which IPU computes a layer",
     "tracing_guards": "refuses, and answers questions while a step is traced",
 }
+
+
+class Remembering(nn.Linear):
+    """A model that assigns a buffer anew."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output = super().forward(x)
+        self.mean = 0.9 * self.mean + 0.1 * output.detach().mean(0)
+        return output - self.mean
 
 
 class WithLoss(nn.Linear):
@@ -152,6 +168,11 @@ def doubled(state: Mapping[Any, Any]) -> Any:
     return {weight: {slot: 2 * value for slot, value in slots.items()} for weight, slots in state.items()}
 
 
+def losing_counts(norms: Any, dtype: torch.dtype) -> None:
+    for norm in norms:
+        norm.num_batches_tracked.data = (0 * norm.num_batches_tracked.data).to(dtype)
+
+
 def without_weights(terms: Mapping[str, Any]) -> Any:
     return {key: replace(term, weight=1.0) for key, term in terms.items()}
 
@@ -205,11 +226,12 @@ FAULTS: Dict[str, Any] = {
         exchange_method(schedules.SchedulerBridge, "step", lambda self, *args: None),
         Case(more={"scheduler": lambda optimizer: StepLR(optimizer, 1, 0.5)}),
     ),
-    "batch_counts": (exchange_all(batch_counts._count_uses, lambda uses: {}), Case(model=normed)),
-    "cumulative_counts": (
-        exchange_all(cumulative_counts.let_device_count, lambda counts: [count.fill_(3.0) for count in counts]),
-        Case(model=cumulative),
+    "assigned_buffers": (
+        exchange_all(assigned_buffers._list_buffers, lambda held: []),
+        Case(model=lambda: Remembering(4, 3)),
     ),
+    "batch_counts": (exchange_all(batch_counts._count_uses, lambda uses: {}), Case(model=normed)),
+    "cumulative_counts": (exchange_method(cumulative_counts, "_exchange_types", losing_counts), Case(model=cumulative)),
     "checkpoints": (
         exchange_all(
             checkpoints.plain_state_dict,
