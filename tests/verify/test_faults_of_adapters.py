@@ -168,9 +168,9 @@ def doubled(state: Mapping[Any, Any]) -> Any:
     return {weight: {slot: 2 * value for slot, value in slots.items()} for weight, slots in state.items()}
 
 
-def losing_counts(norms: Any, dtype: torch.dtype) -> None:
+def adding_to_counts(norms: Any, dtype: torch.dtype) -> None:
     for norm in norms:
-        norm.num_batches_tracked.data = (0 * norm.num_batches_tracked.data).to(dtype)
+        norm.num_batches_tracked.data = (norm.num_batches_tracked.data + 3).to(dtype)
 
 
 def without_weights(terms: Mapping[str, Any]) -> Any:
@@ -231,7 +231,10 @@ FAULTS: Dict[str, Any] = {
         Case(model=lambda: Remembering(4, 3)),
     ),
     "batch_counts": (exchange_all(batch_counts._count_uses, lambda uses: {}), Case(model=normed)),
-    "cumulative_counts": (exchange_method(cumulative_counts, "_exchange_types", losing_counts), Case(model=cumulative)),
+    "cumulative_counts": (
+        exchange_method(cumulative_counts, "_exchange_types", adding_to_counts),
+        Case(model=cumulative),
+    ),
     "checkpoints": (
         exchange_all(
             checkpoints.plain_state_dict,
