@@ -1,4 +1,4 @@
-"""What contradicts itself in a certificate that was read: a verdict that its own kinds and curves do not support."""
+"""Contradictions within a certificate that was read: a verdict that its own kinds and curves do not support."""
 
 from __future__ import annotations
 

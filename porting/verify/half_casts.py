@@ -43,10 +43,10 @@ def weights_cast_to(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
             for value in whole.values():
                 copies.setdefault(id(value), value.to(dtype))
             half = {name: copies[id(value)] for name, value in whole.items()}
-            _put(module, half)
-            undone.callback(_put, module, whole)
+            _put_into(module, half)
+            undone.callback(_put_into, module, whole)
             if isinstance(module, _TABLES):
-                before = module.register_forward_pre_hook(lambda module, _args, whole=whole: _put(module, whole))
+                before = module.register_forward_pre_hook(lambda module, _args, whole=whole: _put_into(module, whole))
                 undone.callback(before.remove)
                 undone.callback(module.register_forward_hook(_LookUp(half, dtype)).remove)
             elif isinstance(module, _MULTIPLYING):
@@ -64,11 +64,11 @@ class _LookUp:
         self._half, self._dtype = half, dtype
 
     def __call__(self, module: nn.Module, _args: Any, output: Any) -> Any:
-        _put(module, self._half)
+        _put_into(module, self._half)
         return cast(output, self._dtype)
 
 
-def _put(module: nn.Module, values: Mapping[str, torch.Tensor]) -> None:
+def _put_into(module: nn.Module, values: Mapping[str, torch.Tensor]) -> None:
     module._parameters.update(values)  # type: ignore[arg-type]
     if values and isinstance(module, nn.RNNBase):
         module._flat_weights = [module._parameters[name] for name in module._flat_weights_names]

@@ -152,10 +152,10 @@ def collect_inputs(source: Any, ported: PortedTraining, num_calls: int, *, seed:
             # processes draw random numbers for the samples of one batch each, and batches are not of one size
             calls, theirs = _load_twice(_load_here(source), ported, num_calls, seed)
     else:
-        calls = theirs = _collect(source, lambda: source, num_calls, seed)
+        calls = theirs = _collect_from(source, lambda: source, num_calls, seed)
     if ported.batches is not None:
         own = ported.batches
-        theirs = _collect(own, lambda: _make_loader(own, ported), num_calls, seed)
+        theirs = _collect_from(own, lambda: _make_loader(own, ported), num_calls, seed)
     if not calls or not theirs:
         refuse("the loader gives no batch", "let it have enough samples for a call of the port")
     note = "" if len(calls) == num_calls else f"the first {len(calls)} batches are repeated"
@@ -166,10 +166,10 @@ def collect_inputs(source: Any, ported: PortedTraining, num_calls: int, *, seed:
 def _load_twice(source: Any, ported: PortedTraining, num_calls: int, seed: int) -> Tuple[Calls, Calls]:
     options = ported.model.options
     size = options.micro_batch if options.micro_batch > 1 else source.batch_size
-    ours = _collect(source, lambda: _JoinedLoader(source, size, options.micro_batches_per_call), num_calls, seed)
+    ours = _collect_from(source, lambda: _JoinedLoader(source, size, options.micro_batches_per_call), num_calls, seed)
     if ported.batches is not None:
         return ours, ours
-    theirs = _collect(source, lambda: _make_loader(source, ported), num_calls, seed)
+    theirs = _collect_from(source, lambda: _make_loader(source, ported), num_calls, seed)
     # so that they are kept in memory once
     return ours, (ours if _are_same(ours, theirs) else theirs)
 
@@ -181,7 +181,7 @@ def _make_loader(source: Any, ported: PortedTraining) -> Any:
 def _load_here(loader: Any) -> Any:
     """Return a loader like this one that loads in this process."""
     own = copy.copy(loader)
-    own.num_workers, own.timeout, own.prefetch_factor = 0, 0, None
+    own.num_workers, own.timeout = 0, 0
     return own
 
 
@@ -203,7 +203,7 @@ class _JoinedLoader:
             refuse(f"the loader's batches cannot be joined to one of a call: {error}", "pad all of them to one size")
 
 
-def _collect(source: Any, make_loader: Callable[[], Any], num_calls: int, seed: int) -> Calls:
+def _collect_from(source: Any, make_loader: Callable[[], Any], num_calls: int, seed: int) -> Calls:
     """Collect the batches of a loader; the random streams, and those in `source`, are as before afterwards."""
     before = read_streams(source)
     try:

@@ -78,7 +78,7 @@ def compare_settings(plain: Settings, ported: Settings, step: int) -> Iterator[M
             found.setdefault(("parameter", f"only {side} trains it"), []).append(name)
             continue
         for setting, ours, theirs in list_setting_differences(one, other):
-            text = f"{_say(theirs)} in the port, {_say(ours)} in plain PyTorch"
+            text = f"{_write_value(theirs)} in the port, {_write_value(ours)} in plain PyTorch"
             found.setdefault((setting, text), []).append(name)
     for (setting, text), owners in found.items():
         of = "" if len(owners) == len({**plain, **ported}) else f" of {list_names(owners, most=3)}"
@@ -112,7 +112,7 @@ def _is_close(one: Any, other: Any) -> bool:
     return isinstance(one, float) and isinstance(other, float) and math.isclose(one, other, rel_tol=_RELATIVE)
 
 
-def _say(value: Any) -> str:
+def _write_value(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(f'{item:g}' for item in value)})"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -33,8 +33,8 @@ def join_rows(batches: Iterable[Any], num_rows: int) -> Iterator[Any]:
         waiting.append(batch)
         count += count_rows(batch)
         while count >= num_rows:
-            joined = _join(waiting)
-            first, rest = _split(joined, num_rows)
+            joined = _join_all(waiting)
+            first, rest = _split_rows(joined, num_rows)
             yield first
             count -= num_rows
             waiting = [rest] if count else []
@@ -49,7 +49,7 @@ def count_rows(batch: Any) -> int:
     return next((tensor.shape[0] for tensor in flatten_tensors(batch) if tensor.dim()), 1)
 
 
-def _join(batches: List[Any]) -> Any:
+def _join_all(batches: List[Any]) -> Any:
     if len(batches) == 1:
         return batches[0]
     each = [flatten_tensors(batch) for batch in batches]
@@ -67,7 +67,7 @@ def _join(batches: List[Any]) -> Any:
     return map_tensors(lambda _tensor: next(parts), batches[0])
 
 
-def _split(batch: Any, num_rows: int) -> Tuple[Any, Any]:
+def _split_rows(batch: Any, num_rows: int) -> Tuple[Any, Any]:
     first = map_tensors(lambda tensor: tensor[:num_rows] if tensor.dim() else tensor, batch)
     rest = map_tensors(lambda tensor: tensor[num_rows:] if tensor.dim() else tensor, batch)
     return first, rest

@@ -43,13 +43,13 @@ def make_loss_function(training: Any) -> Callable[..., torch.Tensor]:
         return lambda *args, **kwargs: own(model, *args, **kwargs)
 
     def compute_own(*args: Any, **kwargs: Any) -> torch.Tensor:
-        return _reduce(_read_own_loss(model(*args, **kwargs), training.loss_output), training.reduction)
+        return _reduce_loss(_read_own_loss(model(*args, **kwargs), training.loss_output), training.reduction)
 
     def compute(*args: Any, **kwargs: Any) -> torch.Tensor:
         args, kwargs, target = _take_target(model, args, kwargs, training.label)
         if training.label_transform is not None:
             target = training.label_transform(target)
-        return _reduce(loss(model(*args, **kwargs), target), training.reduction)
+        return _reduce_loss(loss(model(*args, **kwargs), target), training.reduction)
 
     return compute_own if loss is None else compute
 
@@ -104,7 +104,7 @@ def _read_own_loss(returned: Any, where: Any) -> torch.Tensor:
     return parts[-1 if where is None else where]
 
 
-def _reduce(loss: torch.Tensor, reduction: Any) -> torch.Tensor:
+def _reduce_loss(loss: torch.Tensor, reduction: Any) -> torch.Tensor:
     if reduction is None:
         return loss if loss.dim() == 0 or loss.numel() != 1 else loss.sum()
     return loss.mean() if reduction == "mean" else loss.sum()

@@ -41,9 +41,11 @@ def sign(path: _Path, key: _Path) -> Path:
     signature = name_signature(path)
     # it asks before it writes over one
     signature.unlink(missing_ok=True)
-    done = _run(["-Y", "sign", "-n", NAMESPACE, "-f", os.fspath(key), os.fspath(path)], path)
+    done = _run_program(["-Y", "sign", "-n", NAMESPACE, "-f", os.fspath(key), os.fspath(path)], path)
     if done.returncode or not signature.exists():
-        _refuse(f"`{os.fspath(path)}` could not be signed", done.stderr, "name a private key, as `~/.ssh/id_ed25519`")
+        _refuse_signature(
+            f"`{os.fspath(path)}` could not be signed", done.stderr, "name a private key, as `~/.ssh/id_ed25519`"
+        )
     return signature
 
 
@@ -55,18 +57,18 @@ def check_signature(path: _Path, allowed_signers: _Path) -> Signer:
     signature = name_signature(path)
     if not signature.exists():
         remedy = f"let its maker sign it: `ssh-keygen -Y sign -n {NAMESPACE} -f KEY {os.fspath(path)}`"
-        _refuse(f"`{os.fspath(path)}` is not signed", f"there is no `{signature}`", remedy)
+        _refuse_signature(f"`{os.fspath(path)}` is not signed", f"there is no `{signature}`", remedy)
     who = ["-f", os.fspath(allowed_signers), "-s", os.fspath(signature)]
-    found = _run(["-Y", "find-principals", *who], path)
+    found = _run_program(["-Y", "find-principals", *who], path)
     names = found.stdout.split()
     remedy = "ask its maker for the file, its signature and the line of `allowed_signers`"
     if found.returncode or not names:
-        _refuse(f"the signature of `{os.fspath(path)}` is of nobody who is allowed", found.stderr, remedy)
+        _refuse_signature(f"the signature of `{os.fspath(path)}` is of nobody who is allowed", found.stderr, remedy)
     with open(path, "rb") as content:
-        done = _run(["-Y", "verify", "-n", NAMESPACE, "-I", names[0], *who], path, content=content.read())
+        done = _run_program(["-Y", "verify", "-n", NAMESPACE, "-I", names[0], *who], path, content=content.read())
     if done.returncode:
         fault = f"the signature of `{os.fspath(path)}` is not one of its content"
-        _refuse(fault, done.stdout + done.stderr, remedy)
+        _refuse_signature(fault, done.stdout + done.stderr, remedy)
     return Signer(names[0], done.stdout.strip())
 
 
@@ -76,15 +78,17 @@ class _Done(NamedTuple):
     stderr: str
 
 
-def _run(words: Sequence[str], path: _Path, *, content: bytes = b"") -> _Done:
+def _run_program(words: Sequence[str], path: _Path, *, content: bytes = b"") -> _Done:
     try:
         done = subprocess.run([_PROGRAM, *words], input=content or None, capture_output=True, check=False)
     except FileNotFoundError:
         remedy = "install OpenSSH 8.2 or later, whose `ssh-keygen` computes signatures"
-        _refuse(f"the signature of `{os.fspath(path)}` cannot be computed", f"there is no `{_PROGRAM}`", remedy)
+        _refuse_signature(
+            f"the signature of `{os.fspath(path)}` cannot be computed", f"there is no `{_PROGRAM}`", remedy
+        )
     return _Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
 
-def _refuse(fault: str, said: str, remedy: str) -> NoReturn:
+def _refuse_signature(fault: str, said: str, remedy: str) -> NoReturn:
     notes = [line for line in said.strip().splitlines() if line][:3]
     raise PortingError.of("V008", message=fault, notes=tuple(notes), help=remedy)
