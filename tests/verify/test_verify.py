@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -217,3 +218,17 @@ def test_a_port_that_keeps_its_gradients_is_compared_by_its_updates():
     assert kinds["gradient"].verdict is Verdict.NOT_COMPARED
     assert "keep_gradients" in kinds["gradient"].note
     assert certificate.first.kind == "learning rate"
+
+
+def test_a_training_that_is_another_one_each_time_proves_nothing_and_is_named():
+    model = nn.Linear(5, 3)
+    calls = itertools.count(1)
+
+    def loss(outputs, labels):
+        return F.cross_entropy(outputs, labels) * (1 + 0.01 * next(calls))
+
+    options = PortOptions(frozen="allow")
+    certificate = porting.verify(model, loss, batch(), optimizer=sgd(model), steps=3, options=options, device="sim")
+
+    assert certificate.verdict is not Verdict.PASS
+    assert "another one each time" in str(certificate)
