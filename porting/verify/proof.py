@@ -115,7 +115,8 @@ class Proof:
             if self._plain.ended_by:
                 self.ended_by = f"plain PyTorch ended after step {self._plain.num_steps}: {self._plain.ended_by}"
             if "KeyboardInterrupt" not in self._plain.ended_by and done:
-                self._run_port(ported, calls[:done], theirs[:done])
+                ours = calls[:done]
+                self._run_port(ported, ours, ours if theirs is calls else theirs[:done])
                 self._judge_precision(calls, ported)
         with kept_port(self._maker, ported):
             self._find_place(calls, theirs)
