@@ -213,6 +213,14 @@ class LossInForward(nn.Module):
             return partial(find_loss, loss_output=setup.loss_output)
         return itemgetter(setup.returns.index("loss"))
 
+    @property
+    def output_of(self) -> Optional[Callable[[Any], Any]]:
+        """The function that finds the model's output inside what a training call returned; None if it is not there."""
+        setup = self._loss_setup
+        if setup.terms is None:
+            return lambda returned: returned
+        return itemgetter(setup.returns.index("output")) if "output" in setup.returns else None
+
     def train(self, mode: bool = True) -> LossInForward:
         """Switch the model and its loss modules, each by its own `train`."""
         self.training = mode

@@ -8,7 +8,7 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, count, refuse_usage
 from porting.diagnostics import ExecutableError, PortingError, find_raising_frame, print_finding, take_first_line
@@ -37,6 +37,8 @@ that makes one.
   $ porting verify train.py:make --steps 200 --require PASS
   $ porting verify --recheck certificate.json
   $ porting verify --compare simulator.json hardware.json
+  $ porting verify train.py:make --out certificate.json --sign ~/.ssh/id_ed25519
+  $ porting verify --show certificate.json --check-signature allowed_signers
 
 exit status: 0 the verdict is PASS, or as --require says, and a run or a file that
 it is compared with agrees; 1 it is not; 2 it could not be run
@@ -57,21 +59,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     compared = parser.add_argument_group("certificates that are there already")
     compared.add_argument("--recheck", type=Path, metavar="FILE", help="run it again as this certificate was made")
     compared.add_argument("--compare", type=Path, nargs=2, metavar="FILE", help="compare two, and run nothing")
+    compared.add_argument("--show", type=Path, metavar="FILE", help="print one, and run nothing")
+    signed = parser.add_argument_group("who made a certificate (OpenSSH's signatures, beside it as FILE.sig)")
+    signed.add_argument("--sign", type=Path, metavar="KEY", help="sign what --out writes with this private key")
+    signed.add_argument("--check-signature", type=Path, metavar="SIGNERS", help="require one of these allowed signers")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Make a certificate or read two, print what came of it, and tell it by the status."""
-    if arguments.compare is not None and (arguments.program is not None or arguments.recheck is not None):
-        return refuse_usage("verify", "--compare runs no program: give two certificates alone")
-    if arguments.program is None and arguments.recheck is None and arguments.compare is None:
+    read = [arguments.recheck, *(arguments.compare or ()), arguments.show]
+    is_reading = arguments.compare is not None or arguments.show is not None
+    if is_reading and (arguments.program is not None or arguments.recheck is not None):
+        return refuse_usage("verify", "--compare and --show run no program: give certificates alone")
+    if arguments.program is None and not any(read):
         return refuse_usage("verify", "name a program, as train.py:make")
+    if arguments.sign is not None and arguments.out is None:
+        return refuse_usage("verify", "--sign signs the file of --out: name one")
+    if arguments.check_signature is not None and not any(read):
+        return refuse_usage("verify", "--check-signature is for --show, --recheck and --compare")
     try:
+        _check_signatures(filter(None, read), arguments.check_signature)
         if arguments.compare is not None:
             return _compare_files(arguments)
+        if arguments.show is not None:
+            return _show_file(arguments)
         return _verify_program(arguments)
     except PortingError as error:
         print_finding(error.finding, arguments.format)
         return EXIT_USAGE
+
+
+def _check_signatures(paths: Iterable[Path], allowed_signers: Optional[Path]) -> None:
+    """Say on the standard error stream who signed each file; PortingError V008 for one that is not signed as asked."""
+    from porting.verify.signature import check_signature, name_signature
+
+    for path in paths:
+        if allowed_signers is not None:
+            signer = check_signature(path, allowed_signers)
+            print(f"{path}: signed by {signer.name} ({signer.key})", file=sys.stderr)
+        elif name_signature(path).exists():
+            print(f"{path}: signed, and not checked: `--check-signature SIGNERS` does", file=sys.stderr)
+        else:
+            print(f"{path}: not signed", file=sys.stderr)
+
+
+def _show_file(arguments: argparse.Namespace) -> int:
+    from porting.verify.certificate import Certificate
+
+    certificate = Certificate.read(arguments.show)
+    _print_results(arguments.format, certificate=certificate)
+    return EXIT_DONE if _is_enough(certificate, arguments.require) else EXIT_FAILED
+
+
+def _is_enough(certificate: Certificate, required: str) -> bool:
+    return certificate.verdict.value in _REQUIRED[: _REQUIRED.index(required) + 1]
 
 
 def _compare_files(arguments: argparse.Namespace) -> int:
@@ -93,13 +134,25 @@ def _verify_program(arguments: argparse.Namespace) -> int:
     certificate = _make_certificate(arguments, earlier)
     if arguments.out is not None:
         certificate.write(arguments.out)
+        _sign_file(arguments.out, arguments.sign)
     if arguments.html is not None:
         _write_page(arguments.html, certificate)
     comparison = None if earlier is None else compare_certificates(earlier, certificate)
     _print_results(arguments.format, certificate=certificate, comparison=comparison)
-    is_enough = certificate.verdict.value in _REQUIRED[: _REQUIRED.index(arguments.require) + 1]
     agrees = comparison is None or comparison.holds
-    return EXIT_DONE if is_enough and agrees else EXIT_FAILED
+    return EXIT_DONE if agrees and _is_enough(certificate, arguments.require) else EXIT_FAILED
+
+
+def _sign_file(path: Path, key: Optional[Path]) -> None:
+    """Sign a certificate that was written; without a key, say that it is not signed."""
+    from porting.verify.signature import name_signature, sign
+
+    if key is not None:
+        print(f"{path}: signed, in {sign(path, key)}", file=sys.stderr)
+        return
+    earlier = name_signature(path)
+    beside = f"; {earlier} is that of an earlier content" if earlier.exists() else ""
+    print(f"{path}: not signed{beside}", file=sys.stderr)
 
 
 def _make_certificate(arguments: argparse.Namespace, earlier: Optional[Certificate]) -> Certificate:

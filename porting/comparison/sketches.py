@@ -22,7 +22,8 @@ _ROWS = 256
 class Sketch:
     """A tensor in little: `values` in float64, the whole tensor where it is small, else sums of it with random signs.
 
-    `norm` and `largest` leave out what is not finite, which `num_not_finite` counts. A sketch is linear: the sketch of
+    `norm` and `largest` leave out what is not finite, which `num_not_finite` counts. `kind` says what numbers they are:
+    "floating point", "whole numbers", "true or false" or "complex". A sketch is linear: the sketch of
     a difference is the difference of the sketches.
     """
 
@@ -31,6 +32,7 @@ class Sketch:
     norm: float
     largest: float
     num_not_finite: int = 0
+    kind: str = "floating point"
 
     @property
     def numel(self) -> int:
@@ -46,7 +48,7 @@ class Sketch:
         values = self.values - other.values
         largest = float(values.abs().max()) if values.numel() else 0.0
         lost = max(self.num_not_finite, other.num_not_finite)
-        return Sketch(self.shape, values, float(values.norm()), largest, lost)
+        return Sketch(self.shape, values, float(values.norm()), largest, lost, self.kind)
 
 
 def make_sketch(tensor: torch.Tensor) -> Sketch:
@@ -56,12 +58,12 @@ def make_sketch(tensor: torch.Tensor) -> Sketch:
     size, and each is over every 251st element (a count sketch: Charikar, Chen and Farach-Colton, "Finding frequent
     items in data streams", ICALP 2002). Large tensors are read in blocks; no copy of one is made.
     """
-    shape = tuple(tensor.shape)
+    shape, kind = tuple(tensor.shape), _name_kind(tensor)
     flat = tensor.detach()
     flat = (torch.view_as_real(flat.resolve_conj()) if flat.is_complex() else flat).reshape(-1)
     count = flat.numel()
     if not count:
-        return Sketch(shape, torch.zeros(0, dtype=torch.float64), 0.0, 0.0)
+        return Sketch(shape, torch.zeros(0, dtype=torch.float64), 0.0, 0.0, kind=kind)
     num_lost = 0 if math.isfinite(float(flat.sum())) else int((~flat.isfinite()).sum())
     if num_lost:
         flat = flat.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
@@ -69,10 +71,18 @@ def make_sketch(tensor: torch.Tensor) -> Sketch:
         values = flat.double()
         # a copy: the tensor goes on changing
         values = values.clone() if values is flat else values
-        return Sketch(shape, values, float(values.norm()), float(values.abs().max()), num_lost)
+        return Sketch(shape, values, float(values.norm()), float(values.abs().max()), num_lost, kind)
     least, most = torch.aminmax(flat)
     values, norm = _sum_with_signs(flat)
-    return Sketch(shape, values, norm, max(abs(float(least)), abs(float(most))), num_lost)
+    return Sketch(shape, values, norm, max(abs(float(least)), abs(float(most))), num_lost, kind)
+
+
+def _name_kind(tensor: torch.Tensor) -> str:
+    if tensor.dtype is torch.bool:
+        return "true or false"
+    if tensor.is_complex():
+        return "complex"
+    return "floating point" if tensor.is_floating_point() else "whole numbers"
 
 
 def distance_of_sketches(one: Sketch, other: Sketch) -> float:

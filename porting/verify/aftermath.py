@@ -6,18 +6,20 @@ import math
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 
 from porting.adapters import Checkpoint, load_checkpoint
 from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.sketches import distance_of_sketches
-from porting.structure import flatten_tensors
+from porting.verify.calls import Calls, MicroBatch, are_same_tensors
 from porting.verify.certificate import Measured
 from porting.verify.half_rounding import HalfRule, half_rounding
+from porting.verify.judgement import Judgement, describe_form
+from porting.verify.optimizer_settings import list_setting_differences, make_plain
 from porting.verify.plain_runs import copy_training, join_outputs, keep_streams, name_state, watch_outputs
-from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining, cut_micro_batches
+from porting.verify.plain_training import PlainRun, PlainTraining, cut_micro_batches
 from porting.verify.ported_run import PortedTraining, make_call, name_ported_state
 from porting.verify.records import Sketches, sketch_all
 
@@ -27,27 +29,22 @@ _MARGIN, _UNITS = 8.0, 16.0
 _NUM_RESUMED, _NUM_NOISES = 2, 2
 # bytes of weights
 _LARGE = 128 << 20
+# what is compared as a whole where a checkpoint does not load
+_WEIGHTS = "weights"
 
 
 # the names of the parameters of each group
 _Groups = List[List[str]]
 
 
-class _Looked(NamedTuple):
-    """What an evaluation returned, by name."""
-
-    values: Sketches
-
-
 def look_after_training(
-    ported: PortedTraining, training: PlainTraining, calls: Sequence[MicroBatch], *, step: int, unit: float
-) -> Tuple[List[Measured], Dict[str, str]]:
-    """Evaluate, save, reload and resume; return what was measured, and by kind why something was not.
+    ported: PortedTraining, training: PlainTraining, calls: Calls, judgement: Judgement, *, step: int, unit: float
+) -> None:
+    """Evaluate, save, reload and resume; add to `judgement` what is measured, and why something is not.
 
-    `unit` is that of the coarsest type in use. The port is left behind its further training.
+    `unit` is that of the coarsest type in use. The port is left behind its further training. An error leaves what was
+    measured before it.
     """
-    found: List[Measured] = []
-    reasons: Dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder, keep_streams():
         path = Path(folder) / "before.pt"
         _save_port(ported, path)
@@ -55,35 +52,46 @@ def look_after_training(
         groups = _name_groups(ported)
         outputs = _evaluate_ported(ported, calls[-1])
         _save_port(ported, path.with_name("after.pt"))
-        found += _compare_exactly("evaluation", step, before, _sketch_state(ported), "it changed in evaluation")
-        found += _compare_streams(_read_streams(path), _read_streams(path.with_name("after.pt")), step)
+        after = _sketch_state(ported)
+        judgement.add(_compare_streams(_read_streams(path), _read_streams(path.with_name("after.pt")), step))
+        judgement.add(_compare_saved_settings(ported, load_checkpoint(path), step))
         further = _train_further(ported, calls)
         if sum(value.numel() * value.element_size() for value in ported.model.parameters()) > _LARGE:
             # so that a proof needs little more memory than the training; the next call compiles anew
             ported.model.destroy()
-        found += _compare_reloaded(training, load_checkpoint(path), before, step, groups)
-        if outputs.values:
-            found += _compare_evaluation(ported, training, path, calls[-1], outputs, step, unit)
+        reloaded = list(_compare_reloaded(training, load_checkpoint(path), before, step, groups))
+        judgement.add(reloaded)
+        written: Set[str] = set()
+        if outputs is None:
+            judgement.reasons["evaluation"] = "the port returns no output; that nothing changes was looked at"
+        elif any(one.name == _WEIGHTS for one in reloaded):
+            judgement.reasons["evaluation"] = "the saved weights do not load; that nothing changes was looked at"
         else:
-            reasons["evaluation"] = "its outputs could not be told apart; that nothing changes was looked at"
-        found += _compare_resumed(ported, path, calls, further, step, unit)
-    return found, reasons
+            plain, noises = _evaluate_with_noise(ported, training, path, calls[-1], unit)
+            # what `forward` itself writes to in plain PyTorch is a result
+            written = set(plain) & set(before)
+            if ported.model.options.replicas > 1:
+                plain = {name: sketch for name, sketch in plain.items() if name not in written}
+            results = {**outputs, **{name: after[name] for name in plain if name in written}}
+            judgement.add(_compare_evaluation(plain, noises, results, step, unit))
+        kept, now = ({name: side[name] for name in side if name not in written} for side in (before, after))
+        judgement.add(_compare_exactly("evaluation", step, kept, now, "it changed in evaluation"))
+        judgement.add(_compare_resumed(ported, path.with_name("after.pt"), calls, further, step, unit))
 
 
 # -- evaluation --------------------------------------------------------------------------------------------------------
 
 
-def _evaluate_ported(ported: PortedTraining, batch: MicroBatch) -> _Looked:
+def _evaluate_ported(ported: PortedTraining, batch: MicroBatch) -> Optional[Sketches]:
     model = ported.model
+    output_of = model.port.wrapped.output_of
     args, kwargs = _take_rows(batch, model.options.accumulation)
     model.eval()
     try:
         returned = model(*args, **kwargs)
     finally:
         model.train()
-    if model.port.loss is not None and isinstance(returned, (tuple, list)) and len(returned) > 1:
-        returned = returned[0]
-    return _Looked(sketch_all(join_outputs([[tensor.detach() for tensor in flatten_tensors(returned)]])))
+    return None if output_of is None else sketch_all(join_outputs([output_of(returned)]))
 
 
 def _take_rows(batch: MicroBatch, parts: int) -> MicroBatch:
@@ -92,26 +100,18 @@ def _take_rows(batch: MicroBatch, parts: int) -> MicroBatch:
 
 
 def _compare_evaluation(
-    ported: PortedTraining,
-    training: PlainTraining,
-    path: Path,
-    batch: MicroBatch,
-    outputs: _Looked,
-    step: int,
-    unit: float,
+    plain: Sketches, noises: Sequence[Sketches], outputs: Sketches, step: int, unit: float
 ) -> Iterator[Measured]:
     """Compare with plain PyTorch that has the saved weights: what a user gets who takes them home."""
-    options = ported.model.options
-    own = copy_training(training)
-    own.model.load_state_dict(load_checkpoint(path).model)
-    own.model.eval()
-    parts = cut_micro_batches(
-        *_take_rows(batch, options.accumulation), options.micro_batches_per_call // options.accumulation
-    )
-    plain, noises = _evaluate_with_noise(own, parts, HalfRule.of(ported.model), unit)
-    for name in {**plain, **outputs.values}:
-        one, other = plain.get(name), outputs.values.get(name)
-        if one is None or other is None or one.shape != other.shape:
+    for name in {**plain, **outputs}:
+        one, other = plain.get(name), outputs.get(name)
+        if one is None or other is None:
+            note = f"only {'the port' if one is None else 'plain PyTorch'} returns it"
+            yield Measured("evaluation", name, step, math.inf, 0.0, 0.0, note)
+            continue
+        note = describe_form(one, other)
+        if note:
+            yield Measured("evaluation", name, step, math.inf, one.norm, 0.0, note)
             continue
         noise = max(distance_of_sketches(one, run[name]) for run in noises)
         band = max(_MARGIN * noise, _UNITS * unit * one.norm)
@@ -124,9 +124,16 @@ def _compare_evaluation(
 
 
 def _evaluate_with_noise(
-    own: PlainTraining, parts: Sequence[MicroBatch], rule: HalfRule, unit: float
+    ported: PortedTraining, training: PlainTraining, path: Path, batch: MicroBatch, unit: float
 ) -> Tuple[Sketches, List[Sketches]]:
     """Evaluate in plain PyTorch, with the port's precision, and again with every operator rounded at random."""
+    options, rule = ported.model.options, HalfRule.of(ported.model)
+    own = copy_training(training)
+    own.model.load_state_dict(load_checkpoint(path).model)
+    own.model.eval()
+    parts = cut_micro_batches(
+        *_take_rows(batch, options.accumulation), options.micro_batches_per_call // options.accumulation
+    )
     if rule.dtype is None:
         plain, noises = _evaluate_plain(own, parts), []
         for seed in range(_NUM_NOISES):
@@ -141,11 +148,17 @@ def _evaluate_with_noise(
 
 
 def _evaluate_plain(own: PlainTraining, parts: Sequence[MicroBatch]) -> Sketches:
+    """Return what the model returns, and the buffers that it has written to; they are as before afterwards."""
     run = PlainRun(own, 1, torch.get_rng_state())
+    before = {name: buffer.clone() for name, buffer in own.model.named_buffers()}
     with torch.no_grad(), watch_outputs(own.model) as outputs:
         for args, kwargs in parts:
             run.loss_of(*args, **kwargs)
-    return sketch_all(join_outputs(outputs))
+        written = {name: now for name, now in own.model.named_buffers() if not are_same_tensors(before[name], now)}
+        found = sketch_all({**join_outputs(outputs), **written})
+        for name, buffer in own.model.named_buffers():
+            buffer.copy_(before[name])
+    return found
 
 
 def _read_streams(path: Path) -> Mapping[str, str]:
@@ -173,7 +186,7 @@ def _compare_reloaded(
     try:
         own.model.load_state_dict(checkpoint.model)
     except RuntimeError as error:
-        yield Measured("reloading", "weights", step, math.inf, 0.0, 0.0, str(error).splitlines()[0])
+        yield Measured("reloading", _WEIGHTS, step, math.inf, 0.0, 0.0, " ".join(str(error).split()))
         return
     loaded = sketch_all(dict(own.model.state_dict()))
     if checkpoint.optimizer is not None and checkpoint.optimizer.get("state"):
@@ -184,6 +197,21 @@ def _compare_reloaded(
     common = [name for name in loaded if name in live]
     ours, theirs = ({name: side[name] for name in common} for side in (live, loaded))
     yield from _compare_exactly("reloading", step, ours, theirs, "it is not what the port had")
+
+
+def _compare_saved_settings(ported: PortedTraining, checkpoint: Checkpoint, step: int) -> Iterator[Measured]:
+    """Compare the settings of the parameter groups in a checkpoint with those of the optimizer that was trained."""
+    saved = (checkpoint.optimizer or {}).get("param_groups")
+    live = ported.model.port_optimizer.require_users().param_groups
+    if saved is None or len(saved) != len(live):
+        note = "there are none" if saved is None else f"{len(saved)} groups were saved of {len(live)}"
+        yield Measured("reloading", "settings", step, math.inf, 0.0, 0.0, note)
+        return
+    for number, (one, other) in enumerate(zip(live, saved)):
+        settings = ({key: make_plain(group[key]) for key in group if key != "params"} for group in (one, other))
+        differences = list_setting_differences(*settings)
+        note = "; ".join(f"`{name}` was saved as {theirs} and is {ours}" for name, ours, theirs in differences)
+        yield Measured("reloading", f"settings of group {number}", step, math.inf if note else 0.0, 1.0, 0.0, note)
 
 
 def _name_groups(ported: PortedTraining) -> _Groups:

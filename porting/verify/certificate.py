@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.diagnostics import Place, PortingError, align_columns, say_number
 from porting.verify.certificate_file import make_plain, read_file, read_plain, write_file
+from porting.verify.consistency import find_contradiction
 
 __all__ = [
     "SCHEMA",
@@ -27,7 +28,7 @@ __all__ = [
     "list_rows",
 ]
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of a certificate's form; one of another version is refused."""
 
 
@@ -35,13 +36,13 @@ class Verdict(str, Enum):
     """What a certificate, or a part of it, says."""
 
     PASS = "PASS"
-    """Everything that was compared lies inside the noise band."""
+    """Everything that was looked at lies inside the noise band; the table says what that is."""
     FAIL = "FAIL"
     """Something lies outside of it."""
     CHAOTIC = "CHAOTIC"
     """From some step on rounding alone leads anywhere, so that nothing is shown; what came before is equal."""
     INCOMPLETE = "INCOMPLETE"
-    """The run was cut off; what was compared until then is equal."""
+    """Not all that was asked for was looked at: the reason says what is missing. Nothing that was lies outside."""
     NOT_COMPARED = "NOT COMPARED"
     """This kind does not exist here, or could not be looked at; the note says why."""
 
@@ -195,7 +196,16 @@ class Certificate:
     @classmethod
     def from_dict(cls, plain: Any) -> Certificate:
         """Make a certificate of what `to_dict` has returned; raises PortingError V004 where a type is wrong."""
-        return read_plain(cls, plain)
+        certificate: Certificate = read_plain(cls, plain)
+        try:
+            contradiction = find_contradiction(certificate)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            contradiction = f"its record is damaged ({type(error).__name__}: {error})"
+        if contradiction:
+            raise PortingError.of(
+                "V004", message=f"the certificate contradicts itself: {contradiction}", help=_MAKE_AGAIN
+            )
+        return certificate
 
     def write(self, path: Union[str, os.PathLike[str]]) -> None:
         """Write a JSON file, as a whole or not at all; raises PortingError E029 where that is not possible."""
@@ -211,10 +221,11 @@ class Certificate:
         return "\n".join(_list_lines(self))
 
 
+_MAKE_AGAIN = "make it again with `porting verify PROGRAM:FUNCTION --out FILE`"
 _HELP: Mapping[Verdict, str] = {
     Verdict.FAIL: "look at the whole certificate, `print(certificate)`, and put right what it names first",
     Verdict.CHAOTIC: "take a smaller learning rate, or fewer steps: `steps=` the last one that is compared",
-    Verdict.INCOMPLETE: "let it run to its end",
+    Verdict.INCOMPLETE: "let it run to its end, or give it what the reason says is missing",
     Verdict.NOT_COMPARED: "give it what the notes say is missing",
     Verdict.PASS: "",
 }

@@ -18,7 +18,8 @@ from porting.module_attributes import memo_of_computed_tensors
 
 from .certificate import Curves, KindVerdict, PrecisionVerdict, Verdict
 from .half_rounding import HalfRule, half_rounding
-from .plain_training import MicroBatch, PlainTraining, make_loss_function
+from .plain_training import MicroBatch, PlainTraining
+from .reference_loss import make_loss_function
 
 __all__ = ["judge_half_precision", "measure_lost_gradients"]
 

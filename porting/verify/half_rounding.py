@@ -11,14 +11,15 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, MutableMapping,
 import torch
 from torch import nn
 
-from porting.adapters.precision import cast_floats, cast_weights
 from porting.comparison.tensors import round_at_random
 from porting.host_tensors import read_registry, walk_modules
 from porting.structure import flatten_tensors, map_tensors
 from porting.torch_insides.modes import TorchDispatchMode
 from porting.torch_insides.operators import TO_COPY, read_schema
 
-from .plain_training import PlainTraining, make_loss_function
+from .half_casts import cast, weights_cast_to
+from .plain_training import PlainTraining
+from .reference_loss import make_loss_function
 
 __all__ = ["HalfRule", "RoundedOperators", "half_rounding"]
 
@@ -162,7 +163,7 @@ def _list_operands(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[t
 @functools.lru_cache(maxsize=None)
 def _is_left_alone(func: Any) -> bool:
     """Tell whether an operator computes nothing, or draws numbers, which another type would change."""
-    if torch.Tag.nondeterministic_seeded in func.tags:
+    if torch.Tag.nondeterministic_seeded in func.tags or torch.Tag.inplace_view in func.tags:
         return True
     returned = [value.alias_info for value in read_schema(func).returns]
     return any(alias is not None and not alias.is_write for alias in returned)
@@ -202,9 +203,9 @@ def _cast_around(model: nn.Module, undone: ExitStack) -> None:
 
     @functools.wraps(own)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        with cast_weights(model, torch.float16):
-            args, kwargs = cast_floats((args, kwargs), torch.float16)
-            return cast_floats(own(*args, **kwargs), torch.float32)
+        with weights_cast_to(model, torch.float16):
+            args, kwargs = cast((args, kwargs), torch.float16)
+            return cast(own(*args, **kwargs), torch.float32)
 
     _replace_forward(model, forward, undone)
 
@@ -217,7 +218,7 @@ def _run_under_autocast(model: nn.Module, undone: ExitStack) -> None:
         # casts that autocast keeps would be those of an earlier step's weights
         with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
             returned = own(*args, **kwargs)
-        return cast_floats(returned, torch.float32)
+        return cast(returned, torch.float32)
 
     _replace_forward(model, forward, undone)
 

@@ -6,7 +6,7 @@ import copy
 import itertools
 import warnings
 from dataclasses import dataclass
-from typing import Any, Iterator, List, NoReturn, Optional, Tuple
+from typing import Any, Callable, Iterator, List, NoReturn, Optional, Tuple
 
 import torch
 from torch import nn
@@ -17,11 +17,13 @@ from porting.api import PortedModel, to_ipu
 from porting.diagnostics import PortingError
 from porting.options import PortOptions
 from porting.structure import flatten_tensors, make_call_arguments
+from porting.verify.calls import Calls, MicroBatch, are_same_tensors, copy_tensors
 from porting.verify.plain_runs import copy_training, seed_streams
-from porting.verify.plain_training import MicroBatch, PlainTraining
+from porting.verify.plain_training import PlainTraining
 from porting.verify.ported_run import PortedTraining
+from porting.verify.reference_batches import UnequalBatchesError, count_rows, join_rows
 
-__all__ = ["PortMaker", "collect_calls", "make_training"]
+__all__ = ["Inputs", "PortMaker", "collect_inputs", "make_training"]
 
 # Batches that are kept in memory for all runs; with more, the first are repeated.
 _MOST_BYTES = 256 << 20
@@ -121,41 +123,116 @@ def _copy_parts(training: PlainTraining) -> PlainTraining:
         )
 
 
-def collect_calls(source: Any, ported: PortedTraining, num_calls: int, *, seed: int) -> Tuple[List[MicroBatch], str]:
-    """Collect the batches of `num_calls` calls, and say what a reader must know of them.
+@dataclass(frozen=True)
+class Inputs:
+    """The batches of both sides' calls, what a reader must know of them, and why the reference could not load its own.
+
+    `theirs` are the port's, which are `calls` themselves unless its loader has given others.
+    """
+
+    calls: Calls
+    theirs: Calls
+    note: str = ""
+
+
+def collect_inputs(source: Any, ported: PortedTraining, num_calls: int, *, seed: int) -> Inputs:
+    """Collect the batches of `num_calls` calls for both sides, each from its own loader.
 
     `source` is one combined batch, which is repeated, a list of them, or a loader, which is gone through again and
-    again. PyTorch's own loaders give batches for plain PyTorch; the port's loader makes combined ones of them.
+    again. A loader of PyTorch's is gone through as in plain PyTorch, and its batches are joined; the port makes a
+    loader of its own of it.
     """
     if source is None:
         refuse("there are no batches", "give one as a call takes it, `(inputs, labels)`, a list of them, or a loader")
     if _is_one_batch(source):
-        return [make_call_arguments(source)] * num_calls, ""
+        calls = theirs = Calls([make_call_arguments(source)] * num_calls)
+    elif type(source) is DataLoader:
+        calls, theirs = _load_twice(source, ported, num_calls, seed)
+        if source.num_workers and ported.batches is None and not _are_same(calls, theirs):
+            # processes draw random numbers for the samples of one batch each, and batches are not of one size
+            calls, theirs = _load_twice(_load_here(source), ported, num_calls, seed)
+    else:
+        calls = theirs = _collect_from(source, lambda: source, num_calls, seed)
+    if ported.batches is not None:
+        own = ported.batches
+        theirs = _collect_from(own, lambda: _make_loader(own, ported), num_calls, seed)
+    if not calls or not theirs:
+        refuse("the loader gives no batch", "let it have enough samples for a call of the port")
+    note = "" if len(calls) == num_calls else f"the first {len(calls)} batches are repeated"
+    repeated = calls.repeat(num_calls)
+    return Inputs(repeated, repeated if theirs is calls else theirs.repeat(num_calls), note)
+
+
+def _load_twice(source: Any, ported: PortedTraining, num_calls: int, seed: int) -> Tuple[Calls, Calls]:
+    options = ported.model.options
+    size = options.micro_batch if options.micro_batch > 1 else source.batch_size
+    ours = _collect_from(source, lambda: _JoinedLoader(source, size, options.micro_batches_per_call), num_calls, seed)
+    if ported.batches is not None:
+        return ours, ours
+    theirs = _collect_from(source, lambda: _make_loader(source, ported), num_calls, seed)
+    # so that they are kept in memory once
+    return ours, (ours if _are_same(ours, theirs) else theirs)
+
+
+def _make_loader(source: Any, ported: PortedTraining) -> Any:
+    return ported.model.dataloader(source) if type(source) is DataLoader else source
+
+
+def _load_here(loader: Any) -> Any:
+    """Return a loader like this one that loads in this process."""
+    own = copy.copy(loader)
+    own.num_workers, own.timeout = 0, 0
+    return own
+
+
+class _JoinedLoader:
+    """Epochs of a loader whose batches are joined to those of calls; each begins as the loader's own does."""
+
+    def __init__(self, loader: Any, batch_size: Optional[int], num_joined: int) -> None:
+        self._loader, self._batch_size, self._num_joined = loader, batch_size, num_joined
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self._loader)
+        first = next(batches, None)
+        if first is None:
+            return
+        size = self._batch_size or count_rows(first)
+        try:
+            yield from join_rows(itertools.chain([first], batches), size * self._num_joined)
+        except UnequalBatchesError as error:
+            refuse(f"the loader's batches cannot be joined to one of a call: {error}", "pad all of them to one size")
+
+
+def _collect_from(source: Any, make_loader: Callable[[], Any], num_calls: int, seed: int) -> Calls:
+    """Collect the batches of a loader; the random streams, and those in `source`, are as before afterwards."""
     before = read_streams(source)
     try:
         seed_streams(seed)
-        loader = ported.model.dataloader(source) if type(source) is DataLoader else source
-        calls = _take_calls(loader, num_calls)
+        return _take_calls(make_loader(), num_calls)
     finally:
         set_streams(before, source)
-    if not calls:
-        refuse("the loader gives no batch", "let it have enough samples for a call of the port")
-    note = "" if len(calls) == num_calls else f"the first {len(calls)} batches are repeated"
-    return list(itertools.islice(itertools.cycle(calls), num_calls)), note
 
 
-def _take_calls(loader: Any, num_calls: int) -> List[MicroBatch]:
+def _take_calls(loader: Any, num_calls: int) -> Calls:
     calls: List[MicroBatch] = []
     size = 0
+    # a loader may fill the same tensors again
+    is_fixed = isinstance(loader, (list, tuple))
     for batch in _go_round(loader):
         call = make_call_arguments(batch)
         size += sum(tensor.numel() * tensor.element_size() for tensor in flatten_tensors(call))
         if calls and size > _MOST_BYTES:
             break
-        calls.append(call)
+        calls.append(call if is_fixed else copy_tensors(call))
         if len(calls) == num_calls:
             break
-    return calls
+    return Calls(calls)
+
+
+def _are_same(ours: Calls, theirs: Calls) -> bool:
+    pairs = [(flatten_tensors(one), flatten_tensors(other)) for one, other in zip(ours, theirs)]
+    is_as_long = len(ours) == len(theirs) and all(len(one) == len(other) for one, other in pairs)
+    return is_as_long and all(are_same_tensors(*both) for pair in pairs for both in zip(*pair))
 
 
 def _go_round(loader: Any) -> Iterator[Any]:
@@ -165,7 +242,8 @@ def _go_round(loader: Any) -> Iterator[Any]:
         for batch in loader:
             is_empty = False
             yield batch
-        if is_empty or iter(loader) is loader:
+        # to make an iterator may draw a random number
+        if is_empty or hasattr(loader, "__next__"):
             return
 
 

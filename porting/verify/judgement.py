@@ -8,14 +8,21 @@ from typing import Dict, Iterable, Iterator, List, Mapping, Optional
 
 from porting.comparison.sketches import Sketch, distance_of_sketches
 from porting.verify.certificate import KindVerdict, Measured, Verdict
+from porting.verify.consistency import match_losses
 from porting.verify.noise_band import NoiseBand, find_sketches, mean_loss
+from porting.verify.optimizer_settings import compare_settings
 from porting.verify.records import KINDS, Record
 
-__all__ = ["Judgement", "judge_runs", "list_outside"]
+__all__ = ["Judgement", "describe_form", "judge_runs", "list_outside"]
 
 # float32 holds a rate no better
 _RATE_UNIT = 1e-6
-_TENSOR_KINDS = ("output", "gradient", "update", "optimizer state", "buffer", "parameter")
+_TENSOR_KINDS = ("input", "output", "gradient", "update", "optimizer state", "buffer", "parameter")
+# why there is nothing to compare where no reason was given
+_NOTHING = {
+    "samples": "both sides were given the same batches",
+    "input": "neither side changes a batch in place",
+}
 _AT_START = ("parameter", "buffer")
 
 
@@ -51,7 +58,9 @@ class Judgement:
     def _sum_up(self, kind: str) -> KindVerdict:
         found, note = self.measured.get(kind, []), self.reasons.get(kind, "")
         if not found:
-            return KindVerdict(kind, Verdict.NOT_COMPARED, note=note or "there is none of this kind")
+            return KindVerdict(
+                kind, Verdict.NOT_COMPARED, note=note or _NOTHING.get(kind, "there is none of this kind")
+            )
         outside = [one for one in found if not one.is_inside]
         first = min(outside, key=lambda one: one.step) if outside else None
         verdict = Verdict.FAIL if outside else Verdict.PASS
@@ -67,6 +76,9 @@ def judge_runs(plain: Record, ported: Record, band: NoiseBand, *, loss_factor: f
     end = min([*ends, plain.num_steps + 1, ported.num_steps + 1])
     judgement.add(_compare_losses(plain, ported, band, end, loss_factor))
     judgement.add(_compare_rates(plain, ported, end))
+    for step in sorted(set(plain.settings) & set(ported.settings)):
+        if step < end and ported.settings[step]:
+            judgement.add(compare_settings(plain.settings[step], ported.settings[step], step))
     for kind in _TENSOR_KINDS:
         for step in plain.list_steps("parameter" if kind == "update" else kind):
             if step < end and (step or kind in _AT_START):
@@ -90,12 +102,10 @@ def _find_lost(plain: Record, ported: Record) -> Optional[int]:
 
 def _compare_losses(plain: Record, ported: Record, band: NoiseBand, end: int, loss_factor: float) -> Iterator[Measured]:
     for step in range(1, end):
-        ours, theirs = plain.losses.get(step, []), ported.losses.get(step, [])
-        if not ours or not theirs:
+        pair = match_losses(plain.losses.get(step, []), ported.losses.get(step, []), loss_factor)
+        if pair is None:
             continue
-        if len(theirs) < len(ours):  # those of the last micro-batches
-            ours = ours[-len(theirs) :]
-        one, other = sum(ours) / len(ours), loss_factor * sum(theirs) / len(theirs)
+        one, other = pair
         apart, note = abs(one - other), ""
         if not math.isfinite(apart):
             note = f"{other:g} in the port, {one:g} in plain PyTorch"
@@ -123,13 +133,14 @@ def _compare_tensors(plain: Record, ported: Record, band: NoiseBand, kind: str, 
     ours, theirs = find_sketches(plain, kind, step), find_sketches(ported, kind, step)
     if not theirs and not _has_kind(ported, kind, step):
         return
+    # a device may hold a count as a floating-point number
+    describe = describe_form if kind == "output" else _describe_shapes
     for name in {**ours, **theirs}:
         one, other = ours.get(name), theirs.get(name)
         if one is None or other is None:
             yield _measure_one_side(kind, name, step, one, other)
-        elif one.shape != other.shape:
-            note = f"shape {list(other.shape)} in the port, {list(one.shape)} in plain PyTorch"
-            yield Measured(kind, name, step, math.inf, one.norm, 0.0, note)
+        elif describe(one, other):
+            yield Measured(kind, name, step, math.inf, one.norm, 0.0, describe(one, other))
         elif one.num_not_finite != other.num_not_finite:
             yield _measure_lost(kind, name, step, one, other, band)
         else:
@@ -137,19 +148,34 @@ def _compare_tensors(plain: Record, ported: Record, band: NoiseBand, kind: str, 
             yield Measured(kind, name, step, distance_of_sketches(one, other), one.norm, allowed)
 
 
+def describe_form(plain: Sketch, ported: Sketch) -> str:
+    """Say how the shapes or kinds of two outputs differ; nothing if they do not."""
+    kinds = f"{ported.kind} in the port, {plain.kind} in plain PyTorch"
+    return _describe_shapes(plain, ported) or ("" if plain.kind == ported.kind else kinds)
+
+
+def _describe_shapes(plain: Sketch, ported: Sketch) -> str:
+    if plain.shape == ported.shape:
+        return ""
+    return f"shape {list(ported.shape)} in the port, {list(plain.shape)} in plain PyTorch"
+
+
 def _has_kind(record: Record, kind: str, step: int) -> bool:
     """Tell whether a record has kept a kind in a step, even if there was nothing."""
     return ("parameter" if kind == "update" else kind, step) in record.sketches and bool(
-        kind not in ("output", "optimizer state") or step in record.list_steps(kind) and record.sketches[kind, step]
+        kind != "optimizer state" or step in record.list_steps(kind) and record.sketches[kind, step]
     )
 
 
 def _measure_one_side(kind: str, name: str, step: int, plain: Optional[Sketch], ported: Optional[Sketch]) -> Measured:
     present = plain if ported is None else ported
     assert present is not None
+    side = "plain PyTorch" if ported is None else "the port"
+    if kind == "input":
+        return Measured(kind, name, step, math.inf, present.norm, 0.0, f"only {side} changes it in place")
     if not present.norm and not present.num_not_finite and kind not in _AT_START:
         return Measured(kind, name, step, 0.0, 0.0, 0.0)
-    note = f"only {'plain PyTorch' if ported is None else 'the port'} has it"
+    note = f"only {side} has it"
     return Measured(kind, name, step, math.inf, present.norm, 0.0, note)
 
 

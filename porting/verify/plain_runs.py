@@ -11,28 +11,31 @@ import random
 import warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from porting.adapters.loader_position import read_streams, set_streams
 from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.tensors import change_last_bits
 from porting.module_attributes import memo_of_computed_tensors
 from porting.structure import flatten_tensors, map_tensors
+from porting.verify.calls import Calls, MicroBatch
 from porting.verify.half_rounding import HalfRule, half_rounding
-from porting.verify.plain_training import Grouping, MicroBatch, PlainRun, PlainTraining
+from porting.verify.optimizer_settings import read_settings
+from porting.verify.plain_training import Grouping, PlainRun, PlainTraining
 from porting.verify.records import Record, list_kept_steps, name_optimizer_state
 
 __all__ = [
     "PLAIN",
     "Variant",
     "copy_training",
+    "join_named",
     "join_outputs",
     "keep_streams",
+    "name_outputs",
     "name_state",
     "run_plain",
     "seed_streams",
@@ -82,7 +85,7 @@ def copy_training(training: PlainTraining, *, is_double: bool = False) -> PlainT
 
 def run_plain(
     training: PlainTraining,
-    calls: Sequence[MicroBatch],
+    calls: Calls,
     grouping: Grouping,
     *,
     seed: int,
@@ -117,7 +120,7 @@ def run_plain(
 
 def _run_calls(
     run: PlainRun,
-    calls: Sequence[MicroBatch],
+    calls: Calls,
     grouping: Grouping,
     variant: Variant,
     record: Record,
@@ -128,8 +131,9 @@ def _run_calls(
     kept = set(list_kept_steps(num_steps, steps_per_call=grouping.steps_per_call))
     with_gradients = set(list_kept_steps(num_steps)) | kept
     own = run.training
+    names = {id(parameter): name for name, parameter in own.model.named_parameters()}
     shuffle = torch.Generator().manual_seed(variant.permutes or 0)
-    for batch in calls:
+    for number, batch in enumerate(calls):
         sums = []
         for parts in grouping.cut(batch):
             step += 1
@@ -148,12 +152,16 @@ def _run_calls(
                 made = run.step(micro_batches, look=look)
             record.losses[step] = [float(loss.double().mean()) for loss in made.losses]
             record.rates[step] = rates
+            if step in with_gradients:
+                record.settings[step] = read_settings(own.optimizer, names, own.max_grad_norm)
             sums.append(sum(record.losses[step]) / len(made.losses))
             if step == 1 and variant.permutes is None:
                 record.keep("output", 1, join_outputs(outputs))
             if step in kept:
                 record.keep_state(step, own.model, name_state(own))
             on_step(step)
+        if step in kept:
+            record.keep("input", step, calls.list_changed(number, batch))
         step_schedule(own.scheduler, sum(sums) / len(sums))
 
 
@@ -181,16 +189,39 @@ def step_schedule(scheduler: Any, loss: float) -> None:
 
 
 def join_outputs(outputs: Sequence[Any]) -> Dict[str, torch.Tensor]:
-    """Put the tensors that a model returned for several micro-batches together, row after row."""
-    each = [flatten_tensors(output) for output in outputs]
-    if len({len(tensors) for tensors in each}) != 1:
-        return {}
-    joined = {}
-    for number, tensors in enumerate(zip(*each)):
-        parts = [tensor.reshape(1) if not tensor.dim() else tensor for tensor in tensors]
-        if len({part.shape[1:] for part in parts}) == 1:
-            joined[f"output {number}"] = torch.cat(parts)
+    """Put the tensors that a model returned for several micro-batches together, row after row, by their places.
+
+    >>> list(join_outputs([{"logits": torch.ones(2, 3)}, {"logits": torch.ones(1, 3)}]).values())[0].shape
+    torch.Size([3, 3])
+    """
+    return join_named([dict(name_outputs(output)) for output in outputs])
+
+
+def join_named(each: Sequence[Mapping[str, torch.Tensor]]) -> Dict[str, torch.Tensor]:
+    """Put named tensors of several micro-batches together, row after row."""
+    joined: Dict[str, torch.Tensor] = {}
+    for name in {name: None for named in each for name in named}:
+        parts = [named[name] for named in each if name in named]
+        parts = [part.reshape(1) if not part.dim() else part for part in parts]
+        # rows of several sizes are no tensor of the port's
+        is_even = len({part.shape[1:] for part in parts}) == 1
+        joined[name] = torch.cat(parts if is_even else [part.reshape(-1) for part in parts])
     return joined
+
+
+def name_outputs(returned: Any) -> Iterator[Tuple[str, torch.Tensor]]:
+    """Name the tensors that a model returned by their places: "output 0", or by the keys of mappings.
+
+    >>> [name for name, _tensor in name_outputs({"logits": torch.ones(1), "states": (torch.ones(1),)})]
+    ['output logits', 'output states.0']
+    """
+    if isinstance(returned, Mapping):
+        for key, value in returned.items():
+            parts = flatten_tensors(value)
+            is_one = isinstance(value, torch.Tensor)
+            yield from ((f"output {key}" if is_one else f"output {key}.{n}", part) for n, part in enumerate(parts))
+        return
+    yield from ((f"output {number}", tensor) for number, tensor in enumerate(flatten_tensors(returned)))
 
 
 @contextmanager
@@ -241,11 +272,13 @@ def _make_double(value: Any) -> Any:
 @contextmanager
 def keep_streams() -> Iterator[None]:
     """Set the host's random streams back afterwards."""
-    before = read_streams()
+    before = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
     try:
         yield
     finally:
-        set_streams(before)
+        torch.set_rng_state(before[0])
+        random.setstate(before[1])
+        numpy.random.set_state(before[2])
 
 
 def seed_streams(seed: int) -> None:

@@ -5,19 +5,16 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 from torch import nn
 
-from porting.adapters import LossInForward
 from porting.structure import map_tensors
+from porting.verify.calls import MicroBatch
+from porting.verify.reference_loss import make_loss_function
 
 __all__ = ["Grouping", "MicroBatch", "PlainRun", "PlainStep", "PlainTraining"]
-
-MicroBatch = Tuple[Tuple[Any, ...], Dict[str, Any]]
-"""Positional and keyword arguments of a training call."""
 
 _Tensors = Dict[str, torch.Tensor]
 
@@ -169,30 +166,6 @@ def cut_micro_batches(args: Sequence[Any], kwargs: Mapping[str, Any], num_parts:
 
     cuts = map(cut_rows, range(num_parts))
     return [(map_tensors(cut, tuple(args)), map_tensors(cut, dict(kwargs))) for cut in cuts]
-
-
-def make_loss_function(training: PlainTraining) -> Callable[..., torch.Tensor]:
-    """Return the function of a batch's arguments that runs the model and returns the loss."""
-    if training.compute_loss is not None:
-        own, model = training.compute_loss, training.model
-        return lambda *args, **kwargs: own(model, *args, **kwargs)
-    host = SimpleNamespace(identity_loss=_reduce_loss, isRunningOnIpu=lambda: False)
-    wrapped = LossInForward(
-        training.model,
-        training.loss,
-        backend=host,
-        label=training.label,
-        label_transform=training.label_transform,
-        loss_output=training.loss_output,
-        reduction=training.reduction,
-    )
-    return lambda *args, **kwargs: wrapped.loss_of(wrapped(*args, **kwargs))
-
-
-def _reduce_loss(loss: torch.Tensor, reduction: str) -> torch.Tensor:
-    if reduction == "none":
-        return loss
-    return loss.mean() if reduction == "mean" else loss.sum()
 
 
 def _copy_buffers(model: nn.Module) -> Dict[str, torch.Tensor]:

@@ -8,9 +8,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 import torch
 
-from porting.structure import flatten_tensors
-from porting.verify.plain_runs import join_outputs, keep_streams, seed_streams, step_schedule
-from porting.verify.plain_training import MicroBatch
+from porting.verify.calls import Calls
+from porting.verify.optimizer_settings import Settings, read_settings
+from porting.verify.plain_runs import join_named, keep_streams, name_outputs, seed_streams, step_schedule
 from porting.verify.records import Record, list_kept_steps, name_optimizer_state
 
 __all__ = ["PortedTraining", "can_match_streams", "find_stream", "name_ported_state", "run_ported"]
@@ -57,7 +57,7 @@ def find_stream(model: Any) -> Optional[torch.Tensor]:
 
 def run_ported(
     ported: PortedTraining,
-    calls: Sequence[MicroBatch],
+    calls: Calls,
     *,
     seed: int,
     on_step: Callable[[int], None] = lambda _step: None,
@@ -81,9 +81,7 @@ def run_ported(
     return record
 
 
-def _run_calls(
-    ported: PortedTraining, calls: Sequence[MicroBatch], record: Record, on_step: Callable[[int], None]
-) -> None:
+def _run_calls(ported: PortedTraining, calls: Calls, record: Record, on_step: Callable[[int], None]) -> None:
     model = ported.model
     options = model.options
     per_call = options.device_iterations
@@ -91,20 +89,25 @@ def _run_calls(
     kept = set(list_kept_steps(num_steps, steps_per_call=per_call))
     with_gradients = set(list_kept_steps(num_steps)) | kept if options.keep_gradients else set()
     step = 0
-    with _watch_rates(model) as rates:
-        for args, kwargs in calls:
+    with _watch_settings(model) as settings:
+        for place, batch in enumerate(calls):
+            args, kwargs = batch
             returned = make_call(ported, args, kwargs)
             losses = model.loss_of(returned).detach().double().flatten().tolist()
             _note_losses(record, losses, step, options)
             for number in range(per_call):
-                record.rates[step + number + 1] = rates[-1] if rates else []
+                rates, known = settings[-1] if settings else ([], {})
+                record.rates[step + number + 1] = rates
+                record.settings[step + number + 1] = known
                 if step + number + 1 in with_gradients:
                     record.keep("gradient", step + number + 1, model.gradients(number))
-            if not step:
-                record.keep("output", 1, find_outputs(model, returned))
+            outputs = find_outputs(model, returned) if not step else None
+            if outputs is not None:
+                record.keep("output", 1, outputs)
             step += per_call
             if step in kept:
                 record.keep_state(step, model.model, name_ported_state(model))
+                record.keep("input", step, calls.list_changed(place, batch))
             for scheduler in ported.schedulers:
                 step_schedule(scheduler, sum(losses) / len(losses))
             on_step(step)
@@ -135,16 +138,16 @@ def name_ported_state(model: Any) -> Dict[str, torch.Tensor]:
     return name_optimizer_state(model.optimizer_state_dict(), model.port_optimizer.require_users(), model.model)
 
 
-def find_outputs(model: Any, returned: Any) -> Dict[str, torch.Tensor]:
-    """Find what the model returned in what a call of the port returned, of the call's first step."""
-    if model.port.loss is not None:
-        if not isinstance(returned, (tuple, list)) or len(returned) < 2:
-            return {}
-        returned = returned[0]
-    options = model.options
-    if options.output_mode != "all" and options.micro_batches_per_call > 1:
-        return {}
-    return join_outputs([[_take_first_step(tensor, options) for tensor in flatten_tensors(returned)]])
+def find_outputs(model: Any, returned: Any) -> Optional[Dict[str, torch.Tensor]]:
+    """Find what the model returned in what a call of the port returned, of the call's first step.
+
+    None where the port does not return all of it.
+    """
+    options, output_of = model.options, model.port.wrapped.output_of
+    if output_of is None or options.output_mode != "all" and options.micro_batches_per_call > 1:
+        return None
+    named = name_outputs(output_of(returned))
+    return join_named([{name: _take_first_step(tensor, options) for name, tensor in named}])
 
 
 def _take_first_step(tensor: torch.Tensor, options: Any) -> torch.Tensor:
@@ -152,19 +155,19 @@ def _take_first_step(tensor: torch.Tensor, options: Any) -> torch.Tensor:
 
 
 @contextmanager
-def _watch_rates(model: Any) -> Iterator[List[List[float]]]:
-    """List the learning rates that the device had in each training call.
+def _watch_settings(model: Any) -> Iterator[List[Tuple[List[float], Settings]]]:
+    """List the learning rates and all settings that the device had in each training call.
 
     They are what the executor was handed last; what the optimizer on the host says need not be what the device has.
     """
     executor = model.device_executor
-    device = [_read_rates(model.optimizer)]
-    found: List[List[float]] = []
+    device = [_read_device(model, model.optimizer)]
+    found: List[Tuple[List[float], Settings]] = []
     hand_over = executor.setOptimizer
 
-    def note_rates(optimizer: Any) -> Any:
+    def note_settings(optimizer: Any) -> Any:
         result = hand_over(optimizer)
-        device[0] = _read_rates(optimizer)
+        device[0] = _read_device(model, optimizer)
         return result
 
     def note_call(_model: Any, _args: Tuple[Any, ...], _returned: Any) -> None:
@@ -172,7 +175,7 @@ def _watch_rates(model: Any) -> Iterator[List[List[float]]]:
             found.append(device[0])
 
     hook = model.register_forward_hook(note_call)
-    executor.setOptimizer = note_rates
+    executor.setOptimizer = note_settings
     try:
         yield found
     finally:
@@ -180,5 +183,6 @@ def _watch_rates(model: Any) -> Iterator[List[List[float]]]:
         executor.setOptimizer = hand_over
 
 
-def _read_rates(optimizer: Any) -> List[float]:
-    return [float(group["lr"]) for group in optimizer.param_groups]
+def _read_device(model: Any, optimizer: Any) -> Tuple[List[float], Settings]:
+    names = {id(parameter): name for name, parameter in model.port.wrapped.named_parameters()}
+    return [float(group["lr"]) for group in optimizer.param_groups], read_settings(optimizer, names)

@@ -8,9 +8,10 @@ from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
-from porting.diagnostics import list_names, say_number
+from porting.diagnostics import say_number
 from porting.structure import flatten_tensors
 from porting.verify.aftermath import look_after_training
+from porting.verify.calls import Calls, MicroBatch
 from porting.verify.certificate import (
     Certificate,
     Curves,
@@ -25,14 +26,16 @@ from porting.verify.fault_place import find_place, kept_port
 from porting.verify.grouping import Comparison, choose_comparison
 from porting.verify.half_precision import judge_half_precision
 from porting.verify.half_rounding import HalfRule
-from porting.verify.inputs import PortMaker, collect_calls
+from porting.verify.inputs import PortMaker, collect_inputs
 from porting.verify.judgement import Judgement, gradient_errors, judge_runs, list_outside
 from porting.verify.noise_band import NoiseBand, mean_loss
 from porting.verify.plain_runs import PLAIN, Variant, run_plain, widen_training
-from porting.verify.plain_training import MicroBatch, PlainTraining
+from porting.verify.plain_training import PlainTraining
+from porting.verify.port_reading import read_as_port
 from porting.verify.ported_run import PortedTraining, can_match_streams, find_stream, run_ported
 from porting.verify.recheck import make_record
 from porting.verify.records import Record
+from porting.verify.reference_loss import find_reading
 from porting.verify.samples import compare_samples
 from porting.verify.surroundings import Hasher, describe_surroundings, hash_options, hash_source, hash_weights
 
@@ -50,6 +53,8 @@ _UNITS = {
     "mixed": torch.finfo(torch.float16).eps,
     "bfloat16": torch.finfo(torch.bfloat16).eps,
 }
+# relative, of losses that were computed twice in the same way; threads may add in another order
+_SAME_AGAIN, _NUM_REPEATED_CALLS = 1e-4, 2
 _CHANGED_UNITS, _RESCUE_UNITS, _NUM_RESCUES = 2.0, 4.0, 2
 _NUM_ROUNDED_CALLS, _NUM_HALF_RUNS, _NUM_HALF_RESCUES = 2, 3, 8
 
@@ -73,6 +78,7 @@ class Proof:
         self._training, self._maker, self._batches = training, maker, batches
         self._num_steps, self._seed = num_steps, seed
         self._notes: List[str] = []
+        self._missing: List[str] = []
         self._comparison: Optional[Comparison] = None
         self._plain, self._ported_record = Record(), Record()
         self._runs: List[Record] = []
@@ -90,14 +96,16 @@ class Proof:
         """Make all runs and compare them."""
         ported = self._maker.make()
         options = self._options = ported.model.options
+        reading = find_reading(self._training)
+        if reading:
+            self._training = read_as_port(self._training)
+            self._missing.append(f"the reference uses the port's reading of the loss, {reading}: give `compute_loss=`")
         if options.precision != "float32":
             self._training = widen_training(self._training)
         num_calls = max(1, math.ceil(self._num_steps / options.device_iterations))
-        calls, note = collect_calls(self._batches, ported, num_calls, seed=self._seed)
-        self._notes += [note] if note else []
-        theirs = calls
-        if ported.batches is not None:
-            theirs, _note = collect_calls(ported.batches, ported, num_calls, seed=self._seed)
+        inputs = collect_inputs(self._batches, ported, num_calls, seed=self._seed)
+        calls, theirs = inputs.calls, inputs.theirs
+        self._notes += [inputs.note] if inputs.note else []
         with kept_port(self._maker, ported):
             self._hash_inputs(calls)
             self._stream = find_stream(ported.model)
@@ -107,7 +115,8 @@ class Proof:
             if self._plain.ended_by:
                 self.ended_by = f"plain PyTorch ended after step {self._plain.num_steps}: {self._plain.ended_by}"
             if "KeyboardInterrupt" not in self._plain.ended_by and done:
-                self._run_port(ported, calls[:done], theirs[:done])
+                ours = calls[:done]
+                self._run_port(ported, ours, ours if theirs is calls else theirs[:done])
                 self._judge_precision(calls, ported)
         with kept_port(self._maker, ported):
             self._find_place(calls, theirs)
@@ -118,19 +127,20 @@ class Proof:
     def _unit(self) -> float:
         return _UNITS[self._options.precision]
 
-    def _run_variant(self, calls: List[MicroBatch], variant: Variant) -> Record:
+    def _run_variant(self, calls: Calls, variant: Variant) -> Record:
         assert self._comparison is not None
         training, grouping, _draws, _text = self._comparison
         self._tell(f"{len(calls)} calls: {variant.name}")
         return run_plain(training, calls, grouping, seed=self._seed, variant=variant, stream=self._stream)
 
-    def _run_plain_side(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
+    def _run_plain_side(self, calls: Calls, ported: PortedTraining) -> None:
         is_half = self._options.precision != "float32"
         self._rule = rule = HalfRule.of(ported.model) if is_half else None
         self._plain = self._run_variant(calls, replace(PLAIN, rule=rule))
         calls = calls[: self._plain.num_steps // self._options.device_iterations]
         if self._plain.ended_by or not calls:
             return
+        self._repeat_plain(calls)
         if is_half:
             for seed in range(1, 1 + _NUM_HALF_RUNS):
                 self._try_variant(calls, Variant("half precision, rounded at random", rounding=seed, rule=rule))
@@ -138,7 +148,20 @@ class Proof:
             return
         self._run_single(calls)
 
-    def _run_single(self, calls: List[MicroBatch]) -> None:
+    def _repeat_plain(self, calls: Calls) -> None:
+        """Run the first calls again as they are: a training that is another one each time shows nothing."""
+        plain = replace(PLAIN, rule=self._rule)
+        again = self._run_variant(calls[:_NUM_REPEATED_CALLS], plain)
+        pairs = ((step, mean_loss(self._plain, step), mean_loss(again, step)) for step in again.losses)
+        for step, one, other in pairs:
+            if one is not None and other is not None and abs(one - other) > _SAME_AGAIN * abs(one):
+                said = f"the loss of step {step} is {one:g} and {other:g}, from the same seed"
+                self._missing.append(f"the training is another one each time that plain PyTorch runs it: {said}")
+                # how far such runs come apart is no fault of the port's
+                self._runs.append(self._run_variant(calls, plain))
+                return
+
+    def _run_single(self, calls: Calls) -> None:
         """Make the runs that measure the noise band of single precision."""
         assert self._comparison is not None
         # never more than the user allows
@@ -163,7 +186,7 @@ class Proof:
         rounded = Variant("rounded at random", rounding=1, size=_CHANGED_UNITS * self._unit)
         self._try_variant(calls[:_NUM_ROUNDED_CALLS], rounded)
 
-    def _try_variant(self, calls: List[MicroBatch], variant: Variant) -> bool:
+    def _try_variant(self, calls: Calls, variant: Variant) -> bool:
         """Make a run that should be the same but for rounding; leave it out if it is not."""
         try:
             record = self._run_variant(calls, variant)
@@ -180,7 +203,7 @@ class Proof:
         self._runs.append(record)
         return True
 
-    def _run_port(self, ported: PortedTraining, calls: List[MicroBatch], theirs: List[MicroBatch]) -> None:
+    def _run_port(self, ported: PortedTraining, calls: Calls, theirs: Calls) -> None:
         assert self._comparison is not None
         self._judgement.add(compare_samples(self._batches, ported, calls, theirs))
         self._tell(f"{len(theirs)} calls: the port")
@@ -196,10 +219,11 @@ class Proof:
         else:
             self._judgement.leave_out_drawn("the device's random numbers are not those of plain PyTorch")
         self._judgement.add(one for found in samples.measured.values() for one in found)
-        whole = [name for name, buffer in self._training.model.named_buffers() if not buffer.is_floating_point()]
-        if whole:
-            self._judgement.reasons["buffer"] = (
-                f"whole numbers are constants on the device: {list_names(whole, most=3)}"
+        if ported.model.options.replicas > 1 and any(True for _ in ported.model.model.buffers()):
+            self._notes.append("of the buffers those of the first replica were looked at, and none of the others")
+        if ("output", 1) not in self._ported_record.sketches:
+            self._judgement.reasons["output"] = (
+                'the port returns none, or those of some micro-batches alone: `output_mode="all"`'
             )
         if not ported.model.options.keep_gradients:
             self._judgement.reasons["gradient"] = (
@@ -222,12 +246,18 @@ class Proof:
     def _judge_runs(self) -> Judgement:
         assert self._comparison is not None
         band = NoiseBand(self._plain, self._runs, self._unit)
+        return judge_runs(self._plain, self._ported_record, band, loss_factor=self._loss_factor)
+
+    @property
+    def _loss_factor(self) -> float:
+        """What makes the port's mean loss of one plain PyTorch's."""
+        if self._comparison is None:
+            return 1.0
         training, grouping, _draws, _text = self._comparison
         is_sum = grouping.is_large and training.accumulated == "sum"
-        factor = float(grouping.micro_batches_per_step) if is_sum else 1.0
-        return judge_runs(self._plain, self._ported_record, band, loss_factor=factor)
+        return float(grouping.micro_batches_per_step) if is_sum else 1.0
 
-    def _round_otherwise(self, calls: List[MicroBatch]) -> None:
+    def _round_otherwise(self, calls: Calls) -> None:
         """Look more closely at what is outside: round every operator otherwise, up to where that is."""
         is_half = self._rule is not None
         for number in range(_NUM_HALF_RESCUES if is_half else _NUM_RESCUES):
@@ -247,19 +277,16 @@ class Proof:
                 return
             self._judgement = self._judge_runs()
 
-    def _look_after(self, ported: PortedTraining, calls: List[MicroBatch]) -> None:
+    def _look_after(self, ported: PortedTraining, calls: Calls) -> None:
         assert self._comparison is not None
         step = self._ported_record.num_steps
         try:
             self._tell("evaluation, saving and resuming")
-            found, reasons = look_after_training(ported, self._comparison.training, calls, step=step, unit=self._unit)
+            look_after_training(ported, self._comparison.training, calls, self._judgement, step=step, unit=self._unit)
         except Exception as error:
             self.ended_by = f"evaluation, saving or resuming failed: {type(error).__name__}: {error}"
-            return
-        self._judgement.add(found)
-        self._judgement.reasons.update(reasons)
 
-    def _find_place(self, calls: List[MicroBatch], theirs: List[MicroBatch]) -> None:
+    def _find_place(self, calls: Calls, theirs: Calls) -> None:
         """Look for the place of what is outside; that it cannot be found changes no verdict."""
         first = _find_first(self._judgement)
         if first is None or self._comparison is None:
@@ -272,14 +299,14 @@ class Proof:
         except Exception as error:
             self._notes.append(f"the place of the fault was not found: {type(error).__name__}: {error}")
 
-    def _judge_precision(self, calls: List[MicroBatch], ported: PortedTraining) -> None:
+    def _judge_precision(self, calls: Calls, ported: PortedTraining) -> None:
         if self._rule is None or self._comparison is None:
             return
         parts = self._comparison.grouping.cut(calls[0])[0]
         kinds, curves = self._judgement.list_verdicts(), self._make_curves()
         self._precision = judge_half_precision(self._training, parts, self._rule, kinds=kinds, curves=curves)
 
-    def _hash_inputs(self, calls: List[MicroBatch]) -> None:
+    def _hash_inputs(self, calls: Calls) -> None:
         training = self._training
         data = Hasher()
         for call in calls:
@@ -308,14 +335,14 @@ class Proof:
             curves=self._make_curves(),
             gradient_errors=gradient_errors(judgement),
             comparison="" if comparison is None else comparison.text,
-            notes=tuple(self._notes),
+            notes=(*self._notes, *(missing for missing in self._missing if missing not in reason)),
             location=self._location,
             precision=self._precision,
             settings={"steps": self._num_steps, "seed": self._seed},
             surroundings=self._surroundings or describe_surroundings(seeds={"all": self._seed}),
             hashes=self._hashes,
             seconds=seconds,
-            record=make_record(self._ported_record, self._judgement),
+            record=make_record(self._plain, self._ported_record, self._judgement, loss_factor=self._loss_factor),
         )
 
     def _count_compared(self) -> int:
@@ -331,16 +358,16 @@ class Proof:
             # plain PyTorch loses the same when it is rounded as the port is: nothing lies outside of the band
             return Verdict.FAIL, f"half precision loses what is trained with: {self._precision.text}"
         if self.ended_by:
-            until = f"; what was compared in {say_number(steps, 'step')} until then is equal" if steps else ""
-            return Verdict.INCOMPLETE, self.ended_by + until
+            return Verdict.INCOMPLETE, f"{self.ended_by}; {say_number(steps, 'step')} were compared until then"
+        if self._missing:
+            return Verdict.INCOMPLETE, "; ".join(self._missing)
         if judgement.chaos is not None:
             said = "rounding alone moves the loss as far as training does, so that nothing is shown"
             return Verdict.CHAOTIC, f"from step {judgement.chaos} on {said}; the {steps} before it are equal"
-        if judgement.lost is not None and steps < 1:
-            return Verdict.INCOMPLETE, "the loss is not finite from the first step on, on both sides"
-        said = f"everything lies inside its noise band, {steps} steps long"
-        lost = "" if judgement.lost is None else f"; both losses are not finite since step {judgement.lost}"
-        return Verdict.PASS, said + lost
+        if judgement.lost is not None:
+            said = f"the loss is not finite from step {judgement.lost} on, on both sides"
+            return Verdict.INCOMPLETE, f"{said}; {say_number(steps, 'step')} were compared before"
+        return Verdict.PASS, f"everything that was looked at lies inside its noise band, {steps} steps long"
 
     def _make_curves(self) -> Curves:
         steps = range(1, self._plain.num_steps + 1)

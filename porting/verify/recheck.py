@@ -84,12 +84,14 @@ class _StoredBands:
         return self.chaos
 
 
-def make_record(ported: Record, judgement: Judgement) -> Dict[str, Any]:
-    """Make what a certificate keeps of a port's run: its sketches, and the noise band of each quantity."""
+def make_record(plain: Record, ported: Record, judgement: Judgement, *, loss_factor: float = 1.0) -> Dict[str, Any]:
+    """Make what a certificate keeps of both runs: losses, the port's sketches, the noise band of each quantity."""
     bands = [
         [one.kind, one.step, one.name, one.band] for found in judgement.measured.values() for one in found if one.band
     ]
-    return {**ported.to_dict(), "bands": bands, "chaos": judgement.chaos}
+    losses = {str(step): own for step, own in plain.losses.items()}
+    kept = {"plain_losses": losses, "loss_factor": loss_factor, "bands": bands, "chaos": judgement.chaos}
+    return {**ported.to_dict(), **kept}
 
 
 def compare_certificates(theirs: Certificate, own: Certificate) -> Comparison:

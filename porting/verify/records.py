@@ -11,15 +11,18 @@ import torch
 from torch import nn
 
 from porting.comparison.sketches import Sketch, make_sketch
+from porting.verify.optimizer_settings import Settings
 
 __all__ = ["KINDS", "Record", "Sketches", "list_kept_steps", "name_optimizer_state", "sketch_all"]
 
 KINDS = (
     "samples",
+    "input",
     "output",
     "loss",
     "gradient",
     "learning rate",
+    "setting",
     "update",
     "optimizer state",
     "buffer",
@@ -41,14 +44,15 @@ class Record:
     """What a run leaves behind.
 
     `losses` are by optimizer step, counted from 1, those of its micro-batches that are known; `rates` the learning
-    rates of its parameter groups. `sketches` are by kind and step; step 0 is the start. `ended_by` is what cut the run
-    off.
+    rates of its parameter groups, `settings` all settings of its parameters, which are not written. `sketches` are by
+    kind and step; step 0 is the start. `ended_by` is what cut the run off.
     """
 
     losses: Dict[int, List[float]] = field(default_factory=dict)
     rates: Dict[int, List[float]] = field(default_factory=dict)
     sketches: Dict[Tuple[str, int], Sketches] = field(default_factory=dict)
     ended_by: str = ""
+    settings: Dict[int, Settings] = field(default_factory=dict)
 
     @property
     def num_steps(self) -> int:
@@ -72,9 +76,7 @@ class Record:
     def keep_state(self, step: int, model: nn.Module, optimizer_state: Mapping[str, torch.Tensor]) -> None:
         """Keep what a step has left behind: parameters, buffers and the optimizer's state."""
         self.keep("parameter", step, dict(model.named_parameters()))
-        # others are constants on the device, such as BatchNorm's count of batches
-        floats = {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
-        self.keep("buffer", step, floats)
+        self.keep("buffer", step, dict(model.named_buffers()))
         self.keep("optimizer state", step, optimizer_state)
 
     def list_steps(self, kind: str) -> List[int]:
@@ -145,9 +147,12 @@ def _write_sketch(sketch: Sketch) -> Dict[str, Any]:
         "norm": sketch.norm,
         "largest": sketch.largest,
         "num_not_finite": sketch.num_not_finite,
+        "kind": sketch.kind,
     }
 
 
 def _read_sketch(values: Mapping[str, Any]) -> Sketch:
     numbers = torch.frombuffer(bytearray(base64.b64decode(values["values"])), dtype=torch.float64)
-    return Sketch(tuple(values["shape"]), numbers, values["norm"], values["largest"], values["num_not_finite"])
+    return Sketch(
+        tuple(values["shape"]), numbers, values["norm"], values["largest"], values["num_not_finite"], values["kind"]
+    )

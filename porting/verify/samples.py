@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any, Iterator, List, Sequence
 
-import torch
 from torch.utils.data import DataLoader
 
 from porting.check.sample_audit import audit_samples
 from porting.structure import flatten_tensors
+from porting.verify.calls import Calls, MicroBatch, are_same_tensors
 from porting.verify.certificate import Measured
-from porting.verify.plain_training import MicroBatch
 from porting.verify.ported_run import PortedTraining
 
 __all__ = ["compare_samples"]
 
 
-def compare_samples(
-    source: Any, ported: PortedTraining, calls: Sequence[MicroBatch], theirs: Sequence[MicroBatch]
-) -> Iterator[Measured]:
+def compare_samples(source: Any, ported: PortedTraining, calls: Calls, theirs: Calls) -> Iterator[Measured]:
     """Compare the batches of both sides, and count what an epoch of a loader drops and repeats on each."""
     if theirs is not calls:
         step = ported.model.options.device_iterations
@@ -34,17 +31,9 @@ def _compare_call(one: MicroBatch, other: MicroBatch, step: int) -> Measured:
     shapes = [[list(tensor.shape) for tensor in tensors] for tensors in pairs]
     if shapes[0] != shapes[1]:
         return Measured("samples", "batch", step, math.inf, 0.0, 0.0, f"{shapes[1]} in the port, not {shapes[0]}")
-    wrong = [number for number, tensors in enumerate(zip(*pairs)) if not _are_equal(*tensors)]
+    wrong = [number for number, tensors in enumerate(zip(*pairs)) if not are_same_tensors(*tensors)]
     note = f"tensor {wrong[0]} of the batch has other values" if wrong else ""
     return Measured("samples", "batch", step, math.inf if wrong else 0.0, 0.0, 0.0, note)
-
-
-def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.dtype == other.dtype and bool(
-        torch.equal(one, other)
-        or torch.equal(one.isnan(), other.isnan())
-        and (torch.equal(one.nan_to_num(), other.nan_to_num()))
-    )
 
 
 def _compare_epochs(plain: DataLoader, ported: DataLoader, options: Any) -> Iterator[Measured]:

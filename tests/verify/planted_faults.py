@@ -231,22 +231,18 @@ FAULTS = {
     "two labels are swapped": Fault("samples", 1, swapped_labels),
     "labels are transformed": Fault("loss", 1, with_(label_transform=lambda y: (y + 1) % 3)),
     "samples and labels in other orders": Fault("samples", 1, other_order),
-    "other momentum": Fault("update", 2, with_(optimizer=lambda m: sgd(m, momentum=0.8))),
-    "no momentum": Fault("update", 2, with_(optimizer=lambda m: sgd(m, momentum=0))),
-    "Nesterov's momentum": Fault("update", 1, with_(optimizer=lambda m: sgd(m, nesterov=True))),
-    "dampening": Fault("update", 1, with_(optimizer=lambda m: sgd(m, dampening=0.1))),
+    "other momentum": Fault("setting", 1, with_(optimizer=lambda m: sgd(m, momentum=0.8))),
+    "no momentum": Fault("setting", 1, with_(optimizer=lambda m: sgd(m, momentum=0))),
+    "Nesterov's momentum": Fault("setting", 1, with_(optimizer=lambda m: sgd(m, nesterov=True))),
+    "dampening": Fault("setting", 1, with_(optimizer=lambda m: sgd(m, dampening=0.1))),
     "other rate": Fault("learning rate", 1, with_(optimizer=lambda m: sgd(m, lr=0.0501))),
-    "no weight decay": Fault("update", 1, with_(optimizer=lambda m: sgd(m, weight_decay=0))),
-    "weight decay of biases": Fault("update", None, with_(optimizer=decay_of_all), optimizer=without_decay_of_biases),
-    "Adam's epsilon": Fault("update", 1, with_(optimizer=lambda m: adam(m, eps=1e-7)), optimizer=adam),
-    "Adam's first beta": Fault(
-        "optimizer state", 1, with_(optimizer=lambda m: adam(m, betas=(0.85, 0.999))), optimizer=adam
-    ),
-    "Adam's second beta": Fault(
-        "optimizer state", 1, with_(optimizer=lambda m: adam(m, betas=(0.9, 0.99))), optimizer=adam
-    ),
+    "no weight decay": Fault("setting", 1, with_(optimizer=lambda m: sgd(m, weight_decay=0))),
+    "weight decay of biases": Fault("setting", 1, with_(optimizer=decay_of_all), optimizer=without_decay_of_biases),
+    "Adam's epsilon": Fault("setting", 1, with_(optimizer=lambda m: adam(m, eps=1e-7)), optimizer=adam),
+    "Adam's first beta": Fault("setting", 1, with_(optimizer=lambda m: adam(m, betas=(0.85, 0.999))), optimizer=adam),
+    "Adam's second beta": Fault("setting", 1, with_(optimizer=lambda m: adam(m, betas=(0.9, 0.99))), optimizer=adam),
     "Adam for AdamW": Fault(
-        "update",
+        "setting",
         1,
         with_(optimizer=lambda m: torch.optim.Adam(m.parameters(), lr=1e-3, weight_decay=0.1)),
         optimizer=adam,
@@ -256,8 +252,8 @@ FAULTS = {
     "the schedule has another factor": Fault(
         "learning rate", 4, with_(scheduler=lambda o: steps_of(o, gamma=0.4)), scheduler=steps_of
     ),
-    "clipping is forgotten": Fault("update", 1, with_(), max_grad_norm=0.1),
-    "clipping is another": Fault("update", 1, with_(max_grad_norm=0.2), max_grad_norm=0.1),
+    "clipping is forgotten": Fault("setting", 1, with_(), max_grad_norm=0.1),
+    "clipping is another": Fault("setting", 1, with_(max_grad_norm=0.2), max_grad_norm=0.1),
     "BatchNorm's epsilon": Fault("output", 1, with_(change=set_to("norm.eps", 1e-3))),
     "BatchNorm's momentum": Fault("buffer", 1, with_(change=set_to("norm.momentum", 0.01))),
     "BatchNorm in evaluation": Fault("output", 1, with_(change=lambda m: m.norm.eval() and None)),

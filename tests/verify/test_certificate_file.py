@@ -26,7 +26,7 @@ def read_error(path: Any) -> PortingError:
 
 @pytest.mark.parametrize("make", [make_certificate, make_failed])
 def test_a_file_is_read_as_it_was_written(make, tmp_path):
-    certificate = make(record={"losses": [1.0, math.inf, -math.inf], "$odd": {"$float": [0.5, 1]}})
+    certificate = make(settings={"steps": [1.0, math.inf, -math.inf], "$odd": {"$float": [0.5, 1]}})
 
     certificate.write(tmp_path / "certificate.json")
 
@@ -37,12 +37,12 @@ def test_numbers_that_json_does_not_have_survive_in_strict_json(tmp_path):
     def refuse(name: str) -> None:
         raise AssertionError(name)
 
-    certificate = make_certificate(record={"values": [math.nan, math.inf, -math.inf]}, seconds=math.inf)
+    certificate = make_certificate(settings={"values": [math.nan, math.inf, -math.inf]}, seconds=math.inf)
     certificate.write(tmp_path / "certificate.json")
     json.loads((tmp_path / "certificate.json").read_text(), parse_constant=refuse)
     read = Certificate.read(tmp_path / "certificate.json")
 
-    assert list(map(str, read.record["values"])) == ["nan", "inf", "-inf"]
+    assert list(map(str, read.settings["values"])) == ["nan", "inf", "-inf"]
     assert read.seconds == math.inf
 
 
@@ -169,7 +169,7 @@ def test_a_certificate_that_lacks_or_repeats_a_value_is_read_or_refused(path, is
 @given(st.integers(0, 2**32), st.sampled_from(["flip", "cut", "insert", "swap", "nothing"]))
 def test_a_file_with_changed_bytes_is_read_as_it_was_or_refused(tmp_path_factory, seed, change):
     path = tmp_path_factory.getbasetemp() / "mutated.json"
-    certificate = make_failed(record={"losses": [1.0]})
+    certificate = make_failed(settings={"losses": [1.0]})
     certificate.write(path)
     path.write_bytes(mutate(path.read_bytes(), change, random.Random(seed)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -141,7 +142,7 @@ def test_an_error_in_the_ports_run_leaves_what_was_compared(error):
     assert certificate.verdict is Verdict.INCOMPLETE
     assert certificate.num_steps == 4
     assert "the port ended after step 4" in certificate.reason
-    assert "4 steps until then is equal" in certificate.reason
+    assert "4 steps were compared until then" in certificate.reason
 
 
 def test_training_that_magnifies_rounding_is_chaotic():
@@ -157,7 +158,7 @@ def test_training_that_magnifies_rounding_is_chaotic():
     assert "rounding alone" in certificate.reason
 
 
-def test_losses_that_are_finite_on_neither_side_are_no_difference():
+def test_losses_that_are_finite_on_neither_side_end_what_is_compared():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 3))
     x = 100 * batch()[0]
@@ -166,8 +167,8 @@ def test_losses_that_are_finite_on_neither_side_are_no_difference():
         model, nn.MSELoss(), (x, torch.zeros(24, 3)), optimizer=sgd(model, lr=1e3), steps=20, device="sim"
     )
 
-    assert certificate.verdict is Verdict.PASS
-    assert "both losses are not finite since step" in certificate.reason
+    assert certificate.verdict is Verdict.INCOMPLETE
+    assert "the loss is not finite from step" in certificate.reason
     assert certificate.num_steps < 10
 
 
@@ -217,3 +218,17 @@ def test_a_port_that_keeps_its_gradients_is_compared_by_its_updates():
     assert kinds["gradient"].verdict is Verdict.NOT_COMPARED
     assert "keep_gradients" in kinds["gradient"].note
     assert certificate.first.kind == "learning rate"
+
+
+def test_a_training_that_is_another_one_each_time_proves_nothing_and_is_named():
+    model = nn.Linear(5, 3)
+    calls = itertools.count(1)
+
+    def loss(outputs, labels):
+        return F.cross_entropy(outputs, labels) * (1 + 0.01 * next(calls))
+
+    options = PortOptions(frozen="allow")
+    certificate = porting.verify(model, loss, batch(), optimizer=sgd(model), steps=3, options=options, device="sim")
+
+    assert certificate.verdict is not Verdict.PASS
+    assert "another one each time" in str(certificate)

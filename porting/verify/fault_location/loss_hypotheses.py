@@ -13,7 +13,8 @@ import torch
 from porting.module_attributes import keep_train_modes
 from porting.structure import flatten_tensors, map_tensors
 from porting.verify.fault_location.training_copies import kept_training
-from porting.verify.plain_training import MicroBatch, PlainTraining, make_loss_function
+from porting.verify.plain_training import MicroBatch, PlainTraining
+from porting.verify.reference_loss import make_loss_function
 
 __all__ = ["LossCase", "LossExplanation", "explain_loss", "say_factor"]
 

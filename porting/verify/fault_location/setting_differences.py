@@ -17,6 +17,7 @@ from porting.engines.calls.group_settings import GroupSettings, read_settings
 from porting.torch_insides.modules import LOSSES
 from porting.verify.fault_location.program_text import write_module
 from porting.verify.plain_training import PlainTraining
+from porting.verify.port_reading import PortReading
 
 __all__ = [
     "SettingDifference",
@@ -192,7 +193,7 @@ def _read_lines(function: Any) -> Optional[Tuple[List[str], str, int]]:
 
 def compare_losses(plain: PlainTraining, port: Any) -> List[SettingDifference]:
     """List what differs between the losses: the function or module, its settings, which argument is the label."""
-    if plain.compute_loss is not None:
+    if plain.compute_loss is not None and not isinstance(plain.compute_loss, PortReading):
         loss = port.loss
         text = write_module(loss, with_mode=False) if isinstance(loss, nn.Module) else None
         return [SettingDifference("loss", "loss", _say_code(plain.compute_loss), text or _say_code(loss))]

@@ -23,8 +23,8 @@ from porting.verify.plain_training import (
     PlainRun,
     PlainTraining,
     cut_micro_batches,
-    make_loss_function,
 )
+from porting.verify.reference_loss import make_loss_function
 
 __all__ = [
     "LOSS",

@@ -1,0 +1,92 @@
+"""Contradictions within a certificate that was read: a verdict that its own kinds and curves do not support."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+__all__ = ["find_contradiction", "match_losses"]
+
+_LOSSES = ("loss", "loss curve")
+_RELATIVE = 1e-6
+
+
+def find_contradiction(certificate: Any) -> str:
+    """Say what in a `Certificate` contradicts the rest of it; nothing if all of it agrees.
+
+    Raises KeyError, TypeError or ValueError where its record has another form.
+    """
+    return next(_list_contradictions(certificate), "")
+
+
+def match_losses(plain: Sequence[float], ported: Sequence[float], factor: float = 1.0) -> Optional[Tuple[float, float]]:
+    """Return the mean losses of a step that are compared, the port's times `factor`; None where one side has none.
+
+    A port that returns the losses of its last micro-batches alone is compared with those.
+
+    >>> match_losses([4.0, 1.0, 3.0], [1.0, 3.0])
+    (2.0, 2.0)
+    """
+    if not plain or not ported:
+        return None
+    own = plain[-len(ported) :] if len(ported) < len(plain) else plain
+    return sum(own) / len(own), factor * sum(ported) / len(ported)
+
+
+def _list_contradictions(certificate: Any) -> Iterator[str]:
+    for kind in certificate.kinds:
+        if _sum_up(kind) != kind.verdict.value:
+            yield f"`{kind.kind}` is {kind.verdict.value}, and its figures say {_sum_up(kind)}"
+    failed = [kind.kind for kind in certificate.kinds if kind.verdict.value == "FAIL"]
+    loses = certificate.precision is not None and not certificate.precision.explains
+    verdict = certificate.verdict.value
+    if (verdict == "FAIL") != bool(failed or loses):
+        found = f"`{failed[0]}` is FAIL" if failed else "half precision loses what is trained with"
+        yield f"the verdict is {verdict}, and {found if failed or loses else 'nothing in it is FAIL'}"
+    record = certificate.record
+    if (verdict == "CHAOTIC") and record.get("chaos") is None:
+        yield "the verdict is CHAOTIC, and no step was"
+    if verdict == "PASS" and certificate.num_steps < certificate.num_steps_asked:
+        yield f"the verdict is PASS after {certificate.num_steps} of {certificate.num_steps_asked} steps"
+    if record:
+        yield from _list_wrong_curves(certificate, record)
+
+
+def _sum_up(kind: Any) -> str:
+    if not kind.num_compared:
+        return "NOT COMPARED"
+    is_outside = any(one is not None and not one.is_inside for one in (kind.worst, kind.first))
+    return "FAIL" if is_outside else "PASS"
+
+
+def _list_wrong_curves(certificate: Any, record: Mapping[str, Any]) -> Iterator[str]:
+    """Compare the curves with the losses that were kept, and the kinds with how far these are apart."""
+    sides: List[Dict[int, List[float]]] = [
+        {int(step): list(losses) for step, losses in record[name].items()} for name in ("plain_losses", "losses")
+    ]
+    curves = certificate.curves.plain, certificate.curves.ported
+    for name, curve, losses in zip(("plain PyTorch", "the port"), curves, sides):
+        for step, value in enumerate(curve, 1):
+            own = losses.get(step)
+            mean = sum(own) / len(own) if own else value
+            if not _are_close(value, mean):
+                yield f"the curve of {name} is {value:g} in step {step}, and the loss that was kept {mean:g}"
+    bands = {(kind, int(step)): float(band) for kind, step, _name, band in record["bands"] if kind in _LOSSES}
+    kinds = [kind for kind in certificate.kinds if kind.kind in _LOSSES]
+    told = {one.step: one for kind in kinds for one in (kind.worst, kind.first) if one is not None}
+    passed = {kind.kind for kind in kinds if kind.verdict.value == "PASS"}
+    for step in range(1, certificate.num_steps + 1):
+        ours, theirs = (side.get(step, []) for side in sides)
+        pair = match_losses(ours, theirs, float(record["loss_factor"]))
+        if pair is None or not math.isfinite(pair[0] - pair[1]):
+            continue
+        apart, kind = abs(pair[0] - pair[1]), "loss" if step == 1 else "loss curve"
+        if step in told and math.isfinite(told[step].distance) and not _are_close(told[step].distance, apart):
+            yield f"`{kind}` is {told[step].distance:g} apart in step {step}, and the losses that were kept {apart:g}"
+        band = bands.get((kind, step))
+        if kind in passed and band is not None and apart > band * (1 + _RELATIVE):
+            yield f"`{kind}` is PASS, and in step {step} the losses are {apart:g} apart, their band being {band:g}"
+
+
+def _are_close(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other)) or math.isclose(one, other, rel_tol=_RELATIVE)

@@ -1,0 +1,118 @@
+"""The settings of optimizers, parameter by parameter: compared as settings, because rounding can hide what they do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+
+from porting.diagnostics import list_names
+from porting.verify.certificate import Measured
+
+__all__ = ["Settings", "compare_settings", "list_setting_differences", "make_plain", "read_settings"]
+
+Settings = Dict[str, Dict[str, Any]]
+"""The settings that each parameter is trained with, by its name and theirs."""
+
+# what moves a weight; others choose between implementations
+_NAMES = (
+    "lr",
+    "weight_decay",
+    "momentum",
+    "dampening",
+    "nesterov",
+    "betas",
+    "eps",
+    "alpha",
+    "centered",
+    "amsgrad",
+    "maximize",
+)
+# a device holds them in float32
+_RELATIVE = 1e-6
+_CLASS, _CLIPPING = "class", "max_grad_norm"
+
+
+def read_settings(
+    optimizer: torch.optim.Optimizer, names: Mapping[int, str], max_grad_norm: Optional[float] = None
+) -> Settings:
+    """Return the settings of the parameters that an optimizer trains, whose `names` are by `id`.
+
+    `max_grad_norm` is the norm that gradients are clipped to; by default it is the optimizer's own, as PopTorch has it.
+
+    >>> weight = torch.nn.Parameter(torch.ones(1))
+    >>> read_settings(torch.optim.SGD([weight], lr=0.5), {id(weight): "weight"})["weight"]["lr"]
+    0.5
+    """
+    norm = getattr(optimizer, _CLIPPING, None) if max_grad_norm is None else max_grad_norm
+    common = {_CLASS: _name_class(optimizer), _CLIPPING: math.inf if norm is None else float(norm)}
+    found: Settings = {}
+    for group in optimizer.param_groups:
+        settings = {name: make_plain(group[name]) for name in _NAMES if name in group}
+        for parameter in group["params"]:
+            name = names.get(id(parameter))
+            if name is not None and parameter.requires_grad:
+                found[name] = {**settings, **common}
+    return found
+
+
+def list_setting_differences(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> Iterator[Tuple[str, Any, Any]]:
+    """List the settings that two optimizers both have and have another value of: name, plain PyTorch's, the port's."""
+    kinds = plain.get(_CLASS), ported.get(_CLASS)
+    is_without_decay = not (plain.get("weight_decay") or ported.get("weight_decay"))
+    if kinds[0] != kinds[1] and not (is_without_decay and set(kinds) == {"Adam", "AdamW"}):
+        yield _CLASS, *kinds
+    for name, one in plain.items():
+        if name != _CLASS and name in ported and not _are_close(one, ported[name]):
+            yield name, one, ported[name]
+
+
+def compare_settings(plain: Settings, ported: Settings, step: int) -> Iterator[Measured]:
+    """Compare what both optimizers trained each parameter with in a step; what all have alike is told once."""
+    found: Dict[Tuple[str, str], List[str]] = {}
+    for name in {**plain, **ported}:
+        one, other = plain.get(name), ported.get(name)
+        if one is None or other is None:
+            side = "plain PyTorch" if other is None else "the port"
+            found.setdefault(("parameter", f"only {side} trains it"), []).append(name)
+            continue
+        for setting, ours, theirs in list_setting_differences(one, other):
+            text = f"{_write_value(theirs)} in the port, {_write_value(ours)} in plain PyTorch"
+            found.setdefault((setting, text), []).append(name)
+    for (setting, text), owners in found.items():
+        of = "" if len(owners) == len({**plain, **ported}) else f" of {list_names(owners, most=3)}"
+        yield Measured("setting", f"{setting}{of}", step, math.inf, 0.0, 0.0, text)
+    if not found and plain:
+        yield Measured("setting", "all", step, 0.0, 1.0, 0.0)
+
+
+def _name_class(optimizer: torch.optim.Optimizer) -> str:
+    """Name the optimizer of torch that one is or is derived from; its own name where there is none."""
+    for kind in type(optimizer).__mro__:
+        if kind.__module__.startswith("torch.optim") and kind is not torch.optim.Optimizer:
+            return kind.__name__
+    return type(optimizer).__name__
+
+
+def make_plain(value: Any) -> Any:
+    """Return a setting as numbers, a truth or a tuple of numbers; what is neither stays as it is."""
+    if isinstance(value, (tuple, list)):
+        return tuple(float(item) for item in value)
+    is_number = isinstance(value, (int, float, torch.Tensor)) and not isinstance(value, bool)
+    return float(value) if is_number else value
+
+
+def _are_close(one: Any, other: Any) -> bool:
+    pairs: Sequence[Tuple[Any, Any]] = zip(one, other) if isinstance(one, tuple) else [(one, other)]  # type: ignore[assignment]
+    return all(first == second or _is_close(first, second) for first, second in pairs)
+
+
+def _is_close(one: Any, other: Any) -> bool:
+    return isinstance(one, float) and isinstance(other, float) and math.isclose(one, other, rel_tol=_RELATIVE)
+
+
+def _write_value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(f'{item:g}' for item in value)})"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,58 @@
+"""The port's own reading of a loss, for the plain side of a proof where plain PyTorch has no one way of computing it.
+
+A fault of the adapters is then on both sides, so that no proof which uses it may say PASS.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from porting.adapters import LossInForward
+from porting.verify.plain_training import PlainTraining
+
+__all__ = ["PortReading", "read_as_port"]
+
+
+class PortReading:
+    """A `compute_loss` that computes the loss of a training as `to_ipu` reads it."""
+
+    def __init__(self, training: PlainTraining) -> None:
+        """Read the loss and its settings; the model is that of each call."""
+        self._training = training
+
+    def __call__(self, model: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Run `model` and compute its loss."""
+        own = self._training
+        wrapped = LossInForward(
+            model,
+            own.loss,
+            backend=SimpleNamespace(identity_loss=_reduce_loss, isRunningOnIpu=lambda: False),
+            label=own.label,
+            label_transform=own.label_transform,
+            loss_output=own.loss_output,
+            reduction=own.reduction,
+        )
+        loss: torch.Tensor = wrapped.loss_of(wrapped(*args, **kwargs))
+        return loss
+
+    def __deepcopy__(self, memo: Any) -> PortReading:
+        """Copy the loss alone, together with what is copied beside it: the model is given to each call."""
+        loss = copy.deepcopy(self._training.loss, memo)
+        return PortReading(replace(self._training, loss=loss))
+
+
+def read_as_port(training: PlainTraining) -> PlainTraining:
+    """Return a training whose loss is computed by the port's reading of it."""
+    return replace(training, compute_loss=PortReading(training))
+
+
+def _reduce_loss(loss: torch.Tensor, reduction: str) -> torch.Tensor:
+    if reduction == "none":
+        return loss
+    return loss.mean() if reduction == "mean" else loss.sum()
