@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+import threading
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, List, Optional
 
 import torch
 
@@ -69,12 +70,13 @@ def has_own_vjp(function: Any) -> bool:
     return function.vjp is not _FUNCTION.vjp
 
 
+_StandIn = Callable[[Callable[..., Any], Any, Any, Any], Any]
 _TRANSFORMED = "torch.autograd.function:custom_function_call"
 PARTS.find(_TRANSFORMED, instead=None, loses="a custom function under `torch.func` in `forward` fails without a line")
 
 
 @contextmanager
-def intercept_custom_functions(stand_in: Callable[[Callable[..., Any], Any, Any, Any], Any]) -> Iterator[None]:
+def intercept_custom_functions(stand_in: _StandIn) -> Iterator[None]:
     """Let custom autograd functions be applied by `stand_in(apply, function, args, kwargs)` while the context lasts.
 
     `apply` is what torch would have called. By what name a program calls it does not matter, nor when it has taken it.
@@ -89,13 +91,103 @@ def intercept_custom_functions(stand_in: Callable[[Callable[..., Any], Any, Any,
     def make_call(original: Any) -> Any:
         return lambda function, *args, **kwargs: stand_in(partial(original, function), function, args, kwargs)
 
-    # `Function.apply`, which programs bind beforehand, ends in `super().apply`, and inside a transform in the other
-    with exchanged(_FUNCTION, "apply", make_method):
-        if _TRANSFORMED in PARTS.losses:
-            yield
+    with ExitStack() as exchanges:
+        if _TRANSFORMED not in PARTS.losses:
+            exchanges.enter_context(exchanged(look_up("torch.autograd.function:"), "custom_function_call", make_call))
+        if hasattr(vars(torch.autograd.Function).get("apply"), "__func__"):
+            # `Function.apply`, which programs bind beforehand, ends in `super().apply`, or in a transform in the other
+            exchanges.enter_context(exchanged(_FUNCTION, "apply", make_method))
         else:
-            with exchanged(look_up("torch.autograd.function:"), "custom_function_call", make_call):
-                yield
+            exchanges.enter_context(_INSIDE_APPLY.intercept(stand_in))
+        yield
+
+
+class _InsideApply(threading.local):
+    """Stands in for custom functions whose `apply` is C++ alone, as it is since torch 2.15.
+
+    No exchange of that reaches a program that has bound it. But each call makes the context of its class, and then
+    takes the class's `forward`, in whose place it gets a stand-in.
+    """
+
+    def __init__(self) -> None:
+        """Stand in for nothing in this thread."""
+        self._awaited: Any = None
+        self._was_grad_enabled = True
+        self._set_up: Any = None
+
+    @contextmanager
+    def intercept(self, stand_in: _StandIn) -> Iterator[None]:
+        """Let `stand_in` apply custom functions while the context lasts, in all threads."""
+        _STAND_INS.append(stand_in)
+        try:
+            with exchanged(_CONTEXT, "__init__", self._await_forward):
+                with exchanged(_FUNCTION_TYPE, "__getattribute__", self._give_forward):
+                    yield
+        finally:
+            _STAND_INS.remove(stand_in)
+
+    def _await_forward(self, original: Any) -> Any:
+        if hasattr(original, "stands_in"):
+            return original
+
+        def begin(context: Any, *args: Any, **kwargs: Any) -> None:
+            original(context, *args, **kwargs)
+            # `forward` is called without gradients
+            self._awaited, self._was_grad_enabled = type(context)._forward_cls, torch.is_grad_enabled()
+
+        begin.stands_in = True  # type: ignore[attr-defined]
+        return begin
+
+    def _give_forward(self, original: Any) -> Any:
+        if hasattr(original, "stands_in"):
+            return original
+
+        def get(function: Any, name: str) -> Any:
+            if name == "forward" and self._awaited is function:
+                self._awaited = None
+                return partial(self._run_stand_ins, function, original(function, name))
+            if name == "setup_context" and self._set_up is function:
+                self._set_up = None
+                return lambda *_context: None
+            return original(function, name)
+
+        get.stands_in = True  # type: ignore[attr-defined]
+        return get
+
+    def _run_stand_ins(self, function: Any, forward: Callable[..., Any], *given: Any) -> Any:
+        """Let the stand-ins apply a function, the last one outermost; after all of them torch goes on by itself."""
+        is_new = has_own_setup_context(function)
+        context, args = ((), given) if is_new else (given[:1], given[1:])
+        goes_on = []
+
+        def go_on(*args: Any, **kwargs: Any) -> Any:
+            goes_on.append(True)
+            with torch.no_grad():
+                return forward(*context, *args, **kwargs)
+
+        apply = go_on
+        for stand_in in _STAND_INS:
+            apply = partial(_apply_by, stand_in, apply, function)
+        with torch.set_grad_enabled(self._was_grad_enabled):
+            returned = apply(*args)
+            if goes_on:
+                return returned
+            self._set_up = function if is_new else None
+            # torch would cut an argument that is returned off from its gradient
+            values = returned if isinstance(returned, tuple) else (returned,)
+            values = tuple(value.view_as(value) if any(value is arg for arg in args) else value for value in values)
+        return values if isinstance(returned, tuple) else values[0]
+
+
+def _apply_by(stand_in: _StandIn, apply: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+    return stand_in(apply, function, args, kwargs)
+
+
+_LOST = "custom functions are differentiated as their `forward`"
+_CONTEXT: Any = PARTS.find("torch.autograd.function:BackwardCFunction", instead=object, loses=_LOST)
+_FUNCTION_TYPE: Any = PARTS.find("torch.autograd.function:FunctionMeta", instead=type, loses=_LOST)
+_STAND_INS: List[_StandIn] = []
+_INSIDE_APPLY = _InsideApply()
 
 
 current_transform: Callable[[], Optional[int]] = PARTS.find(

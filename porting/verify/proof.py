@@ -14,7 +14,6 @@ from porting.verify.aftermath import look_after_training
 from porting.verify.calls import Calls, MicroBatch
 from porting.verify.certificate import (
     Certificate,
-    Curves,
     Location,
     Measured,
     PrecisionVerdict,
@@ -28,6 +27,7 @@ from porting.verify.half_precision import judge_half_precision
 from porting.verify.half_rounding import HalfRule
 from porting.verify.inputs import PortMaker, collect_inputs
 from porting.verify.judgement import Judgement, gradient_errors, judge_runs, list_outside
+from porting.verify.loss_curves import make_curves
 from porting.verify.noise_band import NoiseBand, mean_loss
 from porting.verify.plain_runs import PLAIN, Variant, run_plain, widen_training
 from porting.verify.plain_training import PlainTraining
@@ -291,7 +291,7 @@ class Proof:
         first = _find_first(self._judgement)
         if first is None or self._comparison is None:
             return
-        curves = self._make_curves()
+        curves = make_curves(self._plain, self._ported_record, self._reference, self._runs)
         try:
             self._location = find_place(
                 self._comparison, self._maker, calls, theirs, first=first, curves=curves, seed=self._seed
@@ -303,7 +303,10 @@ class Proof:
         if self._rule is None or self._comparison is None:
             return
         parts = self._comparison.grouping.cut(calls[0])[0]
-        kinds, curves = self._judgement.list_verdicts(), self._make_curves()
+        kinds, curves = (
+            self._judgement.list_verdicts(),
+            make_curves(self._plain, self._ported_record, self._reference, self._runs),
+        )
         self._precision = judge_half_precision(self._training, parts, self._rule, kinds=kinds, curves=curves)
 
     def _hash_inputs(self, calls: Calls) -> None:
@@ -332,7 +335,7 @@ class Proof:
             kinds,
             num_steps=self._count_compared(),
             num_steps_asked=self._num_steps,
-            curves=self._make_curves(),
+            curves=make_curves(self._plain, self._ported_record, self._reference, self._runs),
             gradient_errors=gradient_errors(judgement),
             comparison="" if comparison is None else comparison.text,
             notes=(*self._notes, *(missing for missing in self._missing if missing not in reason)),
@@ -369,33 +372,7 @@ class Proof:
             return Verdict.INCOMPLETE, f"{said}; {say_number(steps, 'step')} were compared before"
         return Verdict.PASS, f"everything that was looked at lies inside its noise band, {steps} steps long"
 
-    def _make_curves(self) -> Curves:
-        steps = range(1, self._plain.num_steps + 1)
-        runs = [self._plain, *self._runs]
-        known = [[mean_loss(run, step) for run in runs] for step in steps]
-        bounds = [[loss for loss in losses if loss is not None] for losses in known]
-        return Curves(
-            plain=_list_losses(self._plain),
-            ported=_list_losses(self._ported_record),
-            reference=() if self._reference is None else _list_losses(self._reference),
-            lowest=tuple(min(losses, default=math.nan) for losses in bounds),
-            highest=tuple(max(losses, default=math.nan) for losses in bounds),
-            plain_rates=_list_rates(self._plain),
-            ported_rates=_list_rates(self._ported_record),
-        )
-
 
 def _find_first(judgement: Judgement) -> Optional[Measured]:
     firsts = [kind.first for kind in judgement.list_verdicts() if kind.first is not None]
     return min(firsts, key=lambda one: one.step) if firsts else None
-
-
-def _list_losses(record: Record) -> tuple[float, ...]:
-    losses = [mean_loss(record, step) for step in range(1, record.num_steps + 1)]
-    return tuple(math.nan if loss is None else loss for loss in losses)
-
-
-def _list_rates(record: Record) -> tuple[float, ...]:
-    return tuple(
-        record.rates.get(step, [math.nan])[0] for step in range(1, record.num_steps + 1) if record.rates.get(step)
-    )
