@@ -129,7 +129,7 @@ def list_reached_values(
     >>> def loss(output, label):
     ...     return output.sum() * settings["beta"]
     >>> [reached.name for reached in list_reached_values([("loss", loss)], [], known=[])]
-    ['settings', "settings['beta']"]
+    ['settings', 'loss', "settings['beta']"]
     """
     walk = _Walk(known)
     for name, each in (*functions, *objects):

@@ -64,7 +64,7 @@ def load_replica_buffers(port: Any, saved: Mapping[str, Optional[_Rows]]) -> Non
 
 def send_optimizer(port: Any, executor: Any, optimizer: Any) -> None:
     """Hand a state over that was loaded into the device's optimizer: with it the device gets the host's buffers."""
-    if optimizer.ipu_state_is_dirty and executor.isAttachedToDevice():
+    if getattr(optimizer, "ipu_state_is_dirty", False) and executor.isAttachedToDevice():
         keep_replica_buffers(port, executor)
         executor.setOptimizer(optimizer)
 

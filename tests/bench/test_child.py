@@ -32,14 +32,14 @@ def test_both_sides_start_with_the_same_step():
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-def peaks_by_order(name: str, orders, **choices) -> dict:
+def peaks_by_order(name: str, orders) -> dict:
     """Return the peak of a process that trains in each order, over that of `none`."""
     # a call that finds no memory, one that finds what the first gave back, and one that finds it as ever
     task = {"tensors": False, "num_calls": 3}
 
     def peak(order: str) -> int:
-        chosen = {"engine": "replay", "order": order, **choices}
-        source = Source("porting.bench.suite:load", {"name": f"orders_{name}", "choices": chosen})
+        choices = {"engine": "replay", "order": order}
+        source = Source("porting.bench.suite:load", {"name": f"orders_{name}", "choices": choices})
         settings = BenchSettings(threads=1, device="sim")
         return run_job("memory", "ported", source, settings, more=task)["process_peak_bytes"]
 
@@ -50,7 +50,7 @@ def peaks_by_order(name: str, orders, **choices) -> dict:
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the C library is another one")
 def test_recomputation_takes_three_quarters_of_the_memory_at_most():
-    peaks = peaks_by_order("linear24", ("chen", "gttime", "gtmem", "dummy2"), batch=8192)
+    peaks = peaks_by_order("linear24", ("chen", "gttime", "gtmem", "dummy2"))
 
     assert all(peaks[order] <= 0.75 for order in ("chen", "gttime", "gtmem"))
     assert peaks["dummy2"] <= 1.0
