@@ -644,6 +644,7 @@ def test_the_losses_are_those_of_plain_pytorch(trained):
     torch.testing.assert_close(trained.losses, trained.expected_losses, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.sampled(8)
 def test_the_weights_and_statistics_are_those_of_plain_pytorch(trained):
     ported, eager = (
         {name: value for name, value in model.state_dict().items() if value.is_floating_point()}
@@ -653,6 +654,7 @@ def test_the_weights_and_statistics_are_those_of_plain_pytorch(trained):
     torch.testing.assert_close(ported, eager, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.sampled(8)
 def test_inference_gives_what_the_plain_model_gives_in_eval_mode(trained):
     with torch.no_grad():
         expected = trained.eager.eval()(*trained.inputs)

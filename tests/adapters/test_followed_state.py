@@ -100,6 +100,7 @@ WAYS = {
 }
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("go_on", WAYS.values(), ids=WAYS)
 @every_optimizer
 def test_a_port_goes_on_from_the_state_of_the_port_before(make_optimizer, go_on):
@@ -191,6 +192,7 @@ def test_a_frozen_parameter_gets_no_state():
     require_same(training, train_plainly(OPTIMIZERS["Adam"], turns=2, frozen=True))
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("go_on", WAYS.values(), ids=WAYS)
 @every_optimizer
 def test_a_parameter_that_is_frozen_for_a_while_keeps_its_state(make_optimizer, go_on):

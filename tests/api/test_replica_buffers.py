@@ -75,6 +75,7 @@ BETWEEN = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("between", BETWEEN)
 @pytest.mark.parametrize("every", [1, 2, 5])
 def test_a_training_with_other_calls_in_between_is_that_without(

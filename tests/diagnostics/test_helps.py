@@ -59,6 +59,7 @@ def find(tmp_path, monkeypatch):
         yield lambda block: findings_of(block, tmp_path)
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize(("code", "step"), CASES, ids=[f"{code}: {step.words}" for code, step in CASES])
 def test_the_finding_is_gone_when_the_example_is_changed_as_the_help_says(code, step, find):
     if code in NOT_RUN:
@@ -75,6 +76,7 @@ def test_the_finding_is_gone_when_the_example_is_changed_as_the_help_says(code, 
     assert [finding for finding in found if finding.severity is Severity.ERROR] == []
 
 
+@pytest.mark.sampled(40)
 @each_example
 def test_each_help_of_an_example_is_followed(code, find):
     if code in NOT_RUN:

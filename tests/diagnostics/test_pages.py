@@ -76,6 +76,7 @@ def test_a_page_fits_a_terminal(code):
     assert too_long == []
 
 
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("code", CODES)
 def test_the_examples_of_a_page_do_what_it_says(code, tmp_path, monkeypatch):
     if code in NOT_RUN:

@@ -41,6 +41,7 @@ def _aliases_end_with_the_page(monkeypatch):
             del sys.modules[name]
 
 
+@pytest.mark.sampled(20)
 @without_vendor
 @each_page
 def test_the_programs_of_a_page_do_what_it_shows(page, tmp_path, monkeypatch):

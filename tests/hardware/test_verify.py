@@ -54,4 +54,4 @@ def test_another_momentum_is_found():
     certificate = porting.verify(model, LOSS, make_batches(), optimizer=make_sgd(model), ported=make_port, steps=6)
 
     assert certificate.verdict is Verdict.FAIL, str(certificate)
-    assert certificate.first.step == 2
+    assert (certificate.first.kind, certificate.first.name) == ("setting", "momentum")

@@ -106,6 +106,7 @@ class OfIntegers(nn.Module):
         return self.call(*inputs)
 
 
+@pytest.mark.sampled(120)
 @pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_plain_pytorch(poptorch, name):

@@ -176,6 +176,7 @@ def test_losses_gradients_and_state_are_the_same_to_the_last_bit(trained, order)
     assert [torch.equal(one, other) for one, other in zip(found, expected)] == [True] * len(expected)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("order", ["dummy2", "chen", "gttime", "gtmem"])
 def test_every_policy_finds_something_to_compute_again(name, order):
