@@ -234,9 +234,11 @@ BOUND = {
     "old style, in a partial": lambda net, x: PARTIALS["spike"](x),
     "old style, a part of the model": lambda net, x: net.spike(x),
     "new style": lambda net, x: activate(x, 1.5),
-    "new style, in a partial": lambda net, x: PARTIALS["activate"](x),
+    "new style, in a partial": lambda net, x: PARTIALS["activate"](x, *(() if KEYWORDS else (1.5,))),
 }
-PARTIALS = {"spike": functools.partial(spike), "activate": functools.partial(activate, slope=1.5)}
+# older torch's `apply` takes no keywords, in plain PyTorch neither
+KEYWORDS = {"slope": 1.5} if torch.__version__ >= (2, 13) else {}
+PARTIALS = {"spike": functools.partial(spike), "activate": functools.partial(activate, **KEYWORDS)}
 
 
 class Spiking(nn.Module):
