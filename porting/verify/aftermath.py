@@ -13,6 +13,7 @@ import torch
 from porting.adapters import Checkpoint, load_checkpoint
 from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.sketches import distance_of_sketches
+from porting.diagnostics import take_first_line
 from porting.verify.calls import Calls, MicroBatch, are_same_tensors
 from porting.verify.certificate import Measured
 from porting.verify.half_rounding import HalfRule, half_rounding
@@ -50,7 +51,7 @@ def look_after_training(
         _save_port(ported, path)
         before = _sketch_state(ported)
         groups = _name_groups(ported)
-        outputs = _evaluate_ported(ported, calls[-1])
+        outputs, failure = _try_evaluation(ported, calls[-1])
         _save_port(ported, path.with_name("after.pt"))
         after = _sketch_state(ported)
         judgement.add(_compare_streams(_read_streams(path), _read_streams(path.with_name("after.pt")), step))
@@ -62,7 +63,11 @@ def look_after_training(
         reloaded = list(_compare_reloaded(training, load_checkpoint(path), before, step, groups))
         judgement.add(reloaded)
         written: Set[str] = set()
-        if outputs is None:
+        if failure:
+            # of a model that cannot be evaluated in plain PyTorch either nothing can be said
+            _evaluate_with_noise(ported, training, path, calls[-1], unit)
+            judgement.add([Measured("evaluation", "outputs", step, math.inf, 0.0, 0.0, failure)])
+        elif outputs is None:
             judgement.reasons["evaluation"] = "the port returns no output; that nothing changes was looked at"
         elif any(one.name == _WEIGHTS for one in reloaded):
             judgement.reasons["evaluation"] = "the saved weights do not load; that nothing changes was looked at"
@@ -80,6 +85,14 @@ def look_after_training(
 
 
 # -- evaluation --------------------------------------------------------------------------------------------------------
+
+
+def _try_evaluation(ported: PortedTraining, batch: MicroBatch) -> Tuple[Optional[Sketches], str]:
+    """Return what the port's evaluation returns, and in words why there is none."""
+    try:
+        return _evaluate_ported(ported, batch), ""
+    except Exception as error:
+        return None, f"it fails in the port alone: {type(error).__name__}: {take_first_line(error)}"
 
 
 def _evaluate_ported(ported: PortedTraining, batch: MicroBatch) -> Optional[Sketches]:

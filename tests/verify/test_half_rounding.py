@@ -338,3 +338,25 @@ def test_the_backward_pass_of_a_softmax_is_computed_in_float32_and_rounded():
 
     assert logits.grad.dtype is torch.float16
     torch.testing.assert_close(logits.grad.float(), wide.grad, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", [nn.GRU, nn.LSTM, nn.RNN])
+def test_recurrent_layers_whose_batch_comes_first_have_a_band(cell):
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.last = cell(5, 6, batch_first=True), nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.last(self.cell(x)[0][:, -1])
+
+    model, batch = Recurrent(), (torch.randn(8, 4, 5), torch.randint(3, (8,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    options = PortOptions(precision="mixed")
+
+    certificate = porting.verify(
+        model, nn.CrossEntropyLoss(), batch, optimizer=optimizer, options=options, steps=2, device="sim"
+    )
+
+    assert certificate.holds, str(certificate)
