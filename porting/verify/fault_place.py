@@ -40,6 +40,7 @@ def find_place(
     """
     # it captures steps, for which the torch of a machine with IPUs may be too old: C009
     from porting.verify.fault_location.location import locate_fault
+    from porting.verify.fault_location.tried_program import without_idle_reproduction
 
     ported = maker.make()
     per_call = ported.model.options.device_iterations
@@ -58,7 +59,7 @@ def find_place(
         )
     if not maker.is_given:
         ported.model.destroy()
-    return found
+    return None if found is None else without_idle_reproduction(found)
 
 
 def _train_plain(comparison: Comparison, calls: Sequence[MicroBatch], seed: int) -> PlainTraining:
