@@ -5,21 +5,16 @@ A device knows the tensors that were registered, and what it is given by other n
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import contextmanager
-from typing import Any, Iterator, List, MutableMapping, Tuple
+from typing import Any, Iterator, List
 
 import torch
 from torch import nn
-from torch.jit import ScriptModule
 
-from porting.host_tensors import read_registry, walk_modules
+from porting.host_tensors import HeldBuffer, list_held_buffers, walk_modules
 from porting.torch_insides.modules import BATCH_NORMS
 
 __all__ = ["keep_assigned_buffers"]
-
-_OWN_WAY = BATCH_NORMS if isinstance(BATCH_NORMS, tuple) else (BATCH_NORMS,)
-_Held = Tuple[MutableMapping[str, Any], str, torch.Tensor]
 
 
 @contextmanager
@@ -30,24 +25,18 @@ def keep_assigned_buffers(model: nn.Module) -> Iterator[None]:
     """
     held = _list_buffers(model)
     yield
-    assigned = [(registry, name, tensor) for registry, name, tensor in held if _fits(registry.get(name), tensor)]
+    assigned = [each for each in held if _fits(each.registry.get(each.name), each.tensor)]
     # all before the first write: two buffers may have changed places
-    values = [registry[name].detach().clone() for registry, name, _tensor in assigned]
-    for (registry, name, tensor), value in zip(assigned, values):
+    values = [each.registry[each.name].detach().clone() for each in assigned]
+    for each, value in zip(assigned, values):
         with torch.no_grad():
-            tensor.copy_(value)
-        registry[name] = tensor
+            each.tensor.copy_(value)
+        each.registry[each.name] = each.tensor
 
 
-def _list_buffers(model: nn.Module) -> List[_Held]:
-    """List the buffers of one name; BatchNorm's count of batches is assigned anew, and a device lets it pass."""
-    modules = [module for _prefix, module in walk_modules(model)]
-    registries = [
-        read_registry(module, "_buffers") for module in modules if not isinstance(module, (*_OWN_WAY, ScriptModule))
-    ]
-    held = [(registry, name, each) for registry in registries for name, each in registry.items() if each is not None]
-    uses = Counter(id(tensor) for _registry, _name, tensor in held)
-    return [item for item in held if uses[id(item[2])] == 1]
+def _list_buffers(model: nn.Module) -> List[HeldBuffer]:
+    # BatchNorm's count of batches is assigned anew, and a device lets it pass
+    return list_held_buffers(module for _prefix, module in walk_modules(model) if not isinstance(module, BATCH_NORMS))
 
 
 def _fits(now: Any, before: torch.Tensor) -> bool:

@@ -88,10 +88,8 @@ def _refuse_changes(saved: _Registry, device_of: Callable[[torch.Tensor], Device
                 f" This is not supported. Consider using self.{saved.prefix + name}.copy_(src) to copy data from a "
                 "source tensor, where src is the name of the source tensor."
             )
-        place, helps = (
-            _find_place(current),
-            [f"write into the {saved.kind} in place: `self.{saved.prefix + name}.copy_(new_value)`"],
-        )
+        place = _find_place(current)
+        helps = [f"write into the {saved.kind} in place: `self.{saved.prefix + name}.copy_(new_value)`"]
         if isinstance(current, torch.Tensor) and current.shape != original.shape:
             shapes = f"{list(original.shape)}, and {list(current.shape)} here"
             helps = [f"give the {saved.kind} its shape before, which is {shapes}: `with torch.no_grad(): model(x)`"]
