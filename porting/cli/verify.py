@@ -99,7 +99,7 @@ def _check_signatures(paths: Iterable[Path], allowed_signers: Optional[Path]) ->
             print(f"{path}: signed by {signer.name} ({signer.key})", file=sys.stderr)
         elif name_signature(path).exists():
             print(f"{path}: signed, and not checked: `--check-signature SIGNERS` does", file=sys.stderr)
-        else:
+        elif path.exists():
             print(f"{path}: not signed", file=sys.stderr)
 
 
@@ -131,6 +131,7 @@ def _verify_program(arguments: argparse.Namespace) -> int:
 
     earlier = None if arguments.recheck is None else Certificate.read(arguments.recheck)
     _check_writable(arguments.out, arguments.html)
+    _check_key(arguments.sign)
     certificate = _make_certificate(arguments, earlier)
     if arguments.out is not None:
         certificate.write(arguments.out)
@@ -226,6 +227,13 @@ def _check_writable(*paths: Optional[Path]) -> None:
         if not path.absolute().parent.is_dir():
             message = f"`{path}` cannot be written: there is no folder `{path.parent}`"
             raise ExecutableError.of("E029", message=message, help="make the folder, or name a file in another one")
+
+
+def _check_key(key: Optional[Path]) -> None:
+    """Refuse a key that is not there before the work of a minute is lost."""
+    if key is not None and not key.is_file():
+        help = "name a private key, as `~/.ssh/id_ed25519`"
+        raise PortingError.of("V008", message=f"there is no key `{key}` to sign with", help=help)
 
 
 def _write_page(path: Path, certificate: Certificate) -> None:

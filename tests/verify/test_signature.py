@@ -84,6 +84,13 @@ def test_without_the_program_no_signature_is_trusted(file, keys, monkeypatch):
     assert "cannot be computed" in refuse(file, keys)
 
 
+def test_a_key_that_there_is_not_is_refused_before_anything_runs(tmp_path, capsys):
+    assert main(["verify", "nothing.py:make", "--out", str(tmp_path / "c.json"), "--sign", str(tmp_path / "no")]) == 2
+
+    assert "error[V008]: there is no key" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_command_says_who_signed_what_it_shows(file, keys, capsys):
     words = ["verify", "--show", str(file)]
 
