@@ -16,6 +16,9 @@ _WHOLE = 1024
 # A prime, so that a column of a matrix does not fall into one number of the sketch.
 _WIDTH = 251
 _ROWS = 256
+# A block is read in parts that lie in the processor's cache, and that torch does not divide among threads: on a busy
+# machine these would wait for each other at every part.
+_PART_ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -64,17 +67,19 @@ def make_sketch(tensor: torch.Tensor) -> Sketch:
     count = flat.numel()
     if not count:
         return Sketch(shape, torch.zeros(0, dtype=torch.float64), 0.0, 0.0, kind=kind)
-    num_lost = 0 if math.isfinite(float(flat.sum())) else int((~flat.isfinite()).sum())
-    if num_lost:
+    least, most = map(float, torch.aminmax(flat))
+    num_lost = 0
+    if not math.isfinite(most - least):
+        num_lost = int((~flat.isfinite()).sum())
         flat = flat.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+        least, most = map(float, torch.aminmax(flat))
     if count <= _WHOLE:
         values = flat.double()
         # a copy: the tensor goes on changing
         values = values.clone() if values is flat else values
         return Sketch(shape, values, float(values.norm()), float(values.abs().max()), num_lost, kind)
-    least, most = torch.aminmax(flat)
     values, norm = _sum_with_signs(flat)
-    return Sketch(shape, values, norm, max(abs(float(least)), abs(float(most))), num_lost, kind)
+    return Sketch(shape, values, norm, max(abs(least), abs(most)), num_lost, kind)
 
 
 def _name_kind(tensor: torch.Tensor) -> str:
@@ -97,15 +102,17 @@ def _sum_with_signs(flat: torch.Tensor) -> Tuple[torch.Tensor, float]:
     """Return the sums of a sketch, and the length of the tensor."""
     signs, block_signs = _draw_signs()
     result = torch.zeros(_WIDTH, dtype=torch.float64)
-    size, square = _ROWS * _WIDTH, 0.0
-    for number, start in enumerate(range(0, flat.numel(), size)):
-        # small enough for the processor's cache
-        block = flat[start : start + size].double()
-        square += float(block.dot(block))
-        if block.numel() < size:
-            block = torch.nn.functional.pad(block, (0, size - block.numel()))
-        sums = block.view(_ROWS, _WIDTH).mul_(signs) if block.dtype != flat.dtype else block.view(_ROWS, _WIDTH) * signs
-        result.addcmul_(sums.sum(0), block_signs[number % len(block_signs)])
+    ones = torch.ones(_PART_ROWS, dtype=torch.float64)
+    part = torch.empty(_PART_ROWS, _WIDTH, dtype=torch.float64)
+    elements, square = part.view(-1), 0.0
+    for number, start in enumerate(range(0, flat.numel(), part.numel())):
+        read = flat[start : start + part.numel()]
+        elements[: read.numel()].copy_(read)
+        elements[read.numel() :].zero_()
+        square += float(elements.dot(elements))
+        block, place = divmod(number, _ROWS // _PART_ROWS)
+        part.mul_(signs[place * _PART_ROWS :][:_PART_ROWS])
+        result.addcmul_(torch.mv(part.t(), ones), block_signs[block % len(block_signs)])
     return result, math.sqrt(square)
 
 
