@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOfAny
-from typing import Any, Dict, Iterable, Iterator, List, Tuple, Union
+from typing import AbstractSet, Any, Dict, Iterable, Iterator, List, Tuple, Union
 
 import torch
 
@@ -23,16 +23,19 @@ class Calls(SequenceOfAny):
     (tensor([1., 1.]), tensor([0., 0.]))
     """
 
-    def __init__(self, batches: Iterable[MicroBatch]) -> None:
-        """Keep the batches themselves; nobody else is given them."""
+    def __init__(self, batches: Iterable[MicroBatch], epoch_ends: AbstractSet[int] = frozenset()) -> None:
+        """Keep the batches themselves; nobody else is given them. `epoch_ends` are the last calls of epochs."""
         self._batches: List[MicroBatch] = list(batches)
+        self._epoch_ends = epoch_ends
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def __getitem__(self, index: Union[int, slice]) -> Any:
         if isinstance(index, slice):
-            return Calls(self._batches[index])
+            numbers = range(*index.indices(len(self)))
+            ends = {place for place, number in enumerate(numbers) if self.ends_epoch(number)}
+            return Calls(self._batches[index], ends)
         return copy_tensors(self._batches[index])
 
     def __iter__(self) -> Iterator[MicroBatch]:
@@ -40,7 +43,13 @@ class Calls(SequenceOfAny):
 
     def repeat(self, count: int) -> Calls:
         """Return `count` of them, from the first on again and again."""
-        return Calls(self._batches[number % len(self)] for number in range(count))
+        numbers = [number % len(self) for number in range(count)]
+        ends = {place for place, number in enumerate(numbers) if self.ends_epoch(number)}
+        return Calls([self._batches[number] for number in numbers], ends)
+
+    def ends_epoch(self, number: int) -> bool:
+        """Tell whether an epoch of the loader ends with call `number`."""
+        return number in self._epoch_ends
 
     def list_changed(self, number: int, taken: MicroBatch) -> Dict[str, torch.Tensor]:
         """List the tensors of a copy of batch `number` that are not any more what they were when it was taken."""

@@ -7,16 +7,17 @@ import tempfile
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Iterator, Optional, Sequence
+from typing import Iterator, Optional
 
 import torch
 
+from porting.verify.calls import Calls
 from porting.verify.certificate import Curves, Location, Measured
 from porting.verify.grouping import Comparison
 from porting.verify.inputs import PortMaker
-from porting.verify.plain_runs import copy_training, keep_streams, seed_streams, step_schedule
-from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining
-from porting.verify.ported_run import PortedTraining, make_call
+from porting.verify.plain_runs import copy_training, keep_streams, list_work, seed_streams
+from porting.verify.plain_training import PlainRun, PlainTraining
+from porting.verify.ported_run import PortedTraining, end_call, make_call
 
 __all__ = ["find_place", "kept_port"]
 
@@ -26,8 +27,8 @@ _AFTERWARDS = ("evaluation", "reloading", "resuming")
 def find_place(
     comparison: Comparison,
     maker: PortMaker,
-    calls: Sequence[MicroBatch],
-    theirs: Sequence[MicroBatch],
+    calls: Calls,
+    theirs: Calls,
     *,
     first: Measured,
     curves: Curves,
@@ -49,10 +50,10 @@ def find_place(
     with keep_streams():
         plain = _train_plain(comparison, calls[:number], seed)
         seed_streams(seed)
-        for args, kwargs in theirs[:number]:
-            loss = ported.model.loss_of(make_call(ported, args, kwargs)).detach().double().mean()
-            for scheduler in ported.schedulers:
-                step_schedule(scheduler, float(loss))
+        work = ported.list_work()
+        for place, (args, kwargs) in enumerate(theirs[:number]):
+            losses = ported.model.loss_of(make_call(ported, args, kwargs)).detach().double().flatten().tolist()
+            end_call(work, losses, ported.model.options, ends_epoch=theirs.ends_epoch(place))
         call = theirs[min(number, len(theirs) - 1)]
         found = locate_fault(
             plain, ported.model, [call], first=first, curves=curves, make_call=partial(make_call, ported)
@@ -62,16 +63,16 @@ def find_place(
     return None if found is None else without_idle_reproduction(found)
 
 
-def _train_plain(comparison: Comparison, calls: Sequence[MicroBatch], seed: int) -> PlainTraining:
+def _train_plain(comparison: Comparison, calls: Calls, seed: int) -> PlainTraining:
     own = copy_training(comparison.training)
     seed_streams(seed)
     run = PlainRun(own, 1 if comparison.grouping.is_large else comparison.grouping.replicas, torch.get_rng_state())
-    for call in calls:
-        losses = []
+    work = list_work(own)
+    for number, call in enumerate(calls):
         for parts in comparison.grouping.cut(call):
-            made = run.step(parts, look=lambda _gradients: None)
-            losses += [float(loss.double().mean()) for loss in made.losses]
-        step_schedule(own.scheduler, sum(losses) / len(losses))
+            losses = run.step(parts, look=lambda _gradients: None).losses
+            work.end_step(sum(float(loss.double().mean()) for loss in losses) / len(losses))
+        work.end_call(ends_epoch=calls.ends_epoch(number))
     torch.set_rng_state(run.random_state)
     return own
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import itertools
 import warnings
-from dataclasses import dataclass
-from typing import Any, Callable, Iterator, List, NoReturn, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Iterator, List, NoReturn, Optional, Set, Tuple
 
 import torch
 from torch import nn
@@ -86,7 +86,8 @@ class PortMaker:
             refuse("the port is one of the model itself", "port a `copy.deepcopy(model)`")
         if not made.model.training:
             refuse("the port is in eval mode", "call `ported.train()`")
-        return made
+        own = self.training
+        return replace(made, each_epoch=made.each_epoch or own.each_epoch, also=made.also or own.also)
 
     def _port_copy(self) -> PortedTraining:
         own = _copy_parts(self.training)
@@ -110,7 +111,7 @@ class PortMaker:
                 loss_output=own.loss_output,
             )
         schedule = None if own.scheduler is None else ported.scheduler(own.scheduler)
-        return PortedTraining(ported, schedule)
+        return PortedTraining(ported, schedule, schedule_every=own.schedule_every)
 
 
 def _copy_parts(training: PlainTraining) -> PlainTraining:
@@ -215,18 +216,20 @@ def _collect_from(source: Any, make_loader: Callable[[], Any], num_calls: int, s
 
 def _take_calls(loader: Any, num_calls: int) -> Calls:
     calls: List[MicroBatch] = []
+    ends: Set[int] = set()
     size = 0
     # a loader may fill the same tensors again
     is_fixed = isinstance(loader, (list, tuple))
-    for batch in _go_round(loader):
+    for batch, is_first in _go_round(loader):
         call = make_call_arguments(batch)
         size += sum(tensor.numel() * tensor.element_size() for tensor in flatten_tensors(call))
         if calls and size > _MOST_BYTES:
             break
+        ends.update([len(calls) - 1] if is_first and calls else [])
         calls.append(call if is_fixed else copy_tensors(call))
         if len(calls) == num_calls:
             break
-    return Calls(calls)
+    return Calls(calls, ends)
 
 
 def _are_same(ours: Calls, theirs: Calls) -> bool:
@@ -235,15 +238,18 @@ def _are_same(ours: Calls, theirs: Calls) -> bool:
     return is_as_long and all(are_same_tensors(*both) for pair in pairs for both in zip(*pair))
 
 
-def _go_round(loader: Any) -> Iterator[Any]:
-    """Go through a loader again and again, but only once through what cannot be gone through again."""
+def _go_round(loader: Any) -> Iterator[Tuple[Any, bool]]:
+    """Go through a loader again and again, but only once through what cannot be gone through again.
+
+    With each batch it is told whether it is the first of an epoch.
+    """
     while True:
-        is_empty = True
+        is_first = True
         for batch in loader:
-            is_empty = False
-            yield batch
+            yield batch, is_first
+            is_first = False
         # to make an iterator may draw a random number
-        if is_empty or hasattr(loader, "__next__"):
+        if is_first or hasattr(loader, "__next__"):
             return
 
 

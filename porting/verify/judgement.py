@@ -17,11 +17,12 @@ __all__ = ["Judgement", "describe_form", "judge_runs", "list_outside"]
 
 # float32 holds a rate no better
 _RATE_UNIT = 1e-6
-_TENSOR_KINDS = ("input", "output", "gradient", "update", "optimizer state", "buffer", "parameter")
+_TENSOR_KINDS = ("input", "output", "gradient", "update", "optimizer state", "buffer", "parameter", "loop state")
 # why there is nothing to compare where no reason was given
 _NOTHING = {
     "samples": "both sides were given the same batches",
     "input": "neither side changes a batch in place",
+    "loop state": "no `also=` was given: a moving average or other state that the loop keeps is not known",
 }
 _AT_START = ("parameter", "buffer")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import random
-import warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -16,7 +15,6 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping,
 import numpy
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.tensors import change_last_bits
@@ -24,6 +22,7 @@ from porting.module_attributes import memo_of_computed_tensors
 from porting.structure import flatten_tensors, map_tensors
 from porting.verify.calls import Calls, MicroBatch
 from porting.verify.half_rounding import HalfRule, half_rounding
+from porting.verify.loop_parts import LoopWork
 from porting.verify.optimizer_settings import read_settings
 from porting.verify.plain_training import Grouping, PlainRun, PlainTraining
 from porting.verify.records import Record, list_kept_steps, name_optimizer_state
@@ -35,11 +34,11 @@ __all__ = [
     "join_named",
     "join_outputs",
     "keep_streams",
+    "list_work",
     "name_outputs",
     "name_state",
     "run_plain",
     "seed_streams",
-    "step_schedule",
     "watch_outputs",
     "widen_training",
 ]
@@ -131,10 +130,10 @@ def _run_calls(
     kept = set(list_kept_steps(num_steps, steps_per_call=grouping.steps_per_call))
     with_gradients = set(list_kept_steps(num_steps)) | kept
     own = run.training
+    work = list_work(own)
     names = {id(parameter): name for name, parameter in own.model.named_parameters()}
     shuffle = torch.Generator().manual_seed(variant.permutes or 0)
     for number, batch in enumerate(calls):
-        sums = []
         for parts in grouping.cut(batch):
             step += 1
             micro_batches = [_vary_batch(part, variant, shuffle) for part in parts]
@@ -154,15 +153,23 @@ def _run_calls(
             record.rates[step] = rates
             if step in with_gradients:
                 record.settings[step] = read_settings(own.optimizer, names, own.max_grad_norm)
-            sums.append(sum(record.losses[step]) / len(made.losses))
             if step == 1 and variant.permutes is None:
                 record.keep("output", 1, join_outputs(outputs))
+            work.update_state()
             if step in kept:
-                record.keep_state(step, own.model, name_state(own))
+                record.keep_state(step, own.model, name_state(own), work.state)
             on_step(step)
+            work.end_step(sum(record.losses[step]) / len(made.losses))
         if step in kept:
             record.keep("input", step, calls.list_changed(number, batch))
-        step_schedule(own.scheduler, sum(sums) / len(sums))
+        work.end_call(ends_epoch=calls.ends_epoch(number))
+
+
+def list_work(training: PlainTraining) -> LoopWork:
+    """Return what the loop of a training does besides its steps."""
+    schedulers = [] if training.scheduler is None else [training.scheduler]
+    own = training.schedule_every, training.each_epoch, training.also
+    return LoopWork(training.model, training.optimizer, schedulers, *own)
 
 
 def widen_training(training: PlainTraining) -> PlainTraining:
@@ -175,17 +182,6 @@ def widen_training(training: PlainTraining) -> PlainTraining:
     own = copy_training(training)
     own.model.float()
     return own
-
-
-def step_schedule(scheduler: Any, loss: float) -> None:
-    """Step a schedule after a call; one that watches the loss gets the call's."""
-    if scheduler is None:
-        return
-    with warnings.catch_warnings():
-        # a copied optimizer does not know that a schedule counts its steps
-        warnings.filterwarnings("ignore", r"(Seems like `optimizer|Detected call of `lr_scheduler)", UserWarning)
-        inner = getattr(scheduler, "scheduler", scheduler)
-        scheduler.step(loss) if isinstance(inner, ReduceLROnPlateau) else scheduler.step()
 
 
 def join_outputs(outputs: Sequence[Any]) -> Dict[str, torch.Tensor]:

@@ -27,7 +27,12 @@ class PlainTraining:
     takes the place of all of them: a function of the model and a batch's arguments that returns the loss, as in one's
     own script. `max_grad_norm` clips the norm of all gradients before each update. `accumulated` says how the
     gradients of a step's micro-batches are joined, whatever the port's options say: "mean", as if the step were one
-    batch, or "sum". `scheduler` is stepped after every call, as the port's is.
+    batch, or "sum".
+
+    `scheduler` is stepped as `schedule_every` says: after each optimizer "step", each "call" of the port, or each
+    "epoch" of the loader. `each_epoch(model, optimizer, epoch)` is called after each epoch, counted from 1.
+    `also(model)` makes state that the loop keeps, such as a moving average: an object with `update(model)`, which is
+    called after each step, and `state_dict()`, which is compared. All of these go to the port's loop as well.
 
     >>> model = nn.Linear(2, 1)
     >>> PlainTraining(model, nn.MSELoss(), torch.optim.SGD(model.parameters(), lr=0.1)).label
@@ -45,6 +50,9 @@ class PlainTraining:
     accumulated: str = "mean"
     compute_loss: Optional[Callable[..., torch.Tensor]] = None
     max_grad_norm: Optional[float] = None
+    schedule_every: str = "step"
+    each_epoch: Optional[Callable[[nn.Module, Any, int], None]] = None
+    also: Optional[Callable[[nn.Module], Any]] = None
 
 
 class PlainStep(NamedTuple):

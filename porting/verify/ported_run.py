@@ -4,37 +4,52 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
+from torch import nn
 
 from porting.verify.calls import Calls
+from porting.verify.loop_parts import LoopWork
 from porting.verify.optimizer_settings import Settings, read_settings
-from porting.verify.plain_runs import join_named, keep_streams, name_outputs, seed_streams, step_schedule
+from porting.verify.plain_runs import join_named, keep_streams, name_outputs, seed_streams
 from porting.verify.records import Record, list_kept_steps, name_optimizer_state
 
-__all__ = ["PortedTraining", "can_match_streams", "find_stream", "name_ported_state", "run_ported"]
+__all__ = ["PortedTraining", "can_match_streams", "end_call", "find_stream", "name_ported_state", "run_ported"]
 
 
 @dataclass(frozen=True)
 class PortedTraining:
     """What a loop trains with a port.
 
-    `scheduler` is stepped after every call; without one, those that were connected by `ported.scheduler(...)` are.
-    `batches` are the combined batches, or the loader, that the loop takes; without them, those of the plain side.
-    `call` is what the loop does with one: a function of the port and a batch's arguments that returns what the port's
-    call returned.
+    `scheduler` is stepped as `schedule_every` says, after each "call" unless it says "step" or "epoch"; without one,
+    those that were connected by `ported.scheduler(...)` are. `batches` are the combined batches, or the loader, that
+    the loop takes; without them, those of the plain side. `call` is what the loop does with one: a function of the port
+    and a batch's arguments that returns what the port's call returned. `each_epoch` and `also` are those of
+    `PlainTraining`, whose own are taken by default; they get the port's model and the user's optimizer. `save(port,
+    path)` writes a file of the user's own, and `load(port, path)` reads it; without them the port's checkpoints are.
     """
 
     model: Any
     scheduler: Any = None
     batches: Any = None
     call: Optional[Callable[..., Any]] = None
+    schedule_every: str = "call"
+    each_epoch: Optional[Callable[[nn.Module, Any, int], None]] = None
+    also: Optional[Callable[[nn.Module], Any]] = None
+    save: Optional[Callable[[Any, Path], None]] = None
+    load: Optional[Callable[[Any, Path], None]] = None
 
     @property
     def schedulers(self) -> List[Any]:
-        """The schedules that are stepped after a call."""
+        """The schedules that the loop steps."""
         return [self.scheduler] if self.scheduler is not None else self.model.port_optimizer.list_schedulers([])
+
+    def list_work(self) -> LoopWork:
+        """Return what the loop does besides its calls."""
+        optimizer, own = self.model.port_optimizer.require_users(), (self.schedule_every, self.each_epoch, self.also)
+        return LoopWork(self.model.model, optimizer, self.schedulers, *own)
 
 
 def can_match_streams(model: Any) -> bool:
@@ -88,7 +103,7 @@ def _run_calls(ported: PortedTraining, calls: Calls, record: Record, on_step: Ca
     num_steps = len(calls) * per_call
     kept = set(list_kept_steps(num_steps, steps_per_call=per_call))
     with_gradients = set(list_kept_steps(num_steps)) | kept if options.keep_gradients else set()
-    step = 0
+    step, work = 0, ported.list_work()
     with _watch_settings(model) as settings:
         for place, batch in enumerate(calls):
             args, kwargs = batch
@@ -105,12 +120,21 @@ def _run_calls(ported: PortedTraining, calls: Calls, record: Record, on_step: Ca
             if outputs is not None:
                 record.keep("output", 1, outputs)
             step += per_call
+            work.update_state()
             if step in kept:
-                record.keep_state(step, model.model, name_ported_state(model))
+                record.keep_state(step, model.model, name_ported_state(model), work.state)
                 record.keep("input", step, calls.list_changed(place, batch))
-            for scheduler in ported.schedulers:
-                step_schedule(scheduler, sum(losses) / len(losses))
+            end_call(work, losses, options, ends_epoch=calls.ends_epoch(place))
             on_step(step)
+
+
+def end_call(work: LoopWork, losses: Sequence[float], options: Any, *, ends_epoch: bool) -> None:
+    """Do what follows a call whose losses are known, of each of its steps those that are."""
+    size = len(losses) // options.device_iterations
+    for number in range(options.device_iterations):
+        own = losses[number * size : (number + 1) * size] or losses
+        work.end_step(sum(own) / len(own))
+    work.end_call(ends_epoch=ends_epoch)
 
 
 def make_call(ported: PortedTraining, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 from torch import nn
 
 from porting.comparison.sketches import Sketch, make_sketch
+from porting.verify.loop_parts import LoopState
 from porting.verify.optimizer_settings import Settings
 
 __all__ = ["KINDS", "Record", "Sketches", "list_kept_steps", "name_optimizer_state", "sketch_all"]
@@ -27,6 +28,7 @@ KINDS = (
     "optimizer state",
     "buffer",
     "parameter",
+    "loop state",
     "loss curve",
     "evaluation",
     "reloading",
@@ -73,8 +75,16 @@ class Record:
         """Keep sketches of tensors."""
         self.sketches[kind, step] = sketch_all(tensors)
 
-    def keep_state(self, step: int, model: nn.Module, optimizer_state: Mapping[str, torch.Tensor]) -> None:
-        """Keep what a step has left behind: parameters, buffers and the optimizer's state."""
+    def keep_state(
+        self,
+        step: int,
+        model: nn.Module,
+        optimizer_state: Mapping[str, torch.Tensor],
+        loop_state: Optional[LoopState] = None,
+    ) -> None:
+        """Keep what a step has left behind: parameters, buffers, the optimizer's state and the loop's own."""
+        if loop_state is not None:
+            self.keep("loop state", step, loop_state.name_tensors())
         self.keep("parameter", step, dict(model.named_parameters()))
         self.keep("buffer", step, dict(model.named_buffers()))
         self.keep("optimizer state", step, optimizer_state)
