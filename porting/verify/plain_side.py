@@ -1,0 +1,187 @@
+"""The plain side of a proof: the runs of plain PyTorch that say what is right, and how far rounding alone leads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Callable, List, Optional
+
+import torch
+
+from porting.verify.calls import Calls
+from porting.verify.grouping import Comparison
+from porting.verify.half_rounding import HalfRule
+from porting.verify.judgement import Judgement, judge_runs, list_outside
+from porting.verify.noise_band import NoiseBand, mean_loss
+from porting.verify.plain_runs import PLAIN, Variant, run_plain
+from porting.verify.records import Record
+
+__all__ = ["PlainSide"]
+
+# Beyond it the float64 run would need more memory than a proof may.
+_MOST_DOUBLED = 128 << 20
+# Of the first loss: what a run that computes the same may differ by.
+_SAME_LOSS = 1e-2
+# What no rounding explains, so that it need not be looked at more closely.
+_HOPELESS, _HOPELESS_IN_HALF = 1e5, 30.0
+_UNITS = {
+    "float32": torch.finfo(torch.float32).eps,
+    "float16": torch.finfo(torch.float16).eps,
+    "mixed": torch.finfo(torch.float16).eps,
+    "bfloat16": torch.finfo(torch.bfloat16).eps,
+}
+# relative, of losses that were computed twice in the same way; threads may add in another order
+_SAME_AGAIN, _NUM_REPEATED_CALLS = 1e-4, 2
+_CHANGED_UNITS, _RESCUE_UNITS, _NUM_RESCUES = 2.0, 4.0, 2
+# of a run that is rounded to half precision, as a multiple of a plain one
+_HALF_COST = 3.0
+_NUM_ROUNDED_CALLS, _NUM_HALF_RUNS, _NUM_HALF_RESCUES = 2, 3, 8
+
+
+class PlainSide:
+    """Runs of one plain training: `plain` as it is, `runs` rounded otherwise, and `reference` in more digits.
+
+    They are made in an order in which something can be compared early: `begin` makes the first two, after which the
+    port's run can be judged, and `go_on` the others. `notes` are what a reader must know, `missing` why nothing is
+    proven.
+    """
+
+    def __init__(
+        self,
+        comparison: Comparison,
+        rule: Optional[HalfRule],
+        options: Any,
+        *,
+        seed: int,
+        stream: Optional[torch.Tensor],
+        tell: Callable[[str, float], None],
+    ) -> None:
+        """Begin with no run made; `rule` is that of a port in half precision, whose `options` are given."""
+        self.comparison = comparison
+        self.plain = Record()
+        self.runs: List[Record] = []
+        self.reference: Optional[Record] = None
+        self.notes: List[str] = []
+        self.missing: List[str] = []
+        self.unit: float = _UNITS[options.precision]
+        self.rule = rule
+        self._seed, self._stream, self._tell = seed, stream, tell
+        self._steps_per_call = options.device_iterations
+
+    def begin(self, calls: Calls) -> Calls:
+        """Run plain PyTorch, and once more rounded otherwise; return the calls whose steps were all made."""
+        self.plain = self._run(calls, replace(PLAIN, rule=self.rule))
+        done = calls[: self.plain.num_steps // self._steps_per_call]
+        if done and "KeyboardInterrupt" not in self.plain.ended_by:
+            self._repeat(done)
+            self._round_first(done)
+        return done
+
+    def go_on(self, calls: Calls) -> None:
+        """Make the runs that measure the noise band more closely."""
+        if self.rule is not None:
+            for seed in range(2, 1 + _NUM_HALF_RUNS):
+                self._try(calls, self._round_half(seed))
+            self.reference = self._run(calls, PLAIN)
+            return
+        size = sum(weight.numel() * weight.element_size() for weight in self.comparison.training.model.parameters())
+        if size <= _MOST_DOUBLED and self._try(calls, Variant("float64", is_double=True)):
+            self.reference = self.runs[-1]
+        elif size <= _MOST_DOUBLED:
+            self.notes.append("there is no float64 reference: the model computes something else in that type")
+        else:
+            self.notes.append("there is no float64 reference: the model is too large for one")
+            self._try(calls, replace(self._other_order, permutes=None, changes_bits=2))
+        rounded = Variant("rounded at random", rounding=1, size=_CHANGED_UNITS * self.unit)
+        self._try(calls[:_NUM_ROUNDED_CALLS], rounded)
+
+    def judge(self, ported: Record) -> Judgement:
+        """Compare the record of a port with what there is."""
+        band = NoiseBand(self.plain, self.runs, self.unit)
+        return judge_runs(self.plain, ported, band, loss_factor=self.loss_factor)
+
+    def judge_closely(self, ported: Record, calls: Calls, judgement: Judgement) -> Judgement:
+        """Look more closely at what is outside: round every operator otherwise, up to where that is."""
+        is_half = self.rule is not None
+        for number in range(_NUM_HALF_RESCUES if is_half else _NUM_RESCUES):
+            outside = [one for one in list_outside(judgement) if math.isfinite(one.factor)]
+            hopeless = _HOPELESS_IN_HALF if is_half else _HOPELESS
+            if not outside or min(outside, key=lambda one: one.step).factor > hopeless:
+                break
+            last = -(-max(one.step for one in outside) // self._steps_per_call)
+            seed, size = 11 + number, _RESCUE_UNITS * self.unit
+            variant = Variant("rounded at random", changes_bits=seed, rounding=seed, size=size)
+            if is_half:
+                # a few runs may all miss what only some do, such as a unit that rounding switches on
+                variant = self._round_half(seed)
+                if number == 0 and self.reference is not None:
+                    self.runs.append(self.reference)
+            if not self._try(calls[:last], variant):
+                break
+            judgement = self.judge(ported)
+        return judgement
+
+    @property
+    def loss_factor(self) -> float:
+        """What makes the port's mean loss of one plain PyTorch's."""
+        training, grouping, _draws, _text = self.comparison
+        is_sum = grouping.is_large and training.accumulated == "sum"
+        return float(grouping.micro_batches_per_step) if is_sum else 1.0
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _other_order(self) -> Variant:
+        # never more threads than the user allows
+        num_threads = max(1, torch.get_num_threads() // 2)
+        permutes = None if self.comparison.draws else 1
+        size = _CHANGED_UNITS * self.unit
+        return Variant("another order of sums", permutes=permutes, changes_bits=1, num_threads=num_threads, size=size)
+
+    def _round_half(self, seed: int) -> Variant:
+        return Variant("half precision, rounded at random", rounding=seed, rule=self.rule)
+
+    def _round_first(self, calls: Calls) -> None:
+        if self.rule is not None:
+            self._try(calls, self._round_half(1))
+        elif not self._try(calls, self._other_order):
+            self._try(calls, replace(self._other_order, permutes=None))
+
+    def _run(self, calls: Calls, variant: Variant) -> Record:
+        training, grouping, _draws, _text = self.comparison
+        factor = _HALF_COST if variant.rule is not None else 1.0
+        self._tell(f"{len(calls)} calls: {variant.name}", factor * len(calls))
+        return run_plain(training, calls, grouping, seed=self._seed, variant=variant, stream=self._stream)
+
+    def _repeat(self, calls: Calls) -> None:
+        """Run the first calls again as they are: a training that is another one each time shows nothing."""
+        plain = replace(PLAIN, rule=self.rule)
+        again = self._run(calls[:_NUM_REPEATED_CALLS], plain)
+        pairs = ((step, mean_loss(self.plain, step), mean_loss(again, step)) for step in again.losses)
+        for step, one, other in pairs:
+            if one is not None and other is not None and abs(one - other) > _SAME_AGAIN * abs(one):
+                said = f"the loss of step {step} is {one:g} and {other:g}, from the same seed"
+                self.missing.append(f"the training is another one each time that plain PyTorch runs it: {said}")
+                # how far such runs come apart is no fault of the port's
+                self.runs.append(self._run(calls, plain))
+                return
+
+    def _try(self, calls: Calls, variant: Variant) -> bool:
+        """Make a run that should be the same but for rounding; leave it out if it is not.
+
+        One that the user stops stays, as far as it has come.
+        """
+        try:
+            record = self._run(calls, variant)
+        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+            return False
+        one, other = mean_loss(self.plain, 1), mean_loss(record, 1)
+        assert one is not None
+        assert other is not None
+        coarse = max(_SAME_LOSS, 16 * self.unit)
+        if math.isfinite(one) and not abs(one - other) <= coarse * max(abs(one), 1e-6):
+            return False
+        self.runs.append(record)
+        if "KeyboardInterrupt" in record.ended_by:
+            raise KeyboardInterrupt
+        return True
