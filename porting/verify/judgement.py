@@ -44,6 +44,12 @@ class Judgement:
         for one in found:
             self.measured.setdefault(one.kind, []).append(one)
 
+    def include(self, other: Judgement) -> None:
+        """Add all that another judgement has measured, and its reasons."""
+        for found in other.measured.values():
+            self.add(found)
+        self.reasons.update(other.reasons)
+
     def leave_out_drawn(self, reason: str) -> None:
         """Leave out what depends on random numbers, and the end that they led to."""
         self.chaos = self.lost = None

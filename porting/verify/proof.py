@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from porting.diagnostics import say_number
+from porting.engines.calls.freed_memory import return_freed_memory
 from porting.structure import flatten_tensors
 from porting.verify.aftermath import look_after_training
-from porting.verify.calls import Calls, MicroBatch
+from porting.verify.calls import Calls
 from porting.verify.certificate import (
     Certificate,
     Curves,
@@ -93,7 +94,7 @@ class Proof:
         self._missing: List[str] = []
         self._side: Optional[PlainSide] = None
         self._ported_record = Record()
-        self._judgement = Judgement()
+        self._judgement, self._afterwards = Judgement(), Judgement()
         self._location: Optional[Location] = None
         self._precision: Optional[PrecisionVerdict] = None
         self._surroundings: Dict[str, Any] = {}
@@ -158,32 +159,41 @@ class Proof:
                 self._ended_by = f"the port ended after step {ended.num_steps}: {ended.ended_by}"
             self._is_stopped = "KeyboardInterrupt" in self._ported_record.ended_by
             if not self._is_stopped:
+                self._finish_port(side, ported, theirs, progress)
                 side.go_on(done)
         except KeyboardInterrupt:
-            self._is_stopped, self._ended_by = True, "it was interrupted"
+            self._is_stopped, self._ended_by = True, self._ended_by or "it was interrupted"
         if self._ported_record.losses:
-            self._compare(side, ported, done, theirs, progress)
+            self._compare(side, ported, done, theirs)
 
-    def _compare(
-        self, side: PlainSide, ported: PortedTraining, calls: Calls, theirs: Calls, progress: _Progress
-    ) -> None:
-        """Judge what there is; but for a proof that was stopped, look at what is left afterwards as well."""
-        draws = side.comparison.draws
-        is_matched = not draws or can_match_streams(ported.model)
+    def _finish_port(self, side: PlainSide, ported: PortedTraining, calls: Calls, progress: _Progress) -> None:
+        """Look at what is left after the port's training, and let go of its device."""
+        if not self._ported_record.ended_by and side.judge(self._ported_record).lost is None:
+            self._look_after(side, ported, calls, progress)
+        is_matched = can_match_streams(ported.model)
+        if side.comparison.draws and not is_matched and not self._ended_by:
+            found, note = compare_draws(side.comparison, ported, calls[0], seed=self._seed)
+            self._afterwards.add(found)
+            self._notes.append(note)
+        if not self._maker.is_given:
+            ported.model.destroy()
+        # the memory of a proof is that of its largest part, and a port's calls keep what they have freed
+        return_freed_memory()
+
+    def _compare(self, side: PlainSide, ported: PortedTraining, calls: Calls, theirs: Calls) -> None:
+        """Judge what there is; what a proof that was stopped has found is not looked at more closely."""
         self._judgement = side.judge(self._ported_record)
-        if is_matched and not self._is_stopped:
-            self._judgement = side.judge_closely(self._ported_record, calls, self._judgement)
-        elif not is_matched:
+        if side.comparison.draws and not can_match_streams(ported.model):
             self._judgement.leave_out_drawn("the device's random numbers are not those of plain PyTorch")
+        elif not self._is_stopped:
+            self._judgement = side.judge_closely(self._ported_record, calls, self._judgement)
+        if side.comparison.draws and can_match_streams(ported.model):
+            self._notes.append("random numbers are drawn: both sides draw from the same stream, in the same order")
         self._judgement.add(compare_samples(self._batches, ported, calls, theirs))
+        self._judgement.include(self._afterwards)
         self._say_what_is_not_seen(ported)
-        if self._is_stopped:
-            return
-        if not self._ported_record.ended_by and self._judgement.lost is None:
-            self._look_after(side, ported, theirs, progress)
-        if draws:
-            self._note_draws(side, ported, theirs[0], is_matched=is_matched)
-        self._judge_precision(side, calls)
+        if not self._is_stopped:
+            self._judge_precision(side, calls)
 
     def _say_what_is_not_seen(self, ported: PortedTraining) -> None:
         options = ported.model.options
@@ -198,22 +208,12 @@ class Proof:
                 "the port keeps them on the device: `PortOptions(keep_gradients=True)`"
             )
 
-    def _note_draws(self, side: PlainSide, ported: PortedTraining, call: MicroBatch, *, is_matched: bool) -> None:
-        """Say how random numbers are compared; draw many times where they are not the same."""
-        if is_matched:
-            self._notes.append("random numbers are drawn: both sides draw from the same stream, in the same order")
-        elif not self._ended_by:
-            found, note = compare_draws(side.comparison, ported, call, seed=self._seed)
-            self._judgement.add(found)
-            self._notes.append(note)
-
     def _look_after(self, side: PlainSide, ported: PortedTraining, calls: Calls, progress: _Progress) -> None:
         step = self._ported_record.num_steps
+        return_freed_memory()
         try:
             progress("evaluation, saving and resuming", float(len(calls)))
-            look_after_training(ported, side.comparison.training, calls, self._judgement, step=step, unit=side.unit)
-        except KeyboardInterrupt:
-            self._is_stopped, self._ended_by = True, "it was interrupted after the last step"
+            look_after_training(ported, side.comparison.training, calls, self._afterwards, step=step, unit=side.unit)
         except Exception as error:
             self._ended_by = f"evaluation, saving or resuming failed: {type(error).__name__}: {error}"
 
