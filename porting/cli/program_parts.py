@@ -16,7 +16,10 @@ __all__ = ["LoadedProgram", "read_parts"]
 
 _PARTS = ("model", "loss", "batch", "optimizer", "options")
 _MORE_PARTS = ("scheduler", "ported")
-_SETTINGS = ("label", "label_transform", "loss_output", "reduction", "compute_loss", "max_grad_norm")
+_SETTINGS = (
+    *("label", "label_transform", "loss_output", "reduction", "compute_loss", "max_grad_norm"),
+    *("schedule_every", "each_epoch", "also", "save", "load"),
+)
 _EXAMPLE = (
     "return `(model, loss, batch)`, where `batch` is `(input, ..., labels)`; an optimizer and `PortOptions` may follow",
     "a dictionary or an object with these names does as well; it may have `loader`, `scheduler` and `ported` besides",
@@ -29,9 +32,9 @@ class LoadedProgram:
 
     `batch` holds the positional arguments of a call, labels last. `loss` is None for a model that returns its own.
     `batches` are those of a training, a list or a loader, with the `scheduler` of the optimizer, `ported`, which is or
-    makes a port, and `settings`, which say how the loss gets its arguments as the keywords of `to_ipu` do: only a
-    dictionary or an object has these. `name` is the text that it was loaded by, `made` what was found under it or what
-    the function there returned, which was called with the keywords `call`; None where it is no function.
+    makes a port, and `settings`, other keywords of `verify`, such as how the loss gets its arguments: only a dictionary
+    or an object has these. `name` is the text that it was loaded by, `made` what was found under it or what the
+    function there returned, which was called with the keywords `call`; None where it is no function.
     """
 
     model: nn.Module

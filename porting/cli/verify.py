@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, count, refuse_usage
 from porting.diagnostics import ExecutableError, PortingError, find_raising_frame, print_finding, take_first_line
@@ -30,8 +32,9 @@ _EPILOG = """\
 PROGRAM:FUNCTION is a function that returns (model, loss, batch, optimizer,
 options), as for `porting check`; the last two may be missing. A dictionary or an
 object with these names may have as well: `loader` or `batches`, a list; a
-`scheduler`; `ported`, your own port of a copy, or a function of a copied model
-that makes one.
+`scheduler`, and `schedule_every` "step", "call" or "epoch"; `ported`, your own
+port of a copy, or a function of a copied model that makes one; `each_epoch`,
+`also`, `save` and `load`, what else the loop does: see `porting.verify`.
 
   $ porting verify train.py:make --html proof.html --out certificate.json
   $ porting verify train.py:make --steps 200 --require PASS
@@ -56,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     written = parser.add_argument_group("what is written besides the table")
     written.add_argument("--out", type=Path, metavar="FILE", help="the certificate, as JSON")
     written.add_argument("--html", type=Path, metavar="FILE", help="the certificate, as one HTML page")
+    parser.add_argument("--resume-in", type=Path, help=argparse.SUPPRESS)
     compared = parser.add_argument_group("certificates that are there already")
     compared.add_argument("--recheck", type=Path, metavar="FILE", help="run it again as this certificate was made")
     compared.add_argument("--compare", type=Path, nargs=2, metavar="FILE", help="compare two, and run nothing")
@@ -83,6 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
             return _compare_files(arguments)
         if arguments.show is not None:
             return _show_file(arguments)
+        if arguments.resume_in is not None:
+            return _resume_here(arguments)
         return _verify_program(arguments)
     except PortingError as error:
         print_finding(error.finding, arguments.format)
@@ -173,35 +179,71 @@ def _make_certificate(arguments: argparse.Namespace, earlier: Optional[Certifica
 
 
 def _run_program(text: str, *, steps: int, seed: int, device: str, tell: Callable[[str], None]) -> Certificate:
+    from porting.verify.verify import verify
+
+    sides = _load_sides(text, seed=seed, device=device)
+    tell(f"verifying {text}")
+    with _telling_failure(text):
+        certificate = verify(
+            steps=steps, seed=seed, tell=tell, run_elsewhere=partial(_resume_elsewhere, text, seed, device), **sides
+        )
+    return replace(certificate, program=text)
+
+
+def _load_sides(text: str, *, seed: int, device: str) -> Dict[str, Any]:
+    """Load a program; return the arguments of `verify` that say what is trained."""
     import torch
 
     from porting.cli.programs import load_program
-    from porting.verify.verify import verify
 
     # before the weights are drawn, so that a run elsewhere begins with the same
     torch.manual_seed(seed)
     program = load_program(text, draws_batch=True)
-    tell(f"verifying {text}")
+    return {
+        "model": program.model,
+        "loss": program.loss,
+        "batches": program.batch if program.batches is None else program.batches,
+        "optimizer": program.optimizer,
+        "scheduler": program.scheduler,
+        "options": program.options,
+        "ported": program.ported,
+        "device": device,
+        **program.settings,
+    }
+
+
+def _resume_elsewhere(text: str, seed: int, device: str, folder: Path) -> None:
+    """Resume the training whose file lies in `folder` in a process of its own; RuntimeError with its last words."""
+    command = [sys.executable, "-m", "porting", "verify", text, "--resume-in", str(folder)]
+    done = subprocess.run(
+        [*command, "--seed", str(seed), "--device", device], capture_output=True, text=True, errors="replace"
+    )
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise RuntimeError(said[-1] if said else f"exit status {done.returncode}")
+
+
+def _resume_here(arguments: argparse.Namespace) -> int:
+    from porting.verify.inputs import make_sides
+    from porting.verify.resumption import go_on_in_folder
+
+    defaults = dict.fromkeys(("max_grad_norm", "save", "load"))
+    with _telling_failure(arguments.program):
+        sides = _load_sides(arguments.program, seed=arguments.seed or _SEED, device=arguments.device)
+        del sides["batches"]
+        _training, maker = make_sides(**{**defaults, **sides})
+        go_on_in_folder(maker.make(), arguments.resume_in)
+    return EXIT_DONE
+
+
+@contextmanager
+def _telling_failure(text: str) -> Iterator[None]:
     try:
-        certificate = verify(
-            program.model,
-            program.loss,
-            program.batch if program.batches is None else program.batches,
-            optimizer=program.optimizer,
-            scheduler=program.scheduler,
-            options=program.options,
-            ported=program.ported,
-            steps=steps,
-            seed=seed,
-            device=device,
-            tell=tell,
-            **program.settings,
-        )
+        yield
     except PortingError:
         raise
     except Exception as error:
         raise _make_failure(text, error) from error
-    return replace(certificate, program=text)
 
 
 def _make_failure(text: str, error: Exception) -> ExecutableError:

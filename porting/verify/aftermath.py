@@ -21,13 +21,21 @@ from porting.verify.judgement import Judgement, describe_form
 from porting.verify.optimizer_settings import list_setting_differences, make_plain
 from porting.verify.plain_runs import copy_training, join_outputs, keep_streams, name_state, watch_outputs
 from porting.verify.plain_training import PlainRun, PlainTraining, cut_micro_batches
-from porting.verify.ported_run import PortedTraining, make_call, name_ported_state
+from porting.verify.ported_run import PortedTraining
 from porting.verify.records import Sketches, sketch_all
+from porting.verify.resumption import (
+    RunElsewhere,
+    compare_fresh_process,
+    compare_resumed,
+    save_port,
+    sketch_state,
+    train_further,
+)
 
 __all__ = ["look_after_training"]
 
 _MARGIN, _UNITS = 8.0, 16.0
-_NUM_RESUMED, _NUM_NOISES = 2, 2
+_NUM_NOISES = 2
 # bytes of weights
 _LARGE = 128 << 20
 # what is compared as a whole where a checkpoint does not load
@@ -39,24 +47,33 @@ _Groups = List[List[str]]
 
 
 def look_after_training(
-    ported: PortedTraining, training: PlainTraining, calls: Calls, judgement: Judgement, *, step: int, unit: float
+    ported: PortedTraining,
+    training: PlainTraining,
+    calls: Calls,
+    judgement: Judgement,
+    *,
+    step: int,
+    unit: float,
+    run_elsewhere: Optional[RunElsewhere] = None,
 ) -> None:
     """Evaluate, save, reload and resume; add to `judgement` what is measured, and why something is not.
 
-    `unit` is that of the coarsest type in use. The port is left behind its further training. An error leaves what was
-    measured before it.
+    `unit` is that of the coarsest type in use; `run_elsewhere` resumes the training in a process of its own. The port
+    is left behind its further training. An error leaves what was measured before it.
     """
     with tempfile.TemporaryDirectory() as folder, keep_streams():
         path = Path(folder) / "before.pt"
-        _save_port(ported, path)
-        before = _sketch_state(ported)
+        save_port(ported, path)
+        before = sketch_state(ported)
         groups = _name_groups(ported)
         outputs, failure = _try_evaluation(ported, calls[-1])
-        _save_port(ported, path.with_name("after.pt"))
-        after = _sketch_state(ported)
+        save_port(ported, path.with_name("after.pt"))
+        users_path = path.with_name("users.pt")
+        save_port(ported, users_path, is_users=True)
+        after = sketch_state(ported)
         judgement.add(_compare_streams(_read_streams(path), _read_streams(path.with_name("after.pt")), step))
         judgement.add(_compare_saved_settings(ported, load_checkpoint(path), step))
-        further = _train_further(ported, calls)
+        further = train_further(ported, calls)
         if sum(value.numel() * value.element_size() for value in ported.model.parameters()) > _LARGE:
             # so that a proof needs little more memory than the training; the next call compiles anew
             ported.model.destroy()
@@ -81,7 +98,13 @@ def look_after_training(
             judgement.add(_compare_evaluation(plain, noises, results, step, unit))
         kept, now = ({name: side[name] for name in side if name not in written} for side in (before, after))
         judgement.add(_compare_exactly("evaluation", step, kept, now, "it changed in evaluation"))
-        judgement.add(_compare_resumed(ported, path.with_name("after.pt"), calls, further, step, unit))
+        if ported.save is not None and ported.load is None:
+            for kind in ("resuming", "fresh process"):
+                judgement.reasons[kind] = "there is a `save=`, and no `load=` that reads its files"
+            return
+        judgement.add(compare_resumed(ported, users_path, calls, further, step, unit))
+        if run_elsewhere is not None:
+            judgement.add(compare_fresh_process(run_elsewhere, users_path, calls, further, step, unit))
 
 
 # -- evaluation --------------------------------------------------------------------------------------------------------
@@ -247,59 +270,6 @@ def _arrange_groups(
         own_settings = {key: group[key] for key in optimizer.defaults if key in group}
         regrouped.append({**own_settings, "params": [parameters[name] for name in part]})
     return type(optimizer)(regrouped, lr=optimizer.defaults["lr"])  # type: ignore[call-arg]
-
-
-# -- going on ----------------------------------------------------------------------------------------------------------
-
-
-def _compare_resumed(
-    ported: PortedTraining, path: Path, calls: Sequence[MicroBatch], first: Sketches, step: int, unit: float
-) -> Iterator[Measured]:
-    """Go back to the checkpoint and go on: that must leave what going on without it has left, `first`."""
-    ported.model.load(path, schedulers=_own_schedulers(ported))
-    again = _train_further(ported, calls)
-    for name, one in first.items():
-        other = again.get(name)
-        if other is None or other.shape != one.shape:
-            yield Measured("resuming", name, step, math.inf, one.norm, 0.0, "it is missing after resuming")
-            continue
-        apart = distance_of_sketches(one, other)
-        if one.num_not_finite != other.num_not_finite:
-            apart = math.inf
-        yield Measured("resuming", name, step, apart, one.norm, _UNITS * unit * one.norm)
-
-
-def _train_further(ported: PortedTraining, calls: Sequence[MicroBatch]) -> Sketches:
-    losses = []
-    for number in range(_NUM_RESUMED):
-        args, kwargs = calls[number % len(calls)]
-        returned = make_call(ported, args, kwargs)
-        losses.append(ported.model.loss_of(returned).detach().double().flatten().clone())
-    return {**_sketch_state(ported), **sketch_all({"losses": torch.cat(losses)})}
-
-
-# -- states ------------------------------------------------------------------------------------------------------------
-
-
-def _save_port(ported: PortedTraining, path: Path) -> None:
-    ported.model.save(path, schedulers=_own_schedulers(ported))
-
-
-def _own_schedulers(ported: PortedTraining) -> List[Any]:
-    """List the schedules of the loop that a checkpoint can hold."""
-    own = ported.scheduler
-    return [own] if own is not None and hasattr(own, "state_dict") else []
-
-
-def _sketch_state(ported: PortedTraining) -> Sketches:
-    model = ported.model
-    return sketch_all(
-        {
-            **{name: value for name, value in model.model.named_parameters()},
-            **{name: value for name, value in model.model.named_buffers()},
-            **name_ported_state(model),
-        }
-    )
 
 
 def _compare_exactly(

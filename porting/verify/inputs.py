@@ -6,6 +6,7 @@ import copy
 import itertools
 import warnings
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Callable, Iterator, List, NoReturn, Optional, Set, Tuple
 
 import torch
@@ -23,7 +24,7 @@ from porting.verify.plain_training import PlainTraining
 from porting.verify.ported_run import PortedTraining
 from porting.verify.reference_batches import UnequalBatchesError, count_rows, join_rows
 
-__all__ = ["Inputs", "PortMaker", "collect_inputs", "make_training"]
+__all__ = ["Inputs", "PortMaker", "collect_inputs", "make_sides", "make_training"]
 
 # Batches that are kept in memory for all runs; with more, the first are repeated.
 _MOST_BYTES = 256 << 20
@@ -61,6 +62,8 @@ class PortMaker:
     given: Any
     options: Optional[PortOptions]
     device: str
+    save: Optional[Callable[[Any, Path], None]] = None
+    load: Optional[Callable[[Any, Path], None]] = None
 
     @property
     def is_given(self) -> bool:
@@ -87,7 +90,13 @@ class PortMaker:
         if not made.model.training:
             refuse("the port is in eval mode", "call `ported.train()`")
         own = self.training
-        return replace(made, each_epoch=made.each_epoch or own.each_epoch, also=made.also or own.also)
+        return replace(
+            made,
+            each_epoch=made.each_epoch or own.each_epoch,
+            also=made.also or own.also,
+            save=made.save or self.save,
+            load=made.load or self.load,
+        )
 
     def _port_copy(self) -> PortedTraining:
         own = _copy_parts(self.training)
@@ -122,6 +131,25 @@ def _copy_parts(training: PlainTraining) -> PlainTraining:
             f"the model cannot be copied: {error}",
             "keep results of computations out of its attributes, or `.detach()` them",
         )
+
+
+def make_sides(
+    model: Any,
+    loss: Any,
+    *,
+    optimizer: Any,
+    scheduler: Any,
+    max_grad_norm: Optional[float],
+    ported: Any,
+    options: Optional[PortOptions],
+    device: str,
+    save: Any,
+    load: Any,
+    **settings: Any,
+) -> Tuple[PlainTraining, PortMaker]:
+    """Return what plain PyTorch trains, and what makes its port; the arguments are those of `verify`."""
+    training = make_training(model, loss, optimizer, scheduler, max_grad_norm, **settings)
+    return training, PortMaker(training, ported, options, device, save, load)
 
 
 @dataclass(frozen=True)

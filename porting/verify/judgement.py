@@ -23,6 +23,7 @@ _NOTHING = {
     "samples": "both sides were given the same batches",
     "input": "neither side changes a batch in place",
     "loop state": "no `also=` was given: a moving average or other state that the loop keeps is not known",
+    "fresh process": "`porting verify PROGRAM:FUNCTION` resumes in a process of its own",
 }
 _AT_START = ("parameter", "buffer")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from porting.diagnostics import say_number
@@ -37,13 +36,11 @@ from porting.verify.ported_run import PortedTraining, can_match_streams, find_st
 from porting.verify.recheck import make_record
 from porting.verify.records import Record
 from porting.verify.reference_loss import find_reading
+from porting.verify.resumption import RunElsewhere
 from porting.verify.samples import compare_samples
 from porting.verify.surroundings import Hasher, describe_surroundings, hash_options, hash_source, hash_weights
 
-__all__ = ["Proof", "RunElsewhere"]
-
-RunElsewhere = Callable[[Path], None]
-"""Resumes a training in a process of its own, given the folder with what it needs; see `resumption`."""
+__all__ = ["Proof"]
 
 # How far outside something is that no closer look would bring back, where the user has stopped the proof before one.
 _CERTAIN = 30.0
@@ -213,7 +210,15 @@ class Proof:
         return_freed_memory()
         try:
             progress("evaluation, saving and resuming", float(len(calls)))
-            look_after_training(ported, side.comparison.training, calls, self._afterwards, step=step, unit=side.unit)
+            look_after_training(
+                ported,
+                side.comparison.training,
+                calls,
+                self._afterwards,
+                step=step,
+                unit=side.unit,
+                run_elsewhere=self._run_elsewhere,
+            )
         except Exception as error:
             self._ended_by = f"evaluation, saving or resuming failed: {type(error).__name__}: {error}"
 

@@ -33,6 +33,7 @@ KINDS = (
     "evaluation",
     "reloading",
     "resuming",
+    "fresh process",
 )
 """What is compared, in the order in which a fault spreads."""
 
