@@ -184,27 +184,38 @@ def _watch_settings(model: Any) -> Iterator[List[Tuple[List[float], Settings]]]:
 
     They are what the executor was handed last; what the optimizer on the host says need not be what the device has.
     """
-    executor = model.device_executor
-    device = [_read_device(model, model.optimizer)]
     found: List[Tuple[List[float], Settings]] = []
-    hand_over = executor.setOptimizer
+    device: List[Tuple[List[float], Settings]] = []
+    watched: List[Any] = []
 
-    def note_settings(optimizer: Any) -> Any:
-        result = hand_over(optimizer)
-        device[0] = _read_device(model, optimizer)
-        return result
+    def watch_executor() -> None:
+        executor = model.device_executor
+        hand_over = executor.setOptimizer
+
+        def note_settings(optimizer: Any) -> Any:
+            result = hand_over(optimizer)
+            device[:] = [_read_device(model, optimizer)]
+            return result
+
+        executor.setOptimizer = note_settings
+        device[:] = [_read_device(model, model.optimizer)]
+        watched.append((executor, hand_over))
 
     def note_call(_model: Any, _args: Tuple[Any, ...], _returned: Any) -> None:
         if model.training:
+            # a loop may have it compiled anew, with the optimizer as it is then
+            if watched[-1][0] is not model.device_executor:
+                watch_executor()
             found.append(device[0])
 
+    watch_executor()
     hook = model.register_forward_hook(note_call)
-    executor.setOptimizer = note_settings
     try:
         yield found
     finally:
         hook.remove()
-        executor.setOptimizer = hand_over
+        for executor, hand_over in watched:
+            executor.setOptimizer = hand_over
 
 
 def _read_device(model: Any, optimizer: Any) -> Tuple[List[float], Settings]:
