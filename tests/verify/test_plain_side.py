@@ -1,0 +1,195 @@
+"""Runs of the plain side: what they are, in which order, and what a proof says that is stopped between them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import porting
+from porting import PlainTraining, PortOptions
+from porting.verify import Verdict
+from porting.verify.calls import Calls
+from porting.verify.grouping import choose_comparison
+from porting.verify.half_rounding import HalfRule
+from porting.verify.plain_side import PlainSide
+from porting.verify.records import Record
+
+NUM_STEPS = 6
+
+
+def build():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    return PlainTraining(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(8, 6, generator=generator), torch.randint(0, 3, (8,), generator=generator)
+
+
+def make_side(training, *, precision="float32", tell=lambda stage, num_calls: None):
+    options = PortOptions(precision=precision, output_mode="all")
+    rule = None if precision == "float32" else HalfRule(precision)
+    comparison = choose_comparison(training, (batch(), {}), options, seed=0)
+    return PlainSide(comparison, rule, options, seed=0, stream=None, tell=tell)
+
+
+def prove(training=None, *, stop_before=None, ported=None, **more):
+    """Verify; the user stops the proof before the stage whose words are `stop_before`."""
+    stages = []
+
+    def tell(stage):
+        stages.append(stage)
+        if stop_before is not None and stop_before in stage:
+            raise KeyboardInterrupt
+
+    training = training or build()
+    certificate = porting.verify(
+        training, batches=batch(), steps=NUM_STEPS, ported=ported, tell=tell, device="sim", **more
+    )
+    return certificate, stages
+
+
+def port_with(**settings):
+    def make(model):
+        optimizer = torch.optim.SGD(model.parameters(), **{"lr": 0.1, **settings})
+        options = PortOptions(keep_gradients=True)
+        return porting.to_ipu(model, F.cross_entropy, optimizer=optimizer, options=options, device="sim")
+
+    return make
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("precision", "count"), [("float32", 3), ("mixed", 3)])
+def test_runs_differ_from_the_plain_one_by_rounding(precision, count):
+    side = make_side(build(), precision=precision)
+    calls = Calls([(batch(), {})] * NUM_STEPS)
+
+    done = side.begin(calls)
+    num_first = len(side.runs)
+    side.go_on(done)
+
+    assert len(done) == NUM_STEPS
+    assert num_first == 1
+    assert len(side.runs) == count
+    assert side.missing == []
+    for run in side.runs:
+        assert run.losses[1] == pytest.approx(side.plain.losses[1], rel=1e-2)
+        assert run.losses != side.plain.losses
+
+
+def test_the_reference_has_more_digits():
+    side = make_side(build())
+    side.go_on(side.begin(Calls([(batch(), {})] * 2)))
+
+    assert side.reference is not None
+    assert side.reference in side.runs
+
+
+def test_the_reference_of_half_precision_is_single_precision():
+    side = make_side(build(), precision="mixed")
+    side.go_on(side.begin(Calls([(batch(), {})] * 2)))
+
+    assert side.reference is not None
+    assert side.reference not in side.runs
+
+
+def test_a_run_that_computes_something_else_is_left_out():
+    class Wide(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * (1.0 if self.weight.dtype is torch.float32 else 3.0)
+
+    torch.manual_seed(0)
+    model = Wide(6, 3)
+    training = PlainTraining(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    side = make_side(training)
+
+    side.go_on(side.begin(Calls([(batch(), {})] * 2)))
+
+    assert side.reference is None
+    assert "computes something else in that type" in side.notes[0]
+
+
+def test_a_training_that_is_another_one_each_time_shows_nothing():
+    counter = iter(range(10_000))
+
+    def compute_loss(model, x, y):
+        return F.cross_entropy(model(x), y) * (1.0 + next(counter))
+
+    training = build()
+    training = PlainTraining(training.model, None, training.optimizer, compute_loss=compute_loss)
+    side = make_side(training)
+
+    side.begin(Calls([(batch(), {})] * 2))
+
+    assert "another one each time" in side.missing[0]
+
+
+def test_without_a_port_nothing_is_judged():
+    side = make_side(build())
+    side.begin(Calls([(batch(), {})]))
+
+    assert side.judge(Record()).measured == {}
+
+
+# -- a proof that is stopped -------------------------------------------------------------------------------------------
+
+
+def test_stopped_after_the_ports_run_all_steps_are_compared():
+    certificate, stages = prove(stop_before="float64")
+
+    assert certificate.verdict is Verdict.INCOMPLETE
+    assert certificate.num_steps == NUM_STEPS
+    assert f"{NUM_STEPS} steps were compared" in certificate.reason
+    assert [one.kind for one in certificate.kinds if one.verdict is Verdict.FAIL] == []
+    assert "the port" in " ".join(stages[:4])
+
+
+@pytest.mark.parametrize("stage", ["plain PyTorch", "another order", "the port"])
+def test_stopped_before_the_ports_run_nothing_is_compared(stage):
+    certificate, _stages = prove(stop_before=stage)
+
+    assert certificate.verdict is Verdict.INCOMPLETE
+    assert certificate.num_steps == 0
+    assert "interrupted" in certificate.reason
+
+
+def test_stopped_before_the_evaluation_the_certificate_does_not_claim_it():
+    certificate, _stages = prove(stop_before="evaluation")
+
+    kinds = {kind.kind: kind.verdict for kind in certificate.kinds}
+    assert certificate.verdict is Verdict.INCOMPLETE
+    assert kinds["loss curve"] is Verdict.PASS
+    assert kinds["evaluation"] is kinds["resuming"] is Verdict.NOT_COMPARED
+
+
+def test_stopped_a_fault_is_still_a_fault():
+    certificate, _stages = prove(stop_before="float64", ported=port_with(lr=0.2))
+
+    assert certificate.verdict is Verdict.FAIL
+
+
+def test_a_stage_says_how_long_the_rest_takes(monkeypatch):
+    clock = iter(float(10 * number) for number in range(1000))
+    monkeypatch.setattr("porting.verify.proof.time.monotonic", lambda: next(clock))
+
+    _certificate, stages = prove()
+
+    assert "left" not in stages[0]
+    assert all("about " in stage and " s left;" in stage for stage in stages[1:])
+
+
+def test_nothing_of_the_users_is_left_behind_by_a_proof_that_was_stopped():
+    training = build()
+    stream, threads = torch.get_rng_state(), torch.get_num_threads()
+
+    prove(training, stop_before="float64")
+
+    assert torch.equal(stream, torch.get_rng_state())
+    assert torch.get_num_threads() == threads
+    assert all(parameter.grad is None for parameter in training.model.parameters())
