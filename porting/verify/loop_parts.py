@@ -1,4 +1,4 @@
-"""What a loop does besides its steps: it steps a schedule, keeps state of its own and changes things after an epoch.
+"""A loop besides its steps: it steps a schedule, keeps state of its own and changes things after an epoch.
 
 Both sides of a proof go through this file, so that the port's loop and the plain one are asked to do the same.
 """

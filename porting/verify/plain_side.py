@@ -70,10 +70,10 @@ class PlainSide:
 
     def begin(self, calls: Calls) -> Calls:
         """Run plain PyTorch, and once more rounded otherwise; return the calls whose steps were all made."""
-        self.plain = self._run(calls, replace(PLAIN, rule=self.rule))
+        self.plain = self._make_run(calls, replace(PLAIN, rule=self.rule))
         done = calls[: self.plain.num_steps // self._steps_per_call]
         if done and "KeyboardInterrupt" not in self.plain.ended_by:
-            self._repeat(done)
+            self._repeat_plain(done)
             self._round_first(done)
         return done
 
@@ -81,19 +81,19 @@ class PlainSide:
         """Make the runs that measure the noise band more closely."""
         if self.rule is not None:
             for seed in range(2, 1 + _NUM_HALF_RUNS):
-                self._try(calls, self._round_half(seed))
-            self.reference = self._run(calls, PLAIN)
+                self._try_run(calls, self._round_half(seed))
+            self.reference = self._make_run(calls, PLAIN)
             return
         size = sum(weight.numel() * weight.element_size() for weight in self.comparison.training.model.parameters())
-        if size <= _MOST_DOUBLED and self._try(calls, Variant("float64", is_double=True)):
+        if size <= _MOST_DOUBLED and self._try_run(calls, Variant("float64", is_double=True)):
             self.reference = self.runs[-1]
         elif size <= _MOST_DOUBLED:
             self.notes.append("there is no float64 reference: the model computes something else in that type")
         else:
             self.notes.append("there is no float64 reference: the model is too large for one")
-            self._try(calls, replace(self._other_order, permutes=None, changes_bits=2))
+            self._try_run(calls, replace(self._other_order, permutes=None, changes_bits=2))
         rounded = Variant("rounded at random", rounding=1, size=_CHANGED_UNITS * self.unit)
-        self._try(calls[:_NUM_ROUNDED_CALLS], rounded)
+        self._try_run(calls[:_NUM_ROUNDED_CALLS], rounded)
 
     def judge(self, ported: Record) -> Judgement:
         """Compare the record of a port with what there is."""
@@ -116,7 +116,7 @@ class PlainSide:
                 variant = self._round_half(seed)
                 if number == 0 and self.reference is not None:
                     self.runs.append(self.reference)
-            if not self._try(calls[:last], variant):
+            if not self._try_run(calls[:last], variant):
                 break
             judgement = self.judge(ported)
         return judgement
@@ -143,36 +143,36 @@ class PlainSide:
 
     def _round_first(self, calls: Calls) -> None:
         if self.rule is not None:
-            self._try(calls, self._round_half(1))
-        elif not self._try(calls, self._other_order):
-            self._try(calls, replace(self._other_order, permutes=None))
+            self._try_run(calls, self._round_half(1))
+        elif not self._try_run(calls, self._other_order):
+            self._try_run(calls, replace(self._other_order, permutes=None))
 
-    def _run(self, calls: Calls, variant: Variant) -> Record:
+    def _make_run(self, calls: Calls, variant: Variant) -> Record:
         training, grouping, _draws, _text = self.comparison
         factor = _HALF_COST if variant.rule is not None else 1.0
         self._tell(f"{len(calls)} calls: {variant.name}", factor * len(calls))
         return run_plain(training, calls, grouping, seed=self._seed, variant=variant, stream=self._stream)
 
-    def _repeat(self, calls: Calls) -> None:
+    def _repeat_plain(self, calls: Calls) -> None:
         """Run the first calls again as they are: a training that is another one each time shows nothing."""
         plain = replace(PLAIN, rule=self.rule)
-        again = self._run(calls[:_NUM_REPEATED_CALLS], plain)
+        again = self._make_run(calls[:_NUM_REPEATED_CALLS], plain)
         pairs = ((step, mean_loss(self.plain, step), mean_loss(again, step)) for step in again.losses)
         for step, one, other in pairs:
             if one is not None and other is not None and abs(one - other) > _SAME_AGAIN * abs(one):
                 said = f"the loss of step {step} is {one:g} and {other:g}, from the same seed"
                 self.missing.append(f"the training is another one each time that plain PyTorch runs it: {said}")
                 # how far such runs come apart is no fault of the port's
-                self.runs.append(self._run(calls, plain))
+                self.runs.append(self._make_run(calls, plain))
                 return
 
-    def _try(self, calls: Calls, variant: Variant) -> bool:
+    def _try_run(self, calls: Calls, variant: Variant) -> bool:
         """Make a run that should be the same but for rounding; leave it out if it is not.
 
         One that the user stops stays, as far as it has come.
         """
         try:
-            record = self._run(calls, variant)
+            record = self._make_run(calls, variant)
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
             return False
         one, other = mean_loss(self.plain, 1), mean_loss(record, 1)

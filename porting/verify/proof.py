@@ -101,11 +101,11 @@ class Proof:
     def run(self) -> None:
         """Make all runs and compare them; if the user stops it, those that there are until then."""
         try:
-            self._run()
+            self._make_and_compare()
         except KeyboardInterrupt:
             self._is_stopped, self._ended_by = True, "it was interrupted"
 
-    def _run(self) -> None:
+    def _make_and_compare(self) -> None:
         ported = self._maker.make()
         options = self._options = ported.model.options
         reading = find_reading(self._training)
@@ -161,7 +161,7 @@ class Proof:
         except KeyboardInterrupt:
             self._is_stopped, self._ended_by = True, self._ended_by or "it was interrupted"
         if self._ported_record.losses:
-            self._compare(side, ported, done, theirs)
+            self._compare_records(side, ported, done, theirs)
 
     def _finish_port(self, side: PlainSide, ported: PortedTraining, calls: Calls, progress: _Progress) -> None:
         """Look at what is left after the port's training, and let go of its device."""
@@ -177,7 +177,7 @@ class Proof:
         # the memory of a proof is that of its largest part, and a port's calls keep what they have freed
         return_freed_memory()
 
-    def _compare(self, side: PlainSide, ported: PortedTraining, calls: Calls, theirs: Calls) -> None:
+    def _compare_records(self, side: PlainSide, ported: PortedTraining, calls: Calls, theirs: Calls) -> None:
         """Judge what there is; what a proof that was stopped has found is not looked at more closely."""
         self._judgement = side.judge(self._ported_record)
         if side.comparison.draws and not can_match_streams(ported.model):
