@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from porting.verify.certificate import Certificate as Certificate
     from porting.verify.certificate import Verdict as Verdict
     from porting.verify.compare import KINDS as KINDS
-    from porting.verify.compare import KindDifferences as KindDifferences
     from porting.verify.compare import TrainingComparison as TrainingComparison
     from porting.verify.compare import compare_training as compare_training
     from porting.verify.gradient_check import GradientCheck as GradientCheck

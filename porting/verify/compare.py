@@ -1,30 +1,35 @@
-"""`compare_training`: the same batches train a plain model and its port, and every number is compared in every step.
+"""`compare_training`: two trainings of the user's, plain and ported, compared with a tolerance that is given.
 
-The result has the worst difference of each kind of number, its name and step.
+The runs, the records and the judgement are those of `verify`; what differs is that nothing is copied or repeated.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Dict, Iterable, Iterator, Mapping, NoReturn, Optional, Tuple
 
 import torch
-from torch import nn
 
-from porting.comparison import Difference, Tolerance
-from porting.comparison.tensors import largest_distance, largest_magnitude, rounding_of
+from porting.comparison import Tolerance
 from porting.diagnostics import PortingError, list_names, say_number
 from porting.structure import make_call_arguments
-from porting.verify.plain_training import PlainRun, PlainTraining, cut_micro_batches
+from porting.verify.calls import Calls
+from porting.verify.certificate import KindVerdict, Measured, Verdict
+from porting.verify.grouping import make_grouping
+from porting.verify.judgement import Judgement, judge_runs
+from porting.verify.noise_band import find_sketches, mean_loss
+from porting.verify.plain_runs import record_calls
+from porting.verify.plain_training import PlainRun, PlainTraining
+from porting.verify.ported_run import PortedTraining, record_port
+from porting.verify.records import Record
 
-__all__ = ["KINDS", "KindDifferences", "TrainingComparison", "compare_training"]
+__all__ = ["KINDS", "TrainingComparison", "compare_training"]
 
 # of a weight, in units of its last place: what rounds when an update is the difference of two weights
-_ROUNDINGS = 4
-
-_Tensors = Dict[str, torch.Tensor]
+_ROUNDINGS = 4 * torch.finfo(torch.float32).eps
 
 
 def compare_training(
@@ -41,15 +46,15 @@ def compare_training(
 
     `steps` are combined batches as calls of `ported` take them, such as those of `ported.dataloader(loader)`: tuples of
     arguments, or dictionaries of keywords. The plain training makes each optimizer step of the same micro-batches, one
-    after the other. Losses and gradients are compared for every optimizer step; weights, what a call changed of them
-    ("update"), buffers and the optimizer's state after every call; buffers of integers are left out, which are
-    constants on the device. A schedule of the port (`ported.scheduler(...)`) is stepped after each call, with that of
-    `plain`.
+    after the other. Losses and gradients are compared for every optimizer step; weights, what a call changed
+    of them ("update"), buffers and the optimizer's state after every call. A schedule of the port
+    (`ported.scheduler(...)`) is stepped after each call, with that of `plain`.
 
     The models must be two, with equal weights: `copy.deepcopy` before the port is made. The port has to bring its
     gradients to the host, `PortOptions(keep_gradients=True)`; with `gradients=False` they are not compared. Two tensors
-    are equal when their largest difference is at most `relative` of their largest element, or `absolute`; an update has
-    the rounding of its weight in the place of `absolute`. Random numbers (Dropout) are equal on the simulator if the
+    are equal when their distance as vectors is at most `relative` of their length, or `absolute` for each element; an
+    update has the rounding of its weight in the place of `absolute`. It is the comparison of `verify` with a tolerance
+    that is given, in the place of one that is measured. Random numbers (Dropout) are equal on the simulator if the
     port is not compiled before; on hardware they never are.
 
     Both models are trained afterwards. The result says what differs; its `check()` raises PortingError V001. Raises
@@ -72,84 +77,62 @@ def compare_training(
     True
     """
     _check_pair(plain, ported, gradients=gradients)
-    options = ported.options
-    run = None
-    differences = Differences(Tolerance(relative, absolute))
-    num_calls = 0
-    for batch in steps:
-        args, kwargs = make_call_arguments(batch)
-        if run is None:
-            # after the first batch was made, which may have drawn: here the stream of an uncompiled port begins
-            run = PlainRun(plain, options.replicas, torch.get_rng_state())
-        first_step = num_calls * options.device_iterations + 1
-        before = _copy_parameters(plain.model), _copy_parameters(ported.model)
-        losses = ported.loss_of(ported(*args, **kwargs)).detach().flatten()
-        _compare_steps(differences, run, ported, (args, kwargs), first_step, losses, gradients=gradients)
-        _compare_state(differences, plain, ported, before, first_step + options.device_iterations - 1)
-        for schedule in (plain.scheduler, scheduler):
-            if schedule is not None:
-                schedule.step()
-        num_calls += 1
-    if not num_calls:
+    calls = Calls(map(make_call_arguments, steps))
+    if not calls:
         _refuse_pair("there is no batch to train with", "give batches as a call takes them, `[(inputs, labels), ...]`")
-    return differences.summarise(num_calls=num_calls, num_steps=num_calls * options.device_iterations)
-
-
-def _compare_steps(
-    differences: Differences,
-    run: PlainRun,
-    ported: Any,
-    batch: Tuple[Tuple[Any, ...], Dict[str, Any]],
-    first_step: int,
-    losses: torch.Tensor,
-    *,
-    gradients: bool,
-) -> None:
-    """Make the plain steps of one call, and compare losses and gradients of each."""
     options = ported.options
-    size = options.accumulation * options.replicas
-    micro_batches = cut_micro_batches(*batch, options.micro_batches_per_call)
-    for number in range(options.device_iterations):
-        plain = run.step(micro_batches[number * size : (number + 1) * size])
-        own = losses[number * size : (number + 1) * size]
-        differences.compare("loss", first_step + number, {"loss": torch.stack(plain.losses)}, {"loss": own})
-        if gradients:
-            found = ported.gradients(number)
-            differences.compare("gradient", first_step + number, plain.gradients, found)
+    ours, theirs = Record(), Record()
+    # after the batches were made, which may have drawn: here the stream of an uncompiled port begins
+    run = PlainRun(plain, options.replicas, torch.get_rng_state())
+    ours.keep_state(0, plain.model, {})
+    record_calls(run, calls, make_grouping(options), ours, is_each_kept=True)
+    theirs.keep_state(0, ported.model, {})
+    record_port(PortedTraining(ported, scheduler), calls, theirs, is_each_kept=True)
+    if not gradients:
+        theirs.sketches = {key: found for key, found in theirs.sketches.items() if key[0] != "gradient"}
+    judged = judge_runs(ours, theirs, _GivenBand(ours, Tolerance(relative, absolute)))
+    kinds = [kind for kind in _select_numbers(judged).list_verdicts() if kind.num_compared]
+    return TrainingComparison(len(calls), ours.num_steps, relative, absolute, tuple(kinds))
 
 
-def _compare_state(
-    differences: Differences, plain: PlainTraining, ported: Any, before: Tuple[_Tensors, _Tensors], step: int
-) -> None:
-    """Compare what a call has left behind; `before` are the parameters before it."""
-    models = plain.model, ported.model
-    after = [_copy_parameters(model) for model in models]
-    updates = [{name: new[name] - value for name, value in old.items()} for old, new in zip(before, after)]
-    floors = {name: rounding_of(value, units=_ROUNDINGS) for name, value in after[0].items()}
-    differences.compare("update", step, updates[0], updates[1], floors)
-    differences.compare("parameter", step, after[0], after[1])
-    # others are constants on the device, such as BatchNorm's count of batches
-    buffers = [{name: item for name, item in model.named_buffers() if item.is_floating_point()} for model in models]
-    differences.compare("buffer", step, buffers[0], buffers[1])
-    states = [_name_state(state, plain) for state in (plain.optimizer.state_dict(), ported.optimizer_state_dict())]
-    differences.compare("optimizer state", step, states[0], states[1])
-
-
-def _copy_parameters(model: nn.Module) -> _Tensors:
-    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-
-
-def _name_state(state: Mapping[str, Any], plain: PlainTraining) -> _Tensors:
-    """Name the tensors of an optimizer's state after the plain model's parameters, whose order both have."""
-    names = {id(parameter): name for name, parameter in plain.model.named_parameters()}
-    order = [names[id(parameter)] for group in plain.optimizer.param_groups for parameter in group["params"]]
-    found = {}
-    for index, slots in state.get("state", {}).items():
-        name = order[index] if index < len(order) else f"parameter {index}"
-        for slot, value in slots.items():
-            if isinstance(value, torch.Tensor):
-                found[f"{slot} of {name}"] = value
+def _select_numbers(judged: Judgement) -> Judgement:
+    """Return what a tolerance is for: the numbers that steps compute, and not what they were asked for."""
+    found = Judgement()
+    for one in itertools.chain.from_iterable(judged.measured.values()):
+        if one.step and (one.kind in KINDS or one.kind == "loss curve"):
+            found.add([replace(one, kind="loss") if one.kind == "loss curve" else one])
+    if judged.lost is not None:
+        found.add([Measured("loss", "loss", judged.lost, math.inf, 0.0, 0.0, "it is not finite on either side")])
     return found
+
+
+@dataclass
+class _GivenBand:
+    """Bands of one width, in the place of the measured ones; nothing is chaotic."""
+
+    plain: Record
+    tolerance: Tolerance
+    runs: Tuple[Record, ...] = field(default=())
+
+    def find_band(self, kind: str, step: int, name: str) -> float:
+        """Return how far a tensor may be."""
+        sketch = find_sketches(self.plain, kind, step)[name]
+        least = self.tolerance.absolute * math.sqrt(sketch.numel)
+        if kind == "update":
+            least = _ROUNDINGS * self.plain.sketches["parameter", step][name].norm
+        return Tolerance(self.tolerance.relative, least).allowed_at(sketch.norm)
+
+    def find_loss_band(self, step: int) -> float:
+        """Return how far the mean loss of a step may be."""
+        return self.tolerance.allowed_at(abs(mean_loss(self.plain, step) or 0.0))
+
+    def narrow_bands(self, _ported: Record, _kind: str) -> Dict[Tuple[int, str], float]:
+        """Return nothing: a tolerance that is given says nothing of many numbers together."""
+        return {}
+
+    def find_chaos(self) -> Optional[int]:
+        """Return None."""
+        return None
 
 
 # -- what cannot be compared -----------------------------------------------------------------------------------------
@@ -203,36 +186,19 @@ def _refuse_pair(fault: str, remedy: str) -> NoReturn:
     raise PortingError.at_caller("V002", message=fault, help=remedy)
 
 
+_OPTIMIZERS = "the optimizers differ: learning rate, weight decay, momentum, parameter groups, clipping"
+
 KINDS: Mapping[str, str] = MappingProxyType(
     {
         "loss": "forward or the loss differ: labels, the loss's reduction, train or eval mode, the order of samples",
         "gradient": "what is differentiated differs: a frozen layer, `reduction=` of the options, the loss of a part",
-        "update": "the optimizers differ: learning rate, weight decay, momentum, parameter groups, clipping",
-        "parameter": "the optimizers differ: learning rate, weight decay, momentum, parameter groups, clipping",
-        "buffer": "statistics differ: BatchNorm's momentum, its mode, the size of micro-batches",
+        "update": _OPTIMIZERS,
         "optimizer state": "the optimizers differ: momentum, betas, parameter groups",
+        "buffer": "statistics differ: BatchNorm's momentum, its mode, the size of micro-batches",
+        "parameter": _OPTIMIZERS,
     }
 )
 """What is compared, in the order in which a fault spreads, and where a fault lies that begins there."""
-
-_FACTS = "name step largest scale relative allowed note"
-# of a difference: how large it is, its scale, what is allowed, a note
-_Measured = Tuple[float, float, float, str]
-
-
-@dataclass(frozen=True)
-class KindDifferences:
-    """All comparisons of one kind: how many, the worst one, and the first one that is not allowed."""
-
-    kind: str
-    num_compared: int
-    worst: Optional[Difference]
-    first: Optional[Difference]
-
-    @property
-    def holds(self) -> bool:
-        """Whether all of them are allowed."""
-        return self.first is None
 
 
 @dataclass(frozen=True)
@@ -243,7 +209,7 @@ class TrainingComparison:
     num_steps: int
     relative: float
     absolute: float
-    kinds: Tuple[KindDifferences, ...]
+    kinds: Tuple[KindVerdict, ...]
 
     @property
     def holds(self) -> bool:
@@ -251,7 +217,7 @@ class TrainingComparison:
         return self.first is None
 
     @property
-    def first(self) -> Optional[Difference]:
+    def first(self) -> Optional[Measured]:
         """The difference where it begins: that of the earliest step, and there of the first kind of `KINDS`."""
         found = [kind.first for kind in self.kinds if kind.first is not None]
         return min(found, key=lambda difference: difference.step) if found else None
@@ -261,7 +227,7 @@ class TrainingComparison:
         first = self.first
         if first is None:
             return self
-        others = [kind.worst for kind in self.kinds if kind.worst is not None and not kind.worst.holds]
+        others = [kind.worst for kind in self.kinds if kind.worst is not None and not kind.worst.is_inside]
         raise PortingError.at_caller(
             "V001",
             message=f"in step {first.step} the {first.kind} `{first.name}` is not that of plain PyTorch",
@@ -274,16 +240,7 @@ class TrainingComparison:
 
     def to_dict(self) -> Dict[str, Any]:
         """Return all of it as plain values."""
-        return {
-            **_list_values(self, "holds num_calls num_steps relative absolute"),
-            "kinds": [
-                {
-                    **_list_values(kind, "kind num_compared holds"),
-                    **{name: _list_values(getattr(kind, name), _FACTS) for name in ("worst", "first")},
-                }
-                for kind in self.kinds
-            ],
-        }
+        return {"holds": self.holds, **asdict(self, dict_factory=_make_dict)}
 
     def __str__(self) -> str:
         return "\n".join(self._list_lines())
@@ -295,7 +252,7 @@ class TrainingComparison:
         yield ""
         yield f"        {'':<16}{'compared':>8}  {'worst':>8}  in step  of"
         for kind in self.kinds:
-            verdict = "ok    " if kind.holds else "FAILED"
+            verdict = "FAILED" if kind.verdict is Verdict.FAIL else "ok    "
             yield f"{verdict}  {kind.kind:<16}{kind.num_compared:>8}  {_describe_worst(kind.worst)}"
         if self.first is not None:
             yield ""
@@ -303,80 +260,31 @@ class TrainingComparison:
             yield f"{KINDS[self.first.kind]}"
 
 
-class Differences:
-    """Collects differences while two trainings run: of each kind the worst, and the first that is not allowed."""
-
-    def __init__(self, tolerance: Tolerance) -> None:
-        """Begin with nothing compared."""
-        self.tolerance = tolerance
-        self._kinds: Dict[str, KindDifferences] = {}
-
-    def compare(
-        self,
-        kind: str,
-        step: int,
-        plain: Mapping[str, torch.Tensor],
-        ported: Mapping[str, torch.Tensor],
-        floors: Mapping[str, float] = MappingProxyType({}),
-    ) -> None:
-        """Compare tensors by name; `floors` are differences that are rounding, whatever the tolerance says.
-
-        What only one side has is a difference, unless it is zero there.
-        """
-        for name in {**plain, **ported}:
-            one, other = plain.get(name), ported.get(name)
-            if one is None or other is None:
-                measured = _measure_one_side(one, other)
-            else:
-                measured = self._measure_pair(one.detach().double(), other.detach().double(), floors.get(name))
-            difference = Difference(kind, name, step, *measured)
-            before = self._kinds.get(kind, KindDifferences(kind, 0, None, None))
-            is_worse = before.worst is None or difference.severity > before.worst.severity
-            first = difference if before.first is None and not difference.holds else before.first
-            worst = difference if is_worse else before.worst
-            self._kinds[kind] = KindDifferences(kind, before.num_compared + 1, worst, first)
-
-    def summarise(self, *, num_calls: int, num_steps: int) -> TrainingComparison:
-        """Return what was found."""
-        kinds = tuple(self._kinds[kind] for kind in KINDS if kind in self._kinds)
-        return TrainingComparison(num_calls, num_steps, self.tolerance.relative, self.tolerance.absolute, kinds)
-
-    def _measure_pair(self, one: torch.Tensor, other: torch.Tensor, floor: Optional[float]) -> _Measured:
-        if one.shape != other.shape:
-            note = f"shape {list(other.shape)} in the port, {list(one.shape)} in plain PyTorch"
-            return math.inf, 1.0, 0.0, note
-        scale = max(largest_magnitude(one), largest_magnitude(other))
-        tolerance = self.tolerance if floor is None else Tolerance(self.tolerance.relative, floor)
-        allowed = tolerance.allowed_at(scale)
-        return largest_distance(one, other), scale, allowed if math.isfinite(allowed) else 0.0, ""
+def _make_dict(items: Any) -> Dict[str, Any]:
+    found = {name: value.value if isinstance(value, Verdict) else value for name, value in items}
+    if "distance" in found:
+        found["relative"] = _find_relative(found["distance"], found["scale"])
+    return found
 
 
-def _measure_one_side(plain: Optional[torch.Tensor], ported: Optional[torch.Tensor]) -> _Measured:
-    present = plain if ported is None else ported
-    assert present is not None
-    if not present.any():
-        return 0.0, 0.0, 0.0, ""
-    note = f"only {'plain PyTorch' if ported is None else 'the port'} has it"
-    return math.inf, largest_magnitude(present.detach().double()), 0.0, note
+def _find_relative(distance: Any, scale: Any) -> Any:
+    return distance / scale if scale else (math.inf if distance else 0.0)
 
 
-def _describe_difference(difference: Difference, with_name: bool = False) -> str:
+def _describe_difference(difference: Measured, with_name: bool = False) -> str:
     subject = f"`{difference.name}` in step {difference.step}, " if with_name else ""
     if difference.note:
         return f"{subject}{difference.note}"
     return (
-        f"{subject}largest difference {difference.largest:.1e} of {difference.scale:.1e} "
-        f"(relative {difference.relative:.1e}, allowed {difference.allowed:.1e})"
+        f"{subject}difference {difference.distance:.1e} of {difference.scale:.1e} "
+        f"(relative {_find_relative(difference.distance, difference.scale):.1e}, allowed {difference.band:.1e})"
     )
 
 
-def _describe_worst(difference: Optional[Difference]) -> str:
+def _describe_worst(difference: Optional[Measured]) -> str:
     if difference is None:
         return ""
     note = f" ({difference.note})" if difference.note else ""
-    value = "missing" if difference.note.startswith("only") else f"{difference.relative:.1e}"
+    is_one_sided = difference.note.startswith("only")
+    value = "missing" if is_one_sided else f"{_find_relative(difference.distance, difference.scale):.1e}"
     return f"{value:>8}  {difference.step:>7}  {difference.name}{note}"
-
-
-def _list_values(item: Any, names: str) -> Any:
-    return None if item is None else {name: getattr(item, name) for name in names.split()}

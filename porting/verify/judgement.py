@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, Iterator, List, Mapping, Optional
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence
 
 from porting.comparison.sketches import Sketch, distance_of_sketches
 from porting.verify.certificate import KindVerdict, Measured, Verdict
 from porting.verify.consistency import match_losses
-from porting.verify.noise_band import NoiseBand, find_sketches, mean_loss
+from porting.verify.noise_band import find_sketches, mean_loss
 from porting.verify.optimizer_settings import compare_settings
 from porting.verify.records import KINDS, Record
 
-__all__ = ["Judgement", "describe_form", "judge_runs", "list_outside"]
+__all__ = ["Band", "Judgement", "describe_form", "judge_runs", "list_outside"]
 
 # float32 holds a rate no better
 _RATE_UNIT = 1e-6
@@ -26,6 +26,21 @@ _NOTHING = {
     "fresh process": "`porting verify PROGRAM:FUNCTION` resumes in a process of its own",
 }
 _AT_START = ("parameter", "buffer")
+
+
+class Band(Protocol):
+    """How far each quantity of a port may be from the plain run's."""
+
+    runs: Sequence[Record]
+
+    def find_band(self, kind: str, step: int, name: str) -> float:
+        """Return how far a tensor may be."""
+
+    def find_loss_band(self, step: int) -> float:
+        """Return how far the mean loss of a step may be."""
+
+    def find_chaos(self) -> Optional[int]:
+        """Return the first step from which nothing can be said."""
 
 
 @dataclass
@@ -76,7 +91,7 @@ class Judgement:
         return KindVerdict(kind, verdict, len(found), worst, first, note)
 
 
-def judge_runs(plain: Record, ported: Record, band: NoiseBand, *, loss_factor: float = 1.0) -> Judgement:
+def judge_runs(plain: Record, ported: Record, band: Band, *, loss_factor: float = 1.0) -> Judgement:
     """Compare all that two records have; `loss_factor` makes the port's mean loss of one plain PyTorch's."""
     judgement = Judgement(chaos=band.find_chaos(), lost=_find_lost(plain, ported))
     ends = [step for step in (judgement.chaos, judgement.lost) if step is not None]
@@ -108,7 +123,7 @@ def _find_lost(plain: Record, ported: Record) -> Optional[int]:
     return None
 
 
-def _compare_losses(plain: Record, ported: Record, band: NoiseBand, end: int, loss_factor: float) -> Iterator[Measured]:
+def _compare_losses(plain: Record, ported: Record, band: Band, end: int, loss_factor: float) -> Iterator[Measured]:
     for step in range(1, end):
         pair = match_losses(plain.losses.get(step, []), ported.losses.get(step, []), loss_factor)
         if pair is None:
@@ -137,7 +152,7 @@ def _compare_rates(plain: Record, ported: Record, end: int) -> Iterator[Measured
             yield Measured("learning rate", f"group {number}", step, abs(one - other), abs(one), band)
 
 
-def _compare_tensors(plain: Record, ported: Record, band: NoiseBand, kind: str, step: int) -> Iterator[Measured]:
+def _compare_tensors(plain: Record, ported: Record, band: Band, kind: str, step: int) -> Iterator[Measured]:
     ours, theirs = find_sketches(plain, kind, step), find_sketches(ported, kind, step)
     if not theirs and not _has_kind(ported, kind, step):
         return
@@ -187,7 +202,7 @@ def _measure_one_side(kind: str, name: str, step: int, plain: Optional[Sketch], 
     return Measured(kind, name, step, math.inf, present.norm, 0.0, note)
 
 
-def _measure_lost(kind: str, name: str, step: int, one: Sketch, other: Sketch, band: NoiseBand) -> Measured:
+def _measure_lost(kind: str, name: str, step: int, one: Sketch, other: Sketch, band: Band) -> Measured:
     """Measure a tensor with more elements that are not finite on one side; rounding alone may decide of some."""
     others = [find_sketches(run, kind, step).get(name) for run in band.runs]
     counts = [run.num_not_finite for run in others if run is not None] + [one.num_not_finite]

@@ -10,7 +10,7 @@ import copy
 import random
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy
 import torch
@@ -37,6 +37,7 @@ __all__ = [
     "list_work",
     "name_outputs",
     "name_state",
+    "record_calls",
     "run_plain",
     "seed_streams",
     "watch_outputs",
@@ -90,7 +91,6 @@ def run_plain(
     seed: int,
     variant: Variant = PLAIN,
     stream: Optional[torch.Tensor] = None,
-    on_step: Callable[[int], None] = lambda _step: None,
 ) -> Record:
     """Train a copy of `training` with the batches of `calls`, and return what it leaves.
 
@@ -113,22 +113,22 @@ def run_plain(
             record.keep_state(0, own.model, name_state(own))
             start = torch.get_rng_state() if stream is None else stream
             run = PlainRun(rounded, 1 if grouping.is_large else grouping.replicas, start)
-            _run_calls(run, calls, grouping, variant, record, on_step)
+            record_calls(run, calls, grouping, record, variant=variant)
     return record
 
 
-def _run_calls(
+def record_calls(
     run: PlainRun,
     calls: Calls,
     grouping: Grouping,
-    variant: Variant,
     record: Record,
-    on_step: Callable[[int], None],
+    *,
+    variant: Variant = PLAIN,
+    is_each_kept: bool = False,
 ) -> None:
-    """Make the steps of all calls and keep what they leave."""
-    step, num_steps = 0, len(calls) * grouping.steps_per_call
-    kept = set(list_kept_steps(num_steps, steps_per_call=grouping.steps_per_call))
-    with_gradients = set(list_kept_steps(num_steps)) | kept
+    """Make the steps of all calls and keep what they leave, of some or of each."""
+    step, per_call = 0, grouping.steps_per_call
+    kept, with_gradients = list_kept_steps(len(calls) * per_call, steps_per_call=per_call, is_each_kept=is_each_kept)
     own = run.training
     work = list_work(own)
     names = {id(parameter): name for name, parameter in own.model.named_parameters()}
@@ -158,7 +158,6 @@ def _run_calls(
             work.update_state()
             if step in kept:
                 record.keep_state(step, own.model, name_state(own), work.state)
-            on_step(step)
             work.end_step(sum(record.losses[step]) / len(made.losses))
         if step in kept:
             record.keep("input", step, calls.list_changed(number, batch))

@@ -16,7 +16,15 @@ from porting.verify.optimizer_settings import Settings, read_settings
 from porting.verify.plain_runs import join_named, keep_streams, name_outputs, seed_streams
 from porting.verify.records import Record, list_kept_steps, name_optimizer_state
 
-__all__ = ["PortedTraining", "can_match_streams", "end_call", "find_stream", "name_ported_state", "run_ported"]
+__all__ = [
+    "PortedTraining",
+    "can_match_streams",
+    "end_call",
+    "find_stream",
+    "name_ported_state",
+    "record_port",
+    "run_ported",
+]
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,6 @@ def run_ported(
     calls: Calls,
     *,
     seed: int,
-    on_step: Callable[[int], None] = lambda _step: None,
 ) -> Record:
     """Train the port with the batches of `calls` and return what it leaves.
 
@@ -92,17 +99,17 @@ def run_ported(
         seed_streams(seed)
         torch.set_rng_state(start)
         with record.noting_its_end():
-            _run_calls(ported, calls, record, on_step)
+            record_port(ported, calls, record)
     return record
 
 
-def _run_calls(ported: PortedTraining, calls: Calls, record: Record, on_step: Callable[[int], None]) -> None:
+def record_port(ported: PortedTraining, calls: Calls, record: Record, *, is_each_kept: bool = False) -> None:
+    """Make all calls and keep what they leave, of some or of each."""
     model = ported.model
     options = model.options
     per_call = options.device_iterations
-    num_steps = len(calls) * per_call
-    kept = set(list_kept_steps(num_steps, steps_per_call=per_call))
-    with_gradients = set(list_kept_steps(num_steps)) | kept if options.keep_gradients else set()
+    kept, with_gradients = list_kept_steps(len(calls) * per_call, steps_per_call=per_call, is_each_kept=is_each_kept)
+    with_gradients = with_gradients if options.keep_gradients else set()
     step, work = 0, ported.list_work()
     with _watch_settings(model) as settings:
         for place, batch in enumerate(calls):
@@ -125,7 +132,6 @@ def _run_calls(ported: PortedTraining, calls: Calls, record: Record, on_step: Ca
                 record.keep_state(step, model.model, name_ported_state(model), work.state)
                 record.keep("input", step, calls.list_changed(place, batch))
             end_call(work, losses, options, ends_epoch=calls.ends_epoch(place))
-            on_step(step)
 
 
 def end_call(work: LoopWork, losses: Sequence[float], options: Any, *, ends_epoch: bool) -> None:
@@ -204,11 +210,12 @@ def _watch_settings(model: Any) -> Iterator[List[Tuple[List[float], Settings]]]:
     def note_call(_model: Any, _args: Tuple[Any, ...], _returned: Any) -> None:
         if model.training:
             # a loop may have it compiled anew, with the optimizer as it is then
-            if watched[-1][0] is not model.device_executor:
+            if not watched or watched[-1][0] is not model.device_executor:
                 watch_executor()
             found.append(device[0])
 
-    watch_executor()
+    if model.device_executor is not None:
+        watch_executor()
     hook = model.register_forward_hook(note_call)
     try:
         yield found

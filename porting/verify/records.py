@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 import torch
 from torch import nn
@@ -125,15 +125,19 @@ def sketch_all(tensors: Mapping[str, torch.Tensor]) -> Sketches:
     return {name: make_sketch(tensor) for name, tensor in tensors.items() if tensor.numel()}
 
 
-def list_kept_steps(num_steps: int, *, steps_per_call: int = 1) -> List[int]:
-    """List the steps that leave sketches, each the last one of a call.
+def list_kept_steps(
+    num_steps: int, *, steps_per_call: int = 1, is_each_kept: bool = False
+) -> Tuple[Set[int], Set[int]]:
+    """Return the steps that leave sketches of their state, each the last one of a call, and those of their gradients.
 
-    >>> list_kept_steps(25), list_kept_steps(9, steps_per_call=3)
-    ([1, 2, 3, 4, 5, 7, 10, 15, 20, 25], [3, 6, 9])
+    >>> [sorted(steps) for steps in list_kept_steps(9, steps_per_call=3)]
+    [[3, 6, 9], [1, 2, 3, 4, 5, 6, 7, 9]]
     """
     wanted = [*_FIRST_STEPS, *(factor * 10**power for power in range(1, 7) for factor in (1, 1.5, 2, 3, 5, 7))]
-    wanted = [int(step) for step in wanted if step <= num_steps] + [num_steps]
-    return sorted({-(-step // steps_per_call) * steps_per_call for step in wanted})
+    some = {int(step) for step in wanted if step <= num_steps} | {num_steps}
+    some = set(range(1, num_steps + 1)) if is_each_kept else some
+    ends = {-(-step // steps_per_call) * steps_per_call for step in some}
+    return ends, some | ends
 
 
 def name_optimizer_state(state: Mapping[str, Any], optimizer: Any, model: nn.Module) -> Dict[str, torch.Tensor]:

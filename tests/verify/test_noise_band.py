@@ -45,7 +45,7 @@ def test_a_loss_that_rounding_moves_as_far_as_training_is_chaos():
 
 @pytest.mark.parametrize("steps_per_call", [1, 3, 4])
 def test_kept_steps_end_a_call(steps_per_call):
-    kept = list_kept_steps(24, steps_per_call=steps_per_call)
+    kept, _with_gradients = list_kept_steps(24, steps_per_call=steps_per_call)
 
-    assert kept[-1] == 24
+    assert max(kept) == 24
     assert all(step % steps_per_call == 0 for step in kept)
