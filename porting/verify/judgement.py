@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, Iterator, List, Mapping, Optional
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from porting.comparison.sketches import Sketch, distance_of_sketches
 from porting.verify.certificate import KindVerdict, Measured, Verdict
@@ -80,9 +80,10 @@ def judge_runs(plain: Record, ported: Record, band: NoiseBand, *, loss_factor: f
         if step < end and ported.settings[step]:
             judgement.add(compare_settings(plain.settings[step], ported.settings[step], step))
     for kind in _TENSOR_KINDS:
+        factors = band.narrow_bands(ported, kind)
         for step in plain.list_steps("parameter" if kind == "update" else kind):
             if step < end and (step or kind in _AT_START):
-                judgement.add(_compare_tensors(plain, ported, band, kind, step))
+                judgement.add(_compare_tensors(plain, ported, band, kind, step, factors))
     return judgement
 
 
@@ -129,7 +130,9 @@ def _compare_rates(plain: Record, ported: Record, end: int) -> Iterator[Measured
             yield Measured("learning rate", f"group {number}", step, abs(one - other), abs(one), band)
 
 
-def _compare_tensors(plain: Record, ported: Record, band: NoiseBand, kind: str, step: int) -> Iterator[Measured]:
+def _compare_tensors(
+    plain: Record, ported: Record, band: NoiseBand, kind: str, step: int, factors: Mapping[Tuple[int, str], float]
+) -> Iterator[Measured]:
     ours, theirs = find_sketches(plain, kind, step), find_sketches(ported, kind, step)
     if not theirs and not _has_kind(ported, kind, step):
         return
@@ -144,8 +147,11 @@ def _compare_tensors(plain: Record, ported: Record, band: NoiseBand, kind: str, 
         elif one.num_not_finite != other.num_not_finite:
             yield _measure_lost(kind, name, step, one, other, band)
         else:
-            allowed = band.find_band(kind, step, name)
-            yield Measured(kind, name, step, distance_of_sketches(one, other), one.norm, allowed)
+            distance, allowed = distance_of_sketches(one, other), band.find_band(kind, step, name)
+            factor = factors.get((step, name), 0.0)
+            # so far may be what is off in the same way
+            allowed = min(allowed, distance / factor) if distance and factor else allowed
+            yield Measured(kind, name, step, distance, one.norm, allowed)
 
 
 def describe_form(plain: Sketch, ported: Sketch) -> str:

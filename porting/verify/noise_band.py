@@ -7,6 +7,9 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Sequence, Tuple
 
+import torch
+
+from porting.comparison.shifts import Shifts
 from porting.comparison.sketches import distance_of_sketches
 from porting.verify.records import Record, Sketches
 
@@ -25,17 +28,25 @@ _SINGLE = 2.0**-23
 _NOTHING = 1e-7
 # A tensor that rounding changes by this share has no value of its own.
 _UNDECIDED = 0.1
+# How many times as far as is usual of runs half of the tensors may be, and of how many tensors that says something.
+_RATIO, _FEWEST = 5.0, 4
+# what is computed of single numbers, though the numbers come from half ones
+_KEPT_WIDE = ("update", "parameter")
 # Of the loss's own change, and of the loss: beyond it rounding leads anywhere.
 _CHAOS, _LEAST_CHAOS = 0.5, 1e-2
 
 
 @dataclass
 class NoiseBand:
-    """Bands around a plain run; `runs` are others of the same training, `unit` is that of the coarsest type used."""
+    """Bands around a plain run; `runs` are others of the same training, `unit` is that of the coarsest type used.
+
+    `stores_half` tells whether weights are kept in that type.
+    """
 
     plain: Record
     runs: Sequence[Record]
     unit: float
+    stores_half: bool = False
     _noises: Dict[Tuple[str, int], Dict[str, float]] = field(default_factory=dict)
 
     def find_band(self, kind: str, step: int, name: str) -> float:
@@ -51,9 +62,34 @@ class NoiseBand:
         noise = max(noises.get(name, 0.0), usual * sketch.norm)
         margin = self._find_margin(step) * (1 + _MARGIN_OF_FEW / math.sqrt(sketch.numel))
         largest = max((one.norm / math.sqrt(one.numel) for one in plain.values()), default=0.0)
-        floor = self._floor * self._find_scale(kind, step, name)
+        floor = self._find_floor(kind) * self._find_scale(kind, step, name)
         nothing = _NOTHING * largest * math.sqrt(sketch.numel)
         return max(margin * noise, floor, nothing, self._find_turned(kind, step, name))
+
+    def narrow_bands(self, ported: Record, kind: str) -> Dict[Tuple[int, str], float]:
+        """Return by step and tensor what many numbers say together: how many times what rounding does to all of them.
+
+        Half precision alone needs it, whose bands for one tensor are wide: rounding has no preferred side, and makes no
+        more errors in the port than in the runs. A tensor stands for all of its kind where it is the furthest of them.
+        """
+        found: Dict[Tuple[int, str], float] = {}
+        shifts: Dict[str, Shifts] = {}
+        for step in self.plain.list_steps("parameter" if kind == "update" else kind) if self._is_half else ():
+            rows = [find_sketches(record, kind, step) for record in (self.plain, *self.runs, ported)]
+            if not step or not rows[-1]:
+                continue
+            ratios = {}
+            for name, sketch in rows[0].items():
+                if name in rows[-1] and rows[-1][name].shape == sketch.shape and sketch.kind == "floating point":
+                    lacking = torch.full_like(sketch.values, math.nan)
+                    values = torch.stack([row[name].values if name in row else lacking for row in rows])
+                    least = self._find_floor(kind) * self._find_scale(kind, step, name) / 2
+                    measured = shifts.setdefault(name, Shifts(self.unit)).measure(values, least)
+                    found[step, name], ratios[name] = measured
+            if len(ratios) >= _FEWEST:
+                furthest = max(ratios, key=lambda name: ratios[name])
+                found[step, furthest] = max(found[step, furthest], statistics.median(ratios.values()) / _RATIO)
+        return found
 
     def _find_turned(self, kind: str, step: int, name: str) -> float:
         """Return how far a weight may be whose gradient has no sign of its own; 0 where it has one.
@@ -79,8 +115,9 @@ class NoiseBand:
     def _is_half(self) -> bool:
         return self.unit > _UNITS * _SINGLE
 
-    @property
-    def _floor(self) -> float:
+    def _find_floor(self, kind: str) -> float:
+        if kind in _KEPT_WIDE and not self.stores_half:
+            return _UNITS * _SINGLE
         # the runs of half precision are rounded as the port is
         return self.unit if self._is_half else _UNITS * self.unit
 
@@ -118,7 +155,7 @@ class NoiseBand:
     def find_loss_band(self, step: int) -> float:
         """Return how far the mean loss of a step may be."""
         loss = mean_loss(self.plain, step) or 0.0
-        return max(self._find_margin(step) * self.measure_loss(step), 2 * self._floor * abs(loss))
+        return max(self._find_margin(step) * self.measure_loss(step), 2 * self._find_floor("loss") * abs(loss))
 
     def find_chaos(self) -> Optional[int]:
         """Return the first step in which rounding moves the loss as far as training does; None if there is none."""
@@ -137,15 +174,14 @@ class NoiseBand:
 
 def find_sketches(record: Record, kind: str, step: int) -> Sketches:
     """Return the sketches of a kind; an update is the difference of the parameters to those kept before."""
-    if kind != "update":
-        return record.sketches.get((kind, step), {})
-    before = [earlier for earlier in record.list_steps("parameter") if earlier < step]
-    after = record.sketches.get(("parameter", step), {})
-    if not before:
-        return {}
-    start = record.sketches["parameter", before[-1]]
-    pairs = ((name, sketch, start.get(name)) for name, sketch in after.items())
-    return {name: new.minus(old) for name, new, old in pairs if old is not None and old.shape == new.shape}
+    if kind == "update" and (kind, step) not in record.differences:
+        before = [earlier for earlier in record.list_steps("parameter") if earlier < step]
+        start = record.sketches["parameter", before[-1]] if before else {}
+        pairs = ((name, new, start.get(name)) for name, new in record.sketches.get(("parameter", step), {}).items())
+        record.differences[kind, step] = {
+            name: new.minus(old) for name, new, old in pairs if old is not None and old.shape == new.shape
+        }
+    return (record.differences if kind == "update" else record.sketches).get((kind, step), {})
 
 
 def mean_loss(record: Record, step: int) -> Optional[float]:

@@ -46,7 +46,7 @@ _MOST_DOUBLED = 128 << 20
 # Of the first loss: what a run that computes the same may differ by.
 _SAME_LOSS = 1e-2
 # What no rounding explains, so that it need not be looked at more closely.
-_HOPELESS, _HOPELESS_IN_HALF = 1e5, 30.0
+_HOPELESS, _HOPELESS_IN_HALF = 1e5, 300.0
 _UNITS = {
     "float32": torch.finfo(torch.float32).eps,
     "float16": torch.finfo(torch.float16).eps,
@@ -245,7 +245,7 @@ class Proof:
 
     def _judge_runs(self) -> Judgement:
         assert self._comparison is not None
-        band = NoiseBand(self._plain, self._runs, self._unit)
+        band = NoiseBand(self._plain, self._runs, self._unit, stores_half=self._options.precision == "float16")
         return judge_runs(self._plain, self._ported_record, band, loss_factor=self._loss_factor)
 
     @property
@@ -262,7 +262,8 @@ class Proof:
         is_half = self._rule is not None
         for number in range(_NUM_HALF_RESCUES if is_half else _NUM_RESCUES):
             outside = [one for one in list_outside(self._judgement) if math.isfinite(one.factor)]
-            hopeless = _HOPELESS_IN_HALF if is_half else _HOPELESS
+            # of a few runs none may do what many do
+            hopeless = _HOPELESS_IN_HALF / (1 + number) if is_half else _HOPELESS
             if not outside or min(outside, key=lambda one: one.step).factor > hopeless:
                 return
             last = -(-max(one.step for one in outside) // self._options.device_iterations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.verify.noise_band import NoiseBand
+from porting.verify.noise_band import NoiseBand, find_sketches
 from porting.verify.records import Record, list_kept_steps
 
 SINGLE = torch.finfo(torch.float32).eps
@@ -49,3 +49,81 @@ def test_kept_steps_end_a_call(steps_per_call):
 
     assert kept[-1] == 24
     assert all(step % steps_per_call == 0 for step in kept)
+
+
+HALF = torch.finfo(torch.float16).eps
+NAMES = "abcdef"
+
+
+def train_in_half(*, seed, factor=1.0, spread=1.0, only=NAMES):
+    """Return the record of a run whose gradients are rounded at random, and in `only` some are off by `factor`."""
+    draws, exact = (torch.Generator().manual_seed(number) for number in (seed, 0))
+    made = Record({step: [1.0] for step in (1, 2, 3)})
+    made.keep("parameter", 0, {name: torch.zeros(200) for name in NAMES})
+    for step in (1, 2, 3):
+        gradients = {name: torch.randn(200, generator=exact) for name in NAMES}
+        for name, gradient in gradients.items():
+            noise = 1 + spread * HALF * torch.randn(200, generator=draws)
+            gradient.mul_(noise * (factor if name in only else 1.0))
+        made.keep("gradient", step, gradients)
+        made.keep("parameter", step, {name: -step * gradient for name, gradient in gradients.items()})
+    return made
+
+
+def find_factors(ported, kind="gradient", **settings):
+    runs = [train_in_half(seed=seed) for seed in range(2, 6)]
+    return NoiseBand(train_in_half(seed=1), runs, HALF, **settings).narrow_bands(ported, kind)
+
+
+def test_a_port_that_is_rounded_as_the_runs_are_has_no_factor():
+    factors = find_factors(train_in_half(seed=9))
+
+    assert len(factors) == 18
+    assert max(factors.values()) < 0.5
+
+
+@pytest.mark.parametrize("kind", ["gradient", "update"])
+def test_all_numbers_that_are_off_to_one_side_are_outside(kind):
+    factors = find_factors(train_in_half(seed=9, factor=1.01), kind)
+
+    assert min(factors.values()) > 1.0
+
+
+def test_one_tensor_that_is_off_is_named():
+    factors = find_factors(train_in_half(seed=9, factor=1.02, only="c"))
+
+    assert {name for (_step, name), factor in factors.items() if factor > 1.0} == {"c"}
+
+
+def test_errors_that_are_larger_in_most_tensors_are_outside_though_they_have_no_sign():
+    assert max(find_factors(train_in_half(seed=9, spread=2.0)).values()) < 1.0
+    assert max(find_factors(train_in_half(seed=9, spread=8.0)).values()) > 1.0
+
+
+def test_single_precision_needs_no_narrow_bands():
+    plain = train_in_half(seed=1)
+
+    assert NoiseBand(plain, [plain], SINGLE).narrow_bands(plain, "gradient") == {}
+
+
+def test_what_a_port_has_not_kept_has_no_factor():
+    assert find_factors(Record({1: [1.0]})) == {}
+
+
+@pytest.mark.parametrize(("stores_half", "narrowest"), [(True, HALF), (False, 8 * SINGLE)])
+def test_weights_that_are_kept_in_single_precision_are_rounded_as_such(stores_half, narrowest):
+    plain = train_in_half(seed=1)
+
+    band = NoiseBand(plain, [plain], HALF, stores_half=stores_half).find_band("parameter", 1, "a")
+
+    assert band == pytest.approx(narrowest * plain.sketches["parameter", 1]["a"].norm)
+
+
+def test_updates_are_the_differences_of_parameters():
+    plain = train_in_half(seed=1)
+
+    moved = find_sketches(plain, "update", 2)["a"]
+
+    wanted = plain.sketches["parameter", 2]["a"].values - plain.sketches["parameter", 1]["a"].values
+    assert torch.equal(moved.values, wanted)
+    assert find_sketches(plain, "update", 2)["a"] is moved
