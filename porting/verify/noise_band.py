@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ class NoiseBand:
     unit: float
     stores_half: bool = False
     _noises: Dict[Tuple[str, int], Dict[str, float]] = field(default_factory=dict)
+    _losses: List[float] = field(default_factory=list)
 
     def find_band(self, kind: str, step: int, name: str) -> float:
         """Return how far the port may be: measured noise times a margin, and at least some units in the last place."""
@@ -144,13 +146,16 @@ class NoiseBand:
 
     def measure_loss(self, step: int) -> float:
         """Return how far rounding has carried the mean loss of a step, or of one before it."""
-        found = 0.0
-        for run in self.runs:
-            for number in range(1, step + 1):
-                one, other = mean_loss(self.plain, number), mean_loss(run, number)
-                if one is not None and other is not None and math.isfinite(one - other):
-                    found = max(found, abs(one - other))
-        return found
+        if not self._losses:
+            means = [[mean_loss(record, number) for record in (self.plain, *self.runs)] for number in self._steps]
+            apart = [[abs(one - row[0]) for one in row if one is not None and row[0] is not None] for row in means]
+            furthest = (max(filter(math.isfinite, row), default=0.0) for row in apart)
+            self._losses[:] = itertools.accumulate(furthest, max)
+        return self._losses[step - 1]
+
+    @property
+    def _steps(self) -> Sequence[int]:
+        return range(1, self.plain.num_steps + 1)
 
     def find_loss_band(self, step: int) -> float:
         """Return how far the mean loss of a step may be."""
@@ -160,7 +165,7 @@ class NoiseBand:
     def find_chaos(self) -> Optional[int]:
         """Return the first step in which rounding moves the loss as far as training does; None if there is none."""
         losses: List[float] = []
-        for step in range(1, self.plain.num_steps + 1):
+        for step in self._steps:
             loss = mean_loss(self.plain, step)
             if loss is None or not math.isfinite(loss):
                 return None

@@ -37,6 +37,7 @@ from porting.verify.recheck import make_record
 from porting.verify.records import Record
 from porting.verify.reference_loss import find_reading
 from porting.verify.samples import compare_samples
+from porting.verify.smallest_fault import find_smallest_fault
 from porting.verify.surroundings import Hasher, describe_surroundings, hash_options, hash_source, hash_weights
 
 __all__ = ["Proof"]
@@ -245,8 +246,11 @@ class Proof:
 
     def _judge_runs(self) -> Judgement:
         assert self._comparison is not None
-        band = NoiseBand(self._plain, self._runs, self._unit, stores_half=self._options.precision == "float16")
-        return judge_runs(self._plain, self._ported_record, band, loss_factor=self._loss_factor)
+        return judge_runs(self._plain, self._ported_record, self._band, loss_factor=self._loss_factor)
+
+    @property
+    def _band(self) -> NoiseBand:
+        return NoiseBand(self._plain, self._runs, self._unit, stores_half=self._options.precision == "float16")
 
     @property
     def _loss_factor(self) -> float:
@@ -338,6 +342,7 @@ class Proof:
             num_steps_asked=self._num_steps,
             curves=make_curves(self._plain, self._ported_record, self._reference, self._runs),
             gradient_errors=gradient_errors(judgement),
+            sensitivity=find_smallest_fault(judgement, self._band) if judgement.measured else None,
             comparison="" if comparison is None else comparison.text,
             notes=(*self._notes, *(missing for missing in self._missing if missing not in reason)),
             location=self._location,
