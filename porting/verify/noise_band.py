@@ -10,14 +10,15 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 
+from porting.comparison.noise import MARGIN, NOTHING, UNDECIDED, Noise, find_furthest
 from porting.comparison.shifts import Shifts
 from porting.comparison.sketches import distance_of_sketches
 from porting.verify.records import Record, Sketches
 
 __all__ = ["NoiseBand", "find_sketches", "mean_loss"]
 
-# How much further than the furthest of a few runs another one may be; training magnifies what was small.
-_MARGIN, _LATER_MARGIN, _FIRST_STEPS = 4.0, 8.0, 3
+# training magnifies what was small
+_FIRST_STEPS, _MARGIN_LATER = 3, 2.0
 # of the runs of half precision, whose errors are few and large
 _MARGIN_OF_HALF = 1.5
 # One number is near zero in a run by chance; many are not.
@@ -25,10 +26,6 @@ _MARGIN_OF_FEW = 3.0
 # Units in the last place that count as nothing, of a tensor, or of the weights whose difference an update is.
 _UNITS = 8.0
 _SINGLE = 2.0**-23
-# A tensor that is nothing beside the others of its kind is rounded as those are.
-_NOTHING = 1e-7
-# A tensor that rounding changes by this share has no value of its own.
-_UNDECIDED = 0.1
 # How many times as far as is usual of runs half of the tensors may be, and of how many tensors that says something.
 _RATIO, _FEWEST = 5.0, 4
 # what is computed of single numbers, though the numbers come from half ones
@@ -59,14 +56,14 @@ class NoiseBand:
         shares = [noises[other] / one.norm for other, one in plain.items() if one.norm and other in noises]
         if self._is_half:
             # half precision makes nothing but noise of some tensors, which says nothing of the others
-            shares = [share for share in shares if share < _UNDECIDED]
+            shares = [share for share in shares if share < UNDECIDED]
         usual = statistics.median(shares) if shares else 0.0
         noise = max(noises.get(name, 0.0), usual * sketch.norm)
         margin = self._find_margin(step) * (1 + _MARGIN_OF_FEW / math.sqrt(sketch.numel))
         largest = max((one.norm / math.sqrt(one.numel) for one in plain.values()), default=0.0)
         floor = self._find_floor(kind) * self._find_scale(kind, step, name)
-        nothing = _NOTHING * largest * math.sqrt(sketch.numel)
-        return max(margin * noise, floor, nothing, self._find_turned(kind, step, name))
+        nothing = NOTHING * largest * math.sqrt(sketch.numel)
+        return Noise(noise, margin, max(floor, nothing, self._find_turned(kind, step, name))).band
 
     def narrow_bands(self, ported: Record, kind: str) -> Dict[Tuple[int, str], float]:
         """Return by step and tensor what many numbers say together: how many times what rounding does to all of them.
@@ -105,7 +102,7 @@ class NoiseBand:
             gradient = find_sketches(self.plain, "gradient", earlier).get(name)
             if earlier <= step and gradient is not None and gradient.norm:
                 undecided = max(undecided, self.find_band("gradient", earlier, name) / gradient.norm)
-        if undecided < _UNDECIDED:
+        if undecided < UNDECIDED:
             return 0.0
         moved = find_sketches(self.plain, "update", step)[name].norm
         if kind == "parameter":
@@ -124,8 +121,8 @@ class NoiseBand:
         return self.unit if self._is_half else _UNITS * self.unit
 
     def _find_margin(self, step: int) -> float:
-        margin = _MARGIN if step <= _FIRST_STEPS else _LATER_MARGIN
-        return _MARGIN_OF_HALF * margin if self._is_half else margin
+        later = 1.0 if step <= _FIRST_STEPS else _MARGIN_LATER
+        return MARGIN * later * (_MARGIN_OF_HALF if self._is_half else 1.0)
 
     def _find_scale(self, kind: str, step: int, name: str) -> float:
         # an update is the difference of two weights, which are rounded
@@ -147,10 +144,9 @@ class NoiseBand:
     def measure_loss(self, step: int) -> float:
         """Return how far rounding has carried the mean loss of a step, or of one before it."""
         if not self._losses:
-            means = [[mean_loss(record, number) for record in (self.plain, *self.runs)] for number in self._steps]
-            apart = [[abs(one - row[0]) for one in row if one is not None and row[0] is not None] for row in means]
-            furthest = (max(filter(math.isfinite, row), default=0.0) for row in apart)
-            self._losses[:] = itertools.accumulate(furthest, max)
+            plain = [mean_loss(self.plain, number) for number in self._steps]
+            runs = ([mean_loss(run, number) for number in self._steps] for run in self.runs)
+            self._losses[:] = find_furthest(map(_measure_apart, itertools.repeat(plain), runs)) or [0.0] * len(plain)
         return self._losses[step - 1]
 
     @property
@@ -160,7 +156,7 @@ class NoiseBand:
     def find_loss_band(self, step: int) -> float:
         """Return how far the mean loss of a step may be."""
         loss = mean_loss(self.plain, step) or 0.0
-        return max(self._find_margin(step) * self.measure_loss(step), 2 * self._find_floor("loss") * abs(loss))
+        return Noise(self.measure_loss(step), self._find_margin(step), 2 * self._find_floor("loss") * abs(loss)).band
 
     def find_chaos(self) -> Optional[int]:
         """Return the first step in which rounding moves the loss as far as training does; None if there is none."""
@@ -175,6 +171,11 @@ class NoiseBand:
             if step > 1 and self.measure_loss(step) > max(_CHAOS * change, least):
                 return step
         return None
+
+
+def _measure_apart(losses: Sequence[Optional[float]], others: Sequence[Optional[float]]) -> List[float]:
+    pairs = zip(losses, others)
+    return [0.0 if one is None or other is None else abs(one - other) for one, other in pairs]
 
 
 def find_sketches(record: Record, kind: str, step: int) -> Sketches:
