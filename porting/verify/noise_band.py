@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -34,6 +34,14 @@ _KEPT_WIDE = ("update", "parameter")
 _CHAOS, _LEAST_CHAOS = 0.5, 1e-2
 
 
+class _Noises(NamedTuple):
+    """How far the furthest run is from plain, by tensor, the usual share of that, and the largest mean square's root."""
+
+    furthest: Dict[str, float]
+    usual: float
+    largest: float
+
+
 @dataclass
 class NoiseBand:
     """Bands around a plain run; `runs` are others of the same training, `unit` is that of the coarsest type used.
@@ -45,24 +53,16 @@ class NoiseBand:
     runs: Sequence[Record]
     unit: float
     stores_half: bool = False
-    _noises: Dict[Tuple[str, int], Dict[str, float]] = field(default_factory=dict)
+    _noises: Dict[Tuple[str, int], _Noises] = field(default_factory=dict)
     _losses: List[float] = field(default_factory=list)
 
     def find_band(self, kind: str, step: int, name: str) -> float:
         """Return how far the port may be: measured noise times a margin, and at least some units in the last place."""
-        plain = find_sketches(self.plain, kind, step)
-        sketch = plain[name]
-        noises = self._measure_noises(kind, step)
-        shares = [noises[other] / one.norm for other, one in plain.items() if one.norm and other in noises]
-        if self._is_half:
-            # half precision makes nothing but noise of some tensors, which says nothing of the others
-            shares = [share for share in shares if share < UNDECIDED]
-        usual = statistics.median(shares) if shares else 0.0
-        noise = max(noises.get(name, 0.0), usual * sketch.norm)
+        sketch, noises = find_sketches(self.plain, kind, step)[name], self._measure_noises(kind, step)
+        noise = max(noises.furthest.get(name, 0.0), noises.usual * sketch.norm)
         margin = self._find_margin(step) * (1 + _MARGIN_OF_FEW / math.sqrt(sketch.numel))
-        largest = max((one.norm / math.sqrt(one.numel) for one in plain.values()), default=0.0)
         floor = self._find_floor(kind) * self._find_scale(kind, step, name)
-        nothing = NOTHING * largest * math.sqrt(sketch.numel)
+        nothing = NOTHING * noises.largest * math.sqrt(sketch.numel)
         return Noise(noise, margin, max(floor, nothing, self._find_turned(kind, step, name))).band
 
     def narrow_bands(self, ported: Record, kind: str) -> Dict[Tuple[int, str], float]:
@@ -129,8 +129,7 @@ class NoiseBand:
         place = "parameter" if kind == "update" else kind
         return self.plain.sketches[place, step][name].norm
 
-    def _measure_noises(self, kind: str, step: int) -> Dict[str, float]:
-        """Return for each tensor how far the furthest run is from the plain one."""
+    def _measure_noises(self, kind: str, step: int) -> _Noises:
         if (kind, step) not in self._noises:
             plain = find_sketches(self.plain, kind, step)
             found: Dict[str, float] = {}
@@ -138,7 +137,12 @@ class NoiseBand:
                 for name, sketch in find_sketches(run, kind, step).items():
                     if name in plain and plain[name].shape == sketch.shape:
                         found[name] = max(found.get(name, 0.0), distance_of_sketches(plain[name], sketch))
-            self._noises[kind, step] = found
+            shares = [noise / plain[name].norm for name, noise in found.items() if plain[name].norm]
+            if self._is_half:
+                # half precision makes nothing but noise of some tensors, which says nothing of the others
+                shares = [share for share in shares if share < UNDECIDED]
+            largest = max((one.norm / math.sqrt(one.numel) for one in plain.values()), default=0.0)
+            self._noises[kind, step] = _Noises(found, statistics.median(shares) if shares else 0.0, largest)
         return self._noises[kind, step]
 
     def measure_loss(self, step: int) -> float:

@@ -127,3 +127,55 @@ def test_updates_are_the_differences_of_parameters():
     wanted = plain.sketches["parameter", 2]["a"].values - plain.sketches["parameter", 1]["a"].values
     assert torch.equal(moved.values, wanted)
     assert find_sketches(plain, "update", 2)["a"] is moved
+
+
+def test_a_tensor_that_runs_happen_to_agree_on_has_the_noise_of_the_others():
+    plain, run = Record({1: [1.0]}), Record({1: [1.0]})
+    tensors = {name: torch.ones(400) for name in "abc"}
+    plain.keep("gradient", 1, tensors)
+    run.keep("gradient", 1, {**tensors, "a": 1.001 * tensors["a"], "b": 1.001 * tensors["b"]})
+    band = NoiseBand(plain, [run], SINGLE)
+
+    bands = [band.find_band("gradient", 1, name) for name in "abc"]
+
+    assert bands == pytest.approx([bands[0]] * 3, rel=1e-3)
+
+
+def test_a_tensor_that_is_nothing_beside_the_others_is_rounded_as_they_are():
+    plain = Record({1: [1.0]})
+    plain.keep("gradient", 1, {"large": torch.ones(100), "nothing": 1e-12 * torch.ones(100)})
+
+    band = NoiseBand(plain, [plain], SINGLE).find_band("gradient", 1, "nothing")
+
+    assert band == pytest.approx(1e-6)
+
+
+def test_an_update_is_rounded_as_its_weights_are():
+    plain = Record({1: [1.0]})
+    for step in (0, 1):
+        plain.keep("parameter", step, {"weight": torch.full((100,), 1.0 + 1e-6 * step)})
+
+    band = NoiseBand(plain, [plain], SINGLE).find_band("update", 1, "weight")
+
+    assert band == pytest.approx(8 * SINGLE * 10.0, rel=1e-3)
+
+
+def test_later_steps_may_be_twice_as_far():
+    plain = record([1.0] * 8)
+    run = record([1.01] * 8)
+    band = NoiseBand(plain, [run], SINGLE)
+
+    assert band.find_loss_band(8) == pytest.approx(2 * band.find_loss_band(3))
+
+
+def test_a_loss_that_rounding_has_moved_once_may_be_as_far_later():
+    band = NoiseBand(record([1.0, 1.0, 1.0]), [record([1.0, 1.1, 1.0]), record([1.0])], SINGLE)
+
+    assert [band.measure_loss(step) for step in (1, 2, 3)] == pytest.approx([0.0, 0.1, 0.1])
+
+
+def test_in_half_precision_a_weight_without_a_sign_may_go_to_the_other_side():
+    plain, runs = (train_in_half(seed=1), [train_in_half(seed=seed, spread=300.0) for seed in (2, 3)])
+    moved = find_sketches(plain, "update", 2)["a"].norm
+
+    assert NoiseBand(plain, runs, HALF).find_band("update", 2, "a") >= 2 * moved
