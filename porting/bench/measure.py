@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import torch
 from torch import nn
 
-from porting.comparison.tensors import change_last_bits
+from porting.comparison.tensors import change_weights
 from porting.options import PortOptions
 
 from .children import measure_layout_copies, measure_memory, measure_start_up, start_side, take_turn
@@ -238,9 +238,7 @@ def _compare_first_steps(
 
     def rounded_losses(number: int) -> List[float]:
         side = EagerSide(workload, memory_format=settings.eager_memory_format, precision=settings.eager_precision)
-        with torch.no_grad():
-            for parameter in side.model.parameters():
-                change_last_bits(parameter, torch.Generator().manual_seed(number))
+        change_weights(side.model.parameters(), number)
         return losses_of("rounded", side)
 
     expected, actual = losses_of("eager", eager), losses_of("ported", ported)

@@ -6,14 +6,15 @@ only one example of how far. So it is run some more times from weights that diff
 
 from __future__ import annotations
 
-import itertools
+import bisect
 import math
 from dataclasses import dataclass
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from porting.comparison import is_rounding, relative_differences
+from porting.comparison import relative_differences
+from porting.comparison.noise import Noise, find_furthest
 
 __all__ = ["TOLERANCES", "Parity", "compare_losses", "measure_weight_difference"]
 
@@ -112,19 +113,15 @@ def measure_weight_difference(eager: torch.nn.Module, ported: torch.nn.Module) -
 
 
 class _Reference(NamedTuple):
-    """How far both sides are from float64 in their first losses; `eager_error` is the largest of several runs."""
+    """How far both sides are from float64 in their first losses; `eager_error` is the largest of several runs.
+
+    `explains` tells whether rounding may be all that tells the sides apart.
+    """
 
     num_referenced: int
     eager_error: Optional[float]
     ported_error: Optional[float]
-    keeps_pace: bool = False
-
-    @property
-    def explains(self) -> bool:
-        """Whether rounding may be all that tells the sides apart."""
-        if not self.keeps_pace or self.eager_error is None or self.ported_error is None:
-            return False
-        return is_rounding(self.ported_error, noise=self.eager_error, margin=_NOISE_MARGIN)
+    explains: bool = False
 
 
 def _compare_with_float64(
@@ -135,20 +132,19 @@ def _compare_with_float64(
     If those are too few, the errors are of all losses, and explain nothing.
     """
     floor = _FLOORS["float32"]
-    compared = (_find_differences(exact, run, floor) for run in runs)
     # what is not finite explains nothing
-    eager_errors = [max(errors) for errors in zip(*filter(None, compared))]
-    ported_errors = _find_differences(exact, ported, floor)
-    if not eager_errors or ported_errors is None:
-        return _Reference(0, max(eager_errors, default=None), None)
-    num_losses = sum(1 for _error in itertools.takewhile(lambda error: error <= _MAX_ROUNDING, eager_errors))
+    furthest = find_furthest(filter(None, (_find_differences(exact, run, floor) for run in runs)))
+    errors = _find_differences(exact, ported, floor)
+    if not furthest or errors is None:
+        return _Reference(0, max(furthest, default=None), None)
+    num_losses = bisect.bisect_right(furthest, _MAX_ROUNDING)
     if num_losses < min(_FEWEST_LOSSES, len(exact)):
-        return _Reference(0, max(eager_errors), max(ported_errors))
+        return _Reference(0, furthest[-1], max(errors))
     # a port that is wrong may be so for a while before rounding has led eager as far, and afterwards
-    noise = itertools.accumulate(eager_errors, max)
-    allowed = (max(TOLERANCES["float32"], _MARGIN_OF_EACH * one) for one in noise)
-    keeps_pace = all(error <= most for error, most in zip(ported_errors, allowed))
-    return _Reference(num_losses, max(eager_errors[:num_losses]), max(ported_errors[:num_losses]), keeps_pace)
+    each = (Noise(one, _MARGIN_OF_EACH, TOLERANCES["float32"]) for one in furthest)
+    keeps_pace = all(noise.explains(error) for error, noise in zip(errors, each))
+    noise, error = Noise(furthest[num_losses - 1], _NOISE_MARGIN), max(errors[:num_losses])
+    return _Reference(num_losses, noise.furthest, error, keeps_pace and noise.explains(error))
 
 
 def _find_difference(expected: Sequence[float], actual: Sequence[float], floor: float) -> Optional[float]:

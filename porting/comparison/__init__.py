@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Callable, List, Sequence, Tuple
 
-__all__ = ["Difference", "Tolerance", "is_rounding", "largest_difference", "relative_differences"]
+__all__ = ["Difference", "Tolerance", "largest_difference", "relative_differences"]
 
 # What is divided by at least, so that zeros are equal.
 _SMALLEST_SCALE = 1e-300
@@ -99,14 +99,3 @@ def relative_differences(
         scale = max(scale_of(one, other), _SMALLEST_SCALE) if is_finite else 1.0
         differences.append(abs(one - other) / scale if is_finite else math.inf)
     return differences
-
-
-def is_rounding(error: float, *, noise: float, margin: float) -> bool:
-    """Tell whether an error is as small as what rounding is known to cause, times a margin.
-
-    `noise` is the error of a computation that is right and rounds otherwise: one example of many, hence the margin.
-
-    >>> is_rounding(3e-6, noise=1e-6, margin=4.0), is_rounding(5e-6, noise=1e-6, margin=4.0)
-    (True, False)
-    """
-    return error <= margin * noise

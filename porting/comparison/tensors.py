@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Optional
+from typing import Iterable, Optional
 
 import torch
 
 __all__ = [
     "change_last_bits",
+    "change_weights",
     "distance_of",
     "have_same_specials",
     "largest_distance",
@@ -78,6 +79,14 @@ def change_last_bits(value: torch.Tensor, generator: torch.Generator, *, relativ
         # in int8, an eighth of the memory of default integers
         signs = torch.randint(0, 2, block.shape, generator=generator, dtype=torch.int8) * 2 - 1
         block.add_((block * signs * relative).masked_fill_(block == block.round(), 0.0))
+
+
+def change_weights(weights: Iterable[torch.Tensor], seed: int, *, relative: Optional[float] = None) -> None:
+    """Change all weights in their last bits, as another start of the same training."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in weights:
+            change_last_bits(weight, generator, relative=relative)
 
 
 def round_at_random(

@@ -20,6 +20,7 @@ __all__ = [
     "Location",
     "Measured",
     "PrecisionVerdict",
+    "Sensitivity",
     "Verdict",
     "align_kinds",
     "describe_extent",
@@ -28,7 +29,7 @@ __all__ = [
     "list_rows",
 ]
 
-SCHEMA = 2
+SCHEMA = 3
 """The version of a certificate's form; one of another version is refused."""
 
 
@@ -137,6 +138,27 @@ class PrecisionVerdict:
 
 
 @dataclass(frozen=True)
+class Sensitivity:
+    """How small a fault the proof would have caught, as a part of all gradients, or of all updates (`kind`).
+
+    `caught` is the smallest that was planted and found, `missed` the largest that was not.
+
+    >>> print(Sensitivity("gradient", 0.03, 0.01))
+    gradients that are 3 % too large would have been caught; 1 % too large they would not
+    """
+
+    kind: str
+    caught: Optional[float]
+    missed: Optional[float] = None
+
+    def __str__(self) -> str:
+        if self.caught is None:
+            return f"no fault that was planted in the {self.kind}s would have been caught"
+        missed = "" if self.missed is None else f"; {100 * self.missed:g} % too large they would not"
+        return f"{self.kind}s that are {100 * self.caught:g} % too large would have been caught{missed}"
+
+
+@dataclass(frozen=True)
 class Certificate:
     """Whether a port trains as plain PyTorch does, and all that a reader needs to believe it or to repeat it.
 
@@ -144,7 +166,8 @@ class Certificate:
     step's gradient, its scale and its noise band. `comparison` says what the plain side did: one large batch, or
     micro-batches and why. `surroundings` are versions, device and its proof, threads, seeds; `hashes` those of the
     model's source, the weights, the data and the options; `settings` what `verify` was asked for. `record` holds the
-    port's sketches, so that a run elsewhere can be compared with this one.
+    port's sketches, so that a run elsewhere can be compared with this one. `sensitivity` is told first: how small a
+    fault would have been caught, None where neither gradients nor updates were compared.
     """
 
     verdict: Verdict
@@ -164,6 +187,7 @@ class Certificate:
     hashes: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     record: Mapping[str, Any] = field(default_factory=dict)
+    sensitivity: Optional[Sensitivity] = None
     schema: int = SCHEMA
 
     @property
@@ -191,7 +215,7 @@ class Certificate:
     def to_dict(self) -> Dict[str, Any]:
         """Return all of it as plain values, as they stand in a JSON file; numbers that JSON lacks are marked."""
         plain: Dict[str, Any] = make_plain(self)
-        return plain
+        return {"sensitivity": plain.pop("sensitivity"), **plain}
 
     @classmethod
     def from_dict(cls, plain: Any) -> Certificate:
@@ -268,6 +292,8 @@ def describe_location(location: Location) -> Iterator[Tuple[str, str]]:
 
 
 def _list_lines(certificate: Certificate) -> Iterator[str]:
+    if certificate.sensitivity is not None:
+        yield str(certificate.sensitivity)
     yield f"{certificate.verdict.value}: {certificate.reason}"
     yield describe_extent(certificate)
     if certificate.kinds:

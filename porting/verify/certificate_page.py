@@ -53,6 +53,8 @@ def write_certificate_page(certificate: Certificate) -> str:
 def _write_body(certificate: Certificate) -> Iterator[str]:
     program = f"<code>{escape(certificate.program)}</code>" if certificate.program else "The port"
     yield f"<h1>{program} next to plain PyTorch</h1>"
+    if certificate.sensitivity is not None:
+        yield f"<p>{mark_up(str(certificate.sensitivity))}</p>"
     colour = _COLOURS.get(certificate.verdict, "odd")
     yield f'<p class="verdict {colour}"><b>{certificate.verdict.value}</b>{mark_up(certificate.reason)}</p>'
     yield f'<p class="quiet">{mark_up(describe_extent(certificate))}</p>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from porting.comparison.sketches import Sketch, distance_of_sketches
 from porting.verify.certificate import KindVerdict, Measured, Verdict
@@ -31,13 +31,18 @@ _AT_START = ("parameter", "buffer")
 class Band(Protocol):
     """How far each quantity of a port may be from the plain run's."""
 
-    runs: Sequence[Record]
+    @property
+    def runs(self) -> Sequence[Record]:
+        """The other runs of the plain training."""
 
     def find_band(self, kind: str, step: int, name: str) -> float:
         """Return how far a tensor may be."""
 
     def find_loss_band(self, step: int) -> float:
         """Return how far the mean loss of a step may be."""
+
+    def narrow_bands(self, ported: Record, kind: str) -> Mapping[Tuple[int, str], float]:
+        """Return by step and tensor what many numbers say together, as a multiple of what they may."""
 
     def find_chaos(self) -> Optional[int]:
         """Return the first step from which nothing can be said."""
@@ -103,9 +108,10 @@ def judge_runs(plain: Record, ported: Record, band: Band, *, loss_factor: float 
         if step < end and ported.settings[step]:
             judgement.add(compare_settings(plain.settings[step], ported.settings[step], step))
     for kind in _TENSOR_KINDS:
+        factors = band.narrow_bands(ported, kind)
         for step in plain.list_steps("parameter" if kind == "update" else kind):
             if step < end and (step or kind in _AT_START):
-                judgement.add(_compare_tensors(plain, ported, band, kind, step))
+                judgement.add(_compare_tensors(plain, ported, band, kind, step, factors))
     return judgement
 
 
@@ -152,7 +158,9 @@ def _compare_rates(plain: Record, ported: Record, end: int) -> Iterator[Measured
             yield Measured("learning rate", f"group {number}", step, abs(one - other), abs(one), band)
 
 
-def _compare_tensors(plain: Record, ported: Record, band: Band, kind: str, step: int) -> Iterator[Measured]:
+def _compare_tensors(
+    plain: Record, ported: Record, band: Band, kind: str, step: int, factors: Mapping[Tuple[int, str], float]
+) -> Iterator[Measured]:
     ours, theirs = find_sketches(plain, kind, step), find_sketches(ported, kind, step)
     if not theirs and not _has_kind(ported, kind, step):
         return
@@ -167,8 +175,11 @@ def _compare_tensors(plain: Record, ported: Record, band: Band, kind: str, step:
         elif one.num_not_finite != other.num_not_finite:
             yield _measure_lost(kind, name, step, one, other, band)
         else:
-            allowed = band.find_band(kind, step, name)
-            yield Measured(kind, name, step, distance_of_sketches(one, other), one.norm, allowed)
+            distance, allowed = distance_of_sketches(one, other), band.find_band(kind, step, name)
+            factor = factors.get((step, name), 0.0)
+            # so far may be what is off in the same way
+            allowed = min(allowed, distance / factor) if distance and factor else allowed
+            yield Measured(kind, name, step, distance, one.norm, allowed)
 
 
 def describe_form(plain: Sketch, ported: Sketch) -> str:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+import torch
+
+from porting.comparison.noise import MARGIN, NOTHING, UNDECIDED, Noise, find_furthest
+from porting.comparison.shifts import Shifts
 from porting.comparison.sketches import distance_of_sketches
 from porting.verify.records import Record, Sketches
 
 __all__ = ["NoiseBand", "find_sketches", "mean_loss"]
 
-# How much further than the furthest of a few runs another one may be; training magnifies what was small.
-_MARGIN, _LATER_MARGIN, _FIRST_STEPS = 4.0, 8.0, 3
+# training magnifies what was small
+_FIRST_STEPS, _MARGIN_LATER = 3, 2.0
 # of the runs of half precision, whose errors are few and large
 _MARGIN_OF_HALF = 1.5
 # One number is near zero in a run by chance; many are not.
@@ -21,39 +26,69 @@ _MARGIN_OF_FEW = 3.0
 # Units in the last place that count as nothing, of a tensor, or of the weights whose difference an update is.
 _UNITS = 8.0
 _SINGLE = 2.0**-23
-# A tensor that is nothing beside the others of its kind is rounded as those are.
-_NOTHING = 1e-7
-# A tensor that rounding changes by this share has no value of its own.
-_UNDECIDED = 0.1
+# How many times as far as is usual of runs half of the tensors may be, and of how many tensors that says something.
+_RATIO, _FEWEST = 5.0, 4
+# what is computed of single numbers, though the numbers come from half ones
+_KEPT_WIDE = ("update", "parameter")
 # Of the loss's own change, and of the loss: beyond it rounding leads anywhere.
 _CHAOS, _LEAST_CHAOS = 0.5, 1e-2
 
 
+class _Noises(NamedTuple):
+    """How far the furthest run is, by tensor, the usual share of that, and the largest root of a mean square."""
+
+    furthest: Dict[str, float]
+    usual: float
+    largest: float
+
+
 @dataclass
 class NoiseBand:
-    """Bands around a plain run; `runs` are others of the same training, `unit` is that of the coarsest type used."""
+    """Bands around a plain run; `runs` are others of the same training, `unit` is that of the coarsest type used.
+
+    `stores_half` tells whether weights are kept in that type.
+    """
 
     plain: Record
     runs: Sequence[Record]
     unit: float
-    _noises: Dict[Tuple[str, int], Dict[str, float]] = field(default_factory=dict)
+    stores_half: bool = False
+    _noises: Dict[Tuple[str, int], _Noises] = field(default_factory=dict)
+    _losses: List[float] = field(default_factory=list)
 
     def find_band(self, kind: str, step: int, name: str) -> float:
         """Return how far the port may be: measured noise times a margin, and at least some units in the last place."""
-        plain = find_sketches(self.plain, kind, step)
-        sketch = plain[name]
-        noises = self._measure_noises(kind, step)
-        shares = [noises[other] / one.norm for other, one in plain.items() if one.norm and other in noises]
-        if self._is_half:
-            # half precision makes nothing but noise of some tensors, which says nothing of the others
-            shares = [share for share in shares if share < _UNDECIDED]
-        usual = statistics.median(shares) if shares else 0.0
-        noise = max(noises.get(name, 0.0), usual * sketch.norm)
+        sketch, noises = find_sketches(self.plain, kind, step)[name], self._measure_noises(kind, step)
+        noise = max(noises.furthest.get(name, 0.0), noises.usual * sketch.norm)
         margin = self._find_margin(step) * (1 + _MARGIN_OF_FEW / math.sqrt(sketch.numel))
-        largest = max((one.norm / math.sqrt(one.numel) for one in plain.values()), default=0.0)
-        floor = self._floor * self._find_scale(kind, step, name)
-        nothing = _NOTHING * largest * math.sqrt(sketch.numel)
-        return max(margin * noise, floor, nothing, self._find_turned(kind, step, name))
+        floor = self._find_floor(kind) * self._find_scale(kind, step, name)
+        nothing = NOTHING * noises.largest * math.sqrt(sketch.numel)
+        return Noise(noise, margin, max(floor, nothing, self._find_turned(kind, step, name))).band
+
+    def narrow_bands(self, ported: Record, kind: str) -> Dict[Tuple[int, str], float]:
+        """Return by step and tensor what many numbers say together: how many times what rounding does to all of them.
+
+        Half precision alone needs it, whose bands for one tensor are wide: rounding has no preferred side, and makes no
+        more errors in the port than in the runs. A tensor stands for all of its kind where it is the furthest of them.
+        """
+        found: Dict[Tuple[int, str], float] = {}
+        shifts: Dict[str, Shifts] = {}
+        for step in self.plain.list_steps("parameter" if kind == "update" else kind) if self._is_half else ():
+            rows = [find_sketches(record, kind, step) for record in (self.plain, *self.runs, ported)]
+            if not step or not rows[-1]:
+                continue
+            ratios = {}
+            for name, sketch in rows[0].items():
+                if name in rows[-1] and rows[-1][name].shape == sketch.shape and sketch.kind == "floating point":
+                    lacking = torch.full_like(sketch.values, math.nan)
+                    values = torch.stack([row[name].values if name in row else lacking for row in rows])
+                    least = self._find_floor(kind) * self._find_scale(kind, step, name) / 2
+                    measured = shifts.setdefault(name, Shifts(self.unit)).measure(values, least)
+                    found[step, name], ratios[name] = measured
+            if len(ratios) >= _FEWEST:
+                furthest = max(ratios, key=lambda name: ratios[name])
+                found[step, furthest] = max(found[step, furthest], statistics.median(ratios.values()) / _RATIO)
+        return found
 
     def _find_turned(self, kind: str, step: int, name: str) -> float:
         """Return how far a weight may be whose gradient has no sign of its own; 0 where it has one.
@@ -67,7 +102,7 @@ class NoiseBand:
             gradient = find_sketches(self.plain, "gradient", earlier).get(name)
             if earlier <= step and gradient is not None and gradient.norm:
                 undecided = max(undecided, self.find_band("gradient", earlier, name) / gradient.norm)
-        if undecided < _UNDECIDED:
+        if undecided < UNDECIDED:
             return 0.0
         moved = find_sketches(self.plain, "update", step)[name].norm
         if kind == "parameter":
@@ -79,22 +114,22 @@ class NoiseBand:
     def _is_half(self) -> bool:
         return self.unit > _UNITS * _SINGLE
 
-    @property
-    def _floor(self) -> float:
+    def _find_floor(self, kind: str) -> float:
+        if kind in _KEPT_WIDE and not self.stores_half:
+            return _UNITS * _SINGLE
         # the runs of half precision are rounded as the port is
         return self.unit if self._is_half else _UNITS * self.unit
 
     def _find_margin(self, step: int) -> float:
-        margin = _MARGIN if step <= _FIRST_STEPS else _LATER_MARGIN
-        return _MARGIN_OF_HALF * margin if self._is_half else margin
+        later = 1.0 if step <= _FIRST_STEPS else _MARGIN_LATER
+        return MARGIN * later * (_MARGIN_OF_HALF if self._is_half else 1.0)
 
     def _find_scale(self, kind: str, step: int, name: str) -> float:
         # an update is the difference of two weights, which are rounded
         place = "parameter" if kind == "update" else kind
         return self.plain.sketches[place, step][name].norm
 
-    def _measure_noises(self, kind: str, step: int) -> Dict[str, float]:
-        """Return for each tensor how far the furthest run is from the plain one."""
+    def _measure_noises(self, kind: str, step: int) -> _Noises:
         if (kind, step) not in self._noises:
             plain = find_sketches(self.plain, kind, step)
             found: Dict[str, float] = {}
@@ -102,28 +137,35 @@ class NoiseBand:
                 for name, sketch in find_sketches(run, kind, step).items():
                     if name in plain and plain[name].shape == sketch.shape:
                         found[name] = max(found.get(name, 0.0), distance_of_sketches(plain[name], sketch))
-            self._noises[kind, step] = found
+            shares = [noise / plain[name].norm for name, noise in found.items() if plain[name].norm]
+            if self._is_half:
+                # half precision makes nothing but noise of some tensors, which says nothing of the others
+                shares = [share for share in shares if share < UNDECIDED]
+            largest = max((one.norm / math.sqrt(one.numel) for one in plain.values()), default=0.0)
+            self._noises[kind, step] = _Noises(found, statistics.median(shares) if shares else 0.0, largest)
         return self._noises[kind, step]
 
     def measure_loss(self, step: int) -> float:
         """Return how far rounding has carried the mean loss of a step, or of one before it."""
-        found = 0.0
-        for run in self.runs:
-            for number in range(1, step + 1):
-                one, other = mean_loss(self.plain, number), mean_loss(run, number)
-                if one is not None and other is not None and math.isfinite(one - other):
-                    found = max(found, abs(one - other))
-        return found
+        if not self._losses:
+            plain = [mean_loss(self.plain, number) for number in self._steps]
+            runs = ([mean_loss(run, number) for number in self._steps] for run in self.runs)
+            self._losses[:] = find_furthest(map(_measure_apart, itertools.repeat(plain), runs)) or [0.0] * len(plain)
+        return self._losses[step - 1]
+
+    @property
+    def _steps(self) -> Sequence[int]:
+        return range(1, self.plain.num_steps + 1)
 
     def find_loss_band(self, step: int) -> float:
         """Return how far the mean loss of a step may be."""
         loss = mean_loss(self.plain, step) or 0.0
-        return max(self._find_margin(step) * self.measure_loss(step), 2 * self._floor * abs(loss))
+        return Noise(self.measure_loss(step), self._find_margin(step), 2 * self._find_floor("loss") * abs(loss)).band
 
     def find_chaos(self) -> Optional[int]:
         """Return the first step in which rounding moves the loss as far as training does; None if there is none."""
         losses: List[float] = []
-        for step in range(1, self.plain.num_steps + 1):
+        for step in self._steps:
             loss = mean_loss(self.plain, step)
             if loss is None or not math.isfinite(loss):
                 return None
@@ -135,17 +177,21 @@ class NoiseBand:
         return None
 
 
+def _measure_apart(losses: Sequence[Optional[float]], others: Sequence[Optional[float]]) -> List[float]:
+    pairs = zip(losses, others)
+    return [0.0 if one is None or other is None else abs(one - other) for one, other in pairs]
+
+
 def find_sketches(record: Record, kind: str, step: int) -> Sketches:
     """Return the sketches of a kind; an update is the difference of the parameters to those kept before."""
-    if kind != "update":
-        return record.sketches.get((kind, step), {})
-    before = [earlier for earlier in record.list_steps("parameter") if earlier < step]
-    after = record.sketches.get(("parameter", step), {})
-    if not before:
-        return {}
-    start = record.sketches["parameter", before[-1]]
-    pairs = ((name, sketch, start.get(name)) for name, sketch in after.items())
-    return {name: new.minus(old) for name, new, old in pairs if old is not None and old.shape == new.shape}
+    if kind == "update" and (kind, step) not in record.differences:
+        before = [earlier for earlier in record.list_steps("parameter") if earlier < step]
+        start = record.sketches["parameter", before[-1]] if before else {}
+        pairs = ((name, new, start.get(name)) for name, new in record.sketches.get(("parameter", step), {}).items())
+        record.differences[kind, step] = {
+            name: new.minus(old) for name, new, old in pairs if old is not None and old.shape == new.shape
+        }
+    return (record.differences if kind == "update" else record.sketches).get((kind, step), {})
 
 
 def mean_loss(record: Record, step: int) -> Optional[float]:

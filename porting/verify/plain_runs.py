@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from porting.comparison.random_rounding import RandomRounding
-from porting.comparison.tensors import change_last_bits
+from porting.comparison.tensors import change_weights
 from porting.module_attributes import memo_of_computed_tensors
 from porting.structure import flatten_tensors, map_tensors
 from porting.verify.calls import Calls, MicroBatch
@@ -103,10 +103,7 @@ def run_plain(
     with keep_streams(), _use_threads(variant.num_threads):
         own = copy_training(training, is_double=variant.is_double)
         if variant.changes_bits is not None:
-            generator = torch.Generator().manual_seed(variant.changes_bits)
-            with torch.no_grad():
-                for parameter in own.model.parameters():
-                    change_last_bits(parameter, generator, relative=variant.size)
+            change_weights(own.model.parameters(), variant.changes_bits, relative=variant.size)
         seed_streams(seed)
         rule = variant.rule or HalfRule("float32")
         with record.noting_its_end(), half_rounding(own, rule, seed=variant.rounding) as rounded:

@@ -23,7 +23,7 @@ _MOST_DOUBLED = 128 << 20
 # Of the first loss: what a run that computes the same may differ by.
 _SAME_LOSS = 1e-2
 # What no rounding explains, so that it need not be looked at more closely.
-_HOPELESS, _HOPELESS_IN_HALF = 1e5, 30.0
+_HOPELESS, _HOPELESS_IN_HALF = 1e5, 300.0
 _UNITS = {
     "float32": torch.finfo(torch.float32).eps,
     "float16": torch.finfo(torch.float16).eps,
@@ -97,15 +97,21 @@ class PlainSide:
 
     def judge(self, ported: Record) -> Judgement:
         """Compare the record of a port with what there is."""
-        band = NoiseBand(self.plain, self.runs, self.unit)
-        return judge_runs(self.plain, ported, band, loss_factor=self.loss_factor)
+        return judge_runs(self.plain, ported, self.band, loss_factor=self.loss_factor)
+
+    @property
+    def band(self) -> NoiseBand:
+        """The noise bands around the plain run, by the runs that there are."""
+        stores_half = self.rule is not None and self.rule.precision == "float16"
+        return NoiseBand(self.plain, self.runs, self.unit, stores_half=stores_half)
 
     def judge_closely(self, ported: Record, calls: Calls, judgement: Judgement) -> Judgement:
         """Look more closely at what is outside: round every operator otherwise, up to where that is."""
         is_half = self.rule is not None
         for number in range(_NUM_HALF_RESCUES if is_half else _NUM_RESCUES):
             outside = [one for one in list_outside(judgement) if math.isfinite(one.factor)]
-            hopeless = _HOPELESS_IN_HALF if is_half else _HOPELESS
+            # of a few runs none may do what many do
+            hopeless = _HOPELESS_IN_HALF / (1 + number) if is_half else _HOPELESS
             if not outside or min(outside, key=lambda one: one.step).factor > hopeless:
                 break
             last = -(-max(one.step for one in outside) // self._steps_per_call)

@@ -38,6 +38,7 @@ from porting.verify.records import Record
 from porting.verify.reference_loss import find_reading
 from porting.verify.resumption import RunElsewhere
 from porting.verify.samples import compare_samples
+from porting.verify.smallest_fault import find_smallest_fault
 from porting.verify.surroundings import Hasher, describe_surroundings, hash_options, hash_source, hash_weights
 
 __all__ = ["Proof"]
@@ -273,6 +274,7 @@ class Proof:
             num_steps_asked=self._num_steps,
             curves=self._make_curves(),
             gradient_errors=gradient_errors(judgement),
+            sensitivity=find_smallest_fault(judgement, side.band) if side is not None and judgement.measured else None,
             comparison="" if side is None else side.comparison.text,
             notes=(
                 *self._notes,

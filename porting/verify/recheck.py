@@ -77,6 +77,9 @@ class _StoredBands:
     def find_band(self, kind: str, step: int, name: str) -> float:
         return self.bands.get((kind, step, name), math.inf)
 
+    def narrow_bands(self, _ported: Record, _kind: str) -> Dict[Tuple[int, str], float]:
+        return {}
+
     def find_loss_band(self, step: int) -> float:
         return self.find_band("loss" if step == 1 else "loss curve", step, "loss")
 

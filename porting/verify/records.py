@@ -48,7 +48,8 @@ class Record:
 
     `losses` are by optimizer step, counted from 1, those of its micro-batches that are known; `rates` the learning
     rates of its parameter groups, `settings` all settings of its parameters, which are not written. `sketches` are by
-    kind and step; step 0 is the start. `ended_by` is what cut the run off.
+    kind and step; step 0 is the start. `ended_by` is what cut the run off. `differences` are the updates, once somebody
+    has asked for them.
     """
 
     losses: Dict[int, List[float]] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class Record:
     sketches: Dict[Tuple[str, int], Sketches] = field(default_factory=dict)
     ended_by: str = ""
     settings: Dict[int, Settings] = field(default_factory=dict)
+    differences: Dict[Tuple[str, int], Sketches] = field(default_factory=dict, repr=False)
 
     @property
     def num_steps(self) -> int:

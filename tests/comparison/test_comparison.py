@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from porting.comparison import Difference, Tolerance, is_rounding, largest_difference
+from porting.comparison import Difference, Tolerance, largest_difference
 
 
 def difference_of(largest, *, scale=1.0, allowed=0.0):
@@ -47,7 +47,3 @@ def test_not_a_number_is_the_most_severe_difference():
 
 def test_any_difference_of_nothing_is_infinitely_large():
     assert (difference_of(1.0, scale=0.0).relative, difference_of(0.0, scale=0.0).relative) == (math.inf, 0.0)
-
-
-def test_without_noise_only_no_error_is_rounding():
-    assert [is_rounding(error, noise=0.0, margin=4.0) for error in (0.0, 1e-30)] == [True, False]

@@ -7,7 +7,13 @@ import math
 import pytest
 import torch
 
-from porting.comparison.tensors import change_last_bits, distance_of, have_same_specials, largest_distance
+from porting.comparison.tensors import (
+    change_last_bits,
+    change_weights,
+    distance_of,
+    have_same_specials,
+    largest_distance,
+)
 
 THIRDS = torch.arange(1.0, 65.0) / 3
 SPECIAL = torch.tensor([1.0, math.nan, math.inf, -math.inf])
@@ -48,3 +54,15 @@ def test_both_directions_occur():
     change_last_bits(values, torch.Generator().manual_seed(0))
 
     assert 20 < int((values > 0.3).sum()) < 80
+
+
+def test_all_weights_are_changed_as_the_seed_says():
+    starts = [[torch.full((8,), 1 / 3, requires_grad=True), torch.full((8,), 1 / 7)] for _ in range(3)]
+
+    for weights, seed in zip(starts, (1, 1, 2)):
+        change_weights(weights, seed)
+
+    one, same, other = (torch.cat(weights).detach() for weights in starts)
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert 0.0 < float((one - torch.tensor([1 / 3, 1 / 7]).repeat_interleave(8)).abs().max()) < 1e-5

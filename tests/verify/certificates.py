@@ -13,6 +13,7 @@ from porting.verify.certificate import (
     Location,
     Measured,
     PrecisionVerdict,
+    Sensitivity,
     Verdict,
 )
 
@@ -48,6 +49,7 @@ def make_certificate(**changes: Any) -> Certificate:
         "hashes": {"weights": "ab" * 32, "data": "cd" * 32},
         "seconds": 1.5,
         "record": make_record(losses),
+        "sensitivity": Sensitivity("gradient", 3e-4, 1e-4),
     }
     return Certificate(**{**values, **changes})
 

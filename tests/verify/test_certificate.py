@@ -35,10 +35,11 @@ def test_the_error_tells_where_it_begins_and_the_likely_cause():
     assert "line train.py:3:8; cause the bias is detached" in text
 
 
-def test_the_table_begins_with_the_verdict():
+def test_what_would_have_been_caught_and_the_verdict_come_first():
     lines = str(make_certificate()).splitlines()
 
-    assert lines[:2] == [
+    assert lines[:3] == [
+        "gradients that are 0.03 % too large would have been caught; 0.01 % too large they would not",
         "PASS: everything that was compared lies inside the noise band",
         "train.py:make: 10 optimizer steps in 1.5 s; against one large batch of 8 samples",
     ]
@@ -47,7 +48,7 @@ def test_the_table_begins_with_the_verdict():
 def test_the_table_has_a_row_for_each_kind():
     lines = str(make_certificate()).splitlines()
 
-    assert [line.split() for line in lines[3:7]] == [
+    assert [line.split() for line in lines[4:8]] == [
         ["compared", "of", "band", "in", "step", "verdict", "worst"],
         ["ok", "output", "1", "0.33", "1", "inside", "output"],
         ["ok", "gradient", "40", "0.5", "3", "inside", "1.weight"],
@@ -81,4 +82,4 @@ def test_a_difference_that_is_no_number_is_outside():
 def test_without_a_name_and_kinds_there_is_no_table():
     certificate = make_certificate(kinds=(), program="", comparison="", notes=())
 
-    assert str(certificate).splitlines()[1:] == ["10 optimizer steps in 1.5 s"]
+    assert str(certificate).splitlines()[2:] == ["10 optimizer steps in 1.5 s"]

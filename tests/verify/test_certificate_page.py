@@ -25,10 +25,11 @@ def pictures_of(page: str) -> list:
     ("verdict", "colour"),
     [(Verdict.PASS, "ok"), (Verdict.FAIL, "no"), (Verdict.CHAOTIC, "odd"), (Verdict.INCOMPLETE, "odd")],
 )
-def test_the_verdict_stands_first(verdict, colour):
+def test_the_verdict_stands_after_what_would_have_been_caught(verdict, colour):
     page = write_certificate_page(make_certificate(verdict=verdict))
 
-    assert re.search(rf'</h1>\n<p class="verdict {colour}"><b>{verdict.value}</b>everything that', page)
+    told = f'<p class="verdict {colour}"><b>{verdict.value}</b>everything that'
+    assert re.search(rf"</h1>\n<p>gradients that are 0.03 % [^<]*</p>\n{told}", page)
 
 
 def test_the_page_needs_nothing_else():

@@ -79,14 +79,29 @@ class OwnLoss(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """An LSTM."""
+    """An LSTM, or another recurrent layer."""
+
+    def __init__(self, cell=nn.LSTM):
+        super().__init__()
+        self.cell, self.head = cell(5, 8, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.cell(x.unsqueeze(1).expand(-1, 4, -1))[0][:, -1])
+
+
+class Words(nn.Module):
+    """The mean of words."""
 
     def __init__(self):
         super().__init__()
-        self.lstm, self.head = nn.LSTM(5, 8, batch_first=True), nn.Linear(8, 3)
+        self.embedding, self.head = nn.Embedding(11, 16), nn.Linear(16, 11)
 
-    def forward(self, x):
-        return self.head(self.lstm(x.unsqueeze(1).expand(-1, 4, -1))[0][:, -1])
+    def forward(self, words):
+        return self.head(self.embedding(words).mean(1).tanh())
+
+
+def grouped():
+    return nn.Sequential(nn.Conv2d(1, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten(), nn.Linear(128, 3))
 
 
 def mlp(*more):
@@ -134,7 +149,47 @@ REPLICATED = {"micro_batch": 6, "accumulation": 2, "replicas": 2, "broadcast_buf
 LARGE = "one large batch a step"
 SMALL = "4 micro-batches a step"
 
+TWO = {"micro_batch": 12, "accumulation": 2}
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters(), lr=3e-3)
+
+
+def plain_sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.05)
+
+
+IN_HALF = [
+    (mlp, rows, plain_sgd, "bfloat16", {}),
+    (mlp, rows, adam, "float16", ACCUMULATED),
+    (mlp, rows, sgd, "bfloat16", ACCUMULATED),
+    (lambda: mlp(nn.LayerNorm(16)), rows, sgd, "mixed", {}),
+    (lambda: mlp(nn.LayerNorm(16)), rows, adam, "bfloat16", TWO),
+    (lambda: mlp(nn.BatchNorm1d(16)), rows, adamw, "bfloat16", ACCUMULATED),
+    (lambda: mlp(nn.BatchNorm1d(16)), rows, sgd, "mixed", TWO),
+    (Cnn, images, plain_sgd, "bfloat16", ACCUMULATED),
+    (Cnn, images, adam, "float16", {}),
+    (Cnn, images, sgd, "mixed", TWO),
+    (grouped, images, sgd, "mixed", ACCUMULATED),
+    (grouped, images, adamw, "bfloat16", {}),
+    (grouped, images, adam, "float16", TWO),
+    (Recurrent, rows, sgd, "mixed", {}),
+    (Recurrent, rows, adam, "float16", TWO),
+    (lambda: Recurrent(nn.GRU), rows, adamw, "mixed", {}),
+    (lambda: Recurrent(nn.GRU), rows, sgd, "bfloat16", TWO),
+    (Words, words, sgd, "float16", {}),
+    (Words, words, adamw, "mixed", ACCUMULATED),
+    (Transformer, words, sgd, "mixed", {}),
+    (Transformer, words, adam, "mixed", ACCUMULATED),
+    (Transformer, words, plain_sgd, "bfloat16", TWO),
+]
+
 PORTS = {
+    **{
+        f"half {number}, {precision}": Port(model, batch, optimizer, options={"precision": precision, **more})
+        for number, (model, batch, optimizer, precision, more) in enumerate(IN_HALF, 1)
+    },
     "mlp": Port(),
     "mlp, Adam": Port(optimizer=adamw),
     "mlp, RMSprop": Port(optimizer=lambda model: torch.optim.RMSprop(model.parameters(), lr=1e-3)),

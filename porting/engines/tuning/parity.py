@@ -17,7 +17,7 @@ import torch
 
 from ...capture import StepGraph
 from ...capture.plain_values import dtype_name
-from ...comparison import is_rounding
+from ...comparison.noise import NOTHING, UNDECIDED, Noise
 from ...comparison.tensors import distance_of, have_same_specials, largest_magnitude
 from ..calls.executable import BuildRequest, Executable, make_empty_state
 from .trials import SLOT, WEIGHT, Key, ReplayedCalls, Trial, collect_all
@@ -39,14 +39,8 @@ _TOLERANCES = {
     torch.float16: _Tolerances(5e-3, 2e-2),
     torch.bfloat16: _Tolerances(4e-2, 1e-1),
 }
-# How much further than one measured example of generous rounding errors a tensor may be.
-_NOISE_MARGIN = 4.0
-# An optimizer's state that generous rounding errors change by this share is noise: its sign may be either one.
-_UNDECIDED = 0.1
 # How far noise may move a weight, beside the furthest that the step moves any weight of the tensor.
 _FURTHEST = 3.0
-# What counts as zero beside the other tensors of its kind.
-_NOTHING = 1e-7
 _FEW_FLIPS = 1e-3
 # Differences of shorter numbers are rounded too much.
 _SINGLE_BYTES = 4
@@ -178,7 +172,7 @@ class _Comparison:
         if not wanted.is_floating_point():
             return _compare_whole_numbers(value, wanted, rounded)
         allowed = self._tolerances.results if key.kind.startswith("result") else self._tolerances.state
-        return _compare_numbers(value, wanted, rounded, allowed=allowed, nothing=_NOTHING * self._scales[key.kind])
+        return _compare_numbers(value, wanted, rounded, allowed=allowed, nothing=NOTHING * self._scales[key.kind])
 
 
 def _measure_scales(values: Mapping[Key, torch.Tensor]) -> Dict[str, float]:
@@ -195,8 +189,7 @@ def _compare_whole_numbers(
 ) -> Tuple[float, str]:
     share = _find_share(value, wanted)
     noise = 0.0 if rounded is None else _find_share(rounded, wanted)
-    is_explained = share <= _FEW_FLIPS or is_rounding(share, noise=noise, margin=_NOISE_MARGIN)
-    return (0.0, "") if is_explained else (share, f"{share:.1%} of its elements")
+    return (0.0, "") if Noise(noise, least=_FEW_FLIPS).explains(share) else (share, f"{share:.1%} of its elements")
 
 
 def _compare_numbers(
@@ -211,8 +204,7 @@ def _compare_numbers(
         finite = wanted.isfinite()
         scale, error, count = _find_norm(wanted[finite].double()), distance_of(value, wanted), int(finite.sum())
     noise = 0.0 if rounded is None else distance_of(rounded, wanted)
-    is_nothing = error <= nothing * math.sqrt(count)
-    if is_nothing or is_rounding(error, noise=noise, margin=_NOISE_MARGIN):
+    if Noise(noise, least=nothing * math.sqrt(count)).explains(error):
         return 0.0, ""
     relative = error / scale if scale else math.inf
     is_allowed = error <= allowed * scale
@@ -238,7 +230,7 @@ def _find_noise(name: str, expected: Mapping[Key, torch.Tensor], rounded: Mappin
     for key, value in expected.items():
         is_slot = key.kind.startswith(SLOT) and key.name == name
         if is_slot and value.shape == weight.shape and value.is_floating_point():
-            found |= (rounded[key] - value).abs() > _UNDECIDED * value.abs()
+            found |= (rounded[key] - value).abs() > UNDECIDED * value.abs()
     return found
 
 

@@ -10,7 +10,7 @@ import torch
 
 from ...capture import StepGraph
 from ...comparison.random_rounding import RandomRounding
-from ...comparison.tensors import change_last_bits
+from ...comparison.tensors import change_weights
 from ..calls.call_plan import CallPlan
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable, make_empty_state
@@ -110,10 +110,7 @@ class _Run:
         self._state = trial.prepare(make_empty_state(graph, request))
         self._left: Dict[Key, torch.Tensor] = {}
         if example:
-            generator = torch.Generator().manual_seed(example)
-            with torch.no_grad():
-                for weight in self._state.parameters.values():
-                    change_last_bits(weight, generator)
+            change_weights(self._state.parameters.values(), example)
 
     def go_to(self, call: int) -> Dict[Key, torch.Tensor]:
         """Run until so many calls are done; return what the last one left."""

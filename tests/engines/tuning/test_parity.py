@@ -153,7 +153,7 @@ def test_the_first_difference_is_named(compare, change, difference):
 
 def test_rounding_is_looked_at_only_where_something_differs(compare, monkeypatch):
     # what would be made for it cannot be called
-    monkeypatch.setattr(trials_module, "change_last_bits", None)
+    monkeypatch.setattr(trials_module, "change_weights", None)
 
     assert compare(ReplayExecutable).holds
 
@@ -173,7 +173,7 @@ def test_a_large_step_is_replayed_once_for_all_tensors_that_differ(compare, monk
     made = []
     monkeypatch.setattr(trials_module, "ReplayExecutable", lambda graph: made.append(graph) or ReplayExecutable(graph))
     monkeypatch.setattr(trials_module, "_MOST_KEPT_BYTES", 0)
-    monkeypatch.setattr(trials_module, "change_last_bits", lambda *args: None)
+    monkeypatch.setattr(trials_module, "change_weights", lambda *args: None)
     monkeypatch.setitem(parity_module._TOLERANCES, torch.float32, parity_module._Tolerances(0.0, 0.0))
 
     parity = compare(lambda graph: Rounded(graph, RandomRounding(1)), momentum=0.9)
@@ -190,7 +190,7 @@ def test_a_tensor_that_one_example_moves_little_is_given_others(compare, monkeyp
         return RandomRounding(example) if example > 2 else nullcontext()
 
     monkeypatch.setattr(trials_module, "RandomRounding", round_from_the_third_on)
-    monkeypatch.setattr(trials_module, "change_last_bits", lambda *args: None)
+    monkeypatch.setattr(trials_module, "change_weights", lambda *args: None)
 
     assert not compare(lambda graph: Rounded(graph, RandomRounding(20, relative=1e-2))).holds
     assert asked == list(range(1, 9))
