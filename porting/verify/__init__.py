@@ -14,14 +14,14 @@ from porting.support.late_names import read_late_names
 
 if TYPE_CHECKING:
     from porting.comparison import Difference as Difference
+    from porting.gradient_check import GradientCheck as GradientCheck
+    from porting.gradient_check import check_backward as check_backward
+    from porting.gradient_check import numerical_grad as numerical_grad
     from porting.verify.certificate import Certificate as Certificate
     from porting.verify.certificate import Verdict as Verdict
     from porting.verify.compare import KINDS as KINDS
     from porting.verify.compare import TrainingComparison as TrainingComparison
     from porting.verify.compare import compare_training as compare_training
-    from porting.verify.gradient_check import GradientCheck as GradientCheck
-    from porting.verify.gradient_check import check_backward as check_backward
-    from porting.verify.gradient_check import numerical_grad as numerical_grad
     from porting.verify.plain_training import PlainTraining as PlainTraining
     from porting.verify.ported_run import PortedTraining as PortedTraining
 

@@ -9,8 +9,7 @@ from typing import NamedTuple, NoReturn, Optional
 import torch
 
 from porting.diagnostics import PortingError
-
-from .slopes import Slopes, name_element, refuse_kink
+from porting.gradient_check.slopes import Slopes, name_element, refuse_kink
 
 __all__ = ["Gradient", "GradientComparison", "Tolerances"]
 

@@ -12,9 +12,8 @@ from torch import nn
 from torch.autograd.gradcheck import GradcheckError
 
 from porting.diagnostics import PortingError
-
-from .gradient_comparison import Gradient, GradientComparison, Tolerances
-from .slopes import Slopes, complete_gradients, list_outputs, refuse_kink, weigh_outputs
+from porting.gradient_check.comparison import Gradient, GradientComparison, Tolerances
+from porting.gradient_check.slopes import Slopes, complete_gradients, list_outputs, refuse_kink, weigh_outputs
 
 __all__ = ["GradientCheck", "check_backward", "numerical_grad"]
 
