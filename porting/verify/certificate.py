@@ -9,7 +9,8 @@ from enum import Enum
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from porting.diagnostics import Place, PortingError, align_columns, say_number
-from porting.verify.certificate_file import make_plain, read_file, read_plain, write_file
+from porting.support.plain_data import make_plain
+from porting.verify.certificate_file import read_file, read_plain, write_file
 from porting.verify.consistency import find_contradiction
 
 __all__ = [

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.diagnostics import PortingError
+from porting.support.plain_data import make_plain
 from porting.verify.certificate import Certificate, KindVerdict, Verdict, align_kinds
-from porting.verify.certificate_file import make_plain
 from porting.verify.judgement import Judgement, judge_runs
 from porting.verify.records import Record
 from porting.verify.surroundings import list_hash_differences, list_surrounding_differences

@@ -34,6 +34,7 @@ CLEANED = (
     "engines",
     "executables",
     "exports",
+    "gradient_check",
     "integrations",
     "models",
     "nan_search",

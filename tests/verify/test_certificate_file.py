@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from porting.diagnostics import PortingError
+from porting.support.plain_data import make_plain
 from porting.verify.certificate import SCHEMA, Certificate
-from porting.verify.certificate_file import make_plain, read_file, write_file
+from porting.verify.certificate_file import read_file, write_file
 from tests.verify.certificates import make_certificate, make_failed
 
 
@@ -47,7 +48,7 @@ def test_numbers_that_json_does_not_have_survive_in_strict_json(tmp_path):
 
 
 def test_a_value_that_no_file_can_hold_is_refused_when_it_is_written(tmp_path):
-    with pytest.raises(TypeError, match="a set cannot stand in a certificate"):
+    with pytest.raises(TypeError, match="a set is no plain data"):
         make_certificate(settings={"names": {1}}).write(tmp_path / "certificate.json")
 
     assert list(tmp_path.iterdir()) == []

@@ -11,8 +11,8 @@ from torch import nn
 
 import porting
 from porting.diagnostics import PortingError
+from porting.support.plain_data import make_plain
 from porting.verify.certificate import Certificate, Curves, Verdict
-from porting.verify.certificate_file import make_plain
 from tests.verify.certificates import make_certificate, make_failed
 
 
