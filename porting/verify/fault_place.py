@@ -40,7 +40,7 @@ def find_place(
     """
     # it captures steps, for which the torch of a machine with IPUs may be too old: C009
     from porting.verify.fault_location.location import locate_fault
-    from porting.verify.fault_location.tried_program import without_idle_reproduction
+    from porting.verify.fault_location.reproduction import without_idle_reproduction
 
     ported = maker.make()
     per_call = ported.model.options.device_iterations

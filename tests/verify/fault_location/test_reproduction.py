@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from porting.verify.certificate import Location
-from porting.verify.fault_location.tried_program import without_idle_reproduction
+from porting.verify.fault_location.reproduction import without_idle_reproduction
 
 SHOWS = 'import torch\ntorch.manual_seed(3)\nprint("largest difference:", float(torch.ones(1)))\n'
 
