@@ -7,20 +7,24 @@ import tempfile
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Iterator, Optional, Sequence
+from typing import Dict, Iterator, Optional, Sequence, Tuple
 
 import torch
 
 from porting.verify.certificate import Curves, Location, Measured
 from porting.verify.grouping import Comparison
 from porting.verify.inputs import PortMaker
+from porting.verify.noise_band import find_sketches
 from porting.verify.plain_runs import copy_training, keep_streams, seed_streams, step_schedule
 from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining
 from porting.verify.ported_run import PortedTraining, make_call
+from porting.verify.records import Record
 
 __all__ = ["find_place", "kept_port"]
 
 _AFTERWARDS = ("evaluation", "reloading", "resuming")
+# a share of the largest tensor, below which one is rounding alone
+_NEGLIGIBLE = 1e-4
 
 
 def find_place(
@@ -32,11 +36,13 @@ def find_place(
     first: Measured,
     curves: Curves,
     seed: int,
+    records: Sequence[Record] = (),
 ) -> Optional[Location]:
     """Train both again up to the call in which `first` lies, and locate it.
 
-    `theirs` are the port's batches. A port of the user's must be in its first state, and is not afterwards. Raises
-    CaptureError C009 where torch is too old to capture.
+    `theirs` are the port's batches; `records` are the plain run's and the port's, from which other steps tell whether
+    a ratio stays. A port of the user's must be in its first state, and is not afterwards. Raises CaptureError C009
+    where torch is too old to capture.
     """
     # it captures steps, for which the torch of a machine with IPUs may be too old: C009
     from porting.verify.fault_location.location import locate_fault
@@ -55,11 +61,29 @@ def find_place(
                 step_schedule(scheduler, float(loss))
         call = theirs[min(number, len(theirs) - 1)]
         found = locate_fault(
-            plain, ported.model, [call], first=first, curves=curves, make_call=partial(make_call, ported)
+            plain,
+            ported.model,
+            [call],
+            first=first,
+            curves=curves,
+            make_call=partial(make_call, ported),
+            ratios={kind: dict(_list_ratios(kind, *records)) for kind in ("gradient", "update") if records},
         )
     if not maker.is_given:
         ported.model.destroy()
     return None if found is None else without_idle_reproduction(found)
+
+
+def _list_ratios(kind: str, plain: Record, ported: Record) -> Iterator[Tuple[int, Dict[str, float]]]:
+    """Yield how many times plain PyTorch's the port's tensors are, in each kept step; of those that are no noise."""
+    for step in plain.list_steps("parameter" if kind == "update" else kind):
+        ours, theirs = (find_sketches(record, kind, step) for record in (plain, ported))
+        least = _NEGLIGIBLE * max((one.norm for one in ours.values()), default=0.0)
+        ratios = {
+            name: theirs[name].norm / one.norm for name, one in ours.items() if name in theirs and one.norm > least
+        }
+        if ratios:
+            yield step, ratios
 
 
 def _train_plain(comparison: Comparison, calls: Sequence[MicroBatch], seed: int) -> PlainTraining:

@@ -294,7 +294,14 @@ class Proof:
         curves = make_curves(self._plain, self._ported_record, self._reference, self._runs)
         try:
             self._location = find_place(
-                self._comparison, self._maker, calls, theirs, first=first, curves=curves, seed=self._seed
+                self._comparison,
+                self._maker,
+                calls,
+                theirs,
+                first=first,
+                curves=curves,
+                seed=self._seed,
+                records=(self._plain, self._ported_record),
             )
         except Exception as error:
             self._notes.append(f"the place of the fault was not found: {type(error).__name__}: {error}")

@@ -16,20 +16,30 @@ from porting.verify.reference_loss import make_loss_function
 
 __all__ = [
     "Case",
+    "Fields",
+    "Predicate",
     "count_rows",
+    "find_clipping",
     "find_labels",
-    "fit",
+    "find_more_of",
+    "find_shares",
+    "get_rate",
+    "gives",
+    "is_multiple",
     "is_steady",
     "join_tensors",
+    "times",
     "try_labels",
     "try_mode",
     "try_rows",
     "try_settings",
     "try_slots",
+    "when",
 ]
 
 Tensors = Mapping[str, torch.Tensor]
 Numbers = Optional[torch.Tensor]
+Fields = Optional[Mapping[str, Any]]
 _Change = Callable[[torch.Tensor], torch.Tensor]
 
 # of the difference, most of which has to be explained
@@ -37,7 +47,7 @@ _REST = 0.05
 # what one tensor may be off where all together are explained; and the share of all below which one is rounding alone
 _REST_OF_ONE, _NEGLIGIBLE = 3e-2, 1e-4
 # further kept steps that are asked for a ratio: later ones are too far from where both sides were equal
-_MOST_STEPS, _LEAST_STEPS = 4, 2
+_MOST_STEPS, _LEAST_STEPS = 3, 2
 
 
 @dataclass(frozen=True)
@@ -119,6 +129,92 @@ def is_steady(case: Case, kind: str) -> Optional[bool]:
         return None
     wanted = math.log(case.factor)
     return all(ratio > 0 and abs(math.log(ratio) - wanted) <= abs(wanted) / 2 for ratio in ratios)
+
+
+# -- predicates --------------------------------------------------------------------------------------------------------
+
+
+Predicate = Callable[[Case], Fields]
+"""Tells a cause from a case: it returns what the words of the cause have in braces, or None."""
+
+
+def when(holds: Callable[[Case], Any], find: Predicate = lambda case: {}) -> Predicate:
+    """Ask a second predicate, of a case of which the first holds."""
+    return lambda case: find(case) if holds(case) else None
+
+
+def gives(make: Callable[[Case], Numbers]) -> Predicate:
+    """Tell whether the port's numbers are those that `make` makes."""
+
+    def find(case: Case) -> Fields:
+        numbers = make(case)
+        return {} if numbers is not None and case.is_explained_by(numbers) else None
+
+    return find
+
+
+def is_multiple(case: Case) -> bool:
+    """Tell whether every tensor of the port's is the same factor times plain PyTorch's."""
+    return fit(case, [case.plain]) is not None
+
+
+def times(count: Callable[[Case], float]) -> Predicate:
+    """Tell whether the port's numbers are a count times plain PyTorch's, or 1 / it, and no other steps deny it."""
+
+    def find(case: Case) -> Fields:
+        number = count(case)
+        if number <= 1 or not is_multiple(case) or is_steady(case, "gradient") is False:
+            return None
+        parts = {"": number, "1 / ": 1 / number}
+        found = [part for part, wanted in parts.items() if math.isclose(case.factor, wanted, rel_tol=1e-3)]
+        return {"part": found[0]} if found else None
+
+    return find
+
+
+def find_clipping(case: Case) -> Fields:
+    """Tell whether the gradients are smaller than plain PyTorch's, and their norm a round number."""
+    norm = float(case.sides[1].norm())
+    is_round = math.isclose(norm, float(f"{norm:.2g}"), rel_tol=1e-4)
+    return {"norm": norm} if is_round and 0 < case.factor < 1 and is_multiple(case) else None
+
+
+def find_shares(case: Case) -> Fields:
+    """Tell whether the port's gradients are a sum of the micro-batches', in which some count otherwise."""
+    parts, replicas = case.evidence.step.own_gradients, int(case.evidence.ported.options.replicas)
+    zeros = {name: torch.zeros_like(value) for name, value in case.plain.items()}
+    shares = fit(case, [{**zeros, **own} for own in parts]) if len(parts) > 1 else None
+    counts = {number: share * len(parts) for number, share in enumerate(shares or ())}
+    odd = {number: count for number, count in counts.items() if abs(count - 1) > 0.02}
+    lost = [number for number, count in odd.items() if abs(count) < 0.02]
+    of_replicas = sorted({number % replicas for number in lost})
+    if replicas > 1 and lost and len(of_replicas) * (len(parts) // replicas) == len(lost):
+        return {"odd": ", ".join(f"replica {replica}" for replica in of_replicas) + " are lost"}
+    words = [f"micro-batch {number + 1} of {len(parts)}" for number in lost or odd]
+    if not lost:
+        words = [f"{name} {count:.3g} times" for name, count in zip(words, odd.values())]
+    return {"odd": ", ".join(words) + (" are lost" if lost else "")} if odd else None
+
+
+def get_rate(case: Case) -> float:
+    """Return the learning rate of the plain optimizer's first group."""
+    return float(case.evidence.plain.optimizer.param_groups[0]["lr"]) or math.nan
+
+
+def find_more_of(choose: Callable[[Case], Mapping[str, torch.Tensor]]) -> Predicate:
+    """Tell whether the updates have more of something, or less, and differ in nothing else."""
+
+    def find(case: Case) -> Fields:
+        tensors = choose(case)
+        shares = fit(case, [tensors], onto_plain=True)
+        if not shares:
+            return None
+        is_alone = len(case.names) < len(case.plain) and all(tensors[name].dim() <= 1 for name in case.names)
+        more = -shares[0] / get_rate(case)
+        words = f"{abs(more):.3g} {'more' if more > 0 else 'less'} than in plain PyTorch"
+        return {"more": words, "alone": ", biases and norms alone" if is_alone else ""}
+
+    return find
 
 
 # -- other losses ------------------------------------------------------------------------------------------------------

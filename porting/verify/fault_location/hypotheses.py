@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, Callable, Iterator, Mapping, Sequence, Tuple
 
 import torch
 
 from porting.diagnostics import list_names
-from porting.verify.fault_location import predicates as tell
 from porting.verify.fault_location.cases import (
     Case,
+    Fields,
+    Predicate,
     count_rows,
+    find_clipping,
     find_labels,
+    find_more_of,
+    find_shares,
+    get_rate,
+    gives,
+    is_multiple,
     is_steady,
     join_tensors,
+    times,
     try_labels,
     try_mode,
     try_rows,
     try_settings,
     try_slots,
+    when,
 )
-from porting.verify.fault_location.predicates import Predicate, get_rate, gives, is_multiple, times, when
+from porting.verify.fault_location.evidence import find_module
 
 __all__ = ["CAUSES", "explain", "list_causes"]
 
@@ -48,6 +58,111 @@ def _describe_case(case: Case) -> Mapping[str, Any]:
     return {"name": case.names[0], "names": names, "factor": case.factor if has_numbers else 0.0}
 
 
+# -- states and rates --------------------------------------------------------------------------------------------------
+
+
+def _find_whole(case: Case) -> Fields:
+    """Tell whether a tensor of both sides has whole numbers, and the first that differs."""
+    one, other = (side.get(case.names[0]) for side in (case.plain, case.ported))
+    if one is None or other is None or one.is_floating_point() or one.shape != other.shape:
+        return None
+    place = int((one != other).flatten().int().argmax())
+    return {"plain": one.flatten()[place].item(), "ported": other.flatten()[place].item()}
+
+
+def _find_narrowed(case: Case) -> Fields:
+    """Tell whether whole numbers of the port's are what 32 bits make of plain PyTorch's, which they do not hold."""
+    found = _find_whole(case) if case.names else None
+    sides = [side[case.names[0]].long() for side in (case.plain, case.ported)] if found else []
+    is_it = found and torch.equal(sides[0].int(), sides[1].int()) and not torch.equal(*sides)
+    return found if is_it else None
+
+
+def _get_momentum(case: Case) -> float:
+    """Return the momentum of the running statistics of the case's module; NaN where it has none."""
+    momentum = getattr(find_module(case.path, case.evidence.plain.model), "momentum", None)
+    return momentum if isinstance(momentum, float) else math.nan
+
+
+def _find_other_momentum(case: Case) -> Fields:
+    """Tell whether running statistics move as another momentum would move them."""
+    momentum = _get_momentum(case)
+    is_it = not math.isnan(momentum) and is_multiple(case)
+    return {"momentum": momentum, "found": case.factor * momentum} if is_it else None
+
+
+def _find_tied(case: Case) -> Fields:
+    """Return another name of the same parameter, which is one of its own in the port."""
+    models = case.evidence.plain.model, case.evidence.ported.model
+    one, other = (dict(model.named_parameters(remove_duplicate=False)) for model in models)
+    own = one.get(case.names[0])
+    tied = next((name for name, value in one.items() if value is own and name != case.names[0]), "")
+    return {"other": tied} if tied and other.get(tied) is not other.get(case.names[0]) else None
+
+
+def _is_constant(side: int) -> Callable[[Case], bool]:
+    """Tell whether only this side's rates are one and the same."""
+    return lambda case: [len(set(rates.tolist())) == 1 for rates in case.sides] == [side == 0, side == 1]
+
+
+def _find_other_factor(case: Case) -> Fields:
+    """Tell where both sides change a rate for the first time by another factor."""
+    plain, ported = (side.tolist() for side in case.sides)
+    for number in range(1, len(plain)):
+        pair = [side[number] / (side[number - 1] or math.nan) for side in (plain, ported)]
+        if all(abs(ratio - 1) > 1e-5 for ratio in pair) and abs(pair[0] - pair[1]) > 1e-5:
+            return {"plain": pair[0], "ported": pair[1]}
+    return None
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+
+
+def _find_operator(case: Case) -> Fields:
+    """Tell whether the sides run other operators, or one of them none."""
+    words = []
+    for side in (case.fault.plain, case.fault.ported):
+        numbers = [] if side is None else [str(item) for item in side.args if type(item) in (int, float)]
+        with_numbers = f" with {', '.join(numbers)}" if numbers else ""
+        words.append("nothing" if side is None else f"`{side.name}`{with_numbers}")
+    names = {None if side is None else side.name for side in (case.fault.plain, case.fault.ported)}
+    return {"plain": words[0], "ported": words[1]} if len(names) > 1 else None
+
+
+def _find_arguments(case: Case) -> Fields:
+    """Tell which argument of an operator is another one; types differ in half precision, and say nothing."""
+    one, other = case.fault.plain, case.fault.ported
+    if one is None or other is None:
+        return None
+    for pair in [*zip(one.args, other.args), *((one.kwargs[key], other.kwargs.get(key)) for key in one.kwargs)]:
+        shapes = [getattr(item, "shape", None) for item in pair]
+        words = [f"`{item}`" if shape is None else f"a tensor of {list(shape)}" for item, shape in zip(pair, shapes)]
+        if words[0] != words[1] and not any(isinstance(item, torch.dtype) for item in pair):
+            return {"plain": words[0], "ported": words[1]}
+    return None
+
+
+def _find_weights(case: Case) -> Fields:
+    """Tell which tensors of the module had another value in the port before the step."""
+    plain, ported = ({**one.parameters, **one.buffers} for one in (case.evidence.step.before, case.evidence.before))
+    here = "" if find_module(case.path, case.evidence.plain.model) is case.evidence.plain.model else f"{case.path}."
+    found = [
+        name
+        for name, one in plain.items()
+        if name.startswith(here) and name in ported and one.is_floating_point()
+        if not torch.allclose(one.double(), ported[name].double(), rtol=1e-3, atol=1e-7)
+    ]
+    return {"weights": list_names(found, most=4)} if found else None
+
+
+def _find_rounding(case: Case) -> Fields:
+    """Say how far an operator's results are apart, of which nothing tells why."""
+    apart = case.fault.apart
+    is_factor = math.isclose(abs(apart.factor - 1) * apart.scale, apart.distance, rel_tol=1e-2)
+    words = f"a distance of {apart.distance:.1e} for values of {apart.scale:.1e}, rounding explains {apart.band:.1e}"
+    return {"how": f"{apart.factor:.5g} times plain PyTorch's" if is_factor else words}
+
+
 def _make_nothing(case: Case) -> torch.Tensor:
     return torch.zeros_like(case.sides[0])
 
@@ -67,21 +182,9 @@ def _is_first_with_momentum(case: Case) -> bool:
     return "momentum" in case.evidence.plain.optimizer.defaults and not any(case.evidence.step.before.slots.values())
 
 
-def _make_late_rates(count: int, case: Case) -> Any:
-    plain, ported = case.sides
-    return torch.cat([ported[:count], plain[:-count]]) if len(plain) > count else None
-
-
-def _make_early_rates(count: int, case: Case) -> torch.Tensor:
-    return case.sides[0][count:]
-
-
-def _make_fast_rates(count: int, case: Case) -> torch.Tensor:
-    return case.sides[0][::count]
-
-
-def _make_slow_rates(count: int, case: Case) -> torch.Tensor:
-    return case.sides[0].repeat_interleave(count)[: len(case.sides[0])]
+def _take_rates(find_step: Callable[[int], int], case: Case) -> torch.Tensor:
+    steps = map(find_step, range(len(case.sides[0])))
+    return case.sides[0][[step for step in steps if step < len(case.sides[0])]]
 
 
 def _shift_count(shift: int, slot: str, value: torch.Tensor) -> torch.Tensor:
@@ -122,6 +225,7 @@ def _is_running(case: Case) -> bool:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 _RUNNING = ("running_mean", "running_var", "num_batches_tracked")
+_COUNTS = ("one step", "2 steps", "3 steps")
 _MIXED = "sum and mean are mixed up"
 _JOINED = "one side joins their gradients as a sum, the other as a mean"
 _LABELS: Sequence[Tuple[str, Any]] = (
@@ -148,17 +252,11 @@ _SETTINGS: Sequence[Tuple[str, Mapping[str, Any]]] = (
     *((f" betas[0] {value}", {"betas": (value, None)}) for value in (0.0, 0.5, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)),
     *((f" betas[1] {value}", {"betas": (None, value)}) for value in (0.9, 0.95, 0.98, 0.99, 0.995, 0.999)),
 )
-_RATES: Sequence[Tuple[str, Callable[[int, Case], Any], int]] = (
-    *(
-        (f"{words} behind", _make_late_rates, count)
-        for words, count in (("one step", 1), ("2 steps", 2), ("3 steps", 3))
-    ),
-    *(
-        (f"{words} ahead", _make_early_rates, count)
-        for words, count in (("one step", 1), ("2 steps", 2), ("3 steps", 3))
-    ),
-    *((f"stepped {count} times in a step", _make_fast_rates, count) for count in (2, 3, 4, 8)),
-    *((f"stepped only once in {count} steps", _make_slow_rates, count) for count in (2, 3, 4, 8)),
+_RATES: Sequence[Tuple[str, Any]] = (
+    *((f"{count} behind", lambda step, by=by: max(0, step - by)) for by, count in enumerate(_COUNTS, 1)),
+    *((f"{count} ahead", lambda step, by=by: step + by) for by, count in enumerate(_COUNTS, 1)),
+    *((f"stepped {often} times in a step", lambda step, by=often: step * by) for often in (2, 3, 4, 8)),
+    *((f"stepped only once in {often} steps", lambda step, by=often: step // by) for often in (2, 3, 4, 8)),
 )
 _always: Predicate = lambda case: {}  # noqa: E731
 
@@ -198,9 +296,9 @@ CAUSES: Mapping[str, Mapping[str, Predicate]] = {
                 ("loss scaling, which one side does not take out again", _get_loss_scaling),
             )
         },
-        "every gradient is {factor:.5g} times plain PyTorch's; the norm is {norm:.2g}, as clipped": tell.find_clipping,
+        "every gradient is {factor:.5g} times plain PyTorch's; the norm is {norm:.2g}, as clipped": find_clipping,
         "every gradient is {factor:.5g} times plain PyTorch's in this step": when(is_multiple),
-        "micro-batches do not count alike in the gradients: {odd}": tell.find_shares,
+        "micro-batches do not count alike in the gradients: {odd}": find_shares,
     },
     "update": {
         "the port does not update {names}: in a first step the momentum of the step before is zero": when(
@@ -229,19 +327,15 @@ CAUSES: Mapping[str, Mapping[str, Predicate]] = {
             lambda case: bool(is_steady(case, "update")) and is_multiple(case)
         ),
         "the update of {names} is {factor:.5g} times plain PyTorch's in this step": when(is_multiple),
-        "a weight decay of {more} acts on {names}{alone}": tell.find_more_of(
+        "a weight decay of {more} acts on {names}{alone}": find_more_of(
             lambda case: case.evidence.step.before.parameters
         ),
-        "the momentum of {names} counts by {more}": tell.find_more_of(_list_momentum),
-        "the gradient of {names} counts by {more}": tell.find_more_of(lambda case: case.evidence.step.gradients),
+        "the momentum of {names} counts by {more}": find_more_of(_list_momentum),
+        "the gradient of {names} counts by {more}": find_more_of(lambda case: case.evidence.step.gradients),
     },
     "whole": {
-        "`{name}` is {plain}, which 32 bits do not hold: a device has no more, and makes it {ported}": (
-            tell.find_narrowed
-        ),
-        "`{name}` is {ported} in the port and {plain} in plain PyTorch, and no whole number is rounded": (
-            tell.find_whole
-        ),
+        "`{name}` is {plain}, which 32 bits do not hold: a device has no more, and makes it {ported}": (_find_narrowed),
+        "`{name}` is {ported} in the port and {plain} in plain PyTorch, and no whole number is rounded": (_find_whole),
     },
     "buffer": {
         "`{name}` is stale in the port: no step writes it, as in eval mode": gives(_make_nothing),
@@ -249,41 +343,41 @@ CAUSES: Mapping[str, Mapping[str, Predicate]] = {
             lambda case: not bool(case.sides[0].any())
         ),
         "`{name}` is updated twice in a step of the port": gives(
-            lambda case: (2 - tell.get_momentum(case)) * case.sides[0]
+            lambda case: (2 - _get_momentum(case)) * case.sides[0]
         ),
         "`{name}` moves {factor:.4g} times as far as in plain PyTorch, as with a momentum of {found:.3g} in the place "
-        "of {momentum:.3g}": tell.find_other_momentum,
+        "of {momentum:.3g}": _find_other_momentum,
         "`{name}` takes in statistics of other values, or of another number of micro-batches": _always,
     },
     "schedule": {
-        "the schedule is ignored, the rate stays": when(tell.is_constant(1)),
-        "the port has a schedule, plain PyTorch has none": when(tell.is_constant(0)),
+        "the schedule is ignored, the rate stays": when(_is_constant(1)),
+        "the port has a schedule, plain PyTorch has none": when(_is_constant(0)),
         "every rate is {factor:g} times plain PyTorch's, as of an optimizer with another one": when(
             lambda case: len(case.sides[0]) > 1 and is_multiple(case)
         ),
-        **{f"the port's schedule is {words}": gives(partial(make, count)) for words, make, count in _RATES},
-        "the port's schedule multiplies it by {ported:.4g}, plain PyTorch's by {plain:.4g}": tell.find_other_factor,
+        **{f"the port's schedule is {words}": gives(partial(_take_rates, find_step)) for words, find_step in _RATES},
+        "the port's schedule multiplies it by {ported:.4g}, plain PyTorch's by {plain:.4g}": _find_other_factor,
         "the port has another schedule": _always,
     },
     "structure": {
         "`{name}` makes {plain}, which 32 bits do not hold: a device has no more, and makes it {ported}": (
-            tell.find_narrowed
+            _find_narrowed
         ),
-        "the port runs {ported} where plain PyTorch runs {plain}": tell.find_operator,
-        "`{name}` gets {ported} in the port and {plain} in plain PyTorch": tell.find_arguments,
+        "the port runs {ported} where plain PyTorch runs {plain}": _find_operator,
+        "`{name}` gets {ported} in the port and {plain} in plain PyTorch": _find_arguments,
     },
     "operator": {
-        "{weights} had another value in the port before the step": tell.find_weights,
+        "{weights} had another value in the port before the step": _find_weights,
         "the port draws other random numbers: the settings agree, and so do the values that go in": when(_is_random),
         "the settings of `{owner}` agree and so does what goes in, but `{name}` gives other values: {how}": (
-            tell.find_rounding
+            _find_rounding
         ),
     },
     "derivative": {
-        "from `{name}` of `{owner}` on the gradients are others: {how}": tell.find_rounding,
+        "from `{name}` of `{owner}` on the gradients are others: {how}": _find_rounding,
     },
     "start": {
-        "`{name}` is tied to `{other}` in plain PyTorch, and a parameter of its own in the port": tell.find_tied,
+        "`{name}` is tied to `{other}` in plain PyTorch, and a parameter of its own in the port": _find_tied,
         "only plain PyTorch has `{name}`": when(lambda case: case.names[0] not in case.ported),
         "only the port has `{name}`": when(lambda case: case.names[0] not in case.plain),
         "`{name}` has another value in the port before the first step: it is no copy": _always,

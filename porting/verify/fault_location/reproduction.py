@@ -8,11 +8,12 @@ import re
 import warnings
 from contextlib import redirect_stdout
 from dataclasses import replace
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional
 
 import torch
 from torch import nn
 
+from porting.torch_insides.modules import LOSSES
 from porting.verify.certificate import Location
 from porting.verify.fault_location.evidence import Evidence, find_module
 from porting.verify.fault_location.step_trace import TensorForm, ValueRecord
@@ -20,10 +21,8 @@ from porting.verify.fault_location.trace_comparison import ValueFault
 from porting.verify.fault_location.traced_steps import LOSS
 from porting.verify.plain_runs import keep_streams
 
-__all__ = ["reproduce_fault", "reproduce_module", "without_idle_reproduction", "write_module"]
+__all__ = ["reproduce_fault", "reproduce_module", "without_idle_reproduction"]
 
-_RECURRENT = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
-_LEFT_OUT = frozenset(["self", "device", "dtype", "size_average", "reduce", "args", "kwargs"])
 _DIFFERENCE = re.compile(r"^largest difference: (\S+)$", re.MULTILINE)
 _PROGRAM = """import torch
 from torch import nn
@@ -46,7 +45,7 @@ def reproduce_module(path: str, evidence: Evidence, *, attribute: str = "") -> s
     """Show what the modules at `path` give for the same weights and input, or a buffer behind that."""
     models, losses = (evidence.plain.model, evidence.ported.model), (evidence.plain.loss, evidence.ported.port.loss)
     pair = losses if path == LOSS else [find_module(path, model) for model in models]
-    texts = [write_module(module) if isinstance(module, nn.Module) else None for module in pair]
+    texts = list(map(_write_module, pair))
     traces = evidence.step.micro_batches
     forms = traces[0].module_inputs.get(path, ()) if traces else ()
     if None in texts or texts[0] == texts[1] or not forms or not all(isinstance(form, TensorForm) for form in forms):
@@ -72,7 +71,7 @@ _SIDES = (("expected", "plain"), ("found", "ported"))
 def _reproduce_operators(fault: ValueFault) -> str:
     forms: List[TensorForm] = []
     calls = ["t[0]" if record is None else _write_call(record, forms) for record in (fault.plain, fault.ported)]
-    if not forms or None in calls or calls[0] == calls[1]:
+    if not forms or calls[0] == calls[1]:
         return ""
     tensors = ", ".join(_write_tensor(form) for form in forms)
     return _PROGRAM.format(lines=f"t = [{tensors}]\nexpected = {calls[0]}\nfound = {calls[1]}  # in the port")
@@ -81,49 +80,23 @@ def _reproduce_operators(fault: ValueFault) -> str:
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
-def write_module(module: nn.Module) -> Optional[str]:
-    """Return an expression that makes a module of torch with the settings of `module`; None where none is known.
-
-    >>> write_module(nn.Linear(4, 2, bias=False))
-    'nn.Linear(4, 2, bias=False)'
-    """
+def _write_module(module: Any) -> Optional[str]:
+    """Return an expression that makes a module of torch with the settings of `module`; None for one of the user's."""
     name = type(module).__name__
     if getattr(nn, name, None) is not type(module):
         return None
-    arguments = _list_arguments(module)
-    if isinstance(module, nn.Sequential):
-        arguments = [write_module(child) for child in module]
-    return (
-        None if None in arguments else f"nn.{name}({', '.join(map(str, arguments))}){'.eval()' * (not module.training)}"
-    )
+    arguments = module.extra_repr()
+    if isinstance(module, LOSSES):  # which do not tell their settings
+        names = [name for name in inspect.signature(type(module).__init__).parameters if hasattr(module, name)]
+        arguments = ", ".join(f"{name}={_write_value(getattr(module, name))}" for name in names)
+    return f"nn.{name}({arguments}){'' if module.training else '.eval()'}"
 
 
-def _list_arguments(module: nn.Module) -> List[Optional[str]]:
-    named = inspect.signature(type(module).__init__).parameters
-    arguments: List[Optional[str]] = []
-    for name in _RECURRENT if isinstance(module, nn.RNNBase) else named:
-        default = named[name].default if name in named else inspect.Parameter.empty
-        value = getattr(module, name, default)
-        if name == "bias" and not isinstance(value, bool):
-            value = value is not None
-        if name in _LEFT_OUT or (not isinstance(value, torch.Tensor) and value == default != inspect.Parameter.empty):
-            continue
-        text = _write_value(value)
-        is_named = default is not inspect.Parameter.empty or isinstance(module, nn.RNNBase)
-        arguments.append(f"{name}={text}" if text is not None and is_named else text)
-    return arguments
-
-
-def _write_value(value: Any) -> Optional[str]:
-    """Return the text of a number, word, type, or of a list or small tensor of them; None for anything else."""
+def _write_value(value: Any) -> str:
+    """Return the text of a setting; of what cannot be written the program does not run, and is not shown."""
     if isinstance(value, torch.Tensor):
-        return f"torch.tensor({value.detach().tolist()})" if value.numel() <= 64 else None
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return f"float({str(value)!r})"
-    if isinstance(value, (list, tuple)):
-        parts = [_write_value(item) for item in value]
-        return None if None in parts else f"[{', '.join(map(str, parts))}]"
-    return repr(value) if isinstance(value, (bool, int, float, str, torch.dtype, type(None))) else None
+        return f"torch.tensor({value.tolist()})"
+    return f"[{', '.join(map(_write_value, value))}]" if isinstance(value, (list, tuple)) else repr(value)
 
 
 def _write_tensor(form: TensorForm, classes: int = 1) -> str:
@@ -133,25 +106,21 @@ def _write_tensor(form: TensorForm, classes: int = 1) -> str:
     return f"torch.randint({2 if form.dtype == torch.bool else max(classes, 1)}, {shape}).to({form.dtype})"
 
 
-def _write_call(record: ValueRecord, forms: List[TensorForm]) -> Optional[str]:
+def _write_call(record: ValueRecord, forms: List[TensorForm]) -> str:
     """Return a call of an operator with tensors `t[0]`, `t[1]`, ... of `forms`, which may become more."""
     taken: List[int] = []
 
-    def write(value: Any) -> Optional[str]:
+    def write(value: Any) -> str:
         if isinstance(value, TensorForm):
             free = [place for place, form in enumerate(forms) if form == value and place not in taken]
             forms.extend([] if free else [value])
             taken.append(free[0] if free else len(forms) - 1)
             return f"t[{taken[-1]}].clone()"
-        if isinstance(value, (list, tuple)):
-            parts: Sequence[Optional[str]] = [write(item) for item in value]
-            return None if None in parts else f"[{', '.join(map(str, parts))}]"
-        return _write_value(value)
+        is_list = isinstance(value, (list, tuple)) and not isinstance(value, torch.Size)
+        return f"[{', '.join(map(write, value))}]" if is_list else _write_value(value)
 
-    arguments = [("", write(value)) for value in record.args]
-    arguments += [(f"{name}=", write(value)) for name, value in record.kwargs.items()]
-    texts = ", ".join(f"{name}{text}" for name, text in arguments)
-    return None if any(text is None for _name, text in arguments) else f"torch.ops.{record.operator}({texts})"
+    arguments = [*map(write, record.args), *(f"{name}={write(value)}" for name, value in record.kwargs.items())]
+    return f"torch.ops.{record.operator}({', '.join(arguments)})"
 
 
 # -- trying it ---------------------------------------------------------------------------------------------------------
