@@ -37,11 +37,12 @@ def locate_evaluation(evidence: Evidence, call: MicroBatch) -> Location:
         training.model.eval()
     ported.eval()
     try:
+        # on a copy of the device, which the evaluation may change
+        rehearsal = ported.keep_call(*args, **kwargs).rehearsal
         before = _read_tensors(ported.model)
         ported(*args, **kwargs)
         changed = _list_others(before, _read_tensors(ported.model))
         modes = [name or type(ported.model).__name__ for name, own in ported.model.named_modules() if own.training]
-        rehearsal = ported.keep_call(*args, **kwargs).rehearsal
         parts = cut_micro_batches(args, kwargs, 1 if rehearsal is None else len(rehearsal.plan.micro_batches))
         own_before = _read_tensors(plain[0].model)
         traces = [trace_plain_evaluation(training, parts[0]) for training in plain]
