@@ -70,6 +70,12 @@ def _find_whole(case: Case) -> Fields:
     return {"plain": one.flatten()[place].item(), "ported": other.flatten()[place].item()}
 
 
+def _is_unwritten(case: Case) -> bool:
+    before = {} if case.evidence is None else case.evidence.step.before.buffers
+    name = next(iter(case.names), "")
+    return name in before and name in case.ported and torch.equal(before[name], case.ported[name].to(before[name]))
+
+
 def _find_narrowed(case: Case) -> Fields:
     """Tell whether whole numbers of the port's are what 32 bits make of plain PyTorch's, which they do not hold."""
     found = _find_whole(case) if case.names else None
@@ -334,6 +340,9 @@ CAUSES: Mapping[str, Mapping[str, Predicate]] = {
         "the gradient of {names} counts by {more}": find_more_of(lambda case: case.evidence.step.gradients),
     },
     "whole": {
+        "`{name}` is written in plain PyTorch alone: a device has no variables of 64-bit integers (C019)": when(
+            _is_unwritten, _find_whole
+        ),
         "`{name}` is {plain}, which 32 bits do not hold: a device has no more, and makes it {ported}": (_find_narrowed),
         "`{name}` is {ported} in the port and {plain} in plain PyTorch, and no whole number is rounded": (_find_whole),
     },

@@ -31,7 +31,8 @@ torch.manual_seed(0)
 {lines}
 if isinstance(found, tuple):
     found, expected = found[0], expected[0]
-difference = float((found.double() - expected.double()).abs().max()) if found.shape == expected.shape else float("inf")
+is_same_shape = found.shape == expected.shape
+difference = float((found - expected).detach().abs().max()) if is_same_shape else float("inf")
 print("largest difference:", difference)
 """
 
@@ -43,8 +44,10 @@ def reproduce_fault(fault: ValueFault, path: str, evidence: Evidence) -> str:
 
 def reproduce_module(path: str, evidence: Evidence, *, attribute: str = "") -> str:
     """Show what the modules at `path` give for the same weights and input, or a buffer behind that."""
-    models, losses = (evidence.plain.model, evidence.ported.model), (evidence.plain.loss, evidence.ported.port.loss)
-    pair = losses if path == LOSS else [find_module(path, model) for model in models]
+    if path == LOSS:
+        pair = [evidence.plain.loss, evidence.ported.port.loss]
+    else:
+        pair = [find_module(path, model) for model in (evidence.plain.model, evidence.ported.model)]
     texts = list(map(_write_module, pair))
     traces = evidence.step.micro_batches
     forms = traces[0].module_inputs.get(path, ()) if traces else ()

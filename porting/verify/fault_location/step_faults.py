@@ -231,7 +231,7 @@ def find_buffer_fault(evidence: Evidence) -> Optional[Location]:
         return evidence.locate("buffer", path, operator=name, cause=_BESIDE.format(name))
     names = [name, *(one for one in wrong if one != name and (one.rpartition(".")[0] or ROOT) == path)]
     moves = [{one: side[one].double() - before[one].double() for one in names} for side in (plain, ported)]
-    cause = explain("whole", Case(plain, ported, [name]))
+    cause = explain("whole", Case(plain, ported, [name], evidence))
     cause = cause or explain("buffer", Case(moves[0], moves[1], names, evidence, path=path))
     return evidence.locate(
         "buffer",
