@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -66,12 +67,12 @@ class Case:
     path: str = ""
     fault: Any = None
 
-    @property
+    @cached_property
     def sides(self) -> Tuple[torch.Tensor, torch.Tensor]:
         """All numbers that differ, of plain PyTorch and of the port."""
         return join_tensors(self.plain, self.names), join_tensors(self.ported, self.names)
 
-    @property
+    @cached_property
     def factor(self) -> float:
         """How many times plain PyTorch's the port's numbers are, as near as one factor comes; NaN where none does."""
         plain, ported = self.sides
@@ -155,7 +156,7 @@ def gives(make: Callable[[Case], Numbers]) -> Predicate:
 
 def is_multiple(case: Case) -> bool:
     """Tell whether every tensor of the port's is the same factor times plain PyTorch's."""
-    return fit(case, [case.plain]) is not None
+    return case.is_explained_by(case.factor * case.sides[0])
 
 
 def times(count: Callable[[Case], float]) -> Predicate:
@@ -181,7 +182,7 @@ def find_clipping(case: Case) -> Fields:
 
 def find_shares(case: Case) -> Fields:
     """Tell whether the port's gradients are a sum of the micro-batches', in which some count otherwise."""
-    parts, replicas = case.evidence.step.own_gradients, int(case.evidence.ported.options.replicas)
+    parts, replicas = case.evidence.step.own_gradients, case.evidence.replicas
     zeros = {name: torch.zeros_like(value) for name, value in case.plain.items()}
     shares = fit(case, [{**zeros, **own} for own in parts]) if len(parts) > 1 else None
     counts = {number: share * len(parts) for number, share in enumerate(shares or ())}

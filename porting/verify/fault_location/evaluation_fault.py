@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Sequence
 
 import torch
 from torch import nn
@@ -15,9 +16,10 @@ from porting.verify.certificate import Location
 from porting.verify.fault_location.cases import Case
 from porting.verify.fault_location.evidence import Evidence, copy_changed
 from porting.verify.fault_location.hypotheses import explain
+from porting.verify.fault_location.step_faults import locate_value
 from porting.verify.fault_location.step_trace import keep_part
-from porting.verify.fault_location.trace_comparison import ValueFault, find_value_fault
-from porting.verify.fault_location.traced_steps import LOSS, ROOT, replay_call, trace_plain_evaluation
+from porting.verify.fault_location.trace_comparison import find_value_fault
+from porting.verify.fault_location.traced_steps import ROOT, replay_call, trace_plain_evaluation
 from porting.verify.plain_training import MicroBatch, cut_micro_batches
 
 __all__ = ["locate_evaluation", "say_checkpoint"]
@@ -57,22 +59,13 @@ def locate_evaluation(evidence: Evidence, call: MicroBatch) -> Location:
         cause += f"; {list_names(modes, most=4)} stays in train mode" if modes else ""
         return evidence.locate("evaluation", changed[0].rpartition(".")[0] or ROOT, operator=changed[0], cause=cause)
     fault = None if replayed is None else find_value_fault(traces[0], replayed, traces[1])
-    return _describe_values(evidence, fault)
-
-
-def _describe_values(evidence: Evidence, fault: Optional[ValueFault]) -> Location:
-    differences = evidence.modules
-    if fault is None:
-        saved = _list_saved_wrongly(evidence.ported)
-        words = [say_checkpoint(evidence, saved)] if saved else [str(item) for item in differences[:4]]
-        cause = "; ".join(words) or f"the evaluation differs in {evidence.first.name}"
-        return Location("evaluation", evidence.first.step, cause=cause)
-    record = fault.record
-    path = ROOT if record.origin.module in (ROOT, LOSS) else record.origin.module
-    own = [str(item) for item in differences if item.owner == ("" if path == ROOT else path)]
-    words = [f"in eval mode `{evidence.name_module(path)}` differs first, at `{record.name}`", *own[:4]]
-    place, cause = record.origin.place, "; ".join(words)
-    return evidence.locate("evaluation", path, operator=record.name, place=place, cause=cause)
+    if fault is not None:
+        found = locate_value(fault, evidence, "evaluation")
+        return replace(found, cause=f"in eval mode `{found.operator}` differs first: {found.cause}")
+    saved = _list_saved_wrongly(ported)
+    words = [say_checkpoint(evidence, saved)] if saved else [str(item) for item in evidence.modules[:4]]
+    cause = "; ".join(words) or f"the evaluation differs in {evidence.first.name}"
+    return Location("evaluation", evidence.first.step, cause=cause)
 
 
 def say_checkpoint(evidence: Evidence, names: Sequence[str]) -> str:

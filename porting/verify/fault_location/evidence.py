@@ -84,6 +84,16 @@ class Evidence:
         plain = read_settings(own.optimizer, next(names), own.max_grad_norm)
         return compare_optimizers(plain, read_settings(device, next(names)))
 
+    @property
+    def replicas(self) -> int:
+        """How many replicas the port has."""
+        return int(self.ported.options.replicas)
+
+    @property
+    def loss_scaling(self) -> float:
+        """What the port's loss is multiplied by before its backward pass."""
+        return float(getattr(self.ported.optimizer, "loss_scaling", 1.0))
+
     def list_settings(self, path: str) -> List[SettingDifference]:
         """Return what differs in the settings of the module at `path`; where nothing does, of those around it."""
         if path in (LOSS, ""):

@@ -206,26 +206,10 @@ def _count_labels(case: Case) -> int:
     return 0 if labels is None else labels.numel()
 
 
-def _get_replicas(case: Case) -> int:
-    return int(case.evidence.ported.options.replicas)
-
-
-def _get_loss_scaling(case: Case) -> float:
-    return float(getattr(case.evidence.ported.optimizer, "loss_scaling", 1.0))
-
-
 def _is_telling(case: Case) -> bool:
     # of one loss any other is a multiple
     is_round = abs(case.factor / float(f"{case.factor:.2g}") - 1) < 1e-5
     return is_multiple(case) and (_count_parts(case) > 1 or is_round)
-
-
-def _is_random(case: Case) -> bool:
-    return str(case.fault.record.name).startswith(("aten.bernoulli", "aten.rand"))
-
-
-def _is_running(case: Case) -> bool:
-    return all(name.rpartition(".")[2] in _RUNNING for name in case.names)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -297,9 +281,9 @@ CAUSES: Mapping[str, Mapping[str, Predicate]] = {
             f"every gradient is {{factor:.5g}} times plain PyTorch's, which is {{part}}the {words}": times(count)
             for words, count in (
                 (f"number of micro-batches of a step: {_JOINED}", _count_parts),
-                (f"number of replicas: {_JOINED}", _get_replicas),
-                (f"number of accumulated parts: {_JOINED}", lambda case: _count_parts(case) / _get_replicas(case)),
-                ("loss scaling, which one side does not take out again", _get_loss_scaling),
+                (f"number of replicas: {_JOINED}", lambda case: case.evidence.replicas),
+                (f"number of accumulated parts: {_JOINED}", lambda case: _count_parts(case) / case.evidence.replicas),
+                ("loss scaling, which one side does not take out again", lambda case: case.evidence.loss_scaling),
             )
         },
         "every gradient is {factor:.5g} times plain PyTorch's; the norm is {norm:.2g}, as clipped": find_clipping,
@@ -377,7 +361,9 @@ CAUSES: Mapping[str, Mapping[str, Predicate]] = {
     },
     "operator": {
         "{weights} had another value in the port before the step": _find_weights,
-        "the port draws other random numbers: the settings agree, and so do the values that go in": when(_is_random),
+        "the port draws other random numbers: the settings agree, and so do the values that go in": when(
+            lambda case: case.fault.record.name.startswith(("aten.bernoulli", "aten.rand"))
+        ),
         "the settings of `{owner}` agree and so does what goes in, but `{name}` gives other values: {how}": (
             _find_rounding
         ),
@@ -392,7 +378,9 @@ CAUSES: Mapping[str, Mapping[str, Predicate]] = {
         "`{name}` has another value in the port before the first step: it is no copy": _always,
     },
     "checkpoint": {
-        "running statistics are saved or loaded wrongly: {names}": when(_is_running),
+        "running statistics are saved or loaded wrongly: {names}": when(
+            lambda case: all(name.rpartition(".")[2] in _RUNNING for name in case.names)
+        ),
         "{names} is another after it was saved and loaded": _always,
     },
 }

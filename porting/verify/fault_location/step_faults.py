@@ -1,4 +1,4 @@
-"""What differs in a step: the first operator, the loss, the gradients, the buffers or the update, and its cause."""
+"""The search of a step: the first operator that differs, the loss, the gradients, the buffers, or the update."""
 
 from __future__ import annotations
 
@@ -24,7 +24,14 @@ from porting.verify.fault_location.trace_comparison import (
 )
 from porting.verify.fault_location.traced_steps import LOSS, ROOT, StepTrace, Tensors
 
-__all__ = ["find_backward_fault", "find_buffer_fault", "find_forward_fault", "find_loss_fault", "find_update_fault"]
+__all__ = [
+    "find_backward_fault",
+    "find_buffer_fault",
+    "find_forward_fault",
+    "find_loss_fault",
+    "find_update_fault",
+    "locate_value",
+]
 
 _AROUND = (
     "replayed operator by operator on the same batch, the captured step computes plain PyTorch's loss: what a call "
@@ -70,13 +77,20 @@ def find_forward_fault(evidence: Evidence) -> Optional[Location]:
         return None
     path = fault.record.origin.module
     is_loss = path in (LOSS, "") or isinstance(find_module(path, evidence.plain.model), LOSSES)
-    plain = [fault.plain.origin.place] if fault.plain is not None else []
+    found = locate_value(fault, evidence, "loss" if is_loss else "forward")
+    return replace(found, cause=_join_words(found.cause, *_explain_losses(evidence)[:1])) if is_loss else found
+
+
+def locate_value(fault: ValueFault, evidence: Evidence, phase: str) -> Location:
+    """Return where a value differs first, and why."""
+    path = fault.record.origin.module
+    places = [side.origin.place for side in (fault.record, fault.plain) if side is not None]
     return evidence.locate(
-        "loss" if is_loss else "forward",
+        phase,
         path or LOSS,
         operator=fault.record.name,
-        place=next(filter(None, [fault.record.origin.place, *plain]), None),
-        cause=_join_words(_explain_value(fault, path, evidence), *(_explain_losses(evidence)[:1] if is_loss else ())),
+        place=next(filter(None, places), None),
+        cause=_explain_value(fault, path, evidence),
         reproduction=reproduce_fault(fault, path or LOSS, evidence),
     )
 
@@ -245,7 +259,9 @@ def find_buffer_fault(evidence: Evidence) -> Optional[Location]:
 def find_update_fault(evidence: Evidence) -> Optional[Location]:
     """Return how the optimizer's step differs, where the gradients are equal."""
     sides = (evidence.step.before, evidence.step.after), (evidence.before, evidence.after)
-    plain, ported, noise = (_subtract(*side) for side in (*sides, (evidence.changed.before, evidence.changed.after)))
+    plain, ported, noise = (
+        _list_updates(*side) for side in (*sides, (evidence.changed.before, evidence.changed.after))
+    )
     wrong = [name for name in plain if name in ported and not _is_same_update(name, evidence, plain, ported, noise)]
     differences = evidence.optimizer
     optimizer = type(evidence.plain.optimizer).__name__
@@ -265,7 +281,7 @@ def find_update_fault(evidence: Evidence) -> Optional[Location]:
     return evidence.locate("update", owner.rpartition(".")[0] or ROOT, operator=optimizer, cause=cause)
 
 
-def _subtract(before: Any, after: Any) -> Tensors:
+def _list_updates(before: Any, after: Any) -> Tensors:
     pairs = ((name, value, before.parameters.get(name)) for name, value in after.parameters.items())
     return {name: value.double() - old.double() for name, value, old in pairs if old is not None}
 
