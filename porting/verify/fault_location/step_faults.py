@@ -277,7 +277,7 @@ def find_update_fault(evidence: Evidence) -> Optional[Location]:
         words = explain("update", Case(plain, ported, wrong, evidence))
         cause = _join_words(_BESIDE.format(wrong[0]) if is_beside else "", words)
         cause = cause or f"the settings of {optimizer} agree, but the update of {list_names(wrong, most=4)} is another"
-        owner = wrong[0]
+        owner = wrong[0] if len(wrong) < len(plain) else ""
     return evidence.locate("update", owner.rpartition(".")[0] or ROOT, operator=optimizer, cause=cause)
 
 
