@@ -7,7 +7,7 @@ import tempfile
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Dict, Iterator, Optional, Sequence, Tuple
 
 import torch
 
@@ -15,13 +15,17 @@ from porting.verify.calls import Calls
 from porting.verify.certificate import Curves, Location, Measured
 from porting.verify.grouping import Comparison
 from porting.verify.inputs import PortMaker
+from porting.verify.noise_band import find_sketches
 from porting.verify.plain_runs import copy_training, keep_streams, list_work, seed_streams
 from porting.verify.plain_training import PlainRun, PlainTraining
 from porting.verify.ported_run import PortedTraining, end_call, make_call
+from porting.verify.records import Record
 
 __all__ = ["find_place", "kept_port"]
 
 _AFTERWARDS = ("evaluation", "reloading", "resuming")
+# a share of the largest tensor, below which one is rounding alone
+_NEGLIGIBLE = 1e-4
 
 
 def find_place(
@@ -33,15 +37,17 @@ def find_place(
     first: Measured,
     curves: Curves,
     seed: int,
+    records: Sequence[Record] = (),
 ) -> Optional[Location]:
     """Train both again up to the call in which `first` lies, and locate it.
 
-    `theirs` are the port's batches. A port of the user's must be in its first state, and is not afterwards. Raises
-    CaptureError C009 where torch is too old to capture.
+    `theirs` are the port's batches; `records` are the plain run's and the port's, from which other steps tell whether
+    a ratio stays. A port of the user's must be in its first state, and is not afterwards. Raises CaptureError C009
+    where torch is too old to capture.
     """
     # it captures steps, for which the torch of a machine with IPUs may be too old: C009
     from porting.verify.fault_location.location import locate_fault
-    from porting.verify.fault_location.tried_program import without_idle_reproduction
+    from porting.verify.fault_location.reproduction import without_idle_reproduction
 
     ported = maker.make()
     per_call = ported.model.options.device_iterations
@@ -56,11 +62,29 @@ def find_place(
             end_call(work, losses, ported.model.options, ends_epoch=theirs.ends_epoch(place))
         call = theirs[min(number, len(theirs) - 1)]
         found = locate_fault(
-            plain, ported.model, [call], first=first, curves=curves, make_call=partial(make_call, ported)
+            plain,
+            ported.model,
+            [call],
+            first=first,
+            curves=curves,
+            make_call=partial(make_call, ported),
+            ratios={kind: dict(_list_ratios(kind, *records)) for kind in ("gradient", "update") if records},
         )
     if not maker.is_given:
         ported.model.destroy()
     return None if found is None else without_idle_reproduction(found)
+
+
+def _list_ratios(kind: str, plain: Record, ported: Record) -> Iterator[Tuple[int, Dict[str, float]]]:
+    """Yield how many times plain PyTorch's the port's tensors are, in each kept step; of those that are no noise."""
+    for step in plain.list_steps("parameter" if kind == "update" else kind):
+        ours, theirs = (find_sketches(record, kind, step) for record in (plain, ported))
+        least = _NEGLIGIBLE * max((one.norm for one in ours.values()), default=0.0)
+        ratios = {
+            name: theirs[name].norm / one.norm for name, one in ours.items() if name in theirs and one.norm > least
+        }
+        if ratios:
+            yield step, ratios
 
 
 def _train_plain(comparison: Comparison, calls: Calls, seed: int) -> PlainTraining:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
 from porting.diagnostics import list_names
 from porting.verify.certificate import Measured
 
-__all__ = ["Settings", "compare_settings", "list_setting_differences", "make_plain", "read_settings"]
+__all__ = [
+    "Settings",
+    "compare_settings",
+    "group_setting_differences",
+    "list_setting_differences",
+    "read_setting",
+    "read_settings",
+]
 
 Settings = Dict[str, Dict[str, Any]]
 """The settings that each parameter is trained with, by its name and theirs."""
@@ -32,6 +39,7 @@ _NAMES = (
 # a device holds them in float32
 _RELATIVE = 1e-6
 _CLASS, _CLIPPING = "class", "max_grad_norm"
+_TRAINED = "not trained", "trained"
 
 
 def read_settings(
@@ -49,7 +57,7 @@ def read_settings(
     common = {_CLASS: _name_class(optimizer), _CLIPPING: math.inf if norm is None else float(norm)}
     found: Settings = {}
     for group in optimizer.param_groups:
-        settings = {name: make_plain(group[name]) for name in _NAMES if name in group}
+        settings = {name: read_setting(group[name]) for name in _NAMES if name in group}
         for parameter in group["params"]:
             name = names.get(id(parameter))
             if name is not None and parameter.requires_grad:
@@ -68,20 +76,30 @@ def list_setting_differences(plain: Mapping[str, Any], ported: Mapping[str, Any]
             yield name, one, ported[name]
 
 
+def group_setting_differences(plain: Settings, ported: Settings) -> Dict[Tuple[str, Any, Any], List[str]]:
+    """Return the parameters that have the same difference: the setting's name, plain PyTorch's value, the port's.
+
+    One that only one side trains differs in "parameter".
+    """
+    found: Dict[Tuple[str, Any, Any], List[str]] = {}
+    for name in {**plain, **ported}:
+        differences: Iterable[Tuple[str, Any, Any]]
+        differences = [("parameter", _TRAINED[name in plain], _TRAINED[name in ported])]
+        if name in plain and name in ported:
+            differences = list_setting_differences(plain[name], ported[name])
+        for difference in differences:
+            found.setdefault(difference, []).append(name)
+    return found
+
+
 def compare_settings(plain: Settings, ported: Settings, step: int) -> Iterator[Measured]:
     """Compare what both optimizers trained each parameter with in a step; what all have alike is told once."""
-    found: Dict[Tuple[str, str], List[str]] = {}
-    for name in {**plain, **ported}:
-        one, other = plain.get(name), ported.get(name)
-        if one is None or other is None:
-            side = "plain PyTorch" if other is None else "the port"
-            found.setdefault(("parameter", f"only {side} trains it"), []).append(name)
-            continue
-        for setting, ours, theirs in list_setting_differences(one, other):
-            text = f"{_write_value(theirs)} in the port, {_write_value(ours)} in plain PyTorch"
-            found.setdefault((setting, text), []).append(name)
-    for (setting, text), owners in found.items():
+    found = group_setting_differences(plain, ported)
+    for (setting, ours, theirs), owners in found.items():
         of = "" if len(owners) == len({**plain, **ported}) else f" of {list_names(owners, most=3)}"
+        text = f"{_write_value(theirs)} in the port, {_write_value(ours)} in plain PyTorch"
+        if setting == "parameter":
+            text = f"only {'the port' if theirs == _TRAINED[True] else 'plain PyTorch'} trains it"
         yield Measured("setting", f"{setting}{of}", step, math.inf, 0.0, 0.0, text)
     if not found and plain:
         yield Measured("setting", "all", step, 0.0, 1.0, 0.0)
@@ -95,7 +113,7 @@ def _name_class(optimizer: torch.optim.Optimizer) -> str:
     return type(optimizer).__name__
 
 
-def make_plain(value: Any) -> Any:
+def read_setting(value: Any) -> Any:
     """Return a setting as numbers, a truth or a tuple of numbers; what is neither stays as it is."""
     if isinstance(value, (tuple, list)):
         return tuple(float(item) for item in value)

@@ -231,7 +231,14 @@ class Proof:
         curves = self._make_curves()
         try:
             self._location = find_place(
-                side.comparison, self._maker, calls, theirs, first=first, curves=curves, seed=self._seed
+                side.comparison,
+                self._maker,
+                calls,
+                theirs,
+                first=first,
+                curves=curves,
+                seed=self._seed,
+                records=(side.plain, self._ported_record),
             )
         except KeyboardInterrupt:
             self._notes.append("the place of the fault was not found: it was interrupted")

@@ -45,6 +45,18 @@ class Tied(nn.Module):
         return self.last(self.embedding(x).mean(1))
 
 
+class Counting(Net):
+    """The same with a count of the samples, in whole numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.tensor(0))
+
+    def forward(self, x):
+        self.seen.add_(len(x))
+        return super().forward(x)
+
+
 class Dropping(Net):
     """The same with Dropout."""
 
@@ -164,6 +176,46 @@ def evaluate_first(port, *args, **kwargs):
     return returned
 
 
+def stretched(num_calls):
+    """Return a port whose first calls move the weights twice as far, whatever the optimizer's settings are."""
+
+    def port(model):
+        made = with_(call=call, optimizer=slow_sgd)(model)
+        made.model.num_stretched = 0
+        return made
+
+    def call(port, *args, **kwargs):
+        before = [parameter.detach().clone() for parameter in port.model.parameters()]
+        returned = port(*args, **kwargs)
+        port.num_stretched += 1
+        if port.num_stretched <= num_calls:
+            with torch.no_grad():
+                for parameter, old in zip(port.model.parameters(), before):
+                    parameter.add_(parameter - old)
+            port.copy_weights_to_device()
+        return returned
+
+    return port
+
+
+def slow_sgd(model):
+    return sgd(model, lr=0.005)
+
+
+def saving_other_statistics(model):
+    made = ported(model)
+    save, mean = made.model.save, made.model.model.norm.running_mean
+
+    def save_others(path, **settings):
+        with torch.no_grad():
+            mean.add_(1.0)
+            save(path, **settings)
+            mean.sub_(1.0)
+
+    made.model.save = save_others
+    return made
+
+
 def shifted_schedule(model):
     made = ported(model, scheduler=steps_of)
     made.scheduler.step()
@@ -268,6 +320,10 @@ FAULTS = {
     "no Dropout": Fault("output", 1, with_(change=set_to("dropout.p", 0.0)), model=Dropping),
     "a replica's gradients are lost": Fault("loss", 1, losing_a_replica),
     "statistics change between calls": Fault("buffer", 1, with_(call=evaluate_first)),
+    "updates are stretched": Fault("update", 1, stretched(99), optimizer=slow_sgd),
+    "one update is stretched": Fault("update", 1, stretched(1), optimizer=slow_sgd),
+    "other statistics are saved": Fault("evaluation", None, saving_other_statistics),
+    "a count is not kept": Fault("buffer", 1, with_(), model=Counting),
     "evaluation goes on training": Fault("evaluation", None, evaluating_with_training),
     "the last samples of an epoch are dropped": Fault(
         "samples", 1, with_(options=PARTS.replace(micro_batch=1, accumulation=2)), batches=LOADER_BATCHES

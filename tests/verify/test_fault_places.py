@@ -45,6 +45,10 @@ PLACES = {
     "no Dropout": ("forward", "dropout", ("`p` is 0.3",)),
     "a replica's gradients are lost": ("loss", "cross_entropy", ("// 2",)),
     "statistics change between calls": ("buffer", "norm", ("something beside the step",)),
+    "updates are stretched": ("update", "Net", ("2 times plain PyTorch's, as another learning rate would make it",)),
+    "one update is stretched": ("update", "Net", ("2 times plain PyTorch's in this step",)),
+    "other statistics are saved": ("evaluation", "", ("running statistics are saved or loaded wrongly",)),
+    "a count is not kept": ("buffer", "Counting", ("`seen`", "no variables of 64-bit integers")),
     "evaluation goes on training": ("evaluation", "norm", ("writes `norm.running_mean`",)),
     "the last samples of an epoch are dropped": ("data", "", ("12 samples dropped",)),
 }

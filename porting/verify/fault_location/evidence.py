@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
+from torch import nn
 
-from porting.adapters.optimizer_state import name_parameters
+from porting.comparison.tensors import change_last_bits
 from porting.diagnostics import BatchError, PortingError
-from porting.engines.calls.group_settings import read_settings
+from porting.verify.certificate import Location, Measured
 from porting.verify.fault_location.setting_differences import (
     SettingDifference,
     compare_losses,
@@ -18,47 +19,50 @@ from porting.verify.fault_location.setting_differences import (
     compare_optimizers,
 )
 from porting.verify.fault_location.step_trace import keep_part
-from porting.verify.fault_location.traced_steps import StateParts, StepTrace, replay_call, trace_plain_step
-from porting.verify.fault_location.training_copies import kept_training, perturb_weights
+from porting.verify.fault_location.traced_steps import (
+    LOSS,
+    ROOT,
+    StateParts,
+    StepTrace,
+    Tensors,
+    replay_call,
+    trace_plain_step,
+)
+from porting.verify.optimizer_settings import read_settings
+from porting.verify.plain_runs import copy_training, keep_streams
 from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining, cut_micro_batches
 
-__all__ = ["Evidence", "MakeCall", "Observed", "gather_evidence"]
-
+__all__ = ["Evidence", "MakeCall", "copy_changed", "find_module", "gather_evidence"]
 
 MakeCall = Callable[[Tuple[Any, ...], Dict[str, Any]], Any]
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What a call of the port gave: the losses of the step's micro-batches, gradients if it keeps them, the state."""
-
-    losses: Sequence[float] = ()
-    gradients: Dict[str, torch.Tensor] = field(default_factory=dict)
-    after: StateParts = field(default_factory=StateParts)
+Ratios = Mapping[int, Mapping[str, float]]
+"""How many times plain PyTorch's a tensor of the port's is, by kept step and name."""
 
 
 @dataclass(frozen=True)
 class Evidence:
     """One optimizer step of both sides.
 
-    `step` is plain PyTorch's, `changed` the same with weights that differ in their last bits, `replayed` that of the
-    port on the simulator (None on a device that shows no values in between), `observed` what its call really gave.
-    `groups` and `group_names` are the optimizer of the port. `state_before` is the port's before the step;
-    `unknown` says why there is no replay.
+    `first` is what differed first. `step` is plain PyTorch's, `changed` the same with weights that differ in their last
+    bits, `replayed` that of the port on the simulator (None on a device that shows no values in between; `unknown` says
+    why). `losses`, `gradients` and `after` are what the port's call gave, or else its replay, `before` is its state
+    before. `ratios` are those of the gradients and updates of the whole training, by kind.
     """
 
     plain: PlainTraining
     ported: Any
-    micro_batches: Sequence[MicroBatch]
-    step: StepTrace
-    changed: StepTrace
-    replayed: Optional[StepTrace]
-    observed: Observed
-    state_before: StateParts
-    groups: Sequence[Any]
-    group_names: Sequence[Sequence[str]]
-    random_state: torch.Tensor
+    first: Measured
+    micro_batches: Sequence[MicroBatch] = ()
+    step: StepTrace = field(default_factory=StepTrace)
+    changed: StepTrace = field(default_factory=StepTrace)
+    replayed: Optional[StepTrace] = None
+    losses: Sequence[float] = ()
+    gradients: Tensors = field(default_factory=dict)
+    before: StateParts = field(default_factory=StateParts)
+    after: StateParts = field(default_factory=StateParts)
+    random_state: torch.Tensor = field(default_factory=torch.get_rng_state)
     unknown: str = ""
+    ratios: Mapping[str, Ratios] = field(default_factory=dict)
 
     @property
     def modules(self) -> List[SettingDifference]:
@@ -73,57 +77,112 @@ class Evidence:
     @property
     def optimizer(self) -> List[SettingDifference]:
         """What differs between the settings of the optimizers."""
-        return compare_optimizers(self.plain, self.groups, self.group_names)
+        own, device = self.plain, self.ported.optimizer
+        names = (
+            {id(value): name for name, value in of.named_parameters()} for of in (own.model, self.ported.port.wrapped)
+        )
+        plain = read_settings(own.optimizer, next(names), own.max_grad_norm)
+        return compare_optimizers(plain, read_settings(device, next(names)))
 
     @property
-    def gradients(self) -> Dict[str, torch.Tensor]:
-        """The gradients that the port's update used: those of its call, or of its replay where it keeps none."""
-        if self.observed.gradients or self.replayed is None:
-            return self.observed.gradients
-        return self.replayed.gradients
+    def replicas(self) -> int:
+        """How many replicas the port has."""
+        return int(self.ported.options.replicas)
+
+    @property
+    def loss_scaling(self) -> float:
+        """What the port's loss is multiplied by before its backward pass."""
+        return float(getattr(self.ported.optimizer, "loss_scaling", 1.0))
+
+    def list_settings(self, path: str) -> List[SettingDifference]:
+        """Return what differs in the settings of the module at `path`; where nothing does, of those around it."""
+        if path in (LOSS, ""):
+            return self.loss
+        found, at = self.modules, "" if path == ROOT else path
+        while at and not any(difference.owner == at for difference in found):
+            at = at.rpartition(".")[0]
+        return [difference for difference in found if difference.owner == at]
+
+    def name_module(self, path: str) -> str:
+        """Return the name by which a user knows the module at `path`: the class of the model or the loss for those."""
+        if path == ROOT:
+            return type(self.plain.model).__name__
+        if path == LOSS:
+            loss = self.plain.loss
+            return type(loss).__name__ if isinstance(loss, nn.Module) else str(getattr(loss, "__name__", "loss"))
+        return path
+
+    def locate(self, phase: str, path: str, **found: Any) -> Location:
+        """Return a location in the module at `path`."""
+        return Location(phase, self.first.step, self.name_module(path), **found)
 
 
-def gather_evidence(plain: PlainTraining, ported: Any, call: MicroBatch, *, step: int, make_call: MakeCall) -> Evidence:
-    """Run the call that makes optimizer step `step` on both sides and return all that arises.
+def copy_changed(training: PlainTraining, dtype: Any) -> PlainTraining:
+    """Return a copy of a training, its weights changed in the last bits that numbers of `dtype` have, if any."""
+    own, generator = copy_training(training), torch.Generator().manual_seed(0)
+    relative = None if dtype in (None, torch.float32) else 2 * torch.finfo(dtype).eps
+    for parameter in own.model.parameters() if dtype is not None else ():
+        change_last_bits(parameter.detach(), generator, relative=relative)
+    return own
 
-    `make_call` makes the port's, given positional and keyword arguments.
 
-    The plain training is as before afterwards; the port has made one call.
+def find_module(path: str, model: nn.Module) -> Optional[nn.Module]:
+    """Return the module of `model` at `path`."""
+    return model if path == ROOT else dict(model.named_modules()).get(path)
+
+
+def gather_evidence(
+    plain: PlainTraining,
+    ported: Any,
+    call: MicroBatch,
+    *,
+    first: Measured,
+    make_call: MakeCall,
+    ratios: Optional[Mapping[str, Ratios]] = None,
+) -> Evidence:
+    """Run the call that makes optimizer step `first.step` on both sides and return all that arises.
+
+    `make_call` makes the port's. The plain training is as before afterwards; the port has made one call.
     """
     args, kwargs = call
     options = ported.options
-    index, size = (step - 1) % options.device_iterations, options.accumulation * options.replicas
+    index, size = (first.step - 1) % options.device_iterations, options.accumulation * options.replicas
     rehearsal, unknown = _rehearse_call(ported, call)
-    groups, group_names = _read_port_groups(ported) if rehearsal is None else (rehearsal.groups, rehearsal.group_names)
     random_state = torch.get_rng_state()
     if rehearsal is not None and rehearsal.state.rng_state is not None:
         random_state = rehearsal.state.rng_state.clone()
-    replayed = None
-    if rehearsal is not None:
-        replayed = replay_call(ported, rehearsal)[index]
-    all_micro_batches = cut_micro_batches(args, kwargs, options.micro_batches_per_call)
-    steps = [all_micro_batches[first : first + size] for first in range(0, len(all_micro_batches), size)]
-    dtype = _find_narrowest(replayed)
-    with kept_training(plain):
-        perturb_weights(plain, dtype)
-        changed = _trace_plain(plain, options.replicas, random_state, steps[: index + 1])
-    with kept_training(plain):
-        traced = _trace_plain(plain, options.replicas, random_state, steps[: index + 1])
-    before = _read_host_state(ported)
-    observed = _observe_call(ported, make_call(args, kwargs), index, size)
+    replayed = None if rehearsal is None else replay_call(ported, rehearsal)[index]
+    parts = cut_micro_batches(args, kwargs, options.micro_batches_per_call)
+    steps = [parts[start : start + size] for start in range(0, len(parts), size)][: index + 1]
+    traced = []
+    for dtype in (_find_narrowest(replayed), None):
+        with keep_streams():
+            run = PlainRun(copy_changed(plain, dtype), options.replicas, random_state)
+            for micro_batches in steps[:-1]:
+                run.step(micro_batches)
+            traced.append(trace_plain_step(run, steps[-1]))
+    before = _read_host_state(ported) if replayed is None else replayed.before
+    losses = [float(loss) for loss in ported.loss_of(make_call(args, kwargs)).detach().flatten()]
+    if len(losses) == size * options.device_iterations:
+        losses = losses[index * size : (index + 1) * size]
+    gradients = ported.gradients(index) if options.keep_gradients else {}
+    made = replayed or StepTrace()
+    is_last = index == options.device_iterations - 1
     return Evidence(
         plain=plain,
         ported=ported,
-        micro_batches=steps[index],
-        step=traced,
-        changed=changed,
+        first=first,
+        micro_batches=steps[-1],
+        step=traced[1],
+        changed=traced[0],
         replayed=replayed,
-        observed=observed,
-        state_before=before if replayed is None else replayed.before,
-        groups=groups,
-        group_names=group_names,
+        losses=losses if len(losses) == size else made.losses,
+        gradients={name: keep_part(value) for name, value in gradients.items()} or made.gradients,
+        before=before,
+        after=_read_host_state(ported) if is_last else made.after,
         random_state=random_state,
         unknown=unknown,
+        ratios=ratios or {},
     )
 
 
@@ -132,20 +191,9 @@ def _rehearse_call(ported: Any, call: MicroBatch) -> Tuple[Any, str]:
     try:
         rehearsal = ported.keep_call(*call[0], **call[1]).rehearsal
     except BatchError as error:
-        return (
-            None,
-            f"the port cannot take the batch as it is ({error.finding.message}): what it is called with differs",
-        )
+        words = f"the port cannot take the batch as it is ({error.finding.message}): what it is called with differs"
+        return None, words
     return rehearsal, "" if rehearsal is not None else "this device shows no values in between"
-
-
-def _trace_plain(
-    plain: PlainTraining, replicas: int, random_state: torch.Tensor, steps: Sequence[Sequence[MicroBatch]]
-) -> StepTrace:
-    run = PlainRun(plain, replicas, random_state)
-    for micro_batches in steps[:-1]:
-        run.step(micro_batches)
-    return trace_plain_step(run, steps[-1])
 
 
 def _find_narrowest(replayed: Optional[StepTrace]) -> torch.dtype:
@@ -158,43 +206,12 @@ def _find_narrowest(replayed: Optional[StepTrace]) -> torch.dtype:
     return found
 
 
-def _observe_call(ported: Any, returned: Any, index: int, size: int) -> Observed:
-    losses = ported.loss_of(returned).detach().flatten()
-    if len(losses) == size * ported.options.device_iterations:
-        losses = losses[index * size : (index + 1) * size]
-    gradients = {}
-    if ported.options.keep_gradients:
-        gradients = {name: keep_part(value) for name, value in ported.gradients(index).items()}
-    is_last = index == ported.options.device_iterations - 1
-    return Observed(
-        [float(loss) for loss in losses] if len(losses) == size else [],
-        gradients,
-        _read_host_state(ported) if is_last else StateParts(),
-    )
-
-
 def _read_host_state(ported: Any) -> StateParts:
-    model = ported.model
-    slots: Dict[str, Dict[str, torch.Tensor]] = {}
+    model, slots = ported.model, {}
     # a port that has not trained has no state to show
     with suppress(PortingError):
         state = ported.optimizer_state_dict().get("state", {})
-        order = [name for names in _name_groups(ported) for name in names]
-        for number, own in state.items():
-            tensors = {slot: keep_part(value) for slot, value in own.items() if isinstance(value, torch.Tensor)}
-            slots[order[number] if number < len(order) else str(number)] = tensors
-    return StateParts(
-        {name: keep_part(parameter) for name, parameter in model.named_parameters()},
-        {name: keep_part(buffer) for name, buffer in model.named_buffers()},
-        slots,
-    )
-
-
-def _name_groups(ported: Any) -> List[List[str]]:
-    optimizer = ported.optimizer
-    names = name_parameters(optimizer, ported.port.wrapped)
-    return [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
-
-
-def _read_port_groups(ported: Any) -> Tuple[Sequence[Any], Sequence[Sequence[str]]]:
-    return read_settings(ported.optimizer), _name_groups(ported)
+        names = {id(value): name for name, value in ported.port.wrapped.named_parameters()}
+        order = [names.get(id(value), "") for group in ported.optimizer.param_groups for value in group["params"]]
+        slots = {order[number]: own for number, own in state.items() if number < len(order)}
+    return StateParts.of(model.named_parameters(), model.named_buffers(), slots)

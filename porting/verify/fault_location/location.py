@@ -3,22 +3,53 @@
 from __future__ import annotations
 
 import math
-from functools import partial
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+import torch
 
 from porting.verify.certificate import Curves, Location, Measured
-from porting.verify.fault_location.backward_fault import find_backward_fault
-from porting.verify.fault_location.evaluation_fault import locate_evaluation
-from porting.verify.fault_location.evidence import MakeCall, gather_evidence
-from porting.verify.fault_location.fault_search import FaultSearch, name_phase
-from porting.verify.fault_location.forward_fault import find_forward_fault, find_loss_fault
-from porting.verify.fault_location.not_finite_fault import locate_not_finite
-from porting.verify.fault_location.schedule_fault import locate_schedule
-from porting.verify.fault_location.start_fault import locate_start
-from porting.verify.fault_location.state_faults import find_buffer_fault, find_update_fault
+from porting.verify.fault_location.cases import Case
+from porting.verify.fault_location.evaluation_fault import locate_evaluation, say_checkpoint
+from porting.verify.fault_location.evidence import Evidence, MakeCall, Ratios, gather_evidence
+from porting.verify.fault_location.hypotheses import explain
+from porting.verify.fault_location.step_faults import (
+    find_backward_fault,
+    find_buffer_fault,
+    find_forward_fault,
+    find_loss_fault,
+    find_update_fault,
+)
+from porting.verify.fault_location.traced_steps import ROOT
 from porting.verify.plain_training import MicroBatch, PlainTraining
 
 __all__ = ["locate_fault"]
+
+_Find = Callable[[Evidence], Optional[Location]]
+
+# words in the name of a kind, and the phase that it belongs to
+_PHASES = {
+    "rate": "schedule",
+    "schedule": "schedule",
+    "eval": "evaluation",
+    "sample": "data",
+    "data": "data",
+    "load": "checkpoint",
+    "resum": "checkpoint",
+    "output": "forward",
+    "loss": "loss",
+    "gradient": "backward",
+    "buffer": "buffer",
+}
+_IN_ORDER = (find_forward_fault, find_loss_fault, find_backward_fault, find_buffer_fault, find_update_fault)
+_WITHOUT_LOSS = tuple(find for find in _IN_ORDER if find is not find_loss_fault)
+_FINDERS: Mapping[str, Sequence[_Find]] = {
+    "forward": _IN_ORDER,
+    "loss": _IN_ORDER,
+    # the loss was inside its band then
+    "backward": _WITHOUT_LOSS,
+    "buffer": (find_forward_fault, find_buffer_fault, *_WITHOUT_LOSS),
+    "update": (find_update_fault, *_WITHOUT_LOSS),
+}
 
 
 def locate_fault(
@@ -29,78 +60,101 @@ def locate_fault(
     first: Measured,
     curves: Optional[Curves] = None,
     make_call: Optional[MakeCall] = None,
+    ratios: Optional[Mapping[str, Ratios]] = None,
 ) -> Location:
     """Run the call that makes step `first.step` on both sides, and return where `first` comes from.
 
     Both are in the state before that call. `calls` are the arguments of calls, the first of them that of the step;
     `curves` are those of the certificate, for the learning rates; `make_call` makes a call of the port, given its
-    positional and keyword arguments, where that is more than calling it. The plain training is as before afterwards;
-    the port has made one call.
+    positional and keyword arguments, where that is more than calling it. `ratios` are, by kind, step and name, how many
+    times plain PyTorch's the port's gradients and updates are in the whole training. The plain training is as before
+    afterwards; the port has made one call.
     """
-    phase = name_phase(first.kind)
+    phase = next((phase for word, phase in _PHASES.items() if word in first.kind), "update")
+    evidence = Evidence(plain, ported, first)
     if phase == "schedule":
-        return locate_schedule(plain, ported, first, curves or Curves())
+        return _locate_schedule(evidence, curves or Curves())
     if phase == "evaluation":
-        return locate_evaluation(plain, ported, calls[0], first)
+        return locate_evaluation(evidence, calls[0])
     if phase == "data":
-        return Location("data", first.step, cause=_say_data(first))
-    if "load" in first.kind or "resum" in first.kind:
-        return Location(phase, first.step, first.name.rpartition(".")[0], first.name, cause=_say_checkpoint(first))
+        words = f"the port does not see the samples that plain PyTorch sees: {first.name}"
+        return Location("data", first.step, cause=_add_note(words, first))
+    if phase == "checkpoint":
+        words = f"{say_checkpoint(evidence, [first.name])} ({first.kind})"
+        return evidence.locate(
+            "update", first.name.rpartition(".")[0], operator=first.name, cause=_add_note(words, first)
+        )
     if not math.isfinite(first.scale):
-        return locate_not_finite(ported, calls[0], step=first.step)
+        return _locate_not_finite(evidence, calls[0])
     if not first.step:
-        return locate_start(plain, ported, first)
-    evidence = gather_evidence(
-        plain, ported, calls[0], step=first.step, make_call=make_call or partial(_call_port, ported)
-    )
-    search = FaultSearch(evidence, first)
-    for find in _ORDER[phase]:
-        found = find(search)
-        if found is not None:
-            return found
-    return _give_up(phase, search)
+        return _locate_start(evidence)
+    make = make_call or (lambda args, kwargs: ported(*args, **kwargs))
+    evidence = gather_evidence(plain, ported, calls[0], first=first, make_call=make, ratios=ratios)
+    found = (find(evidence) for find in _FINDERS[phase])
+    return next(filter(None, found), None) or _give_up(phase, evidence)
 
 
-def _call_port(ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
-    return ported(*args, **kwargs)
-
-
-def _say_data(first: Measured) -> str:
-    words = f"the port does not see the samples that plain PyTorch sees: {first.name}"
-    return f"{words}, {first.note}" if first.note else words
-
-
-def _say_checkpoint(first: Measured) -> str:
-    words = f"`{first.name}` is another after it was saved and loaded ({first.kind})"
+def _add_note(words: str, first: Measured) -> str:
     return f"{words}: {first.note}" if first.note else words
 
 
-def _give_up(phase: str, search: FaultSearch) -> Location:
+def _locate_schedule(evidence: Evidence, curves: Curves) -> Location:
+    """Return how the learning rates differ; where neither side has a schedule, it is the update that does."""
+    plain, count = evidence.plain, min(len(curves.plain_rates), len(curves.ported_rates))
+    sides = [list(rates[:count]) for rates in (curves.plain_rates, curves.ported_rates)]
+    differs = [number for number, (one, other) in enumerate(zip(*sides)) if not math.isclose(one, other, rel_tol=1e-5)]
+    if differs:
+        rates = [{"rate": torch.tensor(side, dtype=torch.float64)} for side in sides]
+        one, other = (side[differs[0]] for side in sides)
+        cause = f"in step {differs[0] + 1} the device's learning rate is {other:g}, plain PyTorch's {one:g}"
+        cause = f"{cause}: {explain('schedule', Case(rates[0], rates[1], ['rate'], evidence, tolerance=1e-5))}"
+    else:
+        own, other_ = ([float(group["lr"]) for group in of.optimizer.param_groups] for of in (plain, evidence.ported))
+        cause = f"the device's learning rates are {other_}, those of plain PyTorch {own}"
+    is_constant = plain.scheduler is None and len(set(sides[1])) == 1
+    operator = plain.optimizer if plain.scheduler is None else plain.scheduler
+    return evidence.locate("update" if is_constant else "schedule", "", operator=type(operator).__name__, cause=cause)
+
+
+def _locate_start(evidence: Evidence) -> Location:
+    """Return what the port's model has of its own at the start: a tensor of another value, or that one side lacks."""
+    first = evidence.first
+    path = first.name.rpartition(".")[0]
+    sides = [model.state_dict() for model in (evidence.plain.model, evidence.ported.model)]
+    case = Case(sides[0], sides[1], [first.name], evidence)
+    words = explain("start", case)
+    whole = explain("whole", case)
+    settings = [str(item) for item in evidence.modules if item.owner == path]
+    cause = "; ".join([words, *([whole] if whole else []), *settings[:4], *([first.note] if first.note else [])])
+    phase = "buffer" if first.kind == "buffer" else "forward"
+    return evidence.locate(phase, path or ROOT, operator=first.name, cause=cause)
+
+
+def _locate_not_finite(evidence: Evidence, call: MicroBatch) -> Location:
+    """Return where the first value that is not finite arises, which is a fault of the training on both sides."""
+    args, kwargs = call
+    step = evidence.first.step
+    found = evidence.ported.find_nan(kwargs if kwargs else args)
+    if found is None:
+        cause = f"both sides are not finite since step {step}; a repetition of the step is finite"
+        return Location("forward", step, cause=cause)
+    where = f", in module `{found.module_path}`" if found.module_path else ""
+    return Location(
+        "data" if found.phase == "before" else found.phase,
+        step,
+        found.module_path,
+        "" if found.operator is None else found.operator.name,
+        found.place,
+        cause=f"both not finite since step {step}{where}: no difference between them; {found.message}",
+    )
+
+
+def _give_up(phase: str, evidence: Evidence) -> Location:
     """Say what is known where a search of the step finds nothing."""
-    first = search.first
+    first = evidence.first
     path = first.name.rpartition(".")[0] if first.kind not in ("loss", "output") else ""
-    settings = [str(item) for item in (*search.evidence.modules, *search.evidence.loss, *search.evidence.optimizer)]
-    cause = "; ".join(settings[:4]) or (
+    cause = "; ".join([str(item) for item in (*evidence.modules, *evidence.loss, *evidence.optimizer)][:4]) or (
         "a repetition of the step from this state shows no difference: it depends on what the run did before, or on "
         "what changes from run to run"
     )
-    return search.make(phase, path, cause=cause)
-
-
-_Find = Callable[[FaultSearch], Optional[Location]]
-_ALL: Tuple[_Find, ...] = (
-    find_forward_fault,
-    find_loss_fault,
-    find_backward_fault,
-    find_buffer_fault,
-    find_update_fault,
-)
-_WITHOUT_LOSS = tuple(find for find in _ALL if find is not find_loss_fault)
-_ORDER: Mapping[str, Tuple[_Find, ...]] = {
-    "forward": _ALL,
-    "loss": _ALL,
-    # the loss was inside its band then
-    "backward": _WITHOUT_LOSS,
-    "buffer": (find_forward_fault, find_buffer_fault, *_WITHOUT_LOSS),
-    "update": (find_update_fault, *_WITHOUT_LOSS),
-}
+    return evidence.locate(phase, path, cause=cause)
