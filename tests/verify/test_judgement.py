@@ -282,3 +282,19 @@ def test_what_all_elements_are_off_by_has_a_narrower_band():
     found = [one for one in judge_runs(plain, faulty, band).measured["gradient"] if one.step == 1]
 
     assert all(one.band < band.find_band("gradient", 1, one.name) for one in found if one.name.endswith("weight"))
+
+
+@pytest.mark.parametrize("count", [7, 2**31 - 3])
+def test_a_count_that_is_one_off_is_outside(count):
+    def keep(value):
+        record = Record(losses={1: [1.0]})
+        record.keep("buffer", 1, {"count": torch.tensor(value)})
+        return record
+
+    plain = keep(count)
+    band = NoiseBand(plain, [keep(count)], 2.0**-23)
+
+    found = {value: judge_runs(plain, keep(value), band).measured["buffer"][0] for value in (count, count - 1)}
+
+    assert found[count].is_inside
+    assert not found[count - 1].is_inside

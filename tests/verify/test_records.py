@@ -122,12 +122,16 @@ def test_a_run_that_ends_well_tells_nothing():
 def test_the_first_steps_and_the_last_are_kept_and_few_between(num_steps, steps_per_call):
     num_steps *= steps_per_call
 
-    kept = list_kept_steps(num_steps, steps_per_call=steps_per_call)
+    kept, with_gradients = list_kept_steps(num_steps, steps_per_call=steps_per_call)
 
-    assert kept == sorted(set(kept))
-    assert kept[0] == steps_per_call
-    assert kept[-1] == num_steps
+    assert min(kept) == steps_per_call
+    assert max(kept) == num_steps
     assert len(kept) <= 10 + 6 * math.log10(num_steps + 1)
+    assert kept <= with_gradients
+
+
+def test_each_step_is_kept_where_that_is_asked_for():
+    assert list_kept_steps(12, steps_per_call=3, is_each_kept=True) == ({3, 6, 9, 12}, set(range(1, 13)))
 
 
 def test_the_optimizers_state_is_named_after_parameters():
