@@ -53,11 +53,11 @@ class Shifts:
         allowed = 1 + _MARGIN_OF_FEW / math.sqrt(values.shape[1])
         # a tensor that is stored in half may be off by its own last place
         unit = max(self._unit, 2 * least / norm)
-        alone = self._judge(slopes, weight, unit)
-        together = self._judge(self._sum / self._weight, self._weight, unit)
+        alone = self._compare_spread(slopes, weight, unit)
+        together = self._compare_spread(self._sum / self._weight, self._weight, unit)
         return Shift(max(alone, together) / allowed, ratio)
 
-    def _judge(self, slopes: torch.Tensor, weight: float, unit: float) -> float:
+    def _compare_spread(self, slopes: torch.Tensor, weight: float, unit: float) -> float:
         # that of independent errors, where a few runs happen to agree
         usual = max(_find_spread(slopes), weight**-0.5)
         return abs(float(slopes[-1])) / max(_MARGIN * usual, _UNITS * unit)

@@ -35,7 +35,7 @@ _CHAOS, _LEAST_CHAOS = 0.5, 1e-2
 
 
 class _Noises(NamedTuple):
-    """How far the furthest run is from plain, by tensor, the usual share of that, and the largest mean square's root."""
+    """By tensor how far the furthest run is from plain; the usual share of that, and the size of the largest tensor."""
 
     furthest: Dict[str, float]
     usual: float

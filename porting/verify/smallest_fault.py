@@ -39,11 +39,11 @@ def plant_fault(record: Record, kind: str, size: float) -> Record:
     start = None if kind == "gradient" else record.sketches["parameter", steps[0]]
     for step in steps:
         place = "gradient" if kind == "gradient" else "parameter", step
-        planted.sketches[place] = _enlarge(record.sketches[place], size, start)
+        planted.sketches[place] = _make_larger(record.sketches[place], size, start)
     return planted
 
 
-def _enlarge(sketches: Sketches, size: float, start: Optional[Sketches]) -> Sketches:
+def _make_larger(sketches: Sketches, size: float, start: Optional[Sketches]) -> Sketches:
     """Make tensors larger by a part of themselves, or of their way since the start."""
 
     def enlarge(name: str, sketch: Sketch) -> Sketch:
