@@ -80,7 +80,7 @@ def judge_runs(plain: Record, ported: Record, band: NoiseBand, *, loss_factor: f
         if step < end and ported.settings[step]:
             judgement.add(compare_settings(plain.settings[step], ported.settings[step], step))
     for kind in _TENSOR_KINDS:
-        factors = band.narrow_bands(ported, kind)
+        factors = band.find_factors(ported, kind)
         for step in plain.list_steps("parameter" if kind == "update" else kind):
             if step < end and (step or kind in _AT_START):
                 judgement.add(_compare_tensors(plain, ported, band, kind, step, factors))
