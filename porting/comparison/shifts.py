@@ -14,9 +14,11 @@ __all__ = ["Shift", "Shifts", "find_slopes"]
 
 # How many times the usual factor of runs that differ by rounding one may be; and more of a few numbers, whose factor is
 # now and then that of a kernel which adds them up in half precision.
-_MARGIN, _MARGIN_OF_FEW = 12.0, 3.0
+_MARGIN, _MARGIN_OF_FEW = 8.0, 6.0
 # Units in the last place by which all numbers may be off: kernels may round to one side.
 _UNITS = 0.5
+# By which share each number is off at least where a kernel adds up in float16: two of its units.
+_ADDED_IN_HALF = 2.0**-9
 # A tensor that rounding changes by this share has no factor of its own.
 _UNDECIDED = 0.3
 
@@ -44,7 +46,7 @@ class Shifts:
         centre = values[:-1].nanmean(0)
         apart = values - centre
         distances, norm = apart.norm(dim=1), float(centre.norm())
-        usual = max(float(distances[1:-1].nanmedian()), least)
+        usual = max(float(distances[1:-1].nanmedian()), least, _ADDED_IN_HALF * norm)
         if not 0.0 < usual <= _UNDECIDED * norm:
             return Shift(0.0, 0.0)
         ratio = float(distances[-1]) / max(_find_spread(distances), least)
@@ -53,11 +55,11 @@ class Shifts:
         allowed = 1 + _MARGIN_OF_FEW / math.sqrt(values.shape[1])
         # a tensor that is stored in half may be off by its own last place
         unit = max(self._unit, 2 * least / norm)
-        alone = self._judge(slopes, weight, unit)
-        together = self._judge(self._sum / self._weight, self._weight, unit)
+        alone = self._compare_spread(slopes, weight, unit)
+        together = self._compare_spread(self._sum / self._weight, self._weight, unit)
         return Shift(max(alone, together) / allowed, ratio)
 
-    def _judge(self, slopes: torch.Tensor, weight: float, unit: float) -> float:
+    def _compare_spread(self, slopes: torch.Tensor, weight: float, unit: float) -> float:
         # that of independent errors, where a few runs happen to agree
         usual = max(_find_spread(slopes), weight**-0.5)
         return abs(float(slopes[-1])) / max(_MARGIN * usual, _UNITS * unit)

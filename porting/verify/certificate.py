@@ -142,10 +142,10 @@ class PrecisionVerdict:
 class Sensitivity:
     """How small a fault the proof would have caught, as a part of all gradients, or of all updates (`kind`).
 
-    `caught` is the smallest that was planted and found, `missed` the largest that was not.
+    `caught` is the smallest that was planted and found, `missed` the largest that was not, or hardly.
 
     >>> print(Sensitivity("gradient", 0.03, 0.01))
-    gradients that are 3 % too large would have been caught; 1 % too large they would not
+    gradients that are 3 % too large would have been caught; 1 % too large they might not
     """
 
     kind: str
@@ -155,7 +155,7 @@ class Sensitivity:
     def __str__(self) -> str:
         if self.caught is None:
             return f"no fault that was planted in the {self.kind}s would have been caught"
-        missed = "" if self.missed is None else f"; {100 * self.missed:g} % too large they would not"
+        missed = "" if self.missed is None else f"; {100 * self.missed:g} % too large they might not"
         return f"{self.kind}s that are {100 * self.caught:g} % too large would have been caught{missed}"
 
 

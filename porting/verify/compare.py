@@ -126,7 +126,7 @@ class _GivenBand:
         """Return how far the mean loss of a step may be."""
         return self.tolerance.allowed_at(abs(mean_loss(self.plain, step) or 0.0))
 
-    def narrow_bands(self, _ported: Record, _kind: str) -> Dict[Tuple[int, str], float]:
+    def find_factors(self, _ported: Record, _kind: str) -> Dict[Tuple[int, str], float]:
         """Return nothing: a tolerance that is given says nothing of many numbers together."""
         return {}
 

@@ -41,7 +41,7 @@ class Band(Protocol):
     def find_loss_band(self, step: int) -> float:
         """Return how far the mean loss of a step may be."""
 
-    def narrow_bands(self, ported: Record, kind: str) -> Mapping[Tuple[int, str], float]:
+    def find_factors(self, ported: Record, kind: str) -> Mapping[Tuple[int, str], float]:
         """Return by step and tensor what many numbers say together, as a multiple of what they may."""
 
     def find_chaos(self) -> Optional[int]:
@@ -108,7 +108,7 @@ def judge_runs(plain: Record, ported: Record, band: Band, *, loss_factor: float 
         if step < end and ported.settings[step]:
             judgement.add(compare_settings(plain.settings[step], ported.settings[step], step))
     for kind in _TENSOR_KINDS:
-        factors = band.narrow_bands(ported, kind)
+        factors = band.find_factors(ported, kind)
         for step in plain.list_steps("parameter" if kind == "update" else kind):
             if step < end and (step or kind in _AT_START):
                 judgement.add(_compare_tensors(plain, ported, band, kind, step, factors))

@@ -35,7 +35,7 @@ _CHAOS, _LEAST_CHAOS = 0.5, 1e-2
 
 
 class _Noises(NamedTuple):
-    """How far the furthest run is, by tensor, the usual share of that, and the largest root of a mean square."""
+    """By tensor how far the furthest run is from plain; the usual share of that, and the size of the largest tensor."""
 
     furthest: Dict[str, float]
     usual: float
@@ -65,7 +65,7 @@ class NoiseBand:
         nothing = NOTHING * noises.largest * math.sqrt(sketch.numel)
         return Noise(noise, margin, max(floor, nothing, self._find_turned(kind, step, name))).band
 
-    def narrow_bands(self, ported: Record, kind: str) -> Dict[Tuple[int, str], float]:
+    def find_factors(self, ported: Record, kind: str) -> Dict[Tuple[int, str], float]:
         """Return by step and tensor what many numbers say together: how many times what rounding does to all of them.
 
         Half precision alone needs it, whose bands for one tensor are wide: rounding has no preferred side, and makes no

@@ -77,7 +77,7 @@ class _StoredBands:
     def find_band(self, kind: str, step: int, name: str) -> float:
         return self.bands.get((kind, step, name), math.inf)
 
-    def narrow_bands(self, _ported: Record, _kind: str) -> Dict[Tuple[int, str], float]:
+    def find_factors(self, _ported: Record, _kind: str) -> Dict[Tuple[int, str], float]:
         return {}
 
     def find_loss_band(self, step: int) -> float:

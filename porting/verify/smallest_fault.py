@@ -14,6 +14,9 @@ from porting.verify.records import Record, Sketches
 
 __all__ = ["SIZES", "find_smallest_fault", "plant_fault"]
 
+# How many times its band a fault has to be: where something is outside, further runs are made, which widen the bands.
+_HEADROOM = 3.0
+
 SIZES = tuple(digit * 10.0**power for power in range(-6, 0) for digit in (1, 3)) + (1.0,)
 """By which parts of themselves gradients are made too large, one after another."""
 
@@ -39,11 +42,11 @@ def plant_fault(record: Record, kind: str, size: float) -> Record:
     start = None if kind == "gradient" else record.sketches["parameter", steps[0]]
     for step in steps:
         place = "gradient" if kind == "gradient" else "parameter", step
-        planted.sketches[place] = _enlarge(record.sketches[place], size, start)
+        planted.sketches[place] = _make_larger(record.sketches[place], size, start)
     return planted
 
 
-def _enlarge(sketches: Sketches, size: float, start: Optional[Sketches]) -> Sketches:
+def _make_larger(sketches: Sketches, size: float, start: Optional[Sketches]) -> Sketches:
     """Make tensors larger by a part of themselves, or of their way since the start."""
 
     def enlarge(name: str, sketch: Sketch) -> Sketch:
@@ -55,7 +58,7 @@ def _enlarge(sketches: Sketches, size: float, start: Optional[Sketches]) -> Sket
 
 def _is_caught(record: Record, band: NoiseBand, kind: str, size: float) -> bool:
     found = judge_runs(band.plain, plant_fault(record, kind, size), band)
-    return any(math.isfinite(one.factor) for one in list_outside(found))
+    return any(_HEADROOM < one.factor < math.inf for one in list_outside(found))
 
 
 def _find_first(sizes: Sequence[float], is_caught: Callable[[float], bool]) -> int:

@@ -119,3 +119,41 @@ def test_weights_are_compared_by_their_size():
         other.weight.copy_(one.weight * 1.5)
 
     assert measure_weight_difference(one, other) == pytest.approx(0.5)
+
+
+def test_a_port_may_be_twice_as_far_from_float64_as_the_furthest_run_of_eager():
+    rounded = [[1.0 + 1e-4]] * 5
+
+    verdicts = [compared([1.0], [1.0 + error], exact=[1.0], rounded=rounded).verdict for error in (1.9e-4, 2.1e-4)]
+
+    assert verdicts == ["rounding", "fail"]
+
+
+def test_runs_of_eager_are_made_until_one_explains_it():
+    asked = []
+
+    class Runs(list):
+        def __getitem__(self, number):
+            asked.append(number)
+            return super().__getitem__(number)
+
+    compared([1.0], [1.0 + 1e-4], exact=[1.0], rounded=Runs([[1.0], [1.0 + 1e-4], [1.0], [1.0]]))
+
+    assert asked == [0, 1]
+
+
+def test_a_run_of_eager_that_was_far_away_once_may_be_so_later():
+    exact = [1.0] * 6
+    eager = [1.0, 1.0 + 1e-4, *[1.0] * 4]
+
+    assert compared(eager, [*[1.0] * 5, 1.0 + 1.5e-4], exact=exact).verdict == "rounding"
+
+
+def test_a_run_of_eager_that_is_not_finite_explains_nothing():
+    assert compared([1.0], [1.001], exact=[1.0], rounded=[[math.nan]] * 4).verdict == "fail"
+
+
+def test_curves_of_other_lengths_are_not_compared():
+    parity = compared([1.0, 1.0], [1.0])
+
+    assert (parity.verdict, parity.difference) == ("fail", None)

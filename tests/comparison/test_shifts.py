@@ -37,7 +37,7 @@ def test_a_factor_below_the_noise_of_each_number_is_found(factor):
 def test_all_steps_together_find_what_none_of_them_does():
     shifts, alone = Shifts(UNIT), []
     for _step in range(30):
-        rows = runs(0.05, factor=1.01)
+        rows = runs(0.08, factor=1.01)
         alone.append(measure(rows))
         together = shifts.measure(rows, 0.0).factor
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from porting.diagnostics import PortingError
-from porting.verify.certificate import KindVerdict, Measured, Verdict
+from porting.verify.certificate import Certificate, KindVerdict, Measured, Sensitivity, Verdict
 from tests.verify.certificates import make_certificate, make_failed
 
 
@@ -39,7 +39,7 @@ def test_what_would_have_been_caught_and_the_verdict_come_first():
     lines = str(make_certificate()).splitlines()
 
     assert lines[:3] == [
-        "gradients that are 0.03 % too large would have been caught; 0.01 % too large they would not",
+        "gradients that are 0.03 % too large would have been caught; 0.01 % too large they might not",
         "PASS: everything that was compared lies inside the noise band",
         "train.py:make: 10 optimizer steps in 1.5 s; against one large batch of 8 samples",
     ]
@@ -83,3 +83,29 @@ def test_without_a_name_and_kinds_there_is_no_table():
     certificate = make_certificate(kinds=(), program="", comparison="", notes=())
 
     assert str(certificate).splitlines()[2:] == ["10 optimizer steps in 1.5 s"]
+
+
+@pytest.mark.parametrize(
+    ("caught", "missed", "said"),
+    [
+        (0.03, 0.01, "updates that are 3 % too large would have been caught; 1 % too large they might not"),
+        (1e-6, None, "updates that are 0.0001 % too large would have been caught"),
+        (None, 1.0, "no fault that was planted in the updates would have been caught"),
+    ],
+)
+def test_the_smallest_fault_is_said_in_a_sentence(caught, missed, said):
+    assert str(make_certificate(sensitivity=Sensitivity("update", caught, missed))).splitlines()[0] == said
+
+
+def test_a_certificate_that_tells_no_smallest_fault_begins_with_the_verdict():
+    assert str(make_certificate(sensitivity=None)).startswith("PASS: ")
+
+
+@pytest.mark.parametrize("sensitivity", [None, Sensitivity("gradient", 0.03, 0.01), Sensitivity("update", None, 1.0)])
+def test_the_smallest_fault_is_read_as_it_was_written(sensitivity):
+    certificate = make_certificate(sensitivity=sensitivity)
+
+    plain = certificate.to_dict()
+
+    assert next(iter(plain)) == "sensitivity"
+    assert Certificate.from_dict(plain).sensitivity == sensitivity

@@ -72,7 +72,7 @@ def train_in_half(*, seed, factor=1.0, spread=1.0, only=NAMES):
 
 def find_factors(ported, kind="gradient", **settings):
     runs = [train_in_half(seed=seed) for seed in range(2, 6)]
-    return NoiseBand(train_in_half(seed=1), runs, HALF, **settings).narrow_bands(ported, kind)
+    return NoiseBand(train_in_half(seed=1), runs, HALF, **settings).find_factors(ported, kind)
 
 
 def test_a_port_that_is_rounded_as_the_runs_are_has_no_factor():
@@ -100,10 +100,10 @@ def test_errors_that_are_larger_in_most_tensors_are_outside_though_they_have_no_
     assert max(find_factors(train_in_half(seed=9, spread=8.0)).values()) > 1.0
 
 
-def test_single_precision_needs_no_narrow_bands():
+def test_single_precision_needs_no_find_factors():
     plain = train_in_half(seed=1)
 
-    assert NoiseBand(plain, [plain], SINGLE).narrow_bands(plain, "gradient") == {}
+    assert NoiseBand(plain, [plain], SINGLE).find_factors(plain, "gradient") == {}
 
 
 def test_what_a_port_has_not_kept_has_no_factor():

@@ -11,7 +11,7 @@ import porting
 from porting import PortOptions
 from porting.verify import Verdict
 from porting.verify.certificate import Sensitivity
-from porting.verify.judgement import Judgement, judge_runs, list_outside
+from porting.verify.judgement import Judgement, judge_runs
 from porting.verify.noise_band import NoiseBand
 from porting.verify.records import Record
 from porting.verify.smallest_fault import SIZES, find_smallest_fault, plant_fault
@@ -49,11 +49,17 @@ def test_the_smallest_fault_is_as_large_as_the_band():
     assert small.missed < small.caught < large.missed < large.caught
 
 
-def test_what_is_caught_is_outside_and_what_is_missed_is_not():
+def test_what_is_caught_is_far_outside_and_what_is_missed_is_not():
     found, band = find(1e-4)
 
-    assert list_outside(judge_runs(band.plain, plant_fault(band.plain, "gradient", found.caught), band))
-    assert not list_outside(judge_runs(band.plain, plant_fault(band.plain, "gradient", found.missed), band))
+    caught, missed = (
+        max(
+            one.factor
+            for one in judge_runs(band.plain, plant_fault(band.plain, "gradient", size), band).measured["gradient"]
+        )
+        for size in (found.caught, found.missed)
+    )
+    assert missed <= 3.0 < caught
 
 
 def test_without_gradients_the_fault_is_one_of_the_updates():
@@ -129,7 +135,7 @@ def test_a_port_with_the_fault_that_is_told_fails_and_a_sound_one_passes(precisi
 
     assert certificate.verdict is Verdict.PASS, str(certificate)
     assert certificate.sensitivity.kind == ("gradient" if keeps else "update")
-    assert certificate.sensitivity.caught <= 0.03
+    assert certificate.sensitivity.caught <= 0.1
     assert faulty.verdict is Verdict.FAIL, str(faulty)
 
 
