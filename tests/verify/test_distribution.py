@@ -34,6 +34,7 @@ def prove(rate, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_the_same_rate_passes_and_the_power_is_stated(monkeypatch):
     certificate = prove(0.3, monkeypatch)
 

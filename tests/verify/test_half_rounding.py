@@ -168,7 +168,7 @@ def test_sound_ports_are_inside_the_band(name, precision, optimizer):
     assert max(factors.values()) <= 1.0, {key: factor for key, factor in factors.items() if factor > 1.0}
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("scaling", [1.0, 1024.0])
 @pytest.mark.filterwarnings("ignore::porting.PortingWarning")
 def test_a_port_with_a_loss_scaling_is_inside_the_band(scaling):
@@ -211,7 +211,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.filterwarnings("ignore::porting.PortingWarning")
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("fault", list(FAULTS))
@@ -226,6 +226,7 @@ def test_a_fault_does_not_hide_behind_half_precision(fault, precision):
     assert max(factors.values()) > 1.0
 
 
+@pytest.mark.slow
 def test_weights_rounded_at_random_have_a_band_of_their_own():
     model, batches = make("mlp")
     half = copy.deepcopy(model).half()

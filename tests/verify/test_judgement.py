@@ -258,7 +258,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("precision", list(UNITS))
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_does_not_hide_behind_half_precision(fault, precision):

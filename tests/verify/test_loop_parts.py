@@ -99,6 +99,7 @@ def test_a_port_that_steps_its_schedule_after_calls_of_several_steps_has_other_r
     assert agreed.verdict is Verdict.PASS, str(agreed)
 
 
+@pytest.mark.slow
 def test_a_schedule_that_is_stepped_at_another_pace_is_told():
     training = build(schedule_every="epoch")
     training = replace(training, scheduler=half_after_each(training.optimizer))
@@ -109,6 +110,7 @@ def test_a_schedule_that_is_stepped_at_another_pace_is_told():
     assert certificate.location.phase == "schedule"
 
 
+@pytest.mark.slow
 def test_what_happens_after_an_epoch_happens_on_both_sides():
     certificate = porting.verify(build(each_epoch=halve), batches=batches(), steps=5, device="sim")
 
@@ -147,6 +149,7 @@ def test_a_layer_that_thaws_after_an_epoch_thaws_on_both_sides():
     assert certificate.verdict is Verdict.PASS, str(certificate)
 
 
+@pytest.mark.slow
 def test_a_moving_average_is_compared():
     certificate = porting.verify(build(also=ema), batches=batches(), steps=5, device="sim")
 
@@ -232,6 +235,7 @@ def test_no_schedule_is_no_step():
     step_schedule(None, 1.0)
 
 
+@pytest.mark.slow
 def test_the_users_objects_are_not_trained():
     training = build(also=ema, each_epoch=halve)
     before = copy.deepcopy(training.model.state_dict())

@@ -9,7 +9,7 @@ from tests.verify.planted_faults import FAULTS, prove
 
 
 # what a port says of its own settings is no part of the proof
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name):

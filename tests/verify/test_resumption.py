@@ -97,6 +97,7 @@ def test_files_that_nothing_reads_are_not_compared():
     assert "load=" in resuming.note
 
 
+@pytest.mark.slow
 def test_a_schedule_goes_on_where_it_was():
     certificate = prove()
 

@@ -124,7 +124,7 @@ def certify(precision, *, excess=0.0, keeps=True):
     return porting.verify(model, F.cross_entropy, (X, Y), optimizer=optimizer, ported=port, steps=4)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.filterwarnings("ignore::porting.PortingWarning")
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("precision", ["float32", "mixed", "float16"])

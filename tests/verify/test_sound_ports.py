@@ -255,7 +255,7 @@ def prove(port, steps=8, **settings):
     )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PORTS)
 def test_a_sound_port_passes(name):
     port = PORTS[name]

@@ -170,6 +170,7 @@ def test_a_part_is_told_from_a_multiple():
     assert times(lambda case: 2)(make_case(DOUBLED, PLAIN, evidence=SimpleNamespace(ratios={}))) == {"part": "1 / "}
 
 
+@pytest.mark.slow
 def test_less_of_something_is_told_too():
     def change(model, optimizer):
         optimizer.step()
