@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -23,7 +24,7 @@ __all__ = ["FORMATS", "add_arguments", "run"]
 FORMATS = ("text", "json")
 """The formats of this verb: a certificate is no annotation."""
 
-_STEPS, _SEED = 50, 0
+_STEPS, _STEPS_OF_PROGRAMS, _SEED = 50, 10, 0
 _REQUIRED = ("PASS", "CHAOTIC", "INCOMPLETE")
 
 _EPILOG = """\
@@ -49,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.epilog = _EPILOG
     parser.add_argument("program", nargs="?", metavar="PROGRAM:FUNCTION", help="what to verify, as train.py:make")
+    parser.add_argument("--against", metavar="PLAIN", help="a plain script: PROGRAM is a ported script, run as it is")
+    parser.add_argument("--args", metavar="TEXT", help="arguments of both scripts, as --args='--epochs 3'")
+    parser.add_argument("--against-args", metavar="TEXT", help="those of the plain script, where they are others")
     parser.add_argument("--steps", type=count, metavar="N", help=f"optimizer steps (default {_STEPS})")
     parser.add_argument("--seed", type=int, metavar="N", help=f"of all random numbers (default {_SEED})")
     parser.add_argument("--device", choices=("auto", "ipu", "sim"), default="auto", help="where the port runs")
@@ -163,12 +167,16 @@ def _make_certificate(arguments: argparse.Namespace, earlier: Optional[Certifica
     if not text:
         help = "name it: `porting verify PROGRAM:FUNCTION --recheck FILE`"
         raise PortingError.of("V004", message=f"`{arguments.recheck}` does not name its program", help=help)
-    steps = _choose_setting(arguments.steps, settings.get("steps"), _STEPS)
+    against = arguments.against or settings.get("against")
+    default = _STEPS_OF_PROGRAMS if against else _STEPS
+    steps = _choose_setting(arguments.steps, settings.get("steps"), default)
     seed = _choose_setting(arguments.seed, settings.get("seed"), _SEED)
     with show_progress(sys.stderr) as tell:
         tell(f"loading {text}")
         # what the user's code prints is no part of the certificate
         with redirect_stdout(sys.stderr):
+            if against:
+                return _run_programs(arguments, settings, text, against, steps=steps, seed=seed, tell=tell)
             return _run_program(text, steps=steps, seed=seed, device=arguments.device, tell=tell)
 
 
@@ -202,6 +210,25 @@ def _run_program(text: str, *, steps: int, seed: int, device: str, tell: Callabl
     except Exception as error:
         raise _make_failure(text, error) from error
     return replace(certificate, program=text)
+
+
+def _run_programs(
+    arguments: argparse.Namespace, settings: Mapping[str, Any], text: str, against: str, **asked: Any
+) -> Certificate:
+    from porting.verify.program_proof import verify_programs
+    from porting.verify.program_runs import ProgramPair
+
+    for script in (text, against):
+        if not Path(script).is_file():
+            help = "give `--against` two scripts: `porting verify train.py --against plain_train.py`"
+            raise ExecutableError.of("E020", message=f"there is no script `{script}`", help=help)
+    own, plain = (
+        settings.get(name, []) if given is None else shlex.split(given)
+        for given, name in ((arguments.args, "arguments"), (arguments.against_args, "plain_arguments"))
+    )
+    is_same = arguments.against_args is None and arguments.args is not None
+    pair = ProgramPair(text, against, tuple(own), tuple(own if is_same else plain))
+    return verify_programs(pair, device=arguments.device, num_steps=asked.pop("steps"), **asked)
 
 
 def _make_failure(text: str, error: Exception) -> ExecutableError:

@@ -8,17 +8,13 @@ from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
-from porting.diagnostics import say_number
 from porting.structure import flatten_tensors
 from porting.verify.aftermath import look_after_training
 from porting.verify.calls import Calls, MicroBatch
 from porting.verify.certificate import (
     Certificate,
     Location,
-    Measured,
     PrecisionVerdict,
-    Verdict,
-    describe_measured,
 )
 from porting.verify.distribution import compare_draws
 from porting.verify.fault_place import find_place, kept_port
@@ -26,7 +22,14 @@ from porting.verify.grouping import Comparison, choose_comparison
 from porting.verify.half_precision import judge_half_precision
 from porting.verify.half_rounding import HalfRule
 from porting.verify.inputs import PortMaker, collect_inputs
-from porting.verify.judgement import Judgement, gradient_errors, judge_runs, list_outside
+from porting.verify.judgement import (
+    Judgement,
+    decide_verdict,
+    find_first,
+    gradient_errors,
+    judge_runs,
+    list_outside,
+)
 from porting.verify.loss_curves import make_curves
 from porting.verify.noise_band import NoiseBand, mean_loss
 from porting.verify.plain_runs import PLAIN, Variant, run_plain, widen_training
@@ -288,7 +291,7 @@ class Proof:
 
     def _find_place(self, calls: Calls, theirs: Calls) -> None:
         """Look for the place of what is outside; that it cannot be found changes no verdict."""
-        first = _find_first(self._judgement)
+        first = find_first(self._judgement)
         if first is None or self._comparison is None:
             return
         curves = make_curves(self._plain, self._ported_record, self._reference, self._runs)
@@ -327,7 +330,13 @@ class Proof:
         """Make the certificate of what there is."""
         judgement = self._judgement
         kinds = tuple(judgement.list_verdicts())
-        verdict, reason = self._decide_verdict(judgement)
+        verdict, reason = decide_verdict(
+            judgement,
+            self._count_compared(),
+            ended_by=self.ended_by,
+            missing=self._missing,
+            precision=self._precision,
+        )
         comparison = self._comparison
         return Certificate(
             verdict,
@@ -351,28 +360,3 @@ class Proof:
     def _count_compared(self) -> int:
         ends = [step - 1 for step in (self._judgement.chaos, self._judgement.lost) if step is not None]
         return min([self._plain.num_steps, self._ported_record.num_steps, *ends])
-
-    def _decide_verdict(self, judgement: Judgement) -> tuple[Verdict, str]:
-        first = _find_first(judgement)
-        steps = self._count_compared()
-        if first is not None:
-            return Verdict.FAIL, f"the port trains something else: {describe_measured(first)}"
-        if self._precision is not None and not self._precision.explains:
-            # plain PyTorch loses the same when it is rounded as the port is: nothing lies outside of the band
-            return Verdict.FAIL, f"half precision loses what is trained with: {self._precision.text}"
-        if self.ended_by:
-            return Verdict.INCOMPLETE, f"{self.ended_by}; {say_number(steps, 'step')} were compared until then"
-        if self._missing:
-            return Verdict.INCOMPLETE, "; ".join(self._missing)
-        if judgement.chaos is not None:
-            said = "rounding alone moves the loss as far as training does, so that nothing is shown"
-            return Verdict.CHAOTIC, f"from step {judgement.chaos} on {said}; the {steps} before it are equal"
-        if judgement.lost is not None:
-            said = f"the loss is not finite from step {judgement.lost} on, on both sides"
-            return Verdict.INCOMPLETE, f"{said}; {say_number(steps, 'step')} were compared before"
-        return Verdict.PASS, f"everything that was looked at lies inside its noise band, {steps} steps long"
-
-
-def _find_first(judgement: Judgement) -> Optional[Measured]:
-    firsts = [kind.first for kind in judgement.list_verdicts() if kind.first is not None]
-    return min(firsts, key=lambda one: one.step) if firsts else None
