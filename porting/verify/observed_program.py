@@ -14,7 +14,6 @@ import pickle
 import runpy
 import sys
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -22,83 +21,24 @@ import torch
 from torch import nn
 
 from porting.comparison.random_rounding import RandomRounding
+from porting.comparison.sketches import Sketch, make_sketch
 from porting.comparison.tensors import change_last_bits
 from porting.diagnostics import Place, caller_place, find_raising_frame, take_first_line
 from porting.structure import flatten_tensors, map_tensors
+from porting.verify.observation import Observation, ObservedTraining, Task
 from porting.verify.optimizer_settings import Settings, read_settings
 from porting.verify.plain_runs import join_outputs, seed_streams
 from porting.verify.records import Record, name_optimizer_state
 
-__all__ = ["Observation", "ObservedTraining", "Task", "main"]
+__all__ = ["main"]
 
-_GRADIENT = "Gradient___"
+_GRADIENT, _FLOATS = "Gradient___", "floating point"
 # PopTorch's numbers of the output modes that return the last losses, and all
 _LAST, _ALL = (0, 4), 2
 
 
-@dataclass(frozen=True)
-class Task:
-    """What is run and how: `rounding` and `changes_bits` are seeds of runs that differ by rounding, of this `size`."""
-
-    script: str
-    arguments: Sequence[str]
-    num_steps: int
-    seed: int
-    is_port: bool = False
-    changes_bits: Optional[int] = None
-    num_threads: Optional[int] = None
-    rounding: Optional[int] = None
-    size: Optional[float] = None
-
-
-@dataclass
-class ObservedTraining:
-    """What one optimizer trained: `rows` are a number for each sample of each tensor that its model was given, by step.
-
-    `places` are the user's lines of the loss and of the step; `micro_batches` those of a step. `eps` is that of the
-    coarsest type of a parameter. `draws` says that random numbers were drawn.
-    """
-
-    record: Record = field(default_factory=Record)
-    rows: Dict[int, List[torch.Tensor]] = field(default_factory=dict)
-    places: Dict[str, Optional[Place]] = field(default_factory=dict)
-    steps_per_call: int = 1
-    micro_batches: int = 1
-    is_on_device: bool = False
-    draws: bool = False
-    eps: float = 0.0
-
-
-@dataclass
-class Observation:
-    """All trainings of a program in the order of their first steps, and what ended it, if that was an error."""
-
-    trainings: List[ObservedTraining] = field(default_factory=list)
-    error: str = ""
-    place: Optional[Place] = None
-
-
 class _EnoughStepsError(BaseException):
     """Ends a script whose steps are recorded; no `except Exception` of its own catches it."""
-
-
-class _Parts:
-    """Modules that are trained together, as one module whose parts have a number before their names."""
-
-    def __init__(self, modules: Sequence[nn.Module]) -> None:
-        self._modules = modules
-
-    def named_parameters(self) -> List[Tuple[str, torch.Tensor]]:
-        return self._name(nn.Module.named_parameters)
-
-    def named_buffers(self) -> List[Tuple[str, torch.Tensor]]:
-        # others are constants on a device, such as BatchNorm's count of batches
-        return [pair for pair in self._name(nn.Module.named_buffers) if pair[1].is_floating_point()]
-
-    def _name(self, list_named: Callable[[nn.Module], Any]) -> List[Tuple[str, torch.Tensor]]:
-        prefixes = [f"{number}." for number in range(len(self._modules))] if len(self._modules) > 1 else [""]
-        named = ((prefix, list_named(module)) for prefix, module in zip(prefixes, self._modules))
-        return [(prefix + name, tensor) for prefix, each in named for name, tensor in each]
 
 
 class _Observer:
@@ -107,8 +47,9 @@ class _Observer:
     def __init__(self, task: Task) -> None:
         self.observation = Observation()
         self._task = task
-        self._trainings: Dict[int, Tuple[Any, ObservedTraining, _Parts]] = {}
-        self._starts: Dict[int, Tuple[nn.Module, Record]] = {}
+        self._trainings: Dict[int, Tuple[Any, ObservedTraining, nn.Module]] = {}
+        self._modules: Dict[int, nn.Module] = {}
+        self._first: Dict[int, Sketch] = {}
         self._handed: Dict[int, Tuple[List[float], Settings]] = {}
         self._depth, self._is_stepping = 0, False
         self._stream = torch.Generator().manual_seed(task.seed).get_state()
@@ -128,10 +69,10 @@ class _Observer:
         _put_around(nn.Module, "__call__", self._call_module)
         _put_around(torch.autograd, "backward", self._run_backward)
         for module in (torch.nn.utils, torch.nn.utils.clip_grad):
-            _put_around(module, "clip_grad_norm_", self._clip)
+            _put_around(module, "clip_grad_norm_", self._clip_gradients)
         # not a hook of all optimizers, of which a port warns
         wrap = torch.optim.Optimizer.profile_hook_step
-        make = staticmethod(lambda function: _wrap(wrap(function), self._make_step))
+        make = staticmethod(lambda function: _make_wrapper(wrap(function), self._make_step))
         torch.optim.Optimizer.profile_hook_step = make  # type: ignore[method-assign, assignment]
         if self._task.is_port:
             executor = importlib.import_module("poptorch").PoplarExecutor
@@ -145,11 +86,11 @@ class _Observer:
         if self._depth or next(module.parameters(), None) is None:
             return run(module, *args, **kwargs)
         if not torch.is_grad_enabled():
-            return self._evaluate(run, module, *args, **kwargs)
-        if id(module) not in self._starts:
+            return self._run_evaluation(run, module, *args, **kwargs)
+        if id(module) not in self._modules:
             self._begin_module(module)
         self._inputs.append((module, [*map(_number_rows, flatten_tensors((args, kwargs)))]))
-        with self._inside(), self._own_stream():
+        with self._deeper_calls(), self._own_stream():
             return run(module, *args, **kwargs)
 
     def _begin_module(self, module: nn.Module) -> None:
@@ -158,20 +99,23 @@ class _Observer:
             generator = torch.Generator().manual_seed(self._task.changes_bits)
             for parameter in module.parameters():
                 change_last_bits(parameter.detach(), generator, relative=self._task.size)
-        start = Record()
-        named = _Parts([module]).named_parameters()
-        start.keep("parameter", 0, {name: one for name, one in named if not nn.parameter.is_lazy(one)})
-        self._starts[id(module)] = module, start
+        self._modules[id(module)] = module
+        self._keep_first(module)
+
+    def _keep_first(self, module: nn.Module) -> None:
+        for parameter in module.parameters():
+            if not nn.parameter.is_lazy(parameter):
+                self._first.setdefault(id(parameter), make_sketch(parameter))
 
     def _run_backward(self, run: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         if not self._depth:
             losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
             self._losses.append(sum(float(loss.detach().double().sum()) for loss in losses))
             self._loss_place = caller_place()
-        with self._inside():
+        with self._deeper_calls():
             return run(tensors, *args, **kwargs)
 
-    def _clip(self, run: Any, parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
+    def _clip_gradients(self, run: Any, parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
         owners = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         self._norm = float(max_norm)
         self._unclipped.update((id(one), one.grad.detach().clone()) for one in owners if one.grad is not None)
@@ -183,7 +127,7 @@ class _Observer:
         self._end_script(id(optimizer))
         self._is_stepping = True
         try:
-            with self._rounded():
+            with self._change_rounding():
                 result = run(optimizer, *args, **kwargs)
         finally:
             self._is_stepping = False
@@ -196,14 +140,13 @@ class _Observer:
         if self._depth:
             return run(executor, *args, **kwargs)
         if not executor._training:
-            return self._evaluate(run, executor, *args, **kwargs)
+            return self._run_evaluation(run, executor, *args, **kwargs)
         # executors of several shapes train one model
         if id(executor.model) not in self._trainings:
-            start = Record()
-            start.keep("parameter", 0, dict(executor.model.named_parameters()))
-            self._begin_training(executor.model, _Parts([executor.model]), start).is_on_device = True
+            self._keep_first(executor.model)
+            self._begin_training(executor.model, executor.model).is_on_device = True
         self._end_script(id(executor.model))
-        with self._inside(), self._own_stream():
+        with self._deeper_calls(), self._own_stream():
             returned = run(executor, *args, **kwargs)
         executor.copyWeightsToHostIfNeeded()
         self._note_call(executor, [*map(_number_rows, flatten_tensors((args, kwargs)))], returned)
@@ -216,14 +159,14 @@ class _Observer:
         self._handed[id(executor.model)] = rates, read_settings(optimizer, names)
         return result
 
-    def _evaluate(self, run: Any, *args: Any, **kwargs: Any) -> Any:
-        with self._inside(rounds=False):
+    def _run_evaluation(self, run: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._deeper_calls(rounds=False):
             returned = run(*args, **kwargs)
         self._evaluated.append(map_tensors(lambda tensor: tensor.detach().clone(), returned))
         return returned
 
     def _run_inside(self, run: Any, *args: Any, **kwargs: Any) -> Any:
-        with self._inside(rounds=False):
+        with self._deeper_calls(rounds=False):
             return run(*args, **kwargs)
 
     # -- notes ---------------------------------------------------------------------------------------------------------
@@ -232,9 +175,9 @@ class _Observer:
         if id(optimizer) not in self._trainings:
             self._begin_host_training(optimizer)
         self.keep_evaluation()
-        _optimizer, training, parts = self._trainings[id(optimizer)]
+        _optimizer, training, model = self._trainings[id(optimizer)]
         record, step = training.record, training.record.num_steps + 1
-        named = parts.named_parameters()
+        named = [*model.named_parameters()]
         # what is trained is their sum, whatever each was divided by
         record.losses[step] = [loss * len(self._losses) for loss in self._losses]
         record.rates[step] = [float(group["lr"]) for group in optimizer.param_groups]
@@ -242,21 +185,20 @@ class _Observer:
         self._keep_settings(training, step, read_settings(optimizer, names, self._norm), named)
         gradients = ((name, self._unclipped.get(id(one), one.grad)) for name, one in named)
         record.keep("gradient", step, {name: gradient for name, gradient in gradients if gradient is not None})
-        state: Any = parts
-        record.keep_state(step, state, name_optimizer_state(optimizer.state_dict(), optimizer, state))
+        record.keep_state(step, model, name_optimizer_state(optimizer.state_dict(), optimizer, model))
         training.micro_batches = max(1, len(self._losses))
         self._note_rest(training, step, _join_rows(self._inputs))
 
     def _note_call(self, executor: Any, rows: List[torch.Tensor], returned: Any) -> None:
         self.keep_evaluation()
-        _model, training, parts = self._trainings[id(executor.model)]
+        _owner, training, model = self._trainings[id(executor.model)]
         record, options = training.record, executor.options
         per_call, first = options.device_iterations, training.record.num_steps + 1
         size = options.Training.gradient_accumulation * options.replication_factor
         is_sum = options.Training.accumulation_and_replication_reduction_type.name == "Sum"
         losses = [float(loss) * (size if is_sum else 1) for loss in _find_losses(returned)]
         rates, settings = self._handed[id(executor.model)]
-        named = parts.named_parameters()
+        named = [*model.named_parameters()]
         for number in range(per_call):
             is_told = options.output_mode == _ALL or size * per_call == 1
             record.losses[first + number] = losses[number * size : (number + 1) * size] if is_told else []
@@ -273,12 +215,14 @@ class _Observer:
         }
         if gradients:
             record.keep("gradient", step, gradients)
-        state: Any = parts
-        record.keep_state(step, state, {})
+        record.keep_state(step, model, {})
         training.micro_batches, training.steps_per_call, self._loss_place = size, per_call, caller_place()
         self._note_rest(training, step, rows)
 
     def _note_rest(self, training: ObservedTraining, step: int, rows: List[torch.Tensor]) -> None:
+        # others are constants on a device, such as BatchNorm's count of batches
+        kept = training.record.sketches["buffer", step]
+        training.record.sketches["buffer", step] = {n: one for n, one in kept.items() if one.kind == _FLOATS}
         training.rows[step] = rows
         training.draws |= self._draws
         training.places = {"loss": self._loss_place, "update": caller_place()}
@@ -300,26 +244,20 @@ class _Observer:
 
     def _begin_host_training(self, optimizer: Any) -> None:
         own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        found = [pair for pair in self._starts.values() if own & {*map(id, pair[0].parameters())}]
-        inner = {id(part) for module, _start in found for part in module.modules() if part is not module}
-        found = [pair for pair in found if id(pair[0]) not in inner]
-        start = Record()
-        prefixes = [f"{number}." for number in range(len(found))] if len(found) > 1 else [""]
-        start.sketches["parameter", 0] = {
-            prefix + name: sketch
-            for prefix, (_module, begun) in zip(prefixes, found)
-            for name, sketch in begun.sketches["parameter", 0].items()
-        }
-        self._begin_training(optimizer, _Parts([module for module, _start in found]), start)
+        found = [module for module in self._modules.values() if own & {*map(id, module.parameters())}]
+        inner = {id(part) for module in found for part in module.modules() if part is not module}
+        outer = [module for module in found if id(module) not in inner]
+        self._begin_training(optimizer, outer[0] if len(outer) == 1 else nn.ModuleList(outer))
 
-    def _begin_training(self, owner: Any, parts: _Parts, start: Record) -> ObservedTraining:
-        shapes = _list_shapes(start)
+    def _begin_training(self, owner: Any, model: nn.Module) -> ObservedTraining:
+        first = {name: self._first[id(one)] for name, one in model.named_parameters() if id(one) in self._first}
+        shapes = {name: sketch.shape for name, sketch in first.items()}
         # after a restart the training goes on with another optimizer, and maybe with another model like it
-        same = (one for one in self.observation.trainings if _list_shapes(one.record) == shapes)
-        training = next(same, None) or ObservedTraining(start)
-        if training.record is start:
+        same = (one for one in self.observation.trainings if one.shapes == shapes)
+        training = next(same, None) or ObservedTraining(Record(sketches={("parameter", 0): first}), shapes)
+        if not training.record.losses:
             self.observation.trainings.append(training)
-        self._trainings[id(owner)] = owner, training, parts
+        self._trainings[id(owner)] = owner, training, model
         return training
 
     def _end_script(self, owner: int) -> None:
@@ -331,15 +269,15 @@ class _Observer:
     # -- contexts ------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _inside(self, *, rounds: bool = True) -> Iterator[None]:
+    def _deeper_calls(self, *, rounds: bool = True) -> Iterator[None]:
         self._depth += 1
         try:
-            with self._rounded() if rounds and self._depth == 1 else nullcontext():
+            with self._change_rounding() if rounds and self._depth == 1 else nullcontext():
                 yield
         finally:
             self._depth -= 1
 
-    def _rounded(self) -> ContextManager[Any]:
+    def _change_rounding(self) -> ContextManager[Any]:
         seed = self._task.rounding
         return (
             nullcontext() if seed is None else RandomRounding(1000 * seed + len(self._losses), relative=self._task.size)
@@ -359,12 +297,12 @@ class _Observer:
             torch.set_rng_state(before)
 
 
-def _wrap(own: Any, around: Callable[..., Any]) -> Any:
+def _make_wrapper(own: Any, around: Callable[..., Any]) -> Any:
     return functools.wraps(own)(lambda *args, **kwargs: around(own, *args, **kwargs))
 
 
 def _put_around(owner: Any, name: str, around: Callable[..., Any]) -> None:
-    setattr(owner, name, _wrap(getattr(owner, name), around))
+    setattr(owner, name, _make_wrapper(getattr(owner, name), around))
 
 
 def _number_rows(tensor: torch.Tensor) -> torch.Tensor:
@@ -378,10 +316,6 @@ def _join_rows(inputs: Sequence[Tuple[nn.Module, List[torch.Tensor]]]) -> List[t
     """Put the rows of all calls of the first model together, tensor by tensor."""
     own = [rows for module, rows in inputs if module is inputs[0][0]]
     return [torch.cat(parts) for parts in zip(*own)]
-
-
-def _list_shapes(record: Record) -> Dict[str, Sequence[int]]:
-    return {name: sketch.shape for name, sketch in record.sketches["parameter", 0].items()}
 
 
 def _find_losses(returned: Any) -> List[float]:

@@ -1,10 +1,10 @@
-"""What was observed of two programs against each other: trainings in their order, parameters by the ends of names."""
+"""A comparison of two observed programs: trainings in their order, parameters by the ends of their names."""
 
 from __future__ import annotations
 
 import math
 import os
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
 import torch
 
@@ -12,7 +12,7 @@ from porting.diagnostics import say_number
 from porting.verify.certificate import Measured
 from porting.verify.judgement import Judgement, judge_runs, list_outside
 from porting.verify.noise_band import NoiseBand, mean_loss
-from porting.verify.observed_program import Observation, ObservedTraining
+from porting.verify.observation import Observation, ObservedTraining
 from porting.verify.records import Record
 
 __all__ = ["ProgramComparison", "match_names"]
@@ -43,16 +43,17 @@ class ProgramComparison:
     def __init__(self, plain: Observation, ported: Observation) -> None:
         """Match the trainings of both, and the names of their parameters."""
         self._sides = plain, ported
-        shapes = [[_list_shapes(training) for training in side.trainings] for side in self._sides]
-        self._names = [match_names(one, other) for one, other in zip(*shapes)]
-        self.ported = self._join(ported, self._names)
+        self._names = [
+            match_names(one, other) for one, other in zip(*(map(_list_shapes, side.trainings) for side in self._sides))
+        ]
+        self.ported = self._join_trainings(ported, self._names)
         self.plain = self.join_plain(plain)
         self.runs: List[Record] = []
         self.eps = max(training.eps for side in self._sides for training in side.trainings)
 
     def join_plain(self, observed: Observation) -> Record:
         """Return the record of a run of the plain program, with what the port has left as well."""
-        record = self._join(observed, [{}] * len(self._names))
+        record = self._join_trainings(observed, [{}] * len(self._names))
         kept = {(kind, step) for kind, step in self.ported.sketches if kind in _STATE}
         record.sketches = {
             key: sketches for key, sketches in record.sketches.items() if key[0] not in _STATE or key in kept
@@ -101,22 +102,24 @@ class ProgramComparison:
 
     def find_training(self, name: str) -> int:
         """Return the place of the port's training that a measured name belongs to."""
-        number = next((n for n in range(1, len(self._names)) if name.startswith(_prefix(n))), 0)
+        number = next((n for n in range(1, len(self._names)) if name.startswith(_name_prefix(n))), 0)
         return min(number, len(self._sides[1].trainings) - 1)
 
-    def _join(self, observed: Observation, names: Sequence[Mapping[str, str]]) -> Record:
+    def _join_trainings(self, observed: Observation, names: Sequence[Mapping[str, str]]) -> Record:
         joined = Record()
         for number, (training, renamed) in enumerate(zip(observed.trainings, names)):
-            record, prefix = training.record, _prefix(number)
+            record, prefix = training.record, _name_prefix(number)
             for step, losses in record.losses.items():
                 joined.losses.setdefault(step, [] if number else losses)
                 if number and losses:
                     joined.keep("output", step, {f"{prefix}loss": torch.tensor([sum(losses) / len(losses)])})
                 joined.rates.setdefault(step, []).extend(record.rates[step])
                 settings = record.settings[step].items()
-                joined.settings.setdefault(step, {}).update({prefix + _rename(n, renamed): own for n, own in settings})
+                joined.settings.setdefault(step, {}).update(
+                    {prefix + _rename_owner(n, renamed): own for n, own in settings}
+                )
             for key, sketches in record.sketches.items():
-                own = {prefix + _rename(name, renamed): sketch for name, sketch in sketches.items()}
+                own = {prefix + _rename_owner(name, renamed): sketch for name, sketch in sketches.items()}
                 joined.sketches.setdefault(key, {}).update(own)
         return joined
 
@@ -145,22 +148,22 @@ class ProgramComparison:
                     joined = [torch.cat(parts) for parts in zip(*plain)]
                     note = _describe_rows(joined, own, ours.rows, max(_SAME, self.eps))
                     distance = math.inf if note else 0.0
-                    yield Measured("samples", f"{_prefix(number)}batch", step, distance, 0.0, 0.0, note)
+                    yield Measured("samples", f"{_name_prefix(number)}batch", step, distance, 0.0, 0.0, note)
 
 
-def _prefix(number: int) -> str:
+def _name_prefix(number: int) -> str:
     return f"optimizer {number + 1}: " if number else ""
 
 
-def _rename(name: str, names: Mapping[str, str]) -> str:
+def _rename_owner(name: str, names: Mapping[str, str]) -> str:
     slot, of, owner = name.rpartition(_OF)
     return slot + of + names.get(owner, owner)
 
 
-def _list_shapes(training: ObservedTraining) -> Dict[str, Tuple[int, ...]]:
-    sketches = training.record.sketches
-    kinds = (("parameter", 0), ("buffer", min((step for step in training.rows), default=1)))
-    return {name: sketch.shape for key in kinds for name, sketch in sketches.get(key, {}).items()}
+def _list_shapes(training: ObservedTraining) -> Mapping[str, Sequence[int]]:
+    """Return the shapes of parameters and buffers by name."""
+    buffers = training.record.sketches.get(("buffer", max(training.rows)), {})
+    return {**training.shapes, **{name: sketch.shape for name, sketch in buffers.items()}}
 
 
 def _count_same_end(one: str, other: str) -> int:
@@ -191,8 +194,13 @@ def _describe_rows(
 
 
 def _count_others(plain: torch.Tensor, ported: torch.Tensor, tolerance: float) -> int:
-    """Count the rows of a port that plain PyTorch's batch does not have."""
-    known = plain.sort().values
-    place = torch.searchsorted(known, ported).clamp(max=len(known) - 1)
-    apart = torch.minimum((ported - known[place]).abs(), (ported - known[(place - 1).clamp(min=0)]).abs())
-    return int((apart > tolerance * known.abs().max()).sum())
+    """Count the rows of a batch that the other one does not have."""
+    least = tolerance * float(plain.abs().max())
+    return max(_count_lacking(plain, ported, least), _count_lacking(ported, plain, least))
+
+
+def _count_lacking(known: torch.Tensor, rows: torch.Tensor, least: float) -> int:
+    known = known.sort().values
+    place = torch.searchsorted(known, rows).clamp(max=len(known) - 1)
+    apart = torch.minimum((rows - known[place]).abs(), (rows - known[(place - 1).clamp(min=0)]).abs())
+    return int((apart > least).sum())

@@ -12,9 +12,9 @@ import torch
 
 from porting.verify.certificate import Certificate, Location, Measured
 from porting.verify.compare import KINDS
-from porting.verify.judgement import Judgement, decide_verdict, find_first, gradient_errors, list_outside
+from porting.verify.judgement import Judgement, decide_verdict, find_first, gradient_errors
 from porting.verify.loss_curves import make_curves
-from porting.verify.observed_program import Observation
+from porting.verify.observation import Observation
 from porting.verify.program_comparison import ProgramComparison
 from porting.verify.program_runs import ProgramPair, ProgramRuns
 from porting.verify.recheck import make_record
@@ -53,10 +53,11 @@ def verify_programs(
     comparison.add_runs(rounded)
     if unequal:
         missing.append(f"the training is another one each time that plain PyTorch runs it: {unequal}")
-    judgement = _judge(comparison, lambda variant: runs.run_plain(num_made, variant))
+    judgement = _judge_closely(comparison, lambda variant: runs.run_plain(num_made, variant))
     if any(comparison.list_missing()):
         judgement.leave_out_drawn("random numbers are drawn for other micro-batches")
-    judgement.reasons.update(_list_reasons(ported))
+    reasons = _list_reasons(ported).items()
+    judgement.reasons.update((kind, reason) for kind, reason in reasons if kind not in judgement.measured)
     ends = [step - 1 for step in (judgement.chaos, judgement.lost) if step is not None]
     compared = min([comparison.plain.num_steps, comparison.ported.num_steps, *ends])
     ended_by = _describe_end(pair.plain, plain) or _describe_end(pair.ported, ported)
@@ -72,7 +73,7 @@ def verify_programs(
         gradient_errors=gradient_errors(judgement),
         comparison=f"the program `{pair.plain}`",
         notes=(*comparison.list_notes(), *(one for one in missing if one not in reason)),
-        location=None if first is None else _locate(first, comparison, ported),
+        location=None if first is None else _find_location(first, comparison, ported),
         program=pair.ported,
         settings={"steps": num_steps, "seed": seed, "against": pair.plain, **_list_arguments(pair)},
         surroundings=describe_surroundings(seeds={"all": seed}),
@@ -82,12 +83,12 @@ def verify_programs(
     )
 
 
-def _judge(comparison: ProgramComparison, run: Callable[[Dict[str, Any]], List[Observation]]) -> Judgement:
+def _judge_closely(comparison: ProgramComparison, run: Callable[[Dict[str, Any]], List[Observation]]) -> Judgement:
     """Compare both sides, with more runs that are rounded at random where the port is a little outside of its band."""
     judgement = comparison.judge()
     for number in range(1, 1 + _NUM_RESCUES):
-        factors = [one.factor for one in list_outside(judgement)]
-        if not factors or min(factors) > _HOPELESS:
+        first = find_first(judgement)
+        if first is None or first.factor > _HOPELESS:
             break
         comparison.add_runs(*run({"changes_bits": 1 + number, "rounding": number, "size": _UNITS * comparison.eps}))
         judgement = comparison.judge()
@@ -103,7 +104,10 @@ def _list_short(pair: ProgramPair, plain: Observation, ported: Observation, num_
 
 def _list_reasons(ported: Observation) -> Dict[str, str]:
     """Say why kinds are not compared that a program does not show."""
-    reasons = {"reloading": "the programs are run as they are", "resuming": "the programs are run as they are"}
+    reasons = dict.fromkeys(("reloading", "resuming"), "the programs are run as they are")
+    reasons["output"] = "the model of a program need not return what another one returns"
+    reasons["input"] = "of whole programs it is not looked at"
+    reasons["evaluation"] = "it is where both evaluate after the same step"
     if ported.trainings[0].is_on_device:
         reasons["optimizer state"] = "it stays on the device; each update that is made of it is compared"
         if not ported.trainings[0].record.list_steps("gradient"):
@@ -116,7 +120,7 @@ def _describe_end(script: str, observed: Observation) -> str:
     return f"`{script}` ended after step {steps}: {observed.error}" if observed.error else ""
 
 
-def _locate(first: Measured, comparison: ProgramComparison, ported: Observation) -> Location:
+def _find_location(first: Measured, comparison: ProgramComparison, ported: Observation) -> Location:
     """Say where a difference begins: in the loss's line of the ported program, or in that of the optimizer's step."""
     phase = _PHASES.get(first.kind, "update")
     places = ported.trainings[comparison.find_training(first.name)].places
@@ -124,7 +128,13 @@ def _locate(first: Measured, comparison: ProgramComparison, ported: Observation)
     if place is not None:
         place = replace(place, file=os.path.relpath(place.file))
     module = first.name.rpartition(".")[0] if first.kind in _OF_PARAMETERS else ""
-    return Location(phase, first.step, module, place=place, cause=first.note or KINDS.get(first.kind, ""))
+    return Location(
+        phase,
+        first.step,
+        module,
+        place=place,
+        cause=f"`{first.name}`: {first.note}" if first.note else KINDS.get(first.kind, ""),
+    )
 
 
 def _list_arguments(pair: ProgramPair) -> Dict[str, Any]:

@@ -14,12 +14,12 @@ from typing import Any, BinaryIO, Callable, List, Mapping, NoReturn, Sequence, T
 from porting.bench.processes import describe_exit, make_environment
 from porting.diagnostics import ExecutableError, PortingError, say_number
 from porting.run import is_simulated, simulated_environment, vendor_environment
-from porting.verify.observed_program import Observation, Task
+from porting.verify.observation import Observation, Task
 
 __all__ = ["ProgramPair", "ProgramRuns", "start_process"]
 
 _SHOWN_LINES = 5
-_START = "from porting.verify.observed_program import main; main()"
+_START = "from porting.verify.observation import main; main()"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ProgramRuns:
         self.tell(f"the port: {self.pair.ported}")
         change = simulated_environment if is_simulated(self.device) else vendor_environment
         task = Task(os.path.abspath(self.pair.ported), self.pair.arguments, num_steps, self.seed, is_port=True)
-        return _run([task], change(make_environment()))[0]
+        return _run_tasks([task], change(make_environment()))[0]
 
     def run_plain(self, num_steps: int, *variants: Mapping[str, Any]) -> List[Observation]:
         """Run the plain program once for each variant, as `Task` has them.
@@ -55,10 +55,10 @@ class ProgramRuns:
         """
         self.tell(f"plain PyTorch, {say_number(len(variants), 'time')}: {self.pair.plain}")
         task = Task(os.path.abspath(self.pair.plain), self.pair.plain_arguments, num_steps, self.seed)
-        return _run([replace(task, **variant) for variant in variants], vendor_environment(make_environment()))
+        return _run_tasks([replace(task, **variant) for variant in variants], vendor_environment(make_environment()))
 
 
-def _run(tasks: Sequence[Task], environment: Mapping[str, str]) -> List[Observation]:
+def _run_tasks(tasks: Sequence[Task], environment: Mapping[str, str]) -> List[Observation]:
     """Run one script in one process, or in as many forks of it as there are tasks."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -74,7 +74,7 @@ def _run(tasks: Sequence[Task], environment: Mapping[str, str]) -> List[Observat
         found = [pickle.loads(file.read_bytes()) if file.exists() else Observation() for file in files]
     for observed in found:
         if not observed.trainings:
-            _refuse(tasks[0].script, observed, describe_exit(status, said) if status else "", said)
+            _refuse_run(tasks[0].script, observed, describe_exit(status, said) if status else "", said)
     return found
 
 
@@ -90,13 +90,14 @@ def _link_folder(folder: Path, working: Path) -> None:
         (working / entry.name).symlink_to(entry)
 
 
-def _refuse(script: str, observed: Observation, ended: str, said: str) -> NoReturn:
+def _refuse_run(script: str, observed: Observation, ended: str, said: str) -> NoReturn:
     if not observed.error and not ended:
         raise PortingError.of(
             "V002",
-            message=f"`{script}` makes no step of an optimizer",
+            message=f"`{os.path.relpath(script)}` makes no step of an optimizer",
             help="name a program that trains when it is run, and give it its arguments: `--args=...`",
         )
+    script = os.path.relpath(script)
     lines = [line for line in said.splitlines() if line.strip()][-_SHOWN_LINES:]
     raise ExecutableError.of(
         "E021",
