@@ -19,7 +19,7 @@ from porting.verify.observation import Observation, Task
 __all__ = ["ProgramPair", "ProgramRuns", "start_process"]
 
 _SHOWN_LINES = 5
-_START = "from porting.verify.observation import main; main()"
+_START = "from porting.verify.observed_program import main; main()"
 
 
 @dataclass(frozen=True)
