@@ -196,7 +196,7 @@ class _Observer:
         per_call, first = options.device_iterations, training.record.num_steps + 1
         size = options.Training.gradient_accumulation * options.replication_factor
         is_sum = options.Training.accumulation_and_replication_reduction_type.name == "Sum"
-        losses = [float(loss) * (size if is_sum else 1) for loss in _find_losses(returned)]
+        losses = [loss * (size if is_sum else 1) for loss in _find_losses(returned)]
         rates, settings = self._handed[id(executor.model)]
         named = [*model.named_parameters()]
         for number in range(per_call):

@@ -43,9 +43,10 @@ class ProgramComparison:
     def __init__(self, plain: Observation, ported: Observation) -> None:
         """Match the trainings of both, and the names of their parameters."""
         self._sides = plain, ported
-        self._names = [
-            match_names(one, other) for one, other in zip(*(map(_list_shapes, side.trainings) for side in self._sides))
-        ]
+        self._names = []
+        for ours, theirs in zip(plain.trainings, ported.trainings):
+            _drop_partial_losses(ours, theirs)
+            self._names.append(match_names(_list_shapes(ours), _list_shapes(theirs)))
         self.ported = self._join_trainings(ported, self._names)
         self.plain = self.join_plain(plain)
         self.runs: List[Record] = []
@@ -158,6 +159,13 @@ def _name_prefix(number: int) -> str:
 def _rename_owner(name: str, names: Mapping[str, str]) -> str:
     slot, of, owner = name.rpartition(_OF)
     return slot + of + names.get(owner, owner)
+
+
+def _drop_partial_losses(plain: ObservedTraining, ported: ObservedTraining) -> None:
+    """Drop a port's losses of its last micro-batches alone where plain PyTorch has others."""
+    losses = ported.record.losses
+    if plain.micro_batches != ported.micro_batches:
+        losses.update({step: [] for step, known in losses.items() if len(known) < ported.micro_batches})
 
 
 def _list_shapes(training: ObservedTraining) -> Mapping[str, Sequence[int]]:

@@ -75,7 +75,13 @@ def verify_programs(
         notes=(*comparison.list_notes(), *(one for one in missing if one not in reason)),
         location=None if first is None else _find_location(first, comparison, ported),
         program=pair.ported,
-        settings={"steps": num_steps, "seed": seed, "against": pair.plain, **_list_arguments(pair)},
+        settings={
+            "steps": num_steps,
+            "seed": seed,
+            "against": pair.plain,
+            "arguments": list(pair.arguments),
+            "plain_arguments": list(pair.plain_arguments),
+        },
         surroundings=describe_surroundings(seeds={"all": seed}),
         hashes={"source": _hash_files(pair)},
         seconds=time.perf_counter() - started,
@@ -109,6 +115,7 @@ def _list_reasons(ported: Observation) -> Dict[str, str]:
     reasons["input"] = "of whole programs it is not looked at"
     reasons["evaluation"] = "it is where both evaluate after the same step"
     if ported.trainings[0].is_on_device:
+        reasons.update(dict.fromkeys(("loss", "loss curve"), "the port returns those of some micro-batches alone"))
         reasons["optimizer state"] = "it stays on the device; each update that is made of it is compared"
         if not ported.trainings[0].record.list_steps("gradient"):
             reasons["gradient"] = "the port keeps them on the device: `PortOptions(keep_gradients=True)`"
@@ -135,10 +142,6 @@ def _find_location(first: Measured, comparison: ProgramComparison, ported: Obser
         place=place,
         cause=f"`{first.name}`: {first.note}" if first.note else KINDS.get(first.kind, ""),
     )
-
-
-def _list_arguments(pair: ProgramPair) -> Dict[str, Any]:
-    return {"arguments": list(pair.arguments), "plain_arguments": list(pair.plain_arguments)}
 
 
 def _hash_files(pair: ProgramPair) -> str:

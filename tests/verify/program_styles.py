@@ -132,6 +132,10 @@ STYLES = {
         _DEVICE.replace(_BEGIN, _SMALL).replace("{options}", 'accumulation=2, output_mode="all", keep_gradients=True'),
         _ACCUMULATED,
     ),
+    "accumulation of a large batch": (
+        _DEVICE.replace(_BEGIN, _SMALL).replace("{options}", "accumulation=2"),
+        _PLAIN.replace(_BEGIN, _SMALL).replace("batch_size=8", "batch_size=16"),
+    ),
     "a loop on the host": (_HOST, _PLAIN),
     "Lightning": (_LIGHTNING, _PLAIN),
     "Ignite": (_IGNITE, _PLAIN),

@@ -151,6 +151,12 @@ def test_a_call_of_two_steps_is_compared_at_its_end():
     assert comparison.judge().measured["update"][0].scale == 2.0
 
 
+def test_losses_of_the_last_micro_batches_are_not_compared_with_those_of_large_ones():
+    plain, ported = make_training(), make_training(losses=(3.0, 2.0), micro_batches=4)
+
+    assert outside(compare([plain], [ported])) == []
+
+
 def test_random_numbers_of_other_micro_batches_are_said_to_be_missing():
     comparison = compare([make_training(draws=True)], [make_training(draws=True, micro_batches=4)])
 
