@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shlex
 import subprocess
 import sys
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, count, refuse_usage
 from porting.diagnostics import ExecutableError, PortingError, find_raising_frame, print_finding, take_first_line
@@ -25,7 +27,8 @@ __all__ = ["FORMATS", "add_arguments", "run"]
 FORMATS = ("text", "json")
 """The formats of this verb: a certificate is no annotation."""
 
-_STEPS, _SEED = 50, 0
+_STEPS, _STEPS_OF_PROGRAMS, _SEED = 50, 10, 0
+_PASSED_ON = ("steps", "seed", "device", "require", "args", "against_args")
 _REQUIRED = ("PASS", "CHAOTIC", "INCOMPLETE")
 
 _EPILOG = """\
@@ -40,6 +43,8 @@ port of a copy, or a function of a copied model that makes one; `each_epoch`,
   $ porting verify train.py:make --steps 200 --require PASS
   $ porting verify --recheck certificate.json
   $ porting verify --compare simulator.json hardware.json
+  $ porting verify train.py --against plain_train.py --args='--epochs 3'
+  $ porting verify train.py:make --bisect v1.0..HEAD
   $ porting verify train.py:make --out certificate.json --sign ~/.ssh/id_ed25519
   $ porting verify --show certificate.json --check-signature allowed_signers
 
@@ -56,12 +61,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="N", help=f"of all random numbers (default {_SEED})")
     parser.add_argument("--device", choices=("auto", "ipu", "sim"), default="auto", help="where the port runs")
     parser.add_argument("--require", choices=_REQUIRED, default="PASS", help="the least that status 0 stands for")
+    run = parser.add_argument_group("whole programs, and their histories")
+    run.add_argument("--against", metavar="PLAIN", help="run PROGRAM, a ported script, and this plain one as they are")
+    run.add_argument("--args", metavar="TEXT", help="arguments of both scripts, as --args='--epochs 3'")
+    run.add_argument("--against-args", metavar="TEXT", help="those of the plain script, where they are others")
+    run.add_argument("--bisect", metavar="GOOD..BAD", help="find the commit from which on the verdict is FAIL")
     written = parser.add_argument_group("what is written besides the table")
     written.add_argument("--out", type=Path, metavar="FILE", help="the certificate, as JSON")
     written.add_argument("--html", type=Path, metavar="FILE", help="the certificate, as one HTML page")
     parser.add_argument("--resume-in", type=Path, help=argparse.SUPPRESS)
     compared = parser.add_argument_group("certificates that are there already")
-    compared.add_argument("--recheck", type=Path, metavar="FILE", help="run it again as this certificate was made")
+    compared.add_argument(
+        "--recheck", "--baseline", type=Path, metavar="FILE", help="run it again as this certificate was made"
+    )
     compared.add_argument("--compare", type=Path, nargs=2, metavar="FILE", help="compare two, and run nothing")
     compared.add_argument("--show", type=Path, metavar="FILE", help="print one, and run nothing")
     signed = parser.add_argument_group("who made a certificate (OpenSSH's signatures, beside it as FILE.sig)")
@@ -72,15 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Make a certificate or read two, print what came of it, and tell it by the status."""
     read = [arguments.recheck, *(arguments.compare or ()), arguments.show]
-    is_reading = arguments.compare is not None or arguments.show is not None
-    if is_reading and (arguments.program is not None or arguments.recheck is not None):
-        return refuse_usage("verify", "--compare and --show run no program: give certificates alone")
-    if arguments.program is None and not any(read):
-        return refuse_usage("verify", "name a program, as train.py:make")
-    if arguments.sign is not None and arguments.out is None:
-        return refuse_usage("verify", "--sign signs the file of --out: name one")
-    if arguments.check_signature is not None and not any(read):
-        return refuse_usage("verify", "--check-signature is for --show, --recheck and --compare")
+    misuse = next((text for is_wrong, text in _list_misuses(arguments, is_given=any(read)) if is_wrong), "")
+    if misuse:
+        return refuse_usage("verify", misuse)
     try:
         _check_signatures(filter(None, read), arguments.check_signature)
         if arguments.compare is not None:
@@ -89,10 +95,24 @@ def run(arguments: argparse.Namespace) -> int:
             return _show_file(arguments)
         if arguments.resume_in is not None:
             return _resume_here(arguments)
-        return _verify_program(arguments)
+        return _verify_program(arguments) if arguments.bisect is None else _bisect_program(arguments)
     except PortingError as error:
         print_finding(error.finding, arguments.format)
         return EXIT_USAGE
+
+
+def _list_misuses(arguments: argparse.Namespace, *, is_given: bool) -> Iterator[Tuple[bool, str]]:
+    """List what a command may ask for wrongly, and whether it does; `is_given` says that it names certificates."""
+    reads = arguments.compare is not None or arguments.show is not None
+    runs = arguments.program is not None or arguments.recheck is not None or arguments.bisect is not None
+    writes = arguments.out is not None or arguments.html is not None
+    yield reads and runs, "--compare and --show run no program: give certificates alone"
+    yield arguments.program is None and not is_given, "name a program, as train.py:make"
+    yield arguments.bisect is not None and writes, "--bisect writes no certificate: leave --out and --html out"
+    yield arguments.args is not None and arguments.against is None, "--args is for the scripts of --against"
+    yield arguments.sign is not None and arguments.out is None, "--sign signs the file of --out: name one"
+    lacks_file = arguments.check_signature is not None and not is_given
+    yield lacks_file, "--check-signature is for --show, --recheck and --compare"
 
 
 def _check_signatures(paths: Iterable[Path], allowed_signers: Optional[Path]) -> None:
@@ -150,6 +170,47 @@ def _verify_program(arguments: argparse.Namespace) -> int:
     return EXIT_DONE if agrees and _is_enough(certificate, arguments.require) else EXIT_FAILED
 
 
+def _bisect_program(arguments: argparse.Namespace) -> int:
+    """Verify commits of the repository that the present folder lies in, each in a process of its own."""
+    from porting.verify.bisection import bisect_history
+
+    asked = {name: getattr(arguments, name) for name in _PASSED_ON}
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if value is not None]
+    options += [] if arguments.recheck is None else [f"--recheck={arguments.recheck.absolute()}"]
+    program = [] if arguments.program is None else [arguments.program]
+
+    def judge(folder: Path) -> Tuple[str, str]:
+        against = arguments.against and Path(arguments.against)
+        # a commit before that of the plain program is compared with it as well
+        plain = [f"--against={against if (folder / against).exists() else against.absolute()}"] if against else []
+        command = [sys.executable, "-m", "porting", "verify", *program, *options, *plain, "--format=json"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        verdict, reason = _read_verdict(done.returncode, done.stdout, done.stderr)
+        return verdict, reason.replace(f"{folder}{os.sep}", "")
+
+    with show_progress(sys.stderr) as tell:
+        found = bisect_history(arguments.bisect, judge, tell)
+    print(json.dumps({"bisection": found.to_dict()}, indent=2) if arguments.format == "json" else found)
+    return EXIT_FAILED if found.first_bad is None else EXIT_DONE
+
+
+def _read_verdict(status: int, output: str, said: str) -> Tuple[str, str]:
+    """Say of a commit's run whether it is good, bad or to be skipped, and why."""
+    if status not in (EXIT_DONE, EXIT_FAILED) or not output:
+        lines = said.splitlines() or ["it said nothing"]
+        findings = [json.loads(line)["message"] for line in lines if line.startswith('{"code"')]
+        return "skip", (findings or lines)[-1]
+    found = json.loads(output)
+    certificate, comparison = found["certificate"], found.get("comparison")
+    reason = certificate["reason"] if comparison is None else comparison["obstacle"] or certificate["reason"]
+    if status == EXIT_DONE:
+        return "good", reason
+    is_bad = certificate["verdict"] == "FAIL" or comparison is not None and not comparison["holds"]
+    place = (certificate["location"] or {}).get("place")
+    at = f" ({place['file']}:{place['line']})" if place else ""
+    return ("bad" if is_bad else "skip"), reason + at
+
+
 def _sign_file(path: Path, key: Optional[Path]) -> None:
     """Sign a certificate that was written; without a key, say that it is not signed."""
     from porting.verify.signature import name_signature, sign
@@ -169,12 +230,16 @@ def _make_certificate(arguments: argparse.Namespace, earlier: Optional[Certifica
     if not text:
         help = "name it: `porting verify PROGRAM:FUNCTION --recheck FILE`"
         raise PortingError.of("V004", message=f"`{arguments.recheck}` does not name its program", help=help)
-    steps = _choose_setting(arguments.steps, settings.get("steps"), _STEPS)
+    against = arguments.against or settings.get("against")
+    default = _STEPS_OF_PROGRAMS if against else _STEPS
+    steps = _choose_setting(arguments.steps, settings.get("steps"), default)
     seed = _choose_setting(arguments.seed, settings.get("seed"), _SEED)
     with show_progress(sys.stderr) as tell:
         tell(f"loading {text}")
         # what the user's code prints is no part of the certificate
         with redirect_stdout(sys.stderr):
+            if against:
+                return _run_programs(arguments, settings, text, against, steps=steps, seed=seed, tell=tell)
             return _run_program(text, steps=steps, seed=seed, device=arguments.device, tell=tell)
 
 
@@ -244,6 +309,25 @@ def _telling_failure(text: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise _make_failure(text, error) from error
+
+
+def _run_programs(
+    arguments: argparse.Namespace, settings: Mapping[str, Any], text: str, against: str, **asked: Any
+) -> Certificate:
+    from porting.verify.program_proof import verify_programs
+    from porting.verify.program_runs import ProgramPair
+
+    for script in (text, against):
+        if not Path(script).is_file():
+            help = "give `--against` two scripts: `porting verify train.py --against plain_train.py`"
+            raise ExecutableError.of("E020", message=f"there is no script `{script}`", help=help)
+    own, plain = (
+        settings.get(name, []) if given is None else shlex.split(given)
+        for given, name in ((arguments.args, "arguments"), (arguments.against_args, "plain_arguments"))
+    )
+    is_same = arguments.against_args is None and arguments.args is not None
+    pair = ProgramPair(text, against, tuple(own), tuple(own if is_same else plain))
+    return verify_programs(pair, device=arguments.device, num_steps=asked.pop("steps"), **asked)
 
 
 def _make_failure(text: str, error: Exception) -> ExecutableError:

@@ -250,6 +250,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("V006", "not-differentiable", "the function has a kink where it is checked"),
     ("V007", "gradient-not-checkable", "the gradient cannot be checked"),
     ("V008", "signature-not-valid", "the certificate is not signed by who it should be"),
+    ("V009", "not-bisectable", "the history cannot be bisected"),
     ("R001", "unknown-recipe", "there is no recipe of this name"),
     ("R002", "destination-exists", "the destination exists already"),
     ("R003", "recipe-step-failed", "a step of the recipe failed"),

@@ -7,17 +7,23 @@ from dataclasses import dataclass, field
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from porting.comparison.sketches import Sketch, distance_of_sketches
-from porting.verify.certificate import KindVerdict, Measured, Verdict
+from porting.diagnostics import say_number
+from porting.verify.certificate import KindVerdict, Measured, PrecisionVerdict, Verdict, describe_measured
 from porting.verify.consistency import match_losses
 from porting.verify.noise_band import find_sketches, mean_loss
 from porting.verify.optimizer_settings import compare_settings
 from porting.verify.records import KINDS, Record
 
-__all__ = ["Band", "Judgement", "describe_form", "judge_runs", "list_outside"]
+__all__ = ["Band", "Judgement", "decide_verdict", "describe_form", "find_first", "judge_runs", "list_outside"]
 
 # float32 holds a rate no better
 _RATE_UNIT = 1e-6
-_TENSOR_KINDS = ("input", "output", "gradient", "update", "optimizer state", "buffer", "parameter", "loop state")
+_TENSOR_KINDS = (
+    *("input", "output", "gradient", "update", "optimizer state"),
+    *("buffer", "parameter", "loop state", "evaluation"),
+)
+# How far outside something is that no closer look would bring back, where the user has stopped the proof before one.
+_CERTAIN = 30.0
 # why there is nothing to compare where no reason was given
 _NOTHING = {
     "samples": "both sides were given the same batches",
@@ -118,6 +124,47 @@ def judge_runs(plain: Record, ported: Record, band: Band, *, loss_factor: float 
 def list_outside(judgement: Judgement) -> List[Measured]:
     """List what lies outside of its band."""
     return [one for found in judgement.measured.values() for one in found if not one.is_inside]
+
+
+def find_first(judgement: Judgement) -> Optional[Measured]:
+    """Return what lies outside where it begins: in the earliest step, and there the kind that comes first."""
+    firsts = [kind.first for kind in judgement.list_verdicts() if kind.first is not None]
+    return min(firsts, key=lambda one: one.step) if firsts else None
+
+
+def decide_verdict(
+    judgement: Judgement,
+    num_steps: int,
+    *,
+    ended_by: str = "",
+    is_stopped: bool = False,
+    missing: Sequence[str] = (),
+    precision: Optional[PrecisionVerdict] = None,
+) -> Tuple[Verdict, str]:
+    """Say what `num_steps` compared steps show, and why; `missing` is what was asked for and could not be had.
+
+    With `is_stopped`, what is outside was not looked at more closely.
+    """
+    first = find_first(judgement)
+    if first is not None and is_stopped and first.factor < _CERTAIN:
+        words = f"not looked at more closely: {describe_measured(first)}"
+        return Verdict.INCOMPLETE, f"{ended_by}; {say_number(num_steps, 'step')} were compared; {words}"
+    if first is not None:
+        return Verdict.FAIL, f"the port trains something else: {describe_measured(first)}"
+    if precision is not None and not precision.explains:
+        # plain PyTorch loses the same when it is rounded as the port is: nothing lies outside of the band
+        return Verdict.FAIL, f"half precision loses what is trained with: {precision.text}"
+    if ended_by:
+        return Verdict.INCOMPLETE, f"{ended_by}; {say_number(num_steps, 'step')} were compared until then"
+    if missing:
+        return Verdict.INCOMPLETE, "; ".join(missing)
+    if judgement.chaos is not None:
+        said = "rounding alone moves the loss as far as training does, so that nothing is shown"
+        return Verdict.CHAOTIC, f"from step {judgement.chaos} on {said}; the {num_steps} before it are equal"
+    if judgement.lost is not None:
+        said = f"the loss is not finite from step {judgement.lost} on, on both sides"
+        return Verdict.INCOMPLETE, f"{said}; {say_number(num_steps, 'step')} were compared before"
+    return Verdict.PASS, f"everything that was looked at lies inside its noise band, {num_steps} steps long"
 
 
 def _find_lost(plain: Record, ported: Record) -> Optional[int]:

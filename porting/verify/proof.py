@@ -6,7 +6,6 @@ import math
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from porting.diagnostics import say_number
 from porting.engines.calls.freed_memory import return_freed_memory
 from porting.structure import flatten_tensors
 from porting.verify.aftermath import look_after_training
@@ -15,10 +14,7 @@ from porting.verify.certificate import (
     Certificate,
     Curves,
     Location,
-    Measured,
     PrecisionVerdict,
-    Verdict,
-    describe_measured,
 )
 from porting.verify.distribution import compare_draws
 from porting.verify.fault_place import find_place, kept_port
@@ -26,7 +22,7 @@ from porting.verify.grouping import choose_comparison
 from porting.verify.half_precision import judge_half_precision
 from porting.verify.half_rounding import HalfRule
 from porting.verify.inputs import PortMaker, collect_inputs
-from porting.verify.judgement import Judgement, gradient_errors
+from porting.verify.judgement import Judgement, decide_verdict, find_first, gradient_errors
 from porting.verify.loss_curves import make_curves
 from porting.verify.plain_runs import widen_training
 from porting.verify.plain_side import PlainSide
@@ -43,8 +39,6 @@ from porting.verify.surroundings import Hasher, describe_surroundings, hash_opti
 
 __all__ = ["Proof"]
 
-# How far outside something is that no closer look would bring back, where the user has stopped the proof before one.
-_CERTAIN = 30.0
 # how long the parts of a proof take, as multiples of a run of plain PyTorch
 _PARTS, _PARTS_OF_HALF = 7.0, 16.0
 
@@ -225,7 +219,7 @@ class Proof:
 
     def _find_place(self, side: PlainSide, calls: Calls, theirs: Calls) -> None:
         """Look for the place of what is outside; that it cannot be found changes no verdict."""
-        first = _find_first(self._judgement)
+        first = find_first(self._judgement)
         if first is None:
             return
         curves = self._make_curves()
@@ -271,8 +265,15 @@ class Proof:
         """Make the certificate of what there is."""
         judgement, side = self._judgement, self._side
         plain = Record() if side is None else side.plain
-        verdict, reason = self._decide_verdict(plain)
         missing = (*self._missing, *(() if side is None else side.missing))
+        verdict, reason = decide_verdict(
+            judgement,
+            self._count_compared(plain),
+            ended_by=self._ended_by,
+            is_stopped=self._is_stopped,
+            missing=missing,
+            precision=self._precision,
+        )
         return Certificate(
             verdict,
             reason,
@@ -306,33 +307,3 @@ class Proof:
     def _count_compared(self, plain: Record) -> int:
         ends = [step - 1 for step in (self._judgement.chaos, self._judgement.lost) if step is not None]
         return min([plain.num_steps, self._ported_record.num_steps, *ends])
-
-    def _decide_verdict(self, plain: Record) -> tuple[Verdict, str]:
-        judgement = self._judgement
-        first = _find_first(judgement)
-        steps = self._count_compared(plain)
-        if first is not None and self._is_stopped and first.factor < _CERTAIN:
-            words = f"not looked at more closely: {describe_measured(first)}"
-            return Verdict.INCOMPLETE, f"{self._ended_by}; {say_number(steps, 'step')} were compared; {words}"
-        if first is not None:
-            return Verdict.FAIL, f"the port trains something else: {describe_measured(first)}"
-        if self._precision is not None and not self._precision.explains:
-            # plain PyTorch loses the same when it is rounded as the port is: nothing lies outside of the band
-            return Verdict.FAIL, f"half precision loses what is trained with: {self._precision.text}"
-        if self._ended_by:
-            return Verdict.INCOMPLETE, f"{self._ended_by}; {say_number(steps, 'step')} were compared until then"
-        missing = [*self._missing, *([] if self._side is None else self._side.missing)]
-        if missing:
-            return Verdict.INCOMPLETE, "; ".join(missing)
-        if judgement.chaos is not None:
-            said = "rounding alone moves the loss as far as training does, so that nothing is shown"
-            return Verdict.CHAOTIC, f"from step {judgement.chaos} on {said}; the {steps} before it are equal"
-        if judgement.lost is not None:
-            said = f"the loss is not finite from step {judgement.lost} on, on both sides"
-            return Verdict.INCOMPLETE, f"{said}; {say_number(steps, 'step')} were compared before"
-        return Verdict.PASS, f"everything that was looked at lies inside its noise band, {steps} steps long"
-
-
-def _find_first(judgement: Judgement) -> Optional[Measured]:
-    firsts = [kind.first for kind in judgement.list_verdicts() if kind.first is not None]
-    return min(firsts, key=lambda one: one.step) if firsts else None

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+import porting
 from porting.cli.main import main
 from porting.cli.verify import _run_program
+from porting.verify.bisection import Bisection, JudgedCommit
 from porting.verify.certificate import Certificate, Verdict
 from tests.verify.certificates import make_certificate, make_failed
 
@@ -255,3 +259,177 @@ def test_a_folder_that_is_not_there_is_refused_before_the_work(verify, monkeypat
 
     assert (status, asked) == (2, [])
     assert "there is no folder `missing`" in err
+
+
+# -- whole programs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pairs(monkeypatch):
+    """Let every pair of scripts have one certificate; list the pairs, and how they were asked for."""
+    asked = []
+
+    def make(pair, **settings):
+        asked.append((pair, settings))
+        return make_certificate(settings={"steps": settings["num_steps"], "seed": 0, "against": pair.plain})
+
+    monkeypatch.setattr("porting.verify.program_proof.verify_programs", make)
+    Path("ported.py").write_text("")
+    Path("plain.py").write_text("")
+    return asked
+
+
+def test_two_scripts_are_verified_for_ten_steps(verify, pairs):
+    status, out, _err = verify("ported.py", "--against", "plain.py")
+
+    ((pair, settings),) = pairs
+    assert (status, out[:5]) == (0, "PASS:")
+    assert (pair.ported, pair.plain, pair.arguments, pair.plain_arguments) == ("ported.py", "plain.py", (), ())
+    assert (settings["num_steps"], settings["seed"], settings["device"]) == (10, 0, "auto")
+
+
+def test_both_scripts_get_arguments_as_a_shell_parts_them(verify, pairs):
+    verify("ported.py", "--against", "plain.py", "--args=--epochs 3 --name 'a b'")
+
+    assert pairs[0][0].arguments == pairs[0][0].plain_arguments == ("--epochs", "3", "--name", "a b")
+
+
+def test_the_plain_script_may_get_other_arguments(verify, pairs):
+    verify("ported.py", "--against", "plain.py", "--args=--ipus 2", "--against-args=--cpu")
+
+    assert (pairs[0][0].arguments, pairs[0][0].plain_arguments) == (("--ipus", "2"), ("--cpu",))
+
+
+def test_a_certificate_of_programs_is_rechecked_as_it_was_made(verify, pairs):
+    settings = {"steps": 7, "seed": 3, "against": "plain.py", "arguments": ["--a"], "plain_arguments": ["--b"]}
+    make_certificate(program="ported.py", settings=settings).write("c.json")
+
+    verify("--recheck", "c.json")
+
+    ((pair, asked),) = pairs
+    assert (pair.arguments, pair.plain_arguments) == (("--a",), ("--b",))
+    assert (asked["num_steps"], asked["seed"]) == (7, 3)
+
+
+@pytest.mark.parametrize("words", [("missing.py", "--against", "plain.py"), ("ported.py", "--against", "missing.py")])
+def test_a_script_that_is_not_there_is_refused(verify, pairs, words):
+    status, _out, err = verify(*words)
+
+    assert status == 2
+    assert "error[E020]: there is no script `missing.py`" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train.py:make", "--args=--fast"], "--args is for the scripts of --against"),
+        (["train.py:make", "--bisect", "a..b", "--out", "c.json"], "--bisect writes no certificate"),
+        (["--show", "c.json", "--bisect", "a..b"], "--compare and --show run no program"),
+        (["--against", "plain.py"], "name a program"),
+    ],
+)
+def test_what_does_not_belong_together_is_wrong_usage(verify, words, said):
+    status, _out, err = verify(*words)
+
+    assert status == 2
+    assert said in err
+
+
+# -- histories ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def commits(monkeypatch):
+    """Let a bisection run the present folder once; list the commands that are run for it."""
+    commands = []
+
+    def run(command, **_options):
+        commands.append(command[4:])
+        return SimpleNamespace(returncode=commits.status, stdout=commits.output, stderr=commits.said)
+
+    def bisect(_span, judge, _tell):
+        return Bisection((), (JudgedCommit("ab12", "2026-01-01", "change", *judge(Path.cwd())),))
+
+    commits = SimpleNamespace(status=0, output="", said="", commands=commands)
+    monkeypatch.setattr("porting.cli.verify.subprocess.run", run)
+    monkeypatch.setattr("porting.verify.bisection.bisect_history", bisect)
+    return commits
+
+
+def judged(verify):
+    _status, out, _err = verify("train.py:make", "--bisect", "a..b", "--format", "json")
+    (found,) = json.loads(out)["bisection"]["suspects"]
+    return found["verdict"], found["reason"]
+
+
+def test_each_commit_is_verified_as_the_command_says(verify, commits):
+    status, _out, _err = verify("train.py:make", "--bisect", "a..b", "--steps", "3", "--baseline", "c.json")
+
+    (command,) = commits.commands
+    assert status == 0
+    assert command[0] == "train.py:make"
+    assert {"--steps=3", "--device=auto", "--require=PASS", f"--recheck={Path('c.json').absolute()}"} < {*command}
+
+
+def test_a_plain_program_that_a_commit_lacks_is_the_present_one(verify, commits):
+    verify("ported.py", "--bisect", "a..b", "--against", "plain.py")
+    Path("plain.py").write_text("")
+    verify("ported.py", "--bisect", "a..b", "--against", "plain.py")
+
+    before, after = commits.commands
+    assert f"--against={Path('plain.py').absolute()}" in before
+    assert "--against=plain.py" in after
+
+
+@pytest.mark.parametrize(
+    ("certificate", "status", "verdict"),
+    [
+        (make_certificate(), 0, "good"),
+        (make_failed(), 1, "bad"),
+        (make_certificate(verdict=Verdict.CHAOTIC), 1, "skip"),
+        (make_certificate(verdict=Verdict.INCOMPLETE), 1, "skip"),
+    ],
+)
+def test_a_commit_is_judged_by_its_certificate(verify, commits, certificate, status, verdict):
+    commits.status, commits.output = status, json.dumps({"certificate": certificate.to_dict()})
+
+    assert judged(verify)[0] == verdict
+
+
+def test_a_commit_whose_certificate_is_not_the_baselines_is_bad(verify, commits):
+    comparison = {"holds": False, "obstacle": "they had other data"}
+    found = {"certificate": make_certificate().to_dict(), "comparison": comparison}
+    commits.status, commits.output = 1, json.dumps(found)
+
+    assert judged(verify) == ("bad", "they had other data")
+
+
+def test_a_commit_that_does_not_run_is_skipped_with_what_it_says(verify, commits):
+    commits.status, commits.said = 2, 'loading\n{"code": "E021", "message": "it failed"}'
+
+    assert judged(verify) == ("skip", "it failed")
+
+
+def test_a_commit_that_dies_is_skipped(verify, commits):
+    commits.status = -9
+
+    assert judged(verify) == ("skip", "it said nothing")
+
+
+@pytest.mark.slow
+def test_the_commit_that_changed_a_training_is_found(verify, monkeypatch):
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "Ada")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "ada@example.com")
+    monkeypatch.setenv("PYTHONPATH", str(Path(porting.__file__).parents[1]))
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    for subject, name in (("first", "make"), ("second", "make"), ("faulty", "faulty")):
+        Path("train.py").write_text(f"{TRAIN}\n# {subject}\nchosen = {name}\n")
+        subprocess.run(["git", "add", "train.py"], check=True)
+        subprocess.run(["git", "commit", "--quiet", "-m", subject], check=True)
+
+    status, out, _err = verify("train.py:chosen", "--steps", "2", "--bisect", "HEAD~2..HEAD")
+
+    assert status == 0
+    assert out.splitlines()[0].endswith(" faulty")
+    assert "learning rate `group 0` in step 1" in out

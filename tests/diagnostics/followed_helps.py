@@ -413,6 +413,7 @@ EXCUSED: Dict[Tuple[str, str], str] = {
     ("T005", "that `porting bench --json FILE` has written"): "it takes a run of the benchmarks",
     ("V003", "look at the whole certificate"): "it names what is to be put right",
     ("V004", "make it again with"): "it takes a run of `porting verify`",
+    ("V009", "give two commits"): "it takes a repository, and the command is tried where it is tested",
     ("V008", "let its maker sign it"): "it takes a key, and the command is tried where it is tested",
     (
         "X007",

@@ -1,0 +1,372 @@
+"""A training program that is run as it is and observed from outside: what each of its optimizers does, step by step.
+
+`main` runs a script in the place of Python, with notes taken around functions of torch and of PopTorch, and leaves an
+`Observation`. Nothing of the script changes but where its models draw random
+numbers: from a stream of their own, so that a device draws what plain PyTorch draws.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import pickle
+import runpy
+import sys
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+
+from porting.comparison.random_rounding import RandomRounding
+from porting.comparison.sketches import Sketch, make_sketch
+from porting.comparison.tensors import change_last_bits
+from porting.diagnostics import Place, caller_place, find_raising_frame, take_first_line
+from porting.structure import flatten_tensors, map_tensors
+from porting.verify.observation import Observation, ObservedTraining, Task
+from porting.verify.optimizer_settings import Settings, read_settings
+from porting.verify.plain_runs import join_outputs, seed_streams
+from porting.verify.records import Record, name_optimizer_state
+
+__all__ = ["main"]
+
+_GRADIENT, _FLOATS = "Gradient___", "floating point"
+# PopTorch's numbers of the output modes that return the last losses, and all
+_LAST, _ALL = (0, 4), 2
+
+
+class _EnoughStepsError(BaseException):
+    """Ends a script whose steps are recorded; no `except Exception` of its own catches it."""
+
+
+class _Observer:
+    """Takes notes in one process; `_depth` counts the models, devices and backward passes that are being run."""
+
+    def __init__(self, task: Task) -> None:
+        self.observation = Observation()
+        self._task = task
+        self._trainings: Dict[int, Tuple[Any, ObservedTraining, nn.Module]] = {}
+        self._modules: Dict[int, nn.Module] = {}
+        self._first: Dict[int, Sketch] = {}
+        self._handed: Dict[int, Tuple[List[float], Settings]] = {}
+        self._depth, self._is_stepping = 0, False
+        self._stream = torch.Generator().manual_seed(task.seed).get_state()
+        self._evaluated: List[Any] = []
+        self._forget_step()
+
+    def _forget_step(self) -> None:
+        self._inputs: List[Tuple[nn.Module, Any]] = []
+        self._losses: List[float] = []
+        self._loss_place: Optional[Place] = None
+        self._draws = False
+        self._norm: Optional[float] = None
+        self._unclipped: Dict[int, torch.Tensor] = {}
+
+    def install(self) -> None:
+        """Take notes of all that trains in this process from now on."""
+        _put_around(nn.Module, "__call__", self._call_module)
+        _put_around(torch.autograd, "backward", self._run_backward)
+        for module in (torch.nn.utils, torch.nn.utils.clip_grad):
+            _put_around(module, "clip_grad_norm_", self._clip_gradients)
+        # not a hook of all optimizers, of which a port warns
+        wrap = torch.optim.Optimizer.profile_hook_step
+        make = staticmethod(lambda function: _make_wrapper(wrap(function), self._make_step))
+        torch.optim.Optimizer.profile_hook_step = make  # type: ignore[method-assign, assignment]
+        if self._task.is_port:
+            executor = importlib.import_module("poptorch").PoplarExecutor
+            _put_around(executor, "__call__", self._call_device)
+            _put_around(executor, "compile", self._run_inside)
+            _put_around(executor, "setOptimizer", self._hand_over)
+
+    # -- what the program calls ----------------------------------------------------------------------------------------
+
+    def _call_module(self, run: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if self._depth or next(module.parameters(), None) is None:
+            return run(module, *args, **kwargs)
+        if not torch.is_grad_enabled():
+            return self._run_evaluation(run, module, *args, **kwargs)
+        if id(module) not in self._modules:
+            self._begin_module(module)
+        self._inputs.append((module, [*map(_number_rows, flatten_tensors((args, kwargs)))]))
+        with self._deeper_calls(), self._own_stream():
+            return run(module, *args, **kwargs)
+
+    def _begin_module(self, module: nn.Module) -> None:
+        """Keep the weights that a model begins with, which differ in their last bits in a run of another rounding."""
+        if self._task.changes_bits is not None:
+            generator = torch.Generator().manual_seed(self._task.changes_bits)
+            for parameter in module.parameters():
+                change_last_bits(parameter.detach(), generator, relative=self._task.size)
+        self._modules[id(module)] = module
+        self._keep_first(module)
+
+    def _keep_first(self, module: nn.Module) -> None:
+        for parameter in module.parameters():
+            if not nn.parameter.is_lazy(parameter):
+                self._first.setdefault(id(parameter), make_sketch(parameter))
+
+    def _run_backward(self, run: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._depth:
+            losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+            self._losses.append(sum(float(loss.detach().double().sum()) for loss in losses))
+            self._loss_place = caller_place()
+        with self._deeper_calls():
+            return run(tensors, *args, **kwargs)
+
+    def _clip_gradients(self, run: Any, parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        owners = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        self._norm = float(max_norm)
+        self._unclipped.update((id(one), one.grad.detach().clone()) for one in owners if one.grad is not None)
+        return run(owners, max_norm, *args, **kwargs)
+
+    def _make_step(self, run: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._is_stepping or self._depth:
+            return run(optimizer, *args, **kwargs)
+        self._end_script(id(optimizer))
+        self._is_stepping = True
+        try:
+            with self._change_rounding():
+                result = run(optimizer, *args, **kwargs)
+        finally:
+            self._is_stepping = False
+        # a step on the host of what a device trains finds no gradients, and does nothing
+        if any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"]):
+            self._note_step(optimizer)
+        return result
+
+    def _call_device(self, run: Any, executor: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._depth:
+            return run(executor, *args, **kwargs)
+        if not executor._training:
+            return self._run_evaluation(run, executor, *args, **kwargs)
+        # executors of several shapes train one model
+        if id(executor.model) not in self._trainings:
+            self._keep_first(executor.model)
+            self._begin_training(executor.model, executor.model).is_on_device = True
+        self._end_script(id(executor.model))
+        with self._deeper_calls(), self._own_stream():
+            returned = run(executor, *args, **kwargs)
+        executor.copyWeightsToHostIfNeeded()
+        self._note_call(executor, [*map(_number_rows, flatten_tensors((args, kwargs)))], returned)
+        return returned
+
+    def _hand_over(self, run: Any, executor: Any, optimizer: Any) -> Any:
+        result = run(executor, optimizer)
+        names = {id(parameter): name for name, parameter in executor.model.named_parameters()}
+        rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self._handed[id(executor.model)] = rates, read_settings(optimizer, names)
+        return result
+
+    def _run_evaluation(self, run: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._deeper_calls(rounds=False):
+            returned = run(*args, **kwargs)
+        self._evaluated.append(map_tensors(lambda tensor: tensor.detach().clone(), returned))
+        return returned
+
+    def _run_inside(self, run: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._deeper_calls(rounds=False):
+            return run(*args, **kwargs)
+
+    # -- notes ---------------------------------------------------------------------------------------------------------
+
+    def _note_step(self, optimizer: Any) -> None:
+        if id(optimizer) not in self._trainings:
+            self._begin_host_training(optimizer)
+        self.keep_evaluation()
+        _optimizer, training, model = self._trainings[id(optimizer)]
+        record, step = training.record, training.record.num_steps + 1
+        named = [*model.named_parameters()]
+        # what is trained is their sum, whatever each was divided by
+        record.losses[step] = [loss * len(self._losses) for loss in self._losses]
+        record.rates[step] = [float(group["lr"]) for group in optimizer.param_groups]
+        names = {id(parameter): name for name, parameter in named}
+        self._keep_settings(training, step, read_settings(optimizer, names, self._norm), named)
+        gradients = ((name, self._unclipped.get(id(one), one.grad)) for name, one in named)
+        record.keep("gradient", step, {name: gradient for name, gradient in gradients if gradient is not None})
+        record.keep_state(step, model, name_optimizer_state(optimizer.state_dict(), optimizer, model))
+        training.micro_batches = max(1, len(self._losses))
+        self._note_rest(training, step, _join_rows(self._inputs))
+
+    def _note_call(self, executor: Any, rows: List[torch.Tensor], returned: Any) -> None:
+        self.keep_evaluation()
+        _owner, training, model = self._trainings[id(executor.model)]
+        record, options = training.record, executor.options
+        per_call, first = options.device_iterations, training.record.num_steps + 1
+        size = options.Training.gradient_accumulation * options.replication_factor
+        is_sum = options.Training.accumulation_and_replication_reduction_type.name == "Sum"
+        losses = [loss * (size if is_sum else 1) for loss in _find_losses(returned)]
+        rates, settings = self._handed[id(executor.model)]
+        named = [*model.named_parameters()]
+        for number in range(per_call):
+            is_told = options.output_mode == _ALL or size * per_call == 1
+            record.losses[first + number] = losses[number * size : (number + 1) * size] if is_told else []
+            record.rates[first + number] = rates
+            self._keep_settings(training, first + number, settings, named)
+        step = first + per_call - 1
+        if options.output_mode in _LAST:
+            record.losses[step] = losses
+        factor = (1.0 if is_sum else 1.0 / size) / float(getattr(executor._optimizer, "loss_scaling", 1.0))
+        gradients = {
+            name: factor * executor.getAnchoredTensor(_GRADIENT + name).reshape(-1, size, *one.shape)[-1].sum(0)
+            for name, one in _strip_wrapper(named)
+            if _GRADIENT + name in options.anchored_tensors
+        }
+        if gradients:
+            record.keep("gradient", step, gradients)
+        record.keep_state(step, model, {})
+        training.micro_batches, training.steps_per_call, self._loss_place = size, per_call, caller_place()
+        self._note_rest(training, step, rows)
+
+    def _note_rest(self, training: ObservedTraining, step: int, rows: List[torch.Tensor]) -> None:
+        # others are constants on a device, such as BatchNorm's count of batches
+        kept = training.record.sketches["buffer", step]
+        training.record.sketches["buffer", step] = {n: one for n, one in kept.items() if one.kind == _FLOATS}
+        training.rows[step] = rows
+        training.draws |= self._draws
+        training.places = {"loss": self._loss_place, "update": caller_place()}
+        self._forget_step()
+
+    def keep_evaluation(self) -> None:
+        """Keep what was evaluated since the last step of the first optimizer."""
+        steps = self.observation.trainings[0].record if self.observation.trainings else Record()
+        evaluated, self._evaluated = self._evaluated, []
+        if evaluated:
+            steps.keep("evaluation", steps.num_steps, join_outputs(evaluated))
+
+    def _keep_settings(self, training: ObservedTraining, step: int, settings: Settings, named: Any) -> None:
+        types = {name: one.dtype for name, one in named}
+        training.eps = max(torch.finfo(types[name]).eps for name in settings) if settings else training.eps
+        training.record.settings[step] = {
+            name: {**own, "type": str(types[name]).replace("torch.", "")} for name, own in settings.items()
+        }
+
+    def _begin_host_training(self, optimizer: Any) -> None:
+        own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        found = [module for module in self._modules.values() if own & {*map(id, module.parameters())}]
+        inner = {id(part) for module in found for part in module.modules() if part is not module}
+        outer = [module for module in found if id(module) not in inner]
+        self._begin_training(optimizer, outer[0] if len(outer) == 1 else nn.ModuleList(outer))
+
+    def _begin_training(self, owner: Any, model: nn.Module) -> ObservedTraining:
+        first = {name: self._first[id(one)] for name, one in model.named_parameters() if id(one) in self._first}
+        shapes = {name: sketch.shape for name, sketch in first.items()}
+        # after a restart the training goes on with another optimizer, and maybe with another model like it
+        same = (one for one in self.observation.trainings if one.shapes == shapes)
+        training = next(same, None) or ObservedTraining(Record(sketches={("parameter", 0): first}), shapes)
+        if not training.record.losses:
+            self.observation.trainings.append(training)
+        self._trainings[id(owner)] = owner, training, model
+        return training
+
+    def _end_script(self, owner: int) -> None:
+        """Raise what ends the script before a training makes more steps than asked for."""
+        known = self._trainings.get(owner)
+        if known is not None and known[1].record.num_steps >= self._task.num_steps:
+            raise _EnoughStepsError
+
+    # -- contexts ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _deeper_calls(self, *, rounds: bool = True) -> Iterator[None]:
+        self._depth += 1
+        try:
+            with self._change_rounding() if rounds and self._depth == 1 else nullcontext():
+                yield
+        finally:
+            self._depth -= 1
+
+    def _change_rounding(self) -> ContextManager[Any]:
+        seed = self._task.rounding
+        return (
+            nullcontext() if seed is None else RandomRounding(1000 * seed + len(self._losses), relative=self._task.size)
+        )
+
+    @contextmanager
+    def _own_stream(self) -> Iterator[None]:
+        """Let what a model draws be drawn from a stream of its own, not from that of the loop and its loader."""
+        before = torch.get_rng_state()
+        torch.set_rng_state(self._stream)
+        try:
+            yield
+        finally:
+            now = torch.get_rng_state()
+            self._draws |= not torch.equal(now, self._stream)
+            self._stream = now
+            torch.set_rng_state(before)
+
+
+def _make_wrapper(own: Any, around: Callable[..., Any]) -> Any:
+    return functools.wraps(own)(lambda *args, **kwargs: around(own, *args, **kwargs))
+
+
+def _put_around(owner: Any, name: str, around: Callable[..., Any]) -> None:
+    setattr(owner, name, _make_wrapper(getattr(owner, name), around))
+
+
+def _number_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a number for each row of a tensor, which tells it from others."""
+    rows = tensor.detach().cpu().double().reshape(tensor.shape[0] if tensor.dim() else 1, -1)
+    weights = torch.rand(rows.shape[1], generator=torch.Generator().manual_seed(rows.shape[1]), dtype=torch.float64)
+    return rows @ (weights + 0.5)
+
+
+def _join_rows(inputs: Sequence[Tuple[nn.Module, List[torch.Tensor]]]) -> List[torch.Tensor]:
+    """Put the rows of all calls of the first model together, tensor by tensor."""
+    own = [rows for module, rows in inputs if module is inputs[0][0]]
+    return [torch.cat(parts) for parts in zip(*own)]
+
+
+def _find_losses(returned: Any) -> List[float]:
+    """Return the losses among what a device call has returned: the last of its shortest results."""
+    flat = [one for one in flatten_tensors(returned) if one.is_floating_point() and one.dim() <= 1]
+    least = min((one.numel() for one in flat), default=0)
+    chosen = [one for one in flat if one.numel() == least]
+    return [float(loss) for loss in chosen[-1].detach().double().reshape(-1)] if chosen else []
+
+
+def _strip_wrapper(named: Sequence[Tuple[str, torch.Tensor]]) -> Iterator[Tuple[str, torch.Tensor]]:
+    """Name parameters as they are, and without what stands before the first dot."""
+    for name, tensor in named:
+        yield name, tensor
+        yield name.partition(".")[2], tensor
+
+
+def main() -> None:
+    """Run the tasks of the folder that the command names, each in a fork where there are several."""
+    folder = Path(sys.argv[1]).absolute()
+    tasks = pickle.loads((folder / "tasks").read_bytes())
+    if len(tasks) > 1 and hasattr(torch, "compiler"):
+        # loads what every optimizer loads, in seconds, before the forks
+        torch.compiler.disable(main)
+    for number, task in enumerate(tasks):
+        process_id = os.fork() if len(tasks) > 1 else 0
+        if not process_id:
+            os.chdir(folder / str(number))
+            (folder / f"{number}.found").write_bytes(pickle.dumps(_run_script(task)))
+            return
+        if os.waitpid(process_id, 0)[1]:
+            sys.exit(1)
+
+
+def _run_script(task: Task) -> Observation:
+    observer = _Observer(task)
+    observer.install()
+    sys.argv = [task.script, *task.arguments]
+    sys.path[0] = os.path.dirname(task.script)
+    if task.num_threads is not None:
+        torch.set_num_threads(task.num_threads)
+    seed_streams(task.seed)
+    found = observer.observation
+    try:
+        runpy.run_path(task.script, run_name="__main__")
+    except _EnoughStepsError:
+        pass
+    except BaseException as error:  # the process ends with what it has found
+        if not isinstance(error, SystemExit) or error.code:
+            raised = find_raising_frame(error)
+            found.error = f"{type(error).__name__}: {take_first_line(error)}"
+            found.place = None if raised is None else raised[1]
+    observer.keep_evaluation()
+    return found

@@ -1,0 +1,150 @@
+"""Proof that a ported program trains as a plain one: both are run as they are, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+import torch
+
+from porting.verify.certificate import Certificate, Location, Measured
+from porting.verify.compare import KINDS
+from porting.verify.judgement import Judgement, decide_verdict, find_first, gradient_errors
+from porting.verify.loss_curves import make_curves
+from porting.verify.observation import Observation
+from porting.verify.program_comparison import ProgramComparison
+from porting.verify.program_runs import ProgramPair, ProgramRuns
+from porting.verify.recheck import make_record
+from porting.verify.surroundings import Hasher, describe_surroundings
+
+__all__ = ["verify_programs"]
+
+_UNITS, _NUM_RESCUES, _HOPELESS = 4.0, 2, 1e5
+_PHASES = {"samples": "data", "gradient": "backward", "buffer": "buffer", "learning rate": "schedule"}
+_OF_PARAMETERS = ("gradient", "update", "parameter", "buffer")
+_PHASES = {**_PHASES, "loss": "loss", "loss curve": "loss", "output": "loss", "evaluation": "evaluation"}
+
+
+def verify_programs(
+    pair: ProgramPair,
+    *,
+    num_steps: int,
+    seed: int,
+    device: str = "auto",
+    tell: Callable[[str], None] = lambda _stage: None,
+) -> Certificate:
+    """Run both programs for some optimizer steps from the same seed, and certify whether they train the same.
+
+    Raises ExecutableError E021 for one that fails before its first step, PortingError V002 for one that makes none.
+    """
+    started = time.perf_counter()
+    runs = ProgramRuns(pair, seed, device, tell)
+    ported = runs.run_port(num_steps)
+    per_call = max(training.steps_per_call for training in ported.trainings)
+    num_made = -(-num_steps // per_call) * per_call
+    otherwise = {"changes_bits": 1, "num_threads": max(1, torch.get_num_threads() // 2)}
+    plain, again, rounded = runs.run_plain(num_made, {}, {}, otherwise)
+    comparison = ProgramComparison(plain, ported)
+    missing = [*comparison.list_missing(), *_list_short(pair, plain, ported, num_steps)]
+    unequal = comparison.add_runs(again)
+    comparison.add_runs(rounded)
+    if unequal:
+        missing.append(f"the training is another one each time that plain PyTorch runs it: {unequal}")
+    judgement = _judge_closely(comparison, lambda variant: runs.run_plain(num_made, variant))
+    if any(comparison.list_missing()):
+        judgement.leave_out_drawn("random numbers are drawn for other micro-batches")
+    reasons = _list_reasons(ported).items()
+    judgement.reasons.update((kind, reason) for kind, reason in reasons if kind not in judgement.measured)
+    ends = [step - 1 for step in (judgement.chaos, judgement.lost) if step is not None]
+    compared = min([comparison.plain.num_steps, comparison.ported.num_steps, *ends])
+    ended_by = _describe_end(pair.plain, plain) or _describe_end(pair.ported, ported)
+    verdict, reason = decide_verdict(judgement, compared, ended_by=ended_by, missing=missing)
+    first = find_first(judgement)
+    return Certificate(
+        verdict,
+        reason,
+        tuple(judgement.list_verdicts()),
+        num_steps=compared,
+        num_steps_asked=num_made,
+        curves=make_curves(comparison.plain, comparison.ported, None, comparison.runs),
+        gradient_errors=gradient_errors(judgement),
+        comparison=f"the program `{pair.plain}`",
+        notes=(*comparison.list_notes(), *(one for one in missing if one not in reason)),
+        location=None if first is None else _find_location(first, comparison, ported),
+        program=pair.ported,
+        settings={
+            "steps": num_steps,
+            "seed": seed,
+            "against": pair.plain,
+            "arguments": list(pair.arguments),
+            "plain_arguments": list(pair.plain_arguments),
+        },
+        surroundings=describe_surroundings(seeds={"all": seed}),
+        hashes={"source": _hash_files(pair)},
+        seconds=time.perf_counter() - started,
+        record=make_record(comparison.plain, comparison.ported, judgement),
+    )
+
+
+def _judge_closely(comparison: ProgramComparison, run: Callable[[Dict[str, Any]], List[Observation]]) -> Judgement:
+    """Compare both sides, with more runs that are rounded at random where the port is a little outside of its band."""
+    judgement = comparison.judge()
+    for number in range(1, 1 + _NUM_RESCUES):
+        first = find_first(judgement)
+        if first is None or first.factor > _HOPELESS:
+            break
+        comparison.add_runs(*run({"changes_bits": 1 + number, "rounding": number, "size": _UNITS * comparison.eps}))
+        judgement = comparison.judge()
+    return judgement
+
+
+def _list_short(pair: ProgramPair, plain: Observation, ported: Observation, num_steps: int) -> Iterator[str]:
+    for script, observed in ((pair.plain, plain), (pair.ported, ported)):
+        made = max(training.record.num_steps for training in observed.trainings)
+        if made < num_steps and not observed.error:
+            yield f"`{script}` makes {made} of {num_steps} steps"
+
+
+def _list_reasons(ported: Observation) -> Dict[str, str]:
+    """Say why kinds are not compared that a program does not show."""
+    reasons = dict.fromkeys(("reloading", "resuming"), "the programs are run as they are")
+    reasons["output"] = "the model of a program need not return what another one returns"
+    reasons["input"] = "of whole programs it is not looked at"
+    reasons["evaluation"] = "it is where both evaluate after the same step"
+    if ported.trainings[0].is_on_device:
+        reasons.update(dict.fromkeys(("loss", "loss curve"), "the port returns those of some micro-batches alone"))
+        reasons["optimizer state"] = "it stays on the device; each update that is made of it is compared"
+        if not ported.trainings[0].record.list_steps("gradient"):
+            reasons["gradient"] = "the port keeps them on the device: `PortOptions(keep_gradients=True)`"
+    return reasons
+
+
+def _describe_end(script: str, observed: Observation) -> str:
+    steps = max(training.record.num_steps for training in observed.trainings)
+    return f"`{script}` ended after step {steps}: {observed.error}" if observed.error else ""
+
+
+def _find_location(first: Measured, comparison: ProgramComparison, ported: Observation) -> Location:
+    """Say where a difference begins: in the loss's line of the ported program, or in that of the optimizer's step."""
+    phase = _PHASES.get(first.kind, "update")
+    places = ported.trainings[comparison.find_training(first.name)].places
+    place = places["update" if phase in ("update", "schedule") else "loss"]
+    if place is not None:
+        place = replace(place, file=os.path.relpath(place.file))
+    module = first.name.rpartition(".")[0] if first.kind in _OF_PARAMETERS else ""
+    return Location(
+        phase,
+        first.step,
+        module,
+        place=place,
+        cause=f"`{first.name}`: {first.note}" if first.note else KINDS.get(first.kind, ""),
+    )
+
+
+def _hash_files(pair: ProgramPair) -> str:
+    hasher = Hasher()
+    hasher.add([Path(script).read_bytes() for script in (pair.ported, pair.plain)])
+    return hasher.digest
