@@ -72,10 +72,15 @@ class ProgramComparison:
                     unequal = unequal or f"the loss of step {step} is {one:g} and {other:g}, from the same seed"
         return unequal
 
+    @property
+    def band(self) -> NoiseBand:
+        """The noise bands around the plain run, by the runs that there are."""
+        return NoiseBand(self.plain, self.runs, self.eps)
+
     def judge(self) -> Judgement:
         """Compare all that both have."""
         self._keep_common_evaluations()
-        judgement = judge_runs(self.plain, self.ported, NoiseBand(self.plain, self.runs, self.eps))
+        judgement = judge_runs(self.plain, self.ported, self.band)
         judgement.add(self._list_alone())
         rows = list(self._compare_rows())
         # a batch may reach a model in another form, and then all else is the same

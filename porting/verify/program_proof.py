@@ -18,6 +18,7 @@ from porting.verify.observation import Observation
 from porting.verify.program_comparison import ProgramComparison
 from porting.verify.program_runs import ProgramPair, ProgramRuns
 from porting.verify.recheck import make_record
+from porting.verify.smallest_fault import find_smallest_fault
 from porting.verify.surroundings import Hasher, describe_surroundings
 
 __all__ = ["verify_programs"]
@@ -71,6 +72,7 @@ def verify_programs(
         num_steps_asked=num_made,
         curves=make_curves(comparison.plain, comparison.ported, None, comparison.runs),
         gradient_errors=gradient_errors(judgement),
+        sensitivity=find_smallest_fault(judgement, comparison.band),
         comparison=f"the program `{pair.plain}`",
         notes=(*comparison.list_notes(), *(one for one in missing if one not in reason)),
         location=None if first is None else _find_location(first, comparison, ported),
@@ -110,7 +112,7 @@ def _list_short(pair: ProgramPair, plain: Observation, ported: Observation, num_
 
 def _list_reasons(ported: Observation) -> Dict[str, str]:
     """Say why kinds are not compared that a program does not show."""
-    reasons = dict.fromkeys(("reloading", "resuming"), "the programs are run as they are")
+    reasons = dict.fromkeys(("loop state", "reloading", "resuming", "fresh process"), "programs are run as they are")
     reasons["output"] = "the model of a program need not return what another one returns"
     reasons["input"] = "of whole programs it is not looked at"
     reasons["evaluation"] = "it is where both evaluate after the same step"

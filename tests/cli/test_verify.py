@@ -283,7 +283,8 @@ def test_two_scripts_are_verified_for_ten_steps(verify, pairs):
     status, out, _err = verify("ported.py", "--against", "plain.py")
 
     ((pair, settings),) = pairs
-    assert (status, out[:5]) == (0, "PASS:")
+    assert status == 0
+    assert "PASS:" in out
     assert (pair.ported, pair.plain, pair.arguments, pair.plain_arguments) == ("ported.py", "plain.py", (), ())
     assert (settings["num_steps"], settings["seed"], settings["device"]) == (10, 0, "auto")
 
