@@ -152,8 +152,11 @@ def _locate_not_finite(evidence: Evidence, call: MicroBatch) -> Location:
 def _give_up(phase: str, evidence: Evidence) -> Location:
     """Say what is known where a search of the step finds nothing."""
     first = evidence.first
-    path = first.name.rpartition(".")[0] if first.kind not in ("loss", "output") else ""
-    cause = "; ".join([str(item) for item in (*evidence.modules, *evidence.loss, *evidence.optimizer)][:4]) or (
+    path = first.name.rpartition(".")[0] if first.kind not in ("loss", "output", "setting") else ""
+    settings = [str(item) for item in (*evidence.modules, *evidence.loss, *evidence.optimizer)][:4]
+    if first.kind == "setting":
+        settings.insert(0, f"`{first.name}`: {first.note}")
+    cause = "; ".join(settings) or (
         "a repetition of the step from this state shows no difference: it depends on what the run did before, or on "
         "what changes from run to run"
     )
