@@ -64,9 +64,7 @@ def read_file(path: _Path, *, version: int) -> Any:
         _refuse_file(f"`{name}` cannot be read as a certificate", _OTHER_KIND)
     _check_version(name, content.get("version"), version)
     if content.get("checksum") != checksum:
-        _refuse_file(
-            f"`{name}` is damaged", "its checksum is not that of what it says: it was cut off, or changed by hand"
-        )
+        _refuse_file(f"`{name}` is damaged", "its checksum is not that of what it says: it was cut off, or damaged")
     return content["certificate"]
 
 
