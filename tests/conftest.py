@@ -133,6 +133,19 @@ def programs_have_simulator(simulator_server: ProgramServer, monkeypatch: pytest
     monkeypatch.setattr(sys, "executable", simulator_server.python)
 
 
+@pytest.fixture(scope="session")
+def compiler_server() -> Iterator[ProgramServer]:
+    """Give the process that starts programs with the compiler, which takes longer to load than to compile most."""
+    with closing(ProgramServer("porting.engines.aot.compiler")) as started:
+        yield started
+
+
+@pytest.fixture
+def programs_have_compiler(compiler_server: ProgramServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what `sys.executable` starts have the compiler from its beginning."""
+    monkeypatch.setattr(sys, "executable", compiler_server.python)
+
+
 @pytest.fixture(params=_worlds(), scope="session")
 def poptorch(request: pytest.FixtureRequest) -> ModuleType:
     """Give a module with PopTorch's API: the simulator, and the real one as well where it is installed."""

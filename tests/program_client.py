@@ -1,7 +1,8 @@
 """Stands where a Python is expected, and lets the server of programs start what that Python would.
 
 A copy with the interpreter in its first line lies beside the server's socket; see `tests.program_server`. What the
-server cannot do as a fresh process would the real Python does: other options, and variables read at the start.
+server cannot do as a fresh process would the real Python does: other options, variables read at the start, and very
+many open files.
 """
 
 from __future__ import annotations
@@ -14,16 +15,25 @@ import socket
 import sys
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+# the system sends a few more at a time
+MOST_DESCRIPTORS = 250
 # what the server does in the place of a starting Python
-DONE_BY_SERVER = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
+DONE_BY_SERVER = {
+    "PYTHONPATH",
+    "PYTHONUNBUFFERED",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONPYCACHEPREFIX",
+    "PYTHONWARNINGS",
+}
 
 
 def _main() -> int:
     options, words = _split(sys.argv[1:])
     others = {name for name in os.environ if name.startswith("PYTHON")} - DONE_BY_SERVER
-    if others or not words or (words[0].startswith("-") and words[0] not in ("-c", "-m")):
-        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
     descriptors = _list_descriptors()
+    is_known = bool(words) and (words[0] in ("-c", "-m") or not words[0].startswith("-"))
+    if others or not is_known or len(descriptors) > MOST_DESCRIPTORS:
+        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
     request = {
         "options": options,
         "words": words,
@@ -31,14 +41,15 @@ def _main() -> int:
         "environment": dict(os.environ),
         "executable": os.path.abspath(__file__),
         "descriptors": descriptors,
-        "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        # a signal that comes until all is said waits
+        "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)),
     }
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(os.path.join(os.path.dirname(os.path.abspath(__file__)), "socket"))
         for number in FORWARDED:
             signal.signal(number, lambda number, _frame: server.send(bytes([number])))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
         socket.send_fds(server, [json.dumps(request).encode() + b"\n"], descriptors)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
         # the program's end is seen by that of its pipes
         for descriptor in descriptors[3:]:
             os.close(descriptor)

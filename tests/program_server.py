@@ -168,13 +168,19 @@ class _Server:
         connection, _address = self._listener.accept()
         text, descriptors, _flags, _address = socket.recv_fds(connection, 65536, _MOST_DESCRIPTORS)
         while not text.endswith(b"\n"):
-            text += connection.recv(65536)
+            more = connection.recv(65536)
+            if not more:
+                # killed before it had said all
+                connection.close()
+                _close_all(descriptors)
+                return None
+            text += more
         process = os.fork()
         if process:
-            for descriptor in descriptors:
-                os.close(descriptor)
+            _close_all(descriptors)
             self._waiting[process] = connection
-            connection.send(process.to_bytes(8, "little"))
+            with suppress(OSError):
+                connection.send(process.to_bytes(8, "little"))
             return None
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -186,11 +192,15 @@ class _Server:
         return request
 
 
+def _close_all(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
 def _renumber(descriptors: Sequence[int], wanted: Sequence[int]) -> None:
     beyond = max(*wanted, *descriptors) + 1
     moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, beyond) for descriptor in descriptors]
-    for descriptor in descriptors:
-        os.close(descriptor)
+    _close_all(descriptors)
     for descriptor, number in zip(moved, wanted):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -213,6 +223,8 @@ def _run(request: Mapping[str, Any], path: Sequence[str]) -> None:
     multiprocessing.spawn.set_executable(sys.executable)
     sys.dont_write_bytecode = "-B" in request["options"] or bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     sys.pycache_prefix = os.environ.get("PYTHONPYCACHEPREFIX") or None
+    # that of the environment
+    tempfile.tempdir = None
     _apply_options(request["options"])
     _use_threads_asked_for()
     given = [os.path.abspath(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
@@ -224,7 +236,11 @@ def _run(request: Mapping[str, Any], path: Sequence[str]) -> None:
 
 
 def _apply_options(options: Sequence[str]) -> None:
-    sys.warnoptions[:] = [option[2:] for option in options if option.startswith("-W")]
+    of_environment = os.environ.get("PYTHONWARNINGS", "")
+    sys.warnoptions[:] = [
+        *(of_environment.split(",") if of_environment else []),
+        *(option[2:] for option in options if option.startswith("-W")),
+    ]
     warnings._processoptions(sys.warnoptions)  # type: ignore[attr-defined]
     if "-u" in options or os.environ.get("PYTHONUNBUFFERED"):
         for stream in (sys.stdout, sys.stderr):
