@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import multiprocessing.spawn
 import re
 from concurrent.futures import ProcessPoolExecutor
 
@@ -26,7 +27,7 @@ def no_launcher(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def run_processes(tmp_path_factory):
+def run_processes(tmp_path_factory, simulator_server):
     """Give a function that calls another in two processes which can meet, and returns what the calls returned.
 
     They are the same two for all tests, each with a number of its own, and have met once.
@@ -38,6 +39,8 @@ def run_processes(tmp_path_factory):
             patch.delenv(name, raising=False)
         patch.setenv("PORTING_RENDEZVOUS", str(tmp_path_factory.mktemp("meeting") / "rendezvous"))
         patch.setenv("OMP_NUM_THREADS", "1")
+        stack.callback(multiprocessing.spawn.set_executable, multiprocessing.spawn.get_executable())
+        multiprocessing.spawn.set_executable(simulator_server.python)
         processes = [stack.enter_context(ProcessPoolExecutor(1, mp_context=spawn)) for _index in range(2)]
         # a process starts with its first task, and takes the variables along
         for started in [process.submit(connect, index, 2) for index, process in enumerate(processes)]:
