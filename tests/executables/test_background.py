@@ -72,6 +72,7 @@ def train_until_said(ported, seconds=280.0):
     return findings_of(ported)
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_a_training_finds_what_a_process_beside_it_has_chosen_and_the_next_one_begins_with_it(port, tmp_path):
     ported = port()
