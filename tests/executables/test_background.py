@@ -230,6 +230,7 @@ def test_a_copy_begins_anew(tmp_path):
     assert not copy.deepcopy(tuning).is_over
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_program_that_ends_leaves_nothing_behind(tmp_path, how):
