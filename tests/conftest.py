@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import sys
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Iterator, List
@@ -20,6 +22,7 @@ from porting.engines.compiled.step_program import build_programs
 from porting.engines.replay.replay import ReplayExecutable
 from porting.remedies import operator_table
 from tests.engines.interpreted_programs import interpret_programs
+from tests.program_server import ProgramServer
 
 DATA_FOLDER = Path(__file__).parents[2] / "shared" / "data"
 
@@ -102,6 +105,45 @@ def interpreted_engine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     monkeypatch.setattr("porting.engines.read_entry_points", lambda _group: {entry.name: entry})
     monkeypatch.setattr("porting.engines.tuning.tuner.list_tuned_engines", lambda: ["interpreted"])
     return engine
+
+
+@pytest.fixture(scope="session")
+def program_server() -> Iterator[ProgramServer]:
+    """Give the process that starts programs with torch, and with nothing else that Python does not load by itself."""
+    with closing(ProgramServer("torch")) as started:
+        yield started
+
+
+@pytest.fixture
+def programs_have_torch(program_server: ProgramServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what `sys.executable` starts have torch from its beginning, whose import takes longer than most programs."""
+    monkeypatch.setattr(sys, "executable", program_server.python)
+
+
+@pytest.fixture(scope="session")
+def simulator_server() -> Iterator[ProgramServer]:
+    """Give the process that starts programs with the simulator, for those whose subject is not its import."""
+    with closing(ProgramServer("porting.simulator")) as started:
+        yield started
+
+
+@pytest.fixture
+def programs_have_simulator(simulator_server: ProgramServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what `sys.executable` starts have the simulator from its beginning."""
+    monkeypatch.setattr(sys, "executable", simulator_server.python)
+
+
+@pytest.fixture(scope="session")
+def compiler_server() -> Iterator[ProgramServer]:
+    """Give the process that starts programs with the compiler, which takes longer to load than to compile most."""
+    with closing(ProgramServer("porting.engines.aot.compiler")) as started:
+        yield started
+
+
+@pytest.fixture
+def programs_have_compiler(compiler_server: ProgramServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what `sys.executable` starts have the compiler from its beginning."""
+    monkeypatch.setattr(sys, "executable", compiler_server.python)
 
 
 @pytest.fixture(params=_worlds(), scope="session")

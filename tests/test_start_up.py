@@ -6,11 +6,8 @@ import functools
 import json
 import subprocess
 import sys
-from contextlib import closing
 
 import pytest
-
-from tests.program_server import ProgramServer
 
 # Packages that take long to import, and that neither importing nor training a usual model calls for.
 HEAVY = {"matplotlib", "mpmath", "networkx", "onnx", "pandas", "scipy", "setuptools", "sklearn", "sympy", "triton"}
@@ -18,19 +15,18 @@ HEAVY_PARTS = {"torch._dynamo", "torch._export", "torch._inductor", "torch.distr
 
 
 @pytest.fixture(scope="module")
-def loaded_by(tmp_path_factory):
+def loaded_by(tmp_path_factory, program_server):
     """Give a function that tells what a process that begins with torch has loaded after a program."""
     place = tmp_path_factory.mktemp("programs") / "program.py"
-    with closing(ProgramServer("torch")) as server:
 
-        @functools.lru_cache(maxsize=None)
-        def run(program: str) -> frozenset:
-            place.write_text(program + "\nimport sys, json; print(json.dumps(sorted(sys.modules)))")
-            code, said = server.run(str(place))
-            assert code == 0, said
-            return frozenset(json.loads(said.splitlines()[-1]))
+    @functools.lru_cache(maxsize=None)
+    def run(program: str) -> frozenset:
+        place.write_text(program + "\nimport sys, json; print(json.dumps(sorted(sys.modules)))")
+        code, said = program_server.run(str(place))
+        assert code == 0, said
+        return frozenset(json.loads(said.splitlines()[-1]))
 
-        yield run
+    return run
 
 
 @pytest.fixture
@@ -178,14 +174,16 @@ print("graph functions:", len(written), file=sys.stderr)
 
 
 @pytest.mark.slow
-def test_a_compiled_executable_on_disk_is_run_without_compiler_and_without_replay(heavy_modules_after, tmp_path):
-    def run(engine):
+def test_a_compiled_executable_on_disk_is_run_without_compiler_and_without_replay(
+    heavy_modules_after, compiler_server, program_server, tmp_path
+):
+    def run(engine, server):
         program = ON_DISK.format(engine=engine, folder=tmp_path)
-        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr
+        return subprocess.run([server.python, "-c", program], capture_output=True, text=True, check=True).stderr
 
-    run("aot")
+    run("aot", compiler_server)
 
-    assert "graph functions: 0" in run("ready")
+    assert "graph functions: 0" in run("ready", program_server)
     assert heavy_modules_after(ON_DISK.format(engine="ready", folder=tmp_path)) == []
 
 

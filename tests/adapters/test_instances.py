@@ -203,6 +203,7 @@ def test_without_a_way_to_the_others_there_is_an_error(second_of_two, monkeypatc
         sum_over_instances([1])
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher",

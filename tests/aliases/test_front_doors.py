@@ -77,6 +77,7 @@ def run_in(clone, *arguments):
     return subprocess.run([sys.executable, *arguments], cwd=clone, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_front_doors_lead_to_the_same_modules(name, clone):
@@ -87,6 +88,7 @@ def test_the_front_doors_lead_to_the_same_modules(name, clone):
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_they_do_so_under_pytest(clone):
     (clone / "test_mine.py").write_text(
@@ -103,6 +105,7 @@ def test_they_do_so_under_pytest(clone):
         assert ended.returncode == 0, ended.stdout
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 def test_a_program_behind_a_link_runs_by_its_name(clone):
     ended = run_in(clone, "-m", "recipes.first_port.checks")
 

@@ -42,6 +42,7 @@ def run_with(program, **environment):
 # -- the device
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_without_an_ipu_auto_says_once_and_visibly_that_it_runs_on_the_simulator():
     run = run_with(PORT_TWICE, PORTING_DEVICE=None)
@@ -52,6 +53,7 @@ def test_without_an_ipu_auto_says_once_and_visibly_that_it_runs_on_the_simulator
     assert run.stderr.count("no IPU was found: running on the CPU simulator") == 1
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_the_simulator_that_was_asked_for_needs_no_announcement():
     run = run_with(PORT_TWICE, PORTING_DEVICE="sim")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import signal
-import subprocess
-import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -93,31 +93,32 @@ def test_a_training_that_has_ended_is_not_made_again(tmp_path):
     assert train(tmp_path) == []
 
 
-def kill_at_random(folder, *, moments):
+def kill_at_random(server, folder, *, moments):
     """Start the program again and again, kill it after each of `moments` (seconds), let it end, return its losses."""
     log = folder / "losses"
-    command = [sys.executable, "-W", "ignore", str(PROGRAM), str(folder / "kept"), str(log), "kind=shuffled"]
+    command = [str(PROGRAM), str(folder / "kept"), str(log), "kind=shuffled"]
     for moment in [*moments, None]:
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=PROGRAM.parents[1])
-        if moment is None:
-            assert process.wait(120) == 0
-            continue
         num_before = log.read_text().count("\n") if log.exists() else 0
-        while process.poll() is None and (log.read_text().count("\n") if log.exists() else 0) == num_before:
-            time.sleep(0.005)  # until it is behind its imports
-        time.sleep(moment)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        with open(os.devnull, "r+b") as nothing:
+            process = server.start(command, [nothing.fileno()] * 3)
+        if moment is not None:
+            # until it is behind its imports
+            while server.is_running and (log.read_text().count("\n") if log.exists() else 0) == num_before:
+                time.sleep(0.005)
+            time.sleep(moment)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        assert server.wait() in ((0,) if moment is None else (0, -signal.SIGKILL))
     return [tuple(line.split()) for line in log.read_text().splitlines()]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_training_killed_at_random_moments_has_the_same_losses(tmp_path):
+def test_a_training_killed_at_random_moments_has_the_same_losses(tmp_path, simulator_server):
     moments = [random.Random(7).uniform(0.0, 0.12) for _ in range(6)]
     expected = {str(step): loss for step, loss in train(tmp_path / "whole")}
 
-    losses = kill_at_random(tmp_path, moments=moments)
+    losses = kill_at_random(simulator_server, tmp_path, moments=moments)
 
     assert dict(losses) == expected
     assert [pair for pair in losses if expected[pair[0]] != pair[1]] == []

@@ -253,6 +253,7 @@ def test_the_state_is_plain_and_a_snapshot(ported, batches):
     assert torch.equal(state["3.weight"], before)
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_the_saved_state_loads_in_a_process_without_this_package(ported, batches, tmp_path):
     ported(*batches[0])

@@ -43,6 +43,7 @@ def loaders(tmp_path, monkeypatch):
     return lambda name: Source(f"loaders_of_sides:{name}", {})
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_each_turn_times_as_many_calls_as_it_is_asked_for(loaders):
     with start_side("eager", loaders("load"), BenchSettings(threads=1)) as child:
@@ -60,6 +61,7 @@ def test_the_process_ends_with_the_context(loaders):
     assert child.process.returncode is not None
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_a_side_that_cannot_be_made_is_an_error_with_its_reason(loaders):
     with start_side("eager", loaders("broken"), BenchSettings()) as child:
@@ -67,6 +69,7 @@ def test_a_side_that_cannot_be_made_is_an_error_with_its_reason(loaders):
             child.ask()
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_a_side_that_dies_is_an_error(loaders):
     with start_side("eager", loaders("load"), BenchSettings()) as child:
@@ -142,6 +145,7 @@ def test_processes_keep_bytecode_where_the_user_says(starts, monkeypatch):
     assert {environment["PYTHONPYCACHEPREFIX"] for _kind, environment in starts} == {"there"}
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_a_job_that_fails_is_an_error_with_what_was_raised(loaders):
     with pytest.raises(ChildError, match="eager: ValueError: no such data"):

@@ -94,6 +94,7 @@ def test_without_an_optimizer_it_is_the_devices_default():
     assert EagerSide(workload).optimizer.param_groups[0]["lr"] == 0.01
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_a_plain_process_loads_nothing_of_the_simulator():
     program = "import porting.bench.eager, porting.bench.workloads, sys; print(*sys.modules)"

@@ -67,6 +67,7 @@ def test_reorders_of_oednn_count_where_it_runs_convolutions(capfd):
     assert "onednn" not in capfd.readouterr().out
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_both_sides_are_counted_in_processes_of_their_own():
     source = Source("porting.bench.suite:load", {"name": "mushrooms", "choices": {"engine": "replay"}})
@@ -77,6 +78,7 @@ def test_both_sides_are_counted_in_processes_of_their_own():
     assert copies.eager["number"] == copies.ported["number"] == 0
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 def test_the_reason_is_kept_where_a_process_fails():
     source = Source("porting.bench.suite:load", {"name": "there is none", "choices": {}})
 

@@ -119,6 +119,7 @@ def test_a_dataset_is_what_the_data_path_is_measured_with():
     assert report.eager.data.source == report.ported.data.source == "the given data"
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_objects_are_measured_as_well():
     report = porting.bench(
@@ -136,6 +137,7 @@ def test_objects_are_measured_as_well():
     assert report.device.is_proven
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_a_label_can_be_named():
     report = porting.bench(
@@ -150,6 +152,7 @@ def test_a_label_can_be_named():
     assert report.parity.verdict == "pass"
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_the_eager_side_is_timed_in_a_process_of_its_own(monkeypatch):
     calls, original = [], EagerSide.call
@@ -168,6 +171,7 @@ def test_the_eager_side_is_timed_in_a_process_of_its_own(monkeypatch):
     assert len(calls) == 3  # the comparison's alone
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_where_no_other_process_can_make_it_the_eager_side_is_timed_in_this_one(caplog):
     report = measure(make_workload(), settings=QUICK, source=Source("no_such_module:load", {}))
@@ -177,6 +181,7 @@ def test_where_no_other_process_can_make_it_the_eager_side_is_timed_in_this_one(
     assert len(report.eager.round_seconds) == QUICK.rounds
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_memory_and_start_up_are_those_of_processes_of_their_own(monkeypatch):
     # with the bytecode that is there: to make that of all torch anew takes longer than the rest

@@ -83,6 +83,7 @@ def test_sound_is_heard():
     assert torch.isfinite(model(**batch).loss)
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_a_torchvision_whose_operators_are_missing_is_imported_all_the_same(tmp_path):
     """A build for GPUs beside a torch without describes operators that it could not load."""

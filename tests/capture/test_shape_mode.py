@@ -105,6 +105,7 @@ print(seen, [operator.operator for operator in graph.operators], (torch.tensor, 
 """
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_a_compiler_that_is_loaded_in_the_middle_of_a_capture_sees_torch_as_it_is():
     done = subprocess.run([sys.executable, "-c", LOADED_DURING_CAPTURE], capture_output=True, text=True, check=False)

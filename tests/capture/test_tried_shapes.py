@@ -169,6 +169,7 @@ with warnings.catch_warnings(record=True) as warned:
 """
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_warnings_are_left_for_the_run_of_the_users_values():
     done = subprocess.run([sys.executable, "-c", WARNED_OF_ONCE], capture_output=True, text=True, check=False)
@@ -204,6 +205,7 @@ print([name for name in ("torch._dynamo", "sympy") if name in set(sys.modules) -
 """
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_a_large_maximum_and_what_is_picked_of_it_load_no_compiler():
     done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=False)

@@ -67,13 +67,14 @@ def measured(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def earlier(tmp_path_factory):
+def earlier(tmp_path_factory, compiler_server):
     """Measure a target once; give the status, what is printed and said, and the file of results."""
     folder, out, err = tmp_path_factory.mktemp("earlier"), io.StringIO(), io.StringIO()
     (folder / "train_bench.py").write_text(PROGRAM)
     words = ["bench", "train_bench.py:make", "--growth", *QUICK, "--json", str(folder / "earlier.json")]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(folder)
+        patch.setattr(sys, "executable", compiler_server.python)
         status = main(words)
     return SimpleNamespace(status=status, out=out.getvalue(), err=err.getvalue(), file=folder / "earlier.json")
 
@@ -98,6 +99,7 @@ def test_a_target_is_measured_and_told_as_a_page(earlier):
     assert "[1/1] train_bench.py:make replay: x" in earlier.err
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_everything_that_is_asked_for_is_written(program, tmp_path, capsys):
     pytest.importorskip("matplotlib")
@@ -126,6 +128,7 @@ def test_an_earlier_run_is_compared_with(program, earlier, replayed, capsys):
     assert "speed-up now / then" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_a_cell_that_fails_is_told_and_is_exit_status_1(program, capsys):
     assert main(["bench", f"{program}:broken", *QUICK]) == 1
@@ -165,6 +168,7 @@ def test_an_interrupt_leaves_a_valid_file(program, tmp_path, monkeypatch, capsys
     assert "interrupted" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ended_from_outside_it_ends_its_cell(tmp_path):
@@ -226,6 +230,7 @@ def test_growth_is_measured_of_each_number_by_itself(measured):
     assert all(cell.settings.growth for cell in measured)
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_a_curve_stands_below_the_page(program, tmp_path, monkeypatch, capsys):
     # with the bytecode that is there: to make that of all torch anew takes longer than the rest
@@ -405,6 +410,7 @@ def test_a_file_that_is_not_there_yet_is_begun(program, tmp_path, measured):
     assert read_results(tmp_path / "new.json")["complete"] is True
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_a_run_that_was_killed_goes_on_where_it_was(program, replayed, tmp_path, capsys):
@@ -427,6 +433,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(program, replayed, tmp_path,
     assert capsys.readouterr().err.count("done already") == 1
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # torch.compile on a busy machine
 def test_a_public_model_is_timed_against_every_way_and_told_in_all_files(tmp_path, capsys):

@@ -198,6 +198,7 @@ def test_an_ipu_that_is_not_there_is_a_finding(program, capsys):
     assert finding["code"] == "D001"
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_the_vendors_module_is_used_where_it_finds_an_ipu(program, vendor):
     vendor(has_ipu=True)
@@ -208,6 +209,7 @@ def test_the_vendors_module_is_used_where_it_finds_an_ipu(program, vendor):
     assert "vendor/poptorch/__init__.py" in result.stdout
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 @pytest.mark.parametrize(("has_ipu", "words"), [(True, ["--device", "sim"]), (False, [])], ids=["asked", "no ipu"])
 def test_the_simulator_takes_the_place_of_an_installed_module(program, vendor, has_ipu, words):
@@ -217,6 +219,7 @@ def test_the_simulator_takes_the_place_of_an_installed_module(program, vendor, h
     assert printed(*words, path).endswith("porting/simulator/__init__.py\n")
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_on_hardware_instances_are_the_vendors_affair(program, vendor):
     vendor(has_ipu=True)

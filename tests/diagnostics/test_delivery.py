@@ -134,6 +134,7 @@ def run(finding, **env):
     )
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_a_finding_that_nobody_catches_is_shown_without_a_traceback():
     ended = run(finding=True)
@@ -143,11 +144,13 @@ def test_a_finding_that_nobody_catches_is_shown_without_a_traceback():
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_the_traceback_comes_back_by_a_variable():
     assert "Traceback" in run(finding=True, PORTING_TRACEBACK="1").stderr
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_all_other_errors_have_theirs():
     ended = run(finding=False)

@@ -72,6 +72,7 @@ def train_until_said(ported, seconds=280.0):
     return findings_of(ported)
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_a_training_finds_what_a_process_beside_it_has_chosen_and_the_next_one_begins_with_it(port, tmp_path):
     ported = port()
@@ -92,7 +93,7 @@ def test_a_process_that_dies_is_named_and_harms_nothing(port, tmp_path):
     ported(X, Y)
     ported(X, Y)
     [folder] = (tmp_path / "temporary").iterdir()
-    kill_children()
+    kill_search()
 
     [finding] = train_until_said(ported)
 
@@ -101,12 +102,9 @@ def test_a_process_that_dies_is_named_and_harms_nothing(port, tmp_path):
     assert not folder.exists()
 
 
-def kill_children():
-    """Kill the children of this process that lead a group."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        pid, (_state, parent, group) = int(stat.parent.name), stat.read_text().rpartition(")")[2].split()[:3]
-        if int(parent) == os.getpid() and int(group) == pid:
-            os.killpg(pid, signal.SIGKILL)
+def kill_search():
+    """Kill the process that searches, and its group; others of this process's children serve other tests."""
+    os.killpg(BackgroundTuning._at_work()._process._process.pid, signal.SIGKILL)
 
 
 def read_state(pid):
@@ -232,6 +230,7 @@ def test_a_copy_begins_anew(tmp_path):
     assert not copy.deepcopy(tuning).is_over
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_program_that_ends_leaves_nothing_behind(tmp_path, how):

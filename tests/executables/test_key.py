@@ -214,6 +214,7 @@ def test_a_call_of_the_host_is_for_this_process_only():
     assert key.opaque != ()
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_a_precision_that_was_set_in_the_newer_way_is_no_error():
     program = """

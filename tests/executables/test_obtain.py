@@ -108,6 +108,7 @@ def test_ready_loads_what_an_earlier_process_made(step, tmp_path, interpreted_en
     assert found.seconds.keys() == {"find", "load"}
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_ready_needs_no_compiler(tmp_path):
     program = (

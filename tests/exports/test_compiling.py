@@ -94,6 +94,7 @@ def test_another_precision_is_refused(step_file):
         require_settings(load_step(step_file), precision="mixed")
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_a_real_compiler_makes_what_training_finds(parts, step_file, tmp_path):
     compiled = compile_step(load_step(step_file), engine="aot", cache_dir=tmp_path / "cache")

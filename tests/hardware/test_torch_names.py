@@ -80,11 +80,11 @@ PRETENDING = "import torch\ntorch.__version__ = '2.0.1'\n"
 
 
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory):
+def imported(tmp_path_factory, program_server):
     """Import all modules where torch says that it is 2.0.1: "there", the code of a finding, or a traceback."""
     folder = tmp_path_factory.mktemp("imports")
     program = f"{PRETENDING}MODULES = {[*ORDINARY, 'porting.capture']!r}\n{IMPORT_ALL}"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], cwd=folder, check=True)
+    subprocess.run([program_server.python, "-W", "ignore", "-c", program], cwd=folder, check=True)
     return json.loads((folder / "told.json").read_text())
 
 
@@ -103,6 +103,7 @@ def test_what_captures_says_c009(imported):
     assert {name: imported[name] for name in names if imported[name] != "C009"} == {}
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_to_ipu_can_be_imported_first_where_nothing_can_be_captured():
     program = f"{PRETENDING}from porting import to_ipu, PortOptions, fit, compare_training"

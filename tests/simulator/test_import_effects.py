@@ -31,15 +31,17 @@ raise ValueError("wibble")
 
 
 def run(program):
-    """Run a program that imports the simulator in a fresh interpreter."""
+    """Run a program that imports the simulator in a process that has not done so before."""
     environment = {name: value for name, value in os.environ.items() if name != "RDMAV_FORK_SAFE"}
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
-def ended_process():
+def ended_process(program_server):
     """Give a process that imported the simulator, looked at itself and ended with an error."""
-    return run(PROGRAM)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", program_server.python)
+        return run(PROGRAM)
 
 
 @pytest.mark.slow
@@ -57,6 +59,7 @@ def test_the_lock_between_processes_of_the_progress_bars_is_gone(ended_process):
     assert ended_process.stdout.split()[2] == "[]"
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_the_program_still_chooses_how_its_processes_start():
     done = run(IMPORT + "import multiprocessing; multiprocessing.set_start_method('spawn')")
@@ -64,6 +67,7 @@ def test_the_program_still_chooses_how_its_processes_start():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_the_lock_that_the_program_gave_the_progress_bars_stays():
     set_lock = "import threading, tqdm; lock = threading.RLock(); tqdm.tqdm.set_lock(lock)\n"
@@ -87,6 +91,7 @@ def test_lines_left_out_at_the_end_of_a_program_are_counted(ended_process):
     assert lines == ["again"] * 4 + ["last line repeated 5 more times"]
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_termination_shows_where_the_program_was_and_still_ends_it():
     done = run(IMPORT + "import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
@@ -168,6 +173,7 @@ def test_types_of_the_geometric_package_are_registered_where_it_is_installed(mon
     assert calls == ["registered"]
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["import not_there", "raise ImportError('no torch_sparse')"])
 def test_the_import_succeeds_where_that_of_the_geometric_package_fails(fault, tmp_path):
@@ -190,6 +196,7 @@ def test_nothing_happens_without_the_geometric_package(caplog):
     assert [record.levelname for record in caplog.records if record.levelname != "DEBUG"] == []
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_a_library_finds_what_it_builds_its_loader_and_its_functions_on(tmp_path):
     """`poptorch_geometric` imports these two names from modules of PopTorch's front end."""

@@ -289,6 +289,7 @@ def test_a_pickle_of_a_wrapped_model_holds_plain_classes(poptorch, regression, b
     assert torch.equal(loaded.weight, model.weight)
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_a_saved_wrapped_model_loads_without_the_package(poptorch, tmp_path):
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))

@@ -16,8 +16,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 # what a launcher or the user may have set; unbuffered, lines of two processes would be torn apart
 NOT_INHERITED = ("OMPI_", "POPDIST_", "PORTING_", "POPTORCH_", "PYTHONUNBUFFERED")
 
-# each program loads torch, some in several processes
-pytestmark = pytest.mark.slow
+# some programs are several processes
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("programs_have_simulator")]
 
 
 def porting_run(*words, status=0, **variables):
@@ -199,9 +199,11 @@ def test_companions_are_there_and_say_what_they_are():
 
 
 @pytest.fixture(scope="module")
-def trained_alone():
+def trained_alone(simulator_server):
     """Train in one process with two replicas; losses are laid out as [step][accumulation x replica]."""
-    (record,) = records_of("popdist_training.py", "--replicas", "2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", simulator_server.python)
+        (record,) = records_of("popdist_training.py", "--replicas", "2")
     return record
 
 

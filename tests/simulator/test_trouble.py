@@ -377,6 +377,7 @@ def test_a_block_adds_to_what_the_environment_asks_for(monkeypatch):
     assert os.environ["PORTING_INJECT"] == "slow-data"
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_the_environment_injects_into_a_whole_program():
     program = (
@@ -410,6 +411,7 @@ def end_of_program(injected, **environment):
     return done.returncode, [line for line in done.stderr.splitlines() if "failure lab" in line or "P005" in line]
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_trouble_that_never_struck_is_told_at_the_end_of_the_program():
     status, said = end_of_program("lost-device:at_call=99;failing-data;slow-data:process=1;float16-overflow")
@@ -422,6 +424,7 @@ def test_trouble_that_never_struck_is_told_at_the_end_of_the_program():
     ]
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_a_wrong_environment_is_a_finding_that_names_the_variable_and_the_kinds():
     status, said = end_of_program("fire")

@@ -27,6 +27,7 @@ optimizer = torch.optim.SGD([weight], lr=1.0)
 """
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_an_optimizer_is_made_without_the_compiler():
     program = """
@@ -37,6 +38,7 @@ print("torch._dynamo" in sys.modules)
     assert said_by(MAKE_OPTIMIZER + program) == "False"
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_its_step_trains_as_ever():
     program = """
@@ -47,6 +49,7 @@ print(weight.tolist())
     assert said_by(MAKE_OPTIMIZER + program) == "[0.0, 0.0]"
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 def test_a_compiled_function_still_passes_over_what_torch_keeps_from_the_compiler():
     program = """
@@ -59,6 +62,7 @@ print(len(optimizer.param_groups), function.__dict__["__dynamo_disable"].__modul
     assert said_by(MAKE_OPTIMIZER + program).split() == ["2.0", "2", "torch._dynamo.eval_frame"]
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 def test_importing_the_ported_world_is_enough():
     program = """
 import sys, torch

@@ -65,6 +65,7 @@ def test_words_in_place_of_numbers_are_no_launchers(monkeypatch):
     assert this_instance() == Instance(index=0, size=1, local_index=0, local_size=1)
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 @pytest.mark.parametrize(("ending", "status"), [("", 0), ("raise SystemError('of the program')\n", 1)])
 def test_at_its_end_a_process_leaves_the_group_that_it_is_still_in(tmp_path, ending, status):

@@ -188,7 +188,7 @@ class LoadingProcess:
         end = time.monotonic() + _SECONDS_TO_STOP
         process.join(_SECONDS_IN_A_HURRY)
         while process.exitcode is None and time.monotonic() < end:
-            if in_a_hurry or (ring is not None and ring.was_interrupted_mem):
+            if in_a_hurry or (ring is not None and ring.was_interrupted_mem) or not _is_there(process.pid):
                 break
             process.join(_SECONDS_IN_A_HURRY)
         # an interruption lets the dataset clean up; the last signal cannot be ignored
@@ -202,6 +202,15 @@ class LoadingProcess:
                 # the program itself waited for any of its processes
                 return
             process.join(_SECONDS_TO_BE_KILLED)
+
+
+def _is_there(process_id: int) -> bool:
+    """Tell whether there is such a process; one that the program itself waited for has gone without an exit code."""
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _pickle_parsers() -> Tuple[bytes, ...]:

@@ -277,6 +277,7 @@ def test_a_custom_function_trains_alike_however_a_call_is_cut(options):
     torch.testing.assert_close(trained_ported(model, **options), trained_ported(twin, **options), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_a_compiled_step_has_the_backward_too():
     model = Net(FUNCTIONS["several, nested"])

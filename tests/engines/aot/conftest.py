@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,14 +12,6 @@ from porting.engines.aot.library import load_program
 from porting.engines.compiled.compile_settings import CompileSettings
 from porting.engines.compiled.program_file import write_program
 from tests.engines.compiled_step import step_program
-from tests.program_server import ProgramServer
-
-
-@pytest.fixture(scope="session")
-def compiler_server():
-    """Give the process that has the compiler, whose import takes longer than most programs."""
-    with closing(ProgramServer("porting.engines.aot.compiler")) as started:
-        yield started
 
 
 @pytest.fixture(scope="session")
@@ -37,9 +29,11 @@ def compile_into(compiler_server):
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, compiler_server):
     """Compile the step for two threads, in a process that is started for it."""
     place = tmp_path_factory.mktemp("aot")
     write_program(step_program(), place / "step.program")
-    compile_in_child(place / "step.program", place / "step", settings=CompileSettings(num_threads=2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", compiler_server.python)
+        compile_in_child(place / "step.program", place / "step", settings=CompileSettings(num_threads=2))
     return place / "step"

@@ -269,6 +269,7 @@ def test_a_compiler_ends_with_the_process_that_wanted_it_and_clears_away(compile
     assert left_behind(tmp_path) == ["step"]
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 def test_what_was_compiled_is_run_where_a_crash_does_no_harm(compiler, tmp_path):
     with pytest.raises(CompileFailure, match="was ended by SIGSEGV"):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import multiprocessing.spawn
 import re
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 import torch
@@ -23,18 +26,29 @@ def no_launcher(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture
-def run_processes(tmp_path, monkeypatch):
-    """Give a function that calls another in two processes which can meet, and returns what the calls returned."""
-    monkeypatch.setenv("PORTING_RENDEZVOUS", str(tmp_path / "rendezvous"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+@pytest.fixture(scope="module")
+def run_processes(tmp_path_factory, simulator_server):
+    """Give a function that calls another in two processes which can meet, and returns what the calls returned.
 
-    def run(function):
-        with multiprocessing.get_context("spawn").Pool(2) as pool:
-            results = [pool.apply_async(function, (index,)) for index in range(2)]
-            return [result.get(timeout=120) for result in results]
-
-    return run
+    They are the same two for all tests, each with a number of its own, and have met once.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for name in LAUNCHER_VARIABLES:
+            patch.delenv(name, raising=False)
+        patch.setenv("PORTING_RENDEZVOUS", str(tmp_path_factory.mktemp("meeting") / "rendezvous"))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        stack.callback(multiprocessing.spawn.set_executable, multiprocessing.spawn.get_executable())
+        multiprocessing.spawn.set_executable(simulator_server.python)
+        processes = [stack.enter_context(ProcessPoolExecutor(1, mp_context=spawn)) for _index in range(2)]
+        # a process starts with its first task, and takes the variables along
+        for started in [process.submit(connect, index, 2) for index, process in enumerate(processes)]:
+            started.result(timeout=120)
+        yield lambda function: [
+            result.result(timeout=120)
+            for result in [process.submit(function, index) for index, process in enumerate(processes)]
+        ]
 
 
 def test_processes_that_cannot_meet_are_told_how_to():
@@ -123,19 +137,27 @@ def options_of(index):
 
 
 def train_from_weights_of_its_own(index):
-    records = []
-    simulator.logger.addFilter(lambda record: records.append(record.getMessage()))
     options = options_of(index)
     torch.manual_seed(index)
-    simulator.trainingModel(Projection(), options)(torch.ones(2, 3))
-    return [text for text in records if "different weights" in text]
+    return train_and_listen(options)
 
 
 def train_from_equal_weights(index):
+    return train_and_listen(options_of(index))
+
+
+def train_and_listen(options):
+    """Train for a step and return what is said of different weights."""
     records = []
-    simulator.logger.addFilter(lambda record: records.append(record.getMessage()))
-    options = options_of(index)
-    simulator.trainingModel(Projection(), options)(torch.ones(2, 3))
+
+    def listen(record):
+        records.append(record.getMessage())
+
+    simulator.logger.addFilter(listen)
+    try:
+        simulator.trainingModel(Projection(), options)(torch.ones(2, 3))
+    finally:
+        simulator.logger.removeFilter(listen)
     return [text for text in records if "different weights" in text]
 
 

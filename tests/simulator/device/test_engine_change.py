@@ -147,6 +147,7 @@ def test_what_lay_in_another_order_is_the_hosts_when_the_port_is_gone(find_after
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [torch.optim.Adam, partial(torch.optim.SGD, momentum=0.9)], ids=["adam", "sgd"])
 def test_a_program_whose_weights_lie_in_another_order_takes_the_optimizers_state_over(find_after, optimizer):

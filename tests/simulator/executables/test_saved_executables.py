@@ -177,6 +177,7 @@ def test_the_random_state_can_be_left_out(poptorch, batch, tmp_path):
     assert poptorch.load(tmp_path / "model.poptorch").rng_state == [1]
 
 
+@pytest.mark.usefixtures("programs_have_simulator")
 @pytest.mark.slow
 def test_the_model_is_a_plain_one_in_another_process(tmp_path):
     (tmp_path / "doubling.py").write_text(

@@ -6,7 +6,7 @@ import os
 import signal
 import textwrap
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import List, Tuple
 
@@ -144,12 +144,11 @@ def _session(leader: int) -> List[int]:
 
 
 @pytest.fixture(scope="module")
-def server():
+def server(simulator_server):
     """Give the process that starts the programs."""
     if not Path("/proc/self/stat").exists():
         pytest.skip("there is no /proc to look into")
-    with closing(ProgramServer("porting.simulator")) as started:
-        yield started
+    return simulator_server
 
 
 @pytest.fixture

@@ -154,6 +154,7 @@ def test_nearest_rows_with_batches_as_lists():
     assert library.nearest_batch_list(x, y, [0, 1], [0, 1]).tolist() == [0, 1]
 
 
+@pytest.mark.usefixtures("programs_have_torch")
 @pytest.mark.slow
 @pytest.mark.parametrize("beginning", [OTHER_LIBRARY, IMPORTED_ANEW], ids=["another library", "imported anew"])
 def test_operators_that_are_there_already_are_left_alone(beginning):
