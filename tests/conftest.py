@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import sys
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Iterator, List
@@ -20,6 +22,7 @@ from porting.engines.compiled.step_program import build_programs
 from porting.engines.replay.replay import ReplayExecutable
 from porting.remedies import operator_table
 from tests.engines.interpreted_programs import interpret_programs
+from tests.forked_python import ForkedPython
 
 DATA_FOLDER = Path(__file__).parents[2] / "shared" / "data"
 
@@ -64,6 +67,20 @@ def _operators_end_with_the_test_that_registers_them() -> Iterator[None]:
     yield
     operator_table._registered.clear()
     operator_table._registered.update(before)
+
+
+@pytest.fixture(scope="session")
+def python_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedPython]:
+    """Give the process that has torch and porting, whose import takes longer than most programs."""
+    with closing(ForkedPython(tmp_path_factory.mktemp("python"), ["torch", "porting"])) as started:
+        yield started
+
+
+@pytest.fixture
+def forked_python(python_server: ForkedPython, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let processes that this one starts with `sys.executable` begin with torch and porting; give its path."""
+    monkeypatch.setattr(sys, "executable", str(python_server.executable))
+    return sys.executable
 
 
 class InterpretedEngine:

@@ -122,6 +122,8 @@ def reaches(
 ) -> Check:
     """Demand that the number that `measure` returns for the step's module is within bounds.
 
+    A training that it asks for is made once for all measures of the step, and serves for its losses.
+
     >>> reaches(0, "test accuracy", at_least=0.95, measure=lambda step: step.accuracy()).text
     'test accuracy at least 0.95'
     """
@@ -131,7 +133,7 @@ def reaches(
         raise ValueError("`reaches` needs `at_least=` or `at_most=`")
 
     def look(steps: Steps) -> str:
-        value = float(steps.call(step, measure))
+        value = float(steps.measure(step, measure))
         low = -math.inf if at_least is None else at_least
         high = math.inf if at_most is None else at_most
         # a comparison with NaN is false, so NaN is never within bounds

@@ -8,7 +8,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Hashable, Iterator, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ class Steps:
         self.recipe = recipe
         self.num_steps = num_steps
         self._losses: Dict[int, List[float]] = {}
+        self._trained: Dict[Tuple[Any, ...], Any] = {}
         self._is_on_path = False
 
     def __enter__(self) -> Steps:
@@ -83,11 +84,42 @@ class Steps:
         """
         wanted = self.num_steps if num_steps is None else num_steps
         if len(self._losses.get(number, ())) < wanted:
-            self._losses[number] = self.call(number, lambda step: [float(loss) for loss in step.train(wanted)])
+            self._train(number, (wanted,))
         found = self._losses[number][:wanted]
         if len(found) < wanted:
             raise CheckFailed(f"{len(found)} losses of step {number}, and {wanted} were asked for")
         return found
+
+    def measure(self, number: int, function: Callable[[Any], Any]) -> Any:
+        """Call `function` with a step that trains once for all who ask for a training with the same arguments.
+
+        The losses of one with no argument but the number of steps are those that `losses` returns.
+        """
+        return self.call(number, lambda step: function(_TrainedOnce(step, lambda *given: self._train(number, given))))
+
+    def _train(self, number: int, arguments: Tuple[Any, ...]) -> Any:
+        key = (number, *arguments)
+        if key not in self._trained:
+            self._trained[key] = self.call(number, lambda step: step.train(*arguments))
+            if len(arguments) < 2:
+                losses = [float(loss) for loss in self._trained[key]]
+                self._losses[number] = max(self._losses.get(number, []), losses, key=len)
+        return self._trained[key]
+
+
+class _TrainedOnce:
+    """A step's module, but for its `train`: `train_once` is asked in its place for what can be asked for again."""
+
+    def __init__(self, module: ModuleType, train_once: Callable[..., Any]) -> None:
+        self._module, self._train_once = module, train_once
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def train(self, *arguments: Any, **settings: Any) -> Any:
+        if settings or not all(isinstance(argument, Hashable) for argument in arguments):
+            return self._module.train(*arguments, **settings)
+        return self._train_once(*arguments)
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def test_a_new_recipe_passes_its_checks_at_once(own_program, capsys, model):
 
 
 @pytest.mark.slow
-def test_a_new_recipe_from_a_module_finds_it_wherever_it_is_run(own_program):
+def test_a_new_recipe_from_a_module_finds_it_wherever_it_is_run(own_program, forked_python):
     main(["recipe", "new", "mine", "--model", "own_program:make"])
 
     result = run_program(str(own_program / "mine" / "step_5_accumulation.py"), cwd="/")
@@ -200,7 +200,7 @@ def test_a_file_that_no_program_can_import_is_refused(own_program, capsys, name)
 
 
 @pytest.mark.slow
-def test_a_new_recipe_finds_a_folder_of_any_name(own_program, capsys):
+def test_a_new_recipe_finds_a_folder_of_any_name(own_program, forked_python):
     (own_program / "\U0001f344").mkdir()
     (own_program / "\U0001f344" / "grown.py").write_text(TARGET)
 

@@ -7,7 +7,6 @@ import copy
 import dataclasses
 import importlib
 import subprocess
-import sys
 from typing import Any, Iterator, List, Tuple
 
 import pytest
@@ -298,11 +297,11 @@ def test_d14_an_instance_refuses_another_number_of_replicas_than_the_launchers(m
 
 
 @pytest.mark.slow
-def test_d14_and_d15_torchruns_instances_have_equal_weights_and_one_of_them_tells(tmp_path):
+def test_d14_and_d15_torchruns_instances_have_equal_weights_and_one_of_them_tells(tmp_path, forked_python):
     program = [str(RECIPE.step(11).path), "--steps", "2", "--checkpoint", str(tmp_path / "weights")]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
-    run = subprocess.run([sys.executable, *launcher, *program], capture_output=True, text=True, timeout=280)
+    run = subprocess.run([forked_python, *launcher, *program], capture_output=True, text=True, timeout=280)
 
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("loss ") == 1

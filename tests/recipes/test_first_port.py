@@ -61,7 +61,7 @@ def test_no_step_shuffles_or_initialises_from_what_ran_before(number):
 
 
 @pytest.mark.slow
-def test_the_costs_of_a_host_loop_are_measured(capsys):
+def test_the_costs_of_a_host_loop_are_measured(forked_python):
     rows = {name: cells for name, *cells in costs.measure(rounds=1)}
 
     assert list(rows) == list(costs.SIDES)

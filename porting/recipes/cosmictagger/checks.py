@@ -23,8 +23,8 @@ MAX_CHANGED_LINES = {
 
 
 def neutrino_iou(step: Any) -> float:
-    """Train as the program does by default, and look at events that were not trained with."""
-    scores = step.validate(step.train(160).measured.model, workload.load_events(workload.Settings())[1])
+    """Train for three fifths of the steps that are the program's default, and look at events that were not trained with."""
+    scores = step.validate(step.train(96).measured.model, workload.load_events(workload.Settings())[1])
     return float(scores["Average/Neutrino_IoU"])
 
 
@@ -123,7 +123,8 @@ def _large(step: Any) -> Any:
 CHECKS = (
     # 4.98 when it was written, from 5.80 in the first step
     reaches(0, "loss of the 5th step", at_most=5.3, measure=lambda step: step.train(5)[-1]),
-    reaches(0, "neutrino IoU", at_least=0.5, measure=neutrino_iou, slow=True),
+    # 0.55 after 96 steps, 0.03 after 64 and 0.78 in the end
+    reaches(0, "neutrino IoU", at_least=0.4, measure=neutrino_iou, slow=True),
     # 0.017 when it was written
     close_losses(1, like=0, relative=0.03, because="BatchNorm and the loss average over single events"),
     *chain_of_equal_losses(2, 7),
