@@ -62,6 +62,7 @@ class Recorder:
 
 @pytest.fixture
 def _small_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(events.SMALL, "depth", 2)
     small = functools.partial(NeutrinoEvents, 4)
     monkeypatch.setattr(events, "NeutrinoEvents", lambda _num, **how: small(**{**how, "height": 32, "width": 48}))
 
