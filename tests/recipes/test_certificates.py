@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import copy
-import functools
 from typing import Any, Dict, Optional
 
 import pytest
 
 import porting
 from porting.api.ported_model import PortedModel
-from porting.data.events import NeutrinoEvents
 from porting.recipe_chain import Recipe, read_recipes
-from porting.recipes.cosmictagger import workload as events
-from porting.recipes.resnet50.workload import Setup
-
-from .chains import steps_of
 
 pytestmark = pytest.mark.slow
 
@@ -23,8 +17,6 @@ pytestmark = pytest.mark.slow
 NUM_STEPS = 2
 # their last steps have no port that trains by itself
 HOST_LOOPS = ("trainers",)
-# a proof is of programs, and not of what they learn: networks for pictures have few and small ones, and few channels
-SETTINGS = {"resnet50": (Setup(width=2, image_size=16, num_classes=4, num_images=64, batch_size=16),)}
 RECIPES = [pytest.param(recipe, id=recipe.name) for recipe in read_recipes()]
 
 
@@ -60,21 +52,11 @@ class Recorder:
         monkeypatch.setattr(PortedModel, "__call__", train_once)
 
 
-@pytest.fixture
-def _small_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(events.SMALL, "depth", 2)
-    small = functools.partial(NeutrinoEvents, 4)
-    monkeypatch.setattr(events, "NeutrinoEvents", lambda _num, **how: small(**{**how, "height": 32, "width": 48}))
-
-
-@pytest.mark.usefixtures("_small_events")
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_the_last_step_has_a_certificate(recipe: Recipe, monkeypatch: pytest.MonkeyPatch):
+def test_the_last_step_has_a_certificate(recipe: Recipe, train_small: Any, monkeypatch: pytest.MonkeyPatch):
     recorder = Recorder(monkeypatch)
     try:
-        steps_of(recipe).call(
-            recipe.steps[-1].number, lambda step: step.train(NUM_STEPS, *SETTINGS.get(recipe.name, ()))
-        )
+        train_small(recipe, NUM_STEPS)
     except _Called:
         pass
     monkeypatch.undo()
