@@ -322,7 +322,7 @@ def test_d16_no_statement_compares_where_it_should_assign(step):
 @pytest.mark.skipif(not LIGHT_FILE.exists(), reason="the light file of events is not here")
 def test_events_of_the_detector_train_the_a21_network():
     pytest.importorskip("h5py")
-    settings = workload.Settings(file=str(LIGHT_FILE), variant="a21", downsample=3)
+    settings = workload.Settings(file=str(LIGHT_FILE), variant="a21", downsample=4)
 
     losses = step_7_warm_up.train(2, settings)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict
 
@@ -15,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import porting
 from porting import PortOptions
 from porting.verify import Verdict
+from tests.forked_python import ForkedPython
 
 
 class Cnn(nn.Module):
@@ -237,7 +240,16 @@ def test_the_same_settings_in_other_groups_pass(is_plain_parted):
     assert certificate.verdict is Verdict.PASS, str(certificate)
 
 
+@pytest.fixture
+def _compiler_is_loaded(tmp_path, monkeypatch):
+    """Let both compilers, of training and evaluation, begin with what takes seconds to load."""
+    with closing(ForkedPython(tmp_path, ["porting", "porting.engines.aot.compiler"])) as python:
+        monkeypatch.setattr(sys, "executable", str(python.executable))
+        yield
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_compiler_is_loaded")
 def test_a_compiled_port_passes_with_its_own_rounding():
     def make_port(model):
         options = PortOptions(engine="aot", output_mode="all")
