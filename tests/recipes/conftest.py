@@ -19,7 +19,7 @@ SETTINGS = {"resnet50": [resnet50.Setup(width=2, image_size=16, num_classes=4, n
 
 @pytest.fixture
 def train_small(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Give a function that trains the last step of a recipe; networks for pictures have small ones, and few channels."""
+    """Give a function that trains the last step of a recipe; networks for pictures have small ones and few channels."""
     monkeypatch.setitem(cosmictagger.SMALL, "depth", 2)
     events = functools.partial(NeutrinoEvents, height=32, width=48)
     monkeypatch.setattr(cosmictagger, "NeutrinoEvents", lambda count, *, seed, **_size: events(count, seed=seed))

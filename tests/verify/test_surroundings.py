@@ -142,7 +142,9 @@ def hash_in_another_process(folder: object, python: str = sys.executable) -> str
 
 
 @pytest.mark.slow
-def test_the_source_of_classes_and_functions_counts_and_is_the_same_in_every_process(tmp_path, monkeypatch, forked_python):
+def test_the_source_of_classes_and_functions_counts_and_is_the_same_in_every_process(
+    tmp_path, monkeypatch, forked_python
+):
     source = textwrap.dedent(
         """
         import torch

@@ -23,7 +23,7 @@ MAX_CHANGED_LINES = {
 
 
 def neutrino_iou(step: Any) -> float:
-    """Train for three fifths of the steps that are the program's default, and look at events that were not trained with."""
+    """Train for three fifths of the program's own steps, and look at events that were not trained with."""
     scores = step.validate(step.train(96).measured.model, workload.load_events(workload.Settings())[1])
     return float(scores["Average/Neutrino_IoU"])
 

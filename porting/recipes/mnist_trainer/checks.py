@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from porting.recipe_chain import Check, Steps, chain_of_equal_losses, demand, demand_falling, equal_losses, holds, reaches
+from porting.recipe_chain import (
+    Check,
+    Steps,
+    chain_of_equal_losses,
+    demand,
+    demand_falling,
+    equal_losses,
+    holds,
+    reaches,
+)
 from porting.recipes.mnist_trainer import workload
 
 NUM_STEPS = 2 * 48
