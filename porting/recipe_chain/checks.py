@@ -142,12 +142,12 @@ def reaches(
     return Check(step, f"{what} {' and '.join(bounds)}", look, slow)
 
 
-def measured(name: str, *num_steps: int) -> Callable[[Any], float]:
+def measured(name: str, *arguments: Any) -> Callable[[Any], float]:
     """Make a measure for `reaches`: train a step's program, and take what it has measured under this name.
 
-    Without `num_steps` it trains as long as it does by itself.
+    `arguments` are those of its `train`, the number of steps first; without them it trains as long as by itself.
     """
-    return lambda step: float(getattr(step.train(*num_steps).measured, name))
+    return lambda step: float(getattr(step.train(*arguments).measured, name))
 
 
 def holds(step: int, text: str, look: Callable[[Any], str], *, slow: bool = False) -> Check:
