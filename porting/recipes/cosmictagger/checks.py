@@ -14,7 +14,7 @@ from porting.models import uresnet2d
 from porting.recipe_chain import chain_of_equal_losses, close_losses, demand, holds, reaches, run_program
 from porting.recipes.cosmictagger import workload
 
-NUM_STEPS = 5
+NUM_STEPS = 3
 
 MAX_CHANGED_LINES = {
     2: 13,  # the model's call, its options and the import of the package come in one step
@@ -92,7 +92,7 @@ def two_stages(step: Any) -> str:
 def bench_compares(step: Any) -> str:
     """Let `porting bench` compare the step with plain PyTorch."""
     target = f"{inspect.getfile(step)}:small"
-    said = run_program("-m", "porting", "bench", target, "--engine", "replay", "--quick", "--steps", "1")
+    said = run_program("-m", "porting", "bench", target, "--engine", "replay", "--quick", "--rounds", "1", "--steps", "1")
     return next(" ".join(line.split()) for line in said.splitlines() if "same losses" in line)
 
 
