@@ -92,7 +92,8 @@ def two_stages(step: Any) -> str:
 def bench_compares(step: Any) -> str:
     """Let `porting bench` compare the step with plain PyTorch."""
     target = f"{inspect.getfile(step)}:small"
-    said = run_program("-m", "porting", "bench", target, "--engine", "replay", "--quick", "--rounds", "1", "--steps", "1")
+    once = ["--rounds", "1", "--steps", "1"]
+    said = run_program("-m", "porting", "bench", target, "--engine", "replay", "--quick", *once)
     return next(" ".join(line.split()) for line in said.splitlines() if "same losses" in line)
 
 
