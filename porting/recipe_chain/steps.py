@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import random
 import sys
@@ -84,7 +85,7 @@ class Steps:
         """
         wanted = self.num_steps if num_steps is None else num_steps
         if len(self._losses.get(number, ())) < wanted:
-            self._train_once(number, (wanted,))
+            self._train_once(number, wanted)
         found = self._losses[number][:wanted]
         if len(found) < wanted:
             raise CheckFailed(f"{len(found)} losses of step {number}, and {wanted} were asked for")
@@ -95,9 +96,10 @@ class Steps:
 
         The losses of one with no argument but the number of steps are those that `losses` returns.
         """
-        return self.call(number, lambda step: function(_TrainedOnce(step, lambda *given: self._train_once(number, given))))
+        remembered = functools.partial(self._train_once, number)
+        return self.call(number, lambda step: function(_TrainedOnce(step, remembered)))
 
-    def _train_once(self, number: int, arguments: Tuple[Any, ...]) -> Any:
+    def _train_once(self, number: int, *arguments: Any) -> Any:
         key = (number, *arguments)
         if key not in self._trained:
             self._trained[key] = self.call(number, lambda step: step.train(*arguments))
