@@ -85,8 +85,8 @@ class Steps:
         """
         wanted = self.num_steps if num_steps is None else num_steps
         if len(self._losses.get(number, ())) < wanted:
-            self._train_once(number, wanted)
-        found = self._losses[number][:wanted]
+            self._losses[number] = list(self._train_once(number, wanted))
+        found = [float(loss) for loss in self._losses[number][:wanted]]
         if len(found) < wanted:
             raise CheckFailed(f"{len(found)} losses of step {number}, and {wanted} were asked for")
         return found
@@ -102,10 +102,10 @@ class Steps:
     def _train_once(self, number: int, *arguments: Any) -> Any:
         key = (number, *arguments)
         if key not in self._trained:
-            self._trained[key] = self.call(number, lambda step: step.train(*arguments))
-            if len(arguments) < 2:
-                losses = [float(loss) for loss in self._trained[key]]
-                self._losses[number] = max(self._losses.get(number, []), losses, key=len)
+            trained = self._trained[key] = self.call(number, lambda step: step.train(*arguments))
+            # what else a program may return is looked at by its measures alone
+            if len(arguments) < 2 and isinstance(trained, list):
+                self._losses[number] = max(self._losses.get(number, []), trained, key=len)
         return self._trained[key]
 
 

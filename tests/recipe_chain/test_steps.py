@@ -54,6 +54,13 @@ def test_a_training_is_measured_twice_and_serves_for_the_losses(folder):
         assert steps.module(0).CALLS == [4]
 
 
+def test_a_training_that_returns_no_losses_can_be_measured(folder):
+    (folder / "step_0_plain.py").write_text("def train(num_steps):\n    return {'rows': num_steps}\n")
+
+    with Steps(find_recipe(str(folder))) as steps:
+        assert steps.measure(0, lambda step: step.train(4)["rows"]) == 4
+
+
 def test_a_training_by_keyword_is_another_one_each_time(folder):
     with Steps(find_recipe(str(folder)), num_steps=3) as steps:
         assert [steps.measure(0, lambda step: step.train(num_steps=2)[-1]) for _time in range(2)] == [2.0, 2.0]
