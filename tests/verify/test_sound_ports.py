@@ -130,6 +130,7 @@ class Port:
     options: Dict[str, Any] = field(default_factory=dict)
     more: Dict[str, Any] = field(default_factory=dict)
     compared: str = "the same batch a step"
+    steps: int = 8
 
 
 ACCUMULATED = {"micro_batch": 6, "accumulation": 4}
@@ -176,8 +177,8 @@ PORTS = {
     "mlp, bfloat16": Port(options={"precision": "bfloat16"}, optimizer=adamw),
     "BatchNorm, float16": Port(lambda: mlp(nn.BatchNorm1d(16)), options={"precision": "float16"}),
     "cnn, mixed": Port(Cnn, images, adamw, options={"precision": "mixed"}),
-    "transformer, float16": Port(Transformer, words, adamw, options={"precision": "float16"}),
-    "transformer, bfloat16": Port(Transformer, words, adamw, options={"precision": "bfloat16"}),
+    "transformer, float16": Port(Transformer, words, adamw, options={"precision": "float16"}, steps=4),
+    "transformer, bfloat16": Port(Transformer, words, adamw, options={"precision": "bfloat16"}, steps=4),
     "mlp, mixed, accumulation": Port(options={"precision": "mixed", **ACCUMULATED}, compared=SMALL),
     "Dropout, mixed": Port(lambda: mlp(nn.Dropout(0.3)), options={"precision": "mixed"}),
     "loader": Port(
@@ -188,7 +189,7 @@ PORTS = {
 }
 
 
-def prove(port, steps=8, **settings):
+def prove(port):
     torch.manual_seed(5)
     model = port.model()
     return porting.verify(
@@ -197,9 +198,9 @@ def prove(port, steps=8, **settings):
         port.batch(),
         optimizer=None if port.optimizer is None else port.optimizer(model),
         options=PortOptions(**port.options),
-        steps=steps,
+        steps=port.steps,
         device="sim",
-        **{**port.more, **settings},
+        **port.more,
     )
 
 
