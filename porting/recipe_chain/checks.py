@@ -122,6 +122,8 @@ def reaches(
 ) -> Check:
     """Demand that the number that `measure` returns for the step's module is within bounds.
 
+    A training that it asks for is made once for all measures of the step, and serves for its losses.
+
     >>> reaches(0, "test accuracy", at_least=0.95, measure=lambda step: step.accuracy()).text
     'test accuracy at least 0.95'
     """
@@ -131,7 +133,7 @@ def reaches(
         raise ValueError("`reaches` needs `at_least=` or `at_most=`")
 
     def look(steps: Steps) -> str:
-        value = float(steps.call(step, measure))
+        value = float(steps.measure(step, measure))
         low = -math.inf if at_least is None else at_least
         high = math.inf if at_most is None else at_most
         # a comparison with NaN is false, so NaN is never within bounds
@@ -140,12 +142,12 @@ def reaches(
     return Check(step, f"{what} {' and '.join(bounds)}", look, slow)
 
 
-def measured(name: str, *num_steps: int) -> Callable[[Any], float]:
+def measured(name: str, *arguments: Any) -> Callable[[Any], float]:
     """Make a measure for `reaches`: train a step's program, and take what it has measured under this name.
 
-    Without `num_steps` it trains as long as it does by itself.
+    `arguments` are those of its `train`, the number of steps first; without them it trains as long as by itself.
     """
-    return lambda step: float(getattr(step.train(*num_steps).measured, name))
+    return lambda step: float(getattr(step.train(*arguments).measured, name))
 
 
 def holds(step: int, text: str, look: Callable[[Any], str], *, slow: bool = False) -> Check:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import random
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Hashable, Iterator, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ class Steps:
         self.recipe = recipe
         self.num_steps = num_steps
         self._losses: Dict[int, List[float]] = {}
+        self._trained: Dict[Tuple[Any, ...], Any] = {}
         self._is_on_path = False
 
     def __enter__(self) -> Steps:
@@ -83,11 +85,43 @@ class Steps:
         """
         wanted = self.num_steps if num_steps is None else num_steps
         if len(self._losses.get(number, ())) < wanted:
-            self._losses[number] = self.call(number, lambda step: [float(loss) for loss in step.train(wanted)])
-        found = self._losses[number][:wanted]
+            self._losses[number] = list(self._train_once(number, wanted))
+        found = [float(loss) for loss in self._losses[number][:wanted]]
         if len(found) < wanted:
             raise CheckFailed(f"{len(found)} losses of step {number}, and {wanted} were asked for")
         return found
+
+    def measure(self, number: int, function: Callable[[Any], Any]) -> Any:
+        """Call `function` with a step that trains once for all who ask for a training with the same arguments.
+
+        The losses of one with no argument but the number of steps are those that `losses` returns.
+        """
+        remembered = functools.partial(self._train_once, number)
+        return self.call(number, lambda step: function(_TrainedOnce(step, remembered)))
+
+    def _train_once(self, number: int, *arguments: Any) -> Any:
+        key = (number, *arguments)
+        if key not in self._trained:
+            trained = self._trained[key] = self.call(number, lambda step: step.train(*arguments))
+            # what else a program may return is looked at by its measures alone
+            if len(arguments) < 2 and isinstance(trained, list):
+                self._losses[number] = max(self._losses.get(number, []), trained, key=len)
+        return self._trained[key]
+
+
+class _TrainedOnce:
+    """A step's module, but for its `train`: `train_once` is asked in its place for what can be asked for again."""
+
+    def __init__(self, module: ModuleType, train_once: Callable[..., Any]) -> None:
+        self._module, self._train_once = module, train_once
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def train(self, *arguments: Any, **settings: Any) -> Any:
+        if settings or not all(isinstance(argument, Hashable) for argument in arguments):
+            return self._module.train(*arguments, **settings)
+        return self._train_once(*arguments)
 
 
 @contextmanager

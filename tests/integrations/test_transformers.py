@@ -136,8 +136,8 @@ ARGUMENTS = {
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("settings", ARGUMENTS.values(), ids=ARGUMENTS)
 def test_training_arguments_work_as_on_the_cpu(settings, tmp_path):
-    trainer = make_trainer(Trainer, make_bert, tmp_path, **settings)
-    plain = make_trainer(transformers.Trainer, make_bert, tmp_path, **settings)
+    trainer = make_trainer(Trainer, make_bert, tmp_path, num_train_epochs=1, **settings)
+    plain = make_trainer(transformers.Trainer, make_bert, tmp_path, num_train_epochs=1, **settings)
 
     trainer.train()
     plain.train()
@@ -147,7 +147,7 @@ def test_training_arguments_work_as_on_the_cpu(settings, tmp_path):
 
 @pytest.mark.slow
 def test_a_training_that_is_resumed_from_a_checkpoint_goes_on_as_if_it_had_not_ended(tmp_path):
-    settings = {"save_strategy": "steps", "save_steps": 9}
+    settings = {"save_strategy": "steps", "save_steps": 9, "max_steps": 12}
     whole = make_trainer(Trainer, make_bert, tmp_path, **settings)
     whole.train()
 
@@ -306,6 +306,7 @@ def test_padded_batches_need_one_executable_and_lose_nothing(tmp_path):
             tmp_path,
             samples=samples,
             per_device_train_batch_size=2,
+            num_train_epochs=1,
             trainer_settings={"data_collator": collator},
         )
         for cls, collator in ((Trainer, FixedLength(collate, length=16)), (transformers.Trainer, collate))

@@ -115,6 +115,7 @@ def test_a_new_recipe_passes_its_checks_at_once(own_program, capsys, model):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("programs_have_torch")
 def test_a_new_recipe_from_a_module_finds_it_wherever_it_is_run(own_program):
     main(["recipe", "new", "mine", "--model", "own_program:make"])
 
@@ -200,7 +201,8 @@ def test_a_file_that_no_program_can_import_is_refused(own_program, capsys, name)
 
 
 @pytest.mark.slow
-def test_a_new_recipe_finds_a_folder_of_any_name(own_program, capsys):
+@pytest.mark.usefixtures("programs_have_torch")
+def test_a_new_recipe_finds_a_folder_of_any_name(own_program):
     (own_program / "\U0001f344").mkdir()
     (own_program / "\U0001f344" / "grown.py").write_text(TARGET)
 

@@ -47,6 +47,26 @@ def test_a_longer_training_serves_for_a_shorter_one(folder):
         assert steps.module(0).CALLS == [3, 4]
 
 
+def test_a_training_is_measured_twice_and_serves_for_the_losses(folder):
+    with Steps(find_recipe(str(folder)), num_steps=3) as steps:
+        assert [steps.measure(0, lambda step: step.train(4)[-1]) for _time in range(2)] == [6.0, 6.0]
+        assert steps.losses(0) == [0.0, 2.0, 4.0]
+        assert steps.module(0).CALLS == [4]
+
+
+def test_a_training_that_returns_no_losses_can_be_measured(folder):
+    (folder / "step_0_plain.py").write_text("def train(num_steps):\n    return {'rows': num_steps}\n")
+
+    with Steps(find_recipe(str(folder))) as steps:
+        assert steps.measure(0, lambda step: step.train(4)["rows"]) == 4
+
+
+def test_a_training_by_keyword_is_another_one_each_time(folder):
+    with Steps(find_recipe(str(folder)), num_steps=3) as steps:
+        assert [steps.measure(0, lambda step: step.train(num_steps=2)[-1]) for _time in range(2)] == [2.0, 2.0]
+        assert steps.module(0).CALLS == [2, 2]
+
+
 def test_fewer_losses_than_asked_for_are_not_compared(folder):
     (folder / "step_0_plain.py").write_text("def train(num_steps):\n    return [1.0, 2.0]\n")
 

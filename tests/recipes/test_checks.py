@@ -38,11 +38,13 @@ def skip_without_extra(error: PortingError) -> None:
 
 
 @pytest.mark.parametrize(("recipe", "check"), all_checks())
-def test_a_check_holds(recipe: Recipe, check: Union[Check, Exception]):
+def test_a_check_holds(recipe: Recipe, check: Union[Check, Exception], request: pytest.FixtureRequest):
     if isinstance(check, PortingError):
         skip_without_extra(check)
     if isinstance(check, Exception):
         raise check
+    if check.slow:  # no other starts processes
+        request.getfixturevalue("programs_have_simulator")
     try:
         outcome = run_check(check, steps_of(recipe))
     except PortingError as error:

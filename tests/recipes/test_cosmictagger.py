@@ -298,6 +298,7 @@ def test_d14_an_instance_refuses_another_number_of_replicas_than_the_launchers(m
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("programs_have_simulator")
 def test_d14_and_d15_torchruns_instances_have_equal_weights_and_one_of_them_tells(tmp_path):
     program = [str(RECIPE.step(11).path), "--steps", "2", "--checkpoint", str(tmp_path / "weights")]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -323,7 +324,7 @@ def test_d16_no_statement_compares_where_it_should_assign(step):
 @pytest.mark.skipif(not LIGHT_FILE.exists(), reason="the light file of events is not here")
 def test_events_of_the_detector_train_the_a21_network():
     pytest.importorskip("h5py")
-    settings = workload.Settings(file=str(LIGHT_FILE), variant="a21", downsample=3)
+    settings = workload.Settings(file=str(LIGHT_FILE), variant="a21", downsample=4)
 
     losses = step_7_warm_up.train(2, settings)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import sys
+from contextlib import closing
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch import nn
 from porting.cli.main import main
 from porting.recipe_chain import Steps, find_recipe
 from tests.docs.page_blocks import blocks_of, without_numbers
+from tests.program_server import ProgramServer
 
 pytest.importorskip("sklearn")
 from porting.recipes.first_port import costs
@@ -60,8 +63,19 @@ def test_no_step_shuffles_or_initialises_from_what_ran_before(number):
     assert STEPS.module(number).train(2) == STEPS.losses(number, NUM_STEPS)[:2]
 
 
+@pytest.fixture
+def _digits_are_loaded(monkeypatch):
+    """Let the process of each side begin with what takes longer to load than the side trains."""
+    with closing(ProgramServer("porting.recipes.first_port.workload")) as server:
+        monkeypatch.setattr(sys, "executable", server.python)
+        # bytes are counted a step, whose number matters to the time alone
+        monkeypatch.setattr(costs, "STEPS_A_TURN", 9)
+        yield
+
+
 @pytest.mark.slow
-def test_the_costs_of_a_host_loop_are_measured(capsys):
+@pytest.mark.usefixtures("_digits_are_loaded")
+def test_the_costs_of_a_host_loop_are_measured():
     rows = {name: cells for name, *cells in costs.measure(rounds=1)}
 
     assert list(rows) == list(costs.SIDES)

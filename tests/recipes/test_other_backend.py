@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 
 import pytest
 
-from porting.recipe_chain import find_recipe, read_recipes
+from porting.recipe_chain import read_recipes
+
+from .chains import QUICK_RECIPE
 
 # the literal implementation hands no gradients out, which a host loop needs
-RECIPES = [recipe.name for recipe in read_recipes() if recipe.name != "trainers"]
+RECIPES = [recipe for recipe in read_recipes() if recipe.name != "trainers"]
 NUM_STEPS = 3
 # In half precision sums are rounded after each term or at their end, as an implementation likes. The noise of two
 # executors comes from two streams, or from one.
@@ -30,14 +31,17 @@ def literal_poptorch(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == "first_port" else pytest.param(name, marks=pytest.mark.slow) for name in RECIPES]
+    "recipe",
+    [
+        pytest.param(recipe, id=recipe.name, marks=[] if recipe.name == QUICK_RECIPE else [pytest.mark.slow])
+        for recipe in RECIPES
+    ],
 )
-def test_the_last_step_trains_alike_on_another_implementation(name, literal_poptorch, monkeypatch):
-    recipe = find_recipe(name)
-    step = importlib.import_module(recipe.module_name(recipe.steps[-1].path.stem))
-    expected = step.train(NUM_STEPS)
+def test_the_last_step_trains_alike_on_another_implementation(recipe, train_small, literal_poptorch, monkeypatch):
+    expected = train_small(recipe, NUM_STEPS)
 
     monkeypatch.setenv("PORTING_DEVICE", "ipu")
 
-    assert step.train(NUM_STEPS) == pytest.approx(expected, rel=TOLERANCES.get(name, 1e-4))
+    tolerance = TOLERANCES.get(recipe.name, 1e-4)
+    assert train_small(recipe, NUM_STEPS) == pytest.approx(expected, rel=tolerance)
     assert sys.modules["poptorch"].num_calls > 0

@@ -136,13 +136,13 @@ print(hash_source(made, model.loss, torch.nn.MSELoss()), hash_options(PortOption
 """
 
 
-def hash_in_another_process(folder: object) -> str:
-    words = [sys.executable, "-c", PROGRAM]
+def hash_in_another_process(folder: object, python: str = sys.executable) -> str:
+    words = [python, "-c", PROGRAM]
     return subprocess.run(words, cwd=str(folder), capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.slow
-def test_the_source_of_classes_and_functions_counts_and_is_the_same_in_every_process(tmp_path, monkeypatch):
+def test_the_source_of_classes_and_functions_counts_and_is_the_same_in_every_process(tmp_path, program_server):
     source = textwrap.dedent(
         """
         import torch
@@ -159,11 +159,11 @@ def test_the_source_of_classes_and_functions_counts_and_is_the_same_in_every_pro
         """
     )
     (tmp_path / "model.py").write_text(source)
-    first, again = hash_in_another_process(tmp_path), hash_in_another_process(tmp_path)
+    first, again = hash_in_another_process(tmp_path), hash_in_another_process(tmp_path, program_server.python)
     (tmp_path / "model.py").write_text(source.replace("1.0", "2.0"))
-    with_another_base = hash_in_another_process(tmp_path)
+    with_another_base = hash_in_another_process(tmp_path, program_server.python)
     (tmp_path / "model.py").write_text(source.replace(".abs()", ".square()"))
-    with_another_loss = hash_in_another_process(tmp_path)
+    with_another_loss = hash_in_another_process(tmp_path, program_server.python)
 
     assert first == again
     assert len({first, with_another_base, with_another_loss}) == 3

@@ -14,7 +14,7 @@ from porting.models import uresnet2d
 from porting.recipe_chain import chain_of_equal_losses, close_losses, demand, holds, reaches, run_program
 from porting.recipes.cosmictagger import workload
 
-NUM_STEPS = 5
+NUM_STEPS = 3
 
 MAX_CHANGED_LINES = {
     2: 13,  # the model's call, its options and the import of the package come in one step
@@ -23,8 +23,8 @@ MAX_CHANGED_LINES = {
 
 
 def neutrino_iou(step: Any) -> float:
-    """Train as the program does by default, and look at events that were not trained with."""
-    scores = step.validate(step.train(160).measured.model, workload.load_events(workload.Settings())[1])
+    """Train for three fifths of the program's own steps, and look at events that were not trained with."""
+    scores = step.validate(step.train(96).measured.model, workload.load_events(workload.Settings())[1])
     return float(scores["Average/Neutrino_IoU"])
 
 
@@ -92,7 +92,8 @@ def two_stages(step: Any) -> str:
 def bench_compares(step: Any) -> str:
     """Let `porting bench` compare the step with plain PyTorch."""
     target = f"{inspect.getfile(step)}:small"
-    said = run_program("-m", "porting", "bench", target, "--engine", "replay", "--quick", "--steps", "1")
+    once = ["--rounds", "1", "--steps", "1"]
+    said = run_program("-m", "porting", "bench", target, "--engine", "replay", "--quick", *once)
     return next(" ".join(line.split()) for line in said.splitlines() if "same losses" in line)
 
 
@@ -123,7 +124,8 @@ def _large(step: Any) -> Any:
 CHECKS = (
     # 4.98 when it was written, from 5.80 in the first step
     reaches(0, "loss of the 5th step", at_most=5.3, measure=lambda step: step.train(5)[-1]),
-    reaches(0, "neutrino IoU", at_least=0.5, measure=neutrino_iou, slow=True),
+    # 0.55 after 96 steps, 0.03 after 64 and 0.78 in the end
+    reaches(0, "neutrino IoU", at_least=0.4, measure=neutrino_iou, slow=True),
     # 0.017 when it was written
     close_losses(1, like=0, relative=0.03, because="BatchNorm and the loss average over single events"),
     *chain_of_equal_losses(2, 7),

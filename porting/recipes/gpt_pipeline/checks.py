@@ -58,8 +58,8 @@ def half_takes_less(step: Any) -> str:
 
 
 def learnt(step: Any) -> float:
-    """Train for 100 steps and return how far the test loss is above the least possible one."""
-    return float(step.train(100).measured.test_loss - workload.load_text()[2])
+    """Train for 60 steps and return how far the test loss is above the least possible one."""
+    return float(step.train(60).measured.test_loss - workload.load_text()[2])
 
 
 CHECKS = (
@@ -69,8 +69,8 @@ CHECKS = (
     holds(4, "four IPUs are used", runs_on(5, 4)),
     holds(6, "the model of the recipe fits", small_model_fits),
     holds(6, "each remedy takes memory off an IPU of GPT-2", memory_shrinks, slow=True),
+    reaches(8, "test loss above the least possible", at_most=0.8, measure=learnt, slow=True),
     # 0.002 in the first 100 steps when it was written
     close_losses(8, like=7, relative=0.01, because="weights and activations have 11 bits instead of 24"),
     holds(8, "weights take half of the memory", half_takes_less),
-    reaches(8, "test loss above the least possible", at_most=0.8, measure=learnt, slow=True),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from porting.recipe_chain import chain_of_equal_losses, demand_falling, equal_losses, holds, reaches
+from porting.recipe_chain import Check, Steps, chain_of_equal_losses, demand_falling, equal_losses, reaches
 
 NUM_STEPS = 2 * 48
 ALL_STEPS = 10 * 48
@@ -16,16 +16,16 @@ def last_accuracy(step: Any) -> float:
     return float(step.train().measured.accuracies[-1])
 
 
-def epochs_get_better(step: Any) -> str:
+def epochs_get_better(steps: Steps) -> str:
     """Demand that the mean loss of each epoch is below that of the one before."""
-    losses = step.train(ALL_STEPS)
+    losses = steps.losses(0, ALL_STEPS)
     return demand_falling([sum(losses[start : start + 48]) / 48 for start in range(0, ALL_STEPS, 48)])
 
 
 CHECKS = (
     reaches(0, "test accuracy", at_least=MIN_ACCURACY, measure=last_accuracy),
-    holds(0, "mean losses of 10 epochs fall", epochs_get_better),
+    Check(0, "mean losses of 10 epochs fall", epochs_get_better),
     *chain_of_equal_losses(1, 4),
-    equal_losses(5, like=0, num_steps=ALL_STEPS),
     reaches(5, "test accuracy", at_least=MIN_ACCURACY, measure=last_accuracy),
+    equal_losses(5, like=0, num_steps=ALL_STEPS),
 )

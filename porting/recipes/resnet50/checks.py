@@ -16,6 +16,9 @@ NUM_STEPS = 6
 # few, small images in batches of 16: what is learnt does not matter where rates are looked at
 SMALL = {"width": 2, "num_images": 64, "batch_size": 16}
 
+# what learns in seconds: after 100 and 48 steps 0.984 and 0.973 are right, where a quarter would be by chance
+QUICK = workload.Setup(image_size=16, num_classes=4)
+
 
 def last_losses(step: Any) -> float:
     """Train for an epoch and a half and return the mean of the last eight losses."""
@@ -72,8 +75,8 @@ CHECKS = (
     reaches(0, "loss after 48 steps", at_most=2.1, measure=last_losses),
     *chain_of_equal_losses(1, 3),
     holds(1, "the device's learning rate follows the plan", the_device_has_the_planned_rates),
-    reaches(3, "test accuracy", at_least=0.9, measure=measured("accuracy", 160), slow=True),
+    reaches(3, "test accuracy", at_least=0.9, measure=measured("accuracy", 100, QUICK), slow=True),
     close_losses(4, like=3, relative=0.2, because="BatchNorm normalises micro-batches of 16"),
     holds(5, "the learning rate grows with the batch", the_rate_is_scaled),
-    reaches(5, "test accuracy", at_least=0.8, measure=measured("accuracy", 96), slow=True),
+    reaches(5, "test accuracy", at_least=0.8, measure=measured("accuracy", 48, QUICK), slow=True),
 )

@@ -30,11 +30,12 @@ def few_changes_of_program(step: Any) -> str:
 
 CHECKS = (
     reaches(0, "BLEU soon", at_least=0.2, measure=measured("BLEU", 120)),
-    reaches(0, "BLEU", at_least=0.65, measure=measured("BLEU", 400), slow=True),
+    # 0.59 and 0.44 when it was written, 0.74 and 0.63 after 400 steps
+    reaches(0, "BLEU", at_least=0.5, measure=measured("BLEU", 240), slow=True),
     *chain_of_equal_losses(1, 2),
     holds(1, "two lengths save most of the padding", half_is_padding_with_one_length),
     holds(3, "the program seldom changes", few_changes_of_program),
     reaches(3, "last loss of 60", at_most=2.0, measure=lambda step: step.train(60)[-1], slow=True),
+    reaches(4, "BLEU", at_least=0.35, measure=measured("BLEU", 220), slow=True),
     equal_losses(4, like=3),
-    reaches(4, "BLEU", at_least=0.55, measure=measured("BLEU", 400), slow=True),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sysconfig
 from pathlib import Path
 
@@ -195,7 +196,7 @@ def count_calls_a_line(folder: Path, *, num_files: int) -> float:
 @pytest.mark.slow
 def test_many_files_take_no_more_for_each_line_than_few_do(tmp_path):
     few = count_calls_a_line(tmp_path / "few", num_files=40)
-    many = count_calls_a_line(tmp_path / "many", num_files=400)
+    many = count_calls_a_line(tmp_path / "many", num_files=200)
 
     assert many < CALLS_A_LINE
     assert many < 1.1 * few
@@ -206,15 +207,17 @@ LIBRARIES = ("torch", "transformers", "lightning", "ignite", "accelerate", "nump
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_strangers_files_are_walked_without_an_exception(library):
+def test_strangers_files_are_walked_without_an_exception(library, tmp_path):
     folder = Path(sysconfig.get_paths()["purelib"]) / library
     files = sorted(folder.rglob("*.py"))
     if not files:
         pytest.skip(f"{library} is not installed")
-    for file in random.Random(library).sample(files, min(3, len(files))):
+    # the first with all that it imports, which is half of a library, and more of them by themselves
+    first, *others = random.Random(library).sample(files, min(10, len(files)))
+    for file in (first, *(shutil.copyfile(file, tmp_path / f"alone_{file.name}") for file in others)):
         facts = collect_facts(read_programs([file]))
 
-        assert all(call.place.line > 0 for call in facts.calls)
+        assert all(call.place.line > 0 for call in facts.calls), file
 
 
 SNIPPETS = [line for line in MNIST.splitlines() if line.strip()]
