@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from contextlib import contextmanager
 from typing import Callable, Iterator, List, TextIO
@@ -36,7 +37,9 @@ def _show_stages(stream: TextIO, stages: List[str], done: threading.Event) -> No
         return
     from tqdm import tqdm
 
-    with tqdm(bar_format="{desc} {elapsed}", leave=False, file=stream) as bar:
+    # of a terminal that does not know its size, as a container's, nothing would be shown
+    columns, rows = shutil.get_terminal_size()
+    with tqdm(bar_format="{desc} {elapsed}", leave=False, file=stream, ncols=columns, nrows=rows) as bar:
         bar.start_t -= _SILENT_SECONDS
         while not done.wait(_POLL_SECONDS):
             bar.set_description_str(stages[-1])
