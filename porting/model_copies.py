@@ -6,7 +6,6 @@ import copy
 from types import CellType, FunctionType
 from typing import Any, Dict, Mapping, Tuple
 
-import torch
 from torch import nn
 
 from .module_attributes import NOT_THE_USERS
