@@ -17,6 +17,7 @@ from porting.verify.certificate import (
     Location,
     Measured,
     PrecisionVerdict,
+    Sensitivity,
     Verdict,
     describe_measured,
 )
@@ -273,6 +274,7 @@ class Proof:
         plain = Record() if side is None else side.plain
         verdict, reason = self._decide_verdict(plain)
         missing = (*self._missing, *(() if side is None else side.missing))
+        sensitivity = None if side is None else self._find_sensitivity(side)
         return Certificate(
             verdict,
             reason,
@@ -281,7 +283,7 @@ class Proof:
             num_steps_asked=self._num_steps,
             curves=self._make_curves(),
             gradient_errors=gradient_errors(judgement),
-            sensitivity=find_smallest_fault(judgement, side.band) if side is not None and judgement.measured else None,
+            sensitivity=sensitivity,
             comparison="" if side is None else side.comparison.text,
             notes=(
                 *self._notes,
@@ -298,6 +300,13 @@ class Proof:
                 plain, self._ported_record, judgement, loss_factor=1.0 if side is None else side.loss_factor
             ),
         )
+
+    def _find_sensitivity(self, side: PlainSide) -> Optional[Sensitivity]:
+        try:
+            return find_smallest_fault(self._judgement, side.band)
+        except KeyboardInterrupt:
+            self._notes.append("how small a fault would have been caught was not looked for: it was interrupted")
+            return None
 
     def _make_curves(self) -> Curves:
         side = self._side
