@@ -120,6 +120,9 @@ class Proof:
         inputs = collect_inputs(self._batches, ported, num_calls, seed=self._seed)
         calls, theirs = inputs.calls, inputs.theirs
         self._notes += [inputs.note] if inputs.note else []
+        is_waiting = self._training.each_epoch is not None or self._training.schedule_every == "epoch"
+        if is_waiting and not any(map(calls.ends_epoch, range(len(calls)))):
+            self._notes.append("no epoch has ended: what the loop does after one was not looked at")
         progress = _Progress(self._tell, options, num_calls)
         with kept_port(self._maker, ported):
             self._hash_inputs(calls)
