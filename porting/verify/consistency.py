@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 __all__ = ["find_contradiction", "match_losses"]
@@ -63,6 +64,8 @@ def _list_wrong_counts(certificate: Any) -> Iterator[str]:
         yield f"{steps} steps were compared of {asked}"
     if certificate.record and steps > kept:
         yield f"{steps} steps were compared, and the losses of {kept} were kept"
+    if any(int(said) != steps for said in re.findall(r"(\d+) steps long", certificate.reason)):
+        yield f"{steps} steps were compared, and the reason tells of others"
     names = [kind.kind for kind in certificate.kinds]
     if len(set(names)) < len(names):
         yield "a kind stands twice in its table"
@@ -95,6 +98,8 @@ def _list_wrong_curves(certificate: Any, record: Mapping[str, Any]) -> Iterator[
     ]
     curves = certificate.curves.plain, certificate.curves.ported
     for name, curve, losses in zip(("plain PyTorch", "the port"), curves, sides):
+        if len(curve) < certificate.num_steps:
+            yield f"the curve of {name} has {len(curve)} of {certificate.num_steps} steps"
         for step, value in enumerate(curve, 1):
             own = losses.get(step)
             mean = sum(own) / len(own) if own else value
