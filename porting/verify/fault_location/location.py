@@ -25,6 +25,11 @@ from porting.verify.plain_training import MicroBatch, PlainTraining
 __all__ = ["locate_fault"]
 
 _OTHER_LOOP = "`also` makes another state of the same weights: with another decay, or another number of times"
+_BESIDE_STEPS = "no optimizer has `{}`: what the loop does beside its steps changes it, as `also` or `each_epoch`"
+_EQUAL_AGAIN = (
+    "a repetition of the step from this state shows no difference: it depends on what the run did before, or on what "
+    "changes from run to run"
+)
 _Find = Callable[[Evidence], Optional[Location]]
 
 # words in the name of a kind, and the phase that it belongs to
@@ -164,19 +169,9 @@ def _give_up(phase: str, evidence: Evidence) -> Location:
     """Say what is known where a search of the step finds nothing."""
     first = evidence.first
     path = first.name.rpartition(".")[0] if first.kind not in ("loss", "output") else ""
+    words = [str(item) for item in (*evidence.modules, *evidence.loss, *evidence.optimizer)][:4]
     trained = {id(weight) for group in evidence.plain.optimizer.param_groups for weight in group["params"]}
     weight = dict(evidence.plain.model.named_parameters()).get(first.name)
-    beside = (
-        f"no optimizer has `{first.name}`: what the loop does beside its steps changes it, as `also` or `each_epoch`"
-    )
-    again = (
-        "a repetition of the step from this state shows no difference: it depends on what the run did before, or on "
-        "what changes from run to run"
-    )
-    cause = "; ".join([str(item) for item in (*evidence.modules, *evidence.loss, *evidence.optimizer)][:4])
-    is_beside = phase == "update" and weight is not None and id(weight) not in trained
-    return evidence.locate(phase, path, cause=_join(cause, beside if is_beside else "") or again)
-
-
-def _join(*words: str) -> str:
-    return "; ".join(filter(None, words))
+    if phase == "update" and weight is not None and id(weight) not in trained:
+        words.append(_BESIDE_STEPS.format(first.name))
+    return evidence.locate(phase, path, cause="; ".join(words) or _EQUAL_AGAIN)
