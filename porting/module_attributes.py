@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
@@ -17,14 +16,12 @@ from .structure import flatten_tensors
 __all__ = [
     "NOT_THE_USERS",
     "AttributesBefore",
-    "copy_model",
     "find_tensor",
     "is_hashed_by",
     "keep_attributes",
     "keep_train_modes",
     "list_plain_modules",
     "materialise_lazy_modules",
-    "memo_of_computed_tensors",
     "switch_to_eval",
 ]
 
@@ -163,43 +160,6 @@ def keep_attributes(
 def find_tensor(value: object, is_wanted: IsDeviceTensor) -> Optional[torch.Tensor]:
     """Return the first wanted tensor in `value`, which may be nested: an LSTM's state is a tuple of two tensors."""
     return next(filter(is_wanted, flatten_tensors(value)), None)
-
-
-def memo_of_computed_tensors(model: nn.Module) -> Dict[int, torch.Tensor]:
-    """Return a memo for `copy.deepcopy` of `model`, which refuses tensors that autograd has computed.
-
-    Hooks leave such tensors in attributes: weight norm, pruning, ... The copy has their values without their history.
-
-    >>> import copy
-    >>> from torch.nn.utils import prune
-    >>> pruned = prune.random_unstructured(nn.Linear(2, 2), "weight", amount=1)
-    >>> copied = copy.deepcopy(pruned, memo_of_computed_tensors(pruned))
-    >>> copied.weight.requires_grad
-    False
-    """
-    attributes = [value for module in model.modules() for value in vars(module).values()]
-    computed = (tensor for tensor in flatten_tensors(attributes) if not tensor.is_leaf)
-    return {id(tensor): tensor.detach().clone() for tensor in computed}
-
-
-def copy_model(model: nn.Module) -> nn.Module:
-    """Copy a model; what cannot be copied, such as a lock or an open file in an attribute, is the copy's as well."""
-    memo: Dict[int, Any] = {**memo_of_computed_tensors(model)}
-    try:
-        return copy.deepcopy(model, dict(memo))
-    except Exception:  # a user's own class may raise anything
-        attributes = [item for module in model.modules() for item in vars(module).items()]
-        values = (value for name, value in attributes if name not in NOT_THE_USERS)
-        memo.update((id(value), value) for value in values if not _can_be_copied(value, memo))
-    return copy.deepcopy(model, memo)
-
-
-def _can_be_copied(value: Any, memo: Mapping[int, Any]) -> bool:
-    try:
-        copy.deepcopy(value, dict(memo))
-    except Exception:
-        return False
-    return True
 
 
 def make_leftover_finding(name: str, place: Optional[Place]) -> Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +14,6 @@ from porting.module_attributes import (
     keep_attributes,
     keep_train_modes,
     list_plain_modules,
-    memo_of_computed_tensors,
     switch_to_eval,
 )
 
@@ -139,16 +137,3 @@ def test_eval_modes_last_as_long_as_the_context():
         during = module.training
 
     assert (during, module.training) == (False, True)
-
-
-def test_a_copy_has_the_values_of_computed_tensors_and_parameters_of_its_own():
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    model[1].kept = {"all": [model[0].weight * 2, model[0].weight]}
-
-    copied = copy.deepcopy(model, memo_of_computed_tensors(model))
-
-    computed, parameter = copied[1].kept["all"]
-    assert torch.equal(computed, model[0].weight * 2)
-    assert computed.is_leaf
-    assert parameter is copied[0].weight
-    assert parameter is not model[0].weight

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from contextlib import ExitStack, contextmanager
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -11,7 +10,7 @@ import torch
 from torch import nn
 
 from porting.analysis.half_precision import LARGEST_HALF, SMALLEST_HALF, MeasuredModule
-from porting.module_attributes import memo_of_computed_tensors
+from porting.model_copies import copy_together
 from porting.structure import flatten_tensors
 
 from .loss import LossInForward
@@ -106,7 +105,7 @@ def measure_step(model: nn.Module, loss: Any, arguments: _Arguments) -> Optional
     weights = [*model.parameters(), *model.buffers(), *flatten_tensors(arguments)]
     if any(tensor.is_meta for tensor in weights) or sum(tensor.numel() for tensor in weights) > _MOST_WEIGHTS:
         return None
-    own = copy.deepcopy((model, loss), memo_of_computed_tensors(model))
+    own = copy_together(model, loss)
     # float32 whatever the user's weights are in: what float16 has lost cannot be measured any more
     forward = LossInForward(own[0].float(), own[1], backend=_Nothing)
     args, kwargs = _widen(arguments)

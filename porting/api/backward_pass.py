@@ -13,7 +13,7 @@ from torch import nn
 
 from ..adapters.cumulative_counts import let_device_count
 from ..host_tensors import are_same_bytes, host_tensors
-from ..module_attributes import copy_model
+from ..model_copies import copy_model
 from ..options import PortOptions
 from ..structure import flatten_tensors, rebuild
 from .gradients import read_gradients

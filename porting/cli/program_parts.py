@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
@@ -86,7 +87,7 @@ def read_parts(made: Any, name: str, place: Optional[Place], *, draws_batch: boo
         if draws_batch and values["batch"] is None and more["batches"] is not None:
             values["batch"] = _draw_first(more["batches"])
         absent = [part for part in ("model", "batch") if values[part] is None]
-        fault = f"a {kind} without {' and '.join(absent)}" if absent else ""
+        fault = f"a {kind} without {' and '.join(absent)}" if absent else _find_misspelt(made)
     if fault:
         raise ExecutableError.of("E022", message=f"`{name}` gives {fault}", place=place, help=_EXAMPLE)
     batch = values["batch"]
@@ -96,6 +97,16 @@ def read_parts(made: Any, name: str, place: Optional[Place], *, draws_batch: boo
             message = f"the {part} of `{name}` is a {type(values[part]).__name__}, not {wanted}"
             raise ExecutableError.of("E022", message=message, place=place, help=_EXAMPLE)
     return LoadedProgram(**parts, **more, name=name)
+
+
+def _find_misspelt(made: Any) -> str:
+    """Say which name of a dictionary is nearly that of a part, which would be ignored; nothing if none is."""
+    known = [*_PARTS, *_MORE_PARTS, *_SETTINGS, "loader", "batches"]
+    for name in made if isinstance(made, Mapping) else ():
+        near = [] if name in known else difflib.get_close_matches(str(name), known, n=1, cutoff=0.8)
+        if near and near[0] not in made:
+            return f"a `{name}`, which is ignored: did you mean `{near[0]}`"
+    return ""
 
 
 def _read_more_parts(get: Callable[[str], Any]) -> Dict[str, Any]:

@@ -382,4 +382,5 @@ def _print_results(
         print(json.dumps(found, indent=2, allow_nan=False))
         return
     texts: List[str] = [str(part) for part in (certificate, comparison) if part is not None]
-    print("\n\n".join(texts))
+    # a file that somebody sent may have words that act on the terminal
+    print("".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in "\n\n".join(texts)))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 __all__ = ["find_contradiction", "match_losses"]
 
 _LOSSES = ("loss", "loss curve")
 _RELATIVE = 1e-6
+# the smallest fault that is planted, and how many times as large the next one may be
+_SMALLEST, _STEP = 1e-6, 4.0
 
 
 def find_contradiction(certificate: Any) -> str:
@@ -48,8 +51,37 @@ def _list_contradictions(certificate: Any) -> Iterator[str]:
         yield "the verdict is CHAOTIC, and no step was"
     if verdict == "PASS" and certificate.num_steps < certificate.num_steps_asked:
         yield f"the verdict is PASS after {certificate.num_steps} of {certificate.num_steps_asked} steps"
+    yield from _list_wrong_counts(certificate)
     if record:
         yield from _list_wrong_curves(certificate, record)
+
+
+def _list_wrong_counts(certificate: Any) -> Iterator[str]:
+    """Compare what a certificate counts: steps, kinds, and how small a fault it would have told."""
+    steps, asked = certificate.num_steps, certificate.num_steps_asked
+    kept = max(map(int, certificate.record["plain_losses"]), default=0) if certificate.record else 0
+    if steps > asked:
+        yield f"{steps} steps were compared of {asked}"
+    if certificate.record and steps > kept:
+        yield f"{steps} steps were compared, and the losses of {kept} were kept"
+    if any(int(said) != steps for said in re.findall(r"(\d+) steps long", certificate.reason)):
+        yield f"{steps} steps were compared, and the reason tells of others"
+    names = [kind.kind for kind in certificate.kinds]
+    if len(set(names)) < len(names):
+        yield "a kind stands twice in its table"
+    compared = [kind.kind for kind in certificate.kinds if kind.num_compared]
+    if certificate.verdict.value == "PASS" and not compared:
+        yield "the verdict is PASS, and nothing was compared"
+    told = certificate.sensitivity
+    if told is not None and (told.kind not in compared or not _are_neighbours(told.missed, told.caught)):
+        yield f"its first line tells a smallest fault of `{told.kind}` that was not planted there"
+
+
+def _are_neighbours(missed: Optional[float], caught: Optional[float]) -> bool:
+    """Tell whether of two faults one was planted after the other; None is beyond the smallest, or the largest."""
+    if missed is None or caught is None:
+        return caught is None or caught <= _SMALLEST * (1 + _RELATIVE)
+    return missed < caught <= _STEP * missed
 
 
 def _sum_up(kind: Any) -> str:
@@ -66,6 +98,8 @@ def _list_wrong_curves(certificate: Any, record: Mapping[str, Any]) -> Iterator[
     ]
     curves = certificate.curves.plain, certificate.curves.ported
     for name, curve, losses in zip(("plain PyTorch", "the port"), curves, sides):
+        if len(curve) < certificate.num_steps:
+            yield f"the curve of {name} has {len(curve)} of {certificate.num_steps} steps"
         for step, value in enumerate(curve, 1):
             own = losses.get(step)
             mean = sum(own) / len(own) if own else value

@@ -10,7 +10,7 @@ from torch import nn
 
 from porting.comparison.sketches import distance_of_sketches
 from porting.torch_insides.modules import BATCH_NORMS
-from porting.verify.plain_runs import copy_training, keep_streams, seed_streams
+from porting.verify.plain_runs import copy_training, join_outputs, keep_streams, seed_streams, watch_outputs
 from porting.verify.plain_training import Grouping, MicroBatch, PlainRun, PlainTraining
 from porting.verify.records import Sketches, sketch_all
 
@@ -30,10 +30,11 @@ class Comparison(NamedTuple):
 
 
 class _Tried(NamedTuple):
-    """One step: the mean of its losses, its gradients, and whether random numbers were drawn."""
+    """One step: the mean of its losses, its gradients and outputs, and whether random numbers were drawn."""
 
     loss: float
     gradients: Sketches
+    outputs: Sketches
     draws: bool
 
 
@@ -45,8 +46,8 @@ def make_grouping(options: Any) -> Grouping:
 def choose_comparison(training: PlainTraining, batch: MicroBatch, options: Any, *, seed: int) -> Comparison:
     """Find out whether a step over one large batch is what the micro-batches of a step stand for.
 
-    It is tried with a step of each: equal gradients mean that no module and no loss looks at more than one sample. A
-    loss that is a sum is told by that, too.
+    It is tried with a step of each: equal gradients and outputs mean that no module and no loss looks at more than one
+    sample. A loss that is a sum is told by that, too.
     """
     grouping = make_grouping(options)
     count = grouping.micro_batches_per_step
@@ -65,10 +66,12 @@ def choose_comparison(training: PlainTraining, batch: MicroBatch, options: Any, 
     if training.accumulated == "mean" and abs(whole.loss - count * loss) < abs(whole.loss - loss):
         training, loss = replace(training, accumulated="sum"), count * loss
         parts = _try_step(training, batch, grouping, seed=seed)
-    if abs(whole.loss - loss) <= _SAME * abs(loss) and _are_same(whole.gradients, parts.gradients):
+    is_same = abs(whole.loss - loss) <= _SAME * abs(loss) and _are_same(whole.gradients, parts.gradients)
+    if is_same and _are_same(whole.outputs, parts.outputs):
         large = replace(grouping, is_large=True)
         return Comparison(training, large, False, f"one large batch a step, which {count} micro-batches stand for")
-    return Comparison(training, grouping, False, f"{words}: {_say_why(training.model)}")
+    why = "the model returns something else than a row for each sample" if is_same else _say_why(training.model)
+    return Comparison(training, grouping, False, f"{words}: {why}")
 
 
 def _try_step(training: PlainTraining, batch: MicroBatch, grouping: Grouping, *, seed: int) -> _Tried:
@@ -78,13 +81,15 @@ def _try_step(training: PlainTraining, batch: MicroBatch, grouping: Grouping, *,
         seed_streams(seed)
         start, found = torch.get_rng_state(), {}
         run = PlainRun(own, 1 if grouping.is_large else grouping.replicas, start)
-        made = run.step(grouping.cut(batch)[0], look=lambda gradients: found.update(sketch_all(gradients)))
+        with watch_outputs(own.model) as outputs:
+            made = run.step(grouping.cut(batch)[0], look=lambda gradients: found.update(sketch_all(gradients)))
     losses = [float(loss.double().mean()) for loss in made.losses]
-    return _Tried(sum(losses) / len(losses), found, not torch.equal(start, run.random_state))
+    draws = not torch.equal(start, run.random_state)
+    return _Tried(sum(losses) / len(losses), found, sketch_all(join_outputs(outputs)), draws)
 
 
 def _are_same(one: Sketches, other: Sketches) -> bool:
-    if set(one) != set(other):
+    if {name: one[name].shape for name in one} != {name: other[name].shape for name in other}:
         return False
     size = sum(sketch.norm**2 for sketch in one.values()) ** 0.5
     apart = sum(distance_of_sketches(one[name], other[name]) ** 2 for name in one) ** 0.5

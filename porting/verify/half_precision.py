@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import asdict, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
@@ -14,7 +13,7 @@ from porting.adapters.half_ranges import watch_ranges
 from porting.analysis.half_precision import MeasuredModule, advise_loss_scaling
 from porting.comparison.tensors import distance_of
 from porting.diagnostics import list_names
-from porting.module_attributes import memo_of_computed_tensors
+from porting.model_copies import copy_together
 
 from .certificate import Curves, KindVerdict, PrecisionVerdict, Verdict
 from .half_rounding import HalfRule, half_rounding
@@ -113,8 +112,7 @@ def _find_fitting(gradients: Mapping[str, torch.Tensor], rule: HalfRule) -> floa
 
 
 def _copy_training(training: PlainTraining) -> PlainTraining:
-    parts = training.model, training.loss, training.compute_loss
-    model, loss, compute_loss = copy.deepcopy(parts, memo_of_computed_tensors(training.model))
+    model, loss, compute_loss = copy_together(training.model, training.loss, training.compute_loss)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     # never stepped: it is what gradients belong to
     optimizer = torch.optim.SGD(trained or [nn.Parameter(torch.zeros(1))], lr=0.0)

@@ -6,7 +6,6 @@ and the number of threads are as before afterwards.
 
 from __future__ import annotations
 
-import copy
 import random
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from torch import nn
 
 from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.tensors import change_weights
-from porting.module_attributes import memo_of_computed_tensors
+from porting.model_copies import copy_together
 from porting.structure import flatten_tensors, map_tensors
 from porting.verify.calls import Calls, MicroBatch
 from porting.verify.half_rounding import HalfRule, half_rounding
@@ -70,8 +69,8 @@ PLAIN = Variant("plain PyTorch")
 
 def copy_training(training: PlainTraining, *, is_double: bool = False) -> PlainTraining:
     """Copy model, loss, optimizer and schedule, which go on belonging together; in double precision if asked for."""
-    parts = training.model, training.optimizer, training.scheduler, training.loss, training.compute_loss
-    model, optimizer, scheduler, loss, compute_loss = copy.deepcopy(parts, memo_of_computed_tensors(training.model))
+    parts = training.optimizer, training.scheduler, training.loss, training.compute_loss
+    model, optimizer, scheduler, loss, compute_loss = copy_together(training.model, *parts)
     if is_double:
         for part in (model, loss):
             if isinstance(part, nn.Module):

@@ -15,6 +15,7 @@ from porting.verify.certificate import (
     Curves,
     Location,
     PrecisionVerdict,
+    Sensitivity,
 )
 from porting.verify.distribution import compare_draws
 from porting.verify.fault_place import find_place, kept_port
@@ -113,6 +114,9 @@ class Proof:
         inputs = collect_inputs(self._batches, ported, num_calls, seed=self._seed)
         calls, theirs = inputs.calls, inputs.theirs
         self._notes += [inputs.note] if inputs.note else []
+        is_waiting = self._training.each_epoch is not None or self._training.schedule_every == "epoch"
+        if is_waiting and not any(map(calls.ends_epoch, range(len(calls)))):
+            self._notes.append("no epoch has ended: what the loop does after one was not looked at")
         progress = _Progress(self._tell, options, num_calls)
         with kept_port(self._maker, ported):
             self._hash_inputs(calls)
@@ -266,6 +270,8 @@ class Proof:
         judgement, side = self._judgement, self._side
         plain = Record() if side is None else side.plain
         missing = (*self._missing, *(() if side is None else side.missing))
+        # before the verdict: it may be what the user stops
+        sensitivity = None if side is None else self._find_sensitivity(side)
         verdict, reason = decide_verdict(
             judgement,
             self._count_compared(plain),
@@ -282,7 +288,7 @@ class Proof:
             num_steps_asked=self._num_steps,
             curves=self._make_curves(),
             gradient_errors=gradient_errors(judgement),
-            sensitivity=find_smallest_fault(judgement, side.band) if side is not None and judgement.measured else None,
+            sensitivity=sensitivity,
             comparison="" if side is None else side.comparison.text,
             notes=(
                 *self._notes,
@@ -299,6 +305,13 @@ class Proof:
                 plain, self._ported_record, judgement, loss_factor=1.0 if side is None else side.loss_factor
             ),
         )
+
+    def _find_sensitivity(self, side: PlainSide) -> Optional[Sensitivity]:
+        try:
+            return find_smallest_fault(self._judgement, side.band)
+        except KeyboardInterrupt:
+            self._notes.append("how small a fault would have been caught was not looked for: it was interrupted")
+            return None
 
     def _make_curves(self) -> Curves:
         side = self._side

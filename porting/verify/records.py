@@ -72,7 +72,7 @@ class Record:
         except (Exception, KeyboardInterrupt) as error:
             if not self.losses:
                 raise
-            self.ended_by = f"{type(error).__name__}: {error}"
+            self.ended_by = ": ".join(filter(None, (type(error).__name__, str(error))))
 
     def keep(self, kind: str, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Keep sketches of tensors."""

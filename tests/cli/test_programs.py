@@ -64,6 +64,7 @@ class Empty:
 parts, ready, model, number, short = Parts(), make(), Net(4, 3), 5, (1, 2)
 wrong_model, wrong_loss = (5, None, (torch.ones(1),)), (Net(4, 3), 5, (torch.ones(1),))
 no_batch, bad_optimizer = {"model": Net(4, 3)}, (Net(4, 3), None, torch.ones(2, 4), 0.1)
+misspelt = {"model": Net(4, 3), "loss": None, "batch": torch.ones(2, 4), "schedul_every": "step"}
 """
 
 
@@ -186,6 +187,7 @@ def test_a_missing_import_of_the_users_is_no_missing_target(folder):
         ("wrong_loss", "the loss of"),
         ("no_batch", "without batch"),
         ("bad_optimizer", "the optimizer of"),
+        ("misspelt", "a `schedul_every`, which is ignored: did you mean `schedule_every`"),
         ("needs", "needs arguments: width"),
         ("sized", "needs arguments: batch"),
     ],

@@ -101,7 +101,7 @@ def test_a_certificate_that_tells_no_smallest_fault_begins_with_the_verdict():
     assert str(make_certificate(sensitivity=None)).startswith("PASS: ")
 
 
-@pytest.mark.parametrize("sensitivity", [None, Sensitivity("gradient", 0.03, 0.01), Sensitivity("update", None, 1.0)])
+@pytest.mark.parametrize("sensitivity", [None, Sensitivity("gradient", 0.03, 0.01), Sensitivity("gradient", None, 1.0)])
 def test_the_smallest_fault_is_read_as_it_was_written(sensitivity):
     certificate = make_certificate(sensitivity=sensitivity)
 

@@ -12,7 +12,7 @@ from torch import nn
 import porting
 from porting.diagnostics import PortingError
 from porting.support.plain_data import make_plain
-from porting.verify.certificate import Certificate, Curves, Verdict
+from porting.verify.certificate import Certificate, Curves, Sensitivity, Verdict
 from tests.verify.certificates import make_certificate, make_failed
 
 
@@ -57,6 +57,24 @@ def test_a_fail_without_a_fault_is_refused():
 
 def test_a_pass_that_did_not_make_its_steps_is_refused():
     assert "after 10 of 20 steps" in refuse(make_certificate(num_steps_asked=20))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_steps": 1000}, "1000 steps were compared of 10"),
+        ({"num_steps": 20, "num_steps_asked": 20}, "and the losses of 10 were kept"),
+        ({"reason": "everything lies inside its noise band, 5000 steps long"}, "the reason tells of others"),
+        ({"curves": Curves()}, "the curve of plain PyTorch has 0 of 10 steps"),
+        ({"kinds": make_certificate().kinds * 2}, "a kind stands twice"),
+        ({"kinds": make_certificate().kinds[-1:], "sensitivity": None}, "nothing was compared"),
+        ({"sensitivity": Sensitivity("gradient", 3e-9, 1e-4)}, "its first line tells"),
+        ({"sensitivity": Sensitivity("update", 3e-4, 1e-4)}, "its first line tells"),
+    ],
+    ids=["more steps", "steps without losses", "reason", "no curve", "twice", "nothing", "too small", "not compared"],
+)
+def test_counts_that_the_rest_does_not_support_are_refused(changes, words):
+    assert words in refuse(make_certificate(**changes))
 
 
 def test_a_kind_that_its_figures_do_not_support_is_refused():

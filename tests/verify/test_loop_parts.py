@@ -244,3 +244,10 @@ def test_the_users_objects_are_not_trained():
 
     assert all(torch.equal(before[name], value) for name, value in training.model.state_dict().items())
     assert training.optimizer.param_groups[0]["lr"] == 0.1
+
+
+@pytest.mark.parametrize(("steps", "is_said"), [(1, True), (5, False)])
+def test_a_loop_whose_epoch_has_not_ended_is_told_so(steps, is_said):
+    certificate = porting.verify(build(each_epoch=halve), batches=batches(), steps=steps, device="sim")
+
+    assert any("no epoch has ended" in note for note in certificate.notes) is is_said

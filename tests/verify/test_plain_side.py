@@ -193,3 +193,26 @@ def test_nothing_of_the_users_is_left_behind_by_a_proof_that_was_stopped():
     assert torch.equal(stream, torch.get_rng_state())
     assert torch.get_num_threads() == threads
     assert all(parameter.grad is None for parameter in training.model.parameters())
+
+
+class WithOwnLoss(nn.Module):
+    """Returns its loss beside its output, as language models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x, y):
+        output = self.linear(x)
+        return output, F.cross_entropy(output, y)
+
+
+def test_a_loss_among_the_outputs_is_compared_micro_batch_by_micro_batch():
+    model = WithOwnLoss()
+    training = PlainTraining(model, None, torch.optim.SGD(model.parameters(), lr=0.1))
+    options = PortOptions(micro_batch=2, accumulation=4, output_mode="all")
+
+    comparison = choose_comparison(training, (batch(), {}), options, seed=0)
+
+    assert not comparison.grouping.is_large
+    assert "something else than a row for each sample" in comparison.text

@@ -64,6 +64,10 @@ def locate_evaluation(evidence: Evidence, call: MicroBatch) -> Location:
         return replace(found, cause=f"in eval mode `{found.operator}` differs first: {found.cause}")
     saved = _list_saved_wrongly(ported)
     words = [say_checkpoint(evidence, saved)] if saved else [str(item) for item in evidence.modules[:4]]
+    kept = ported.model.state_dict()
+    unsaved = [name for name, _buffer in ported.model.named_buffers() if name not in kept]
+    if unsaved:
+        words.append(f"no checkpoint has {list_names(unsaved, most=4)}: `register_buffer(..., persistent=False)`")
     cause = "; ".join(words) or f"the evaluation differs in {evidence.first.name}"
     return Location("evaluation", evidence.first.step, cause=cause)
 

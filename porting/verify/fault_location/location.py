@@ -24,6 +24,12 @@ from porting.verify.plain_training import MicroBatch, PlainTraining
 
 __all__ = ["locate_fault"]
 
+_OTHER_LOOP = "`also` makes another state of the same weights: with another decay, or another number of times"
+_BESIDE_STEPS = "no optimizer has `{}`: what the loop does beside its steps changes it, as `also` or `each_epoch`"
+_EQUAL_AGAIN = (
+    "a repetition of the step from this state shows no difference: it depends on what the run did before, or on what "
+    "changes from run to run"
+)
 _Find = Callable[[Evidence], Optional[Location]]
 
 # words in the name of a kind, and the phase that it belongs to
@@ -35,6 +41,7 @@ _PHASES = {
     "data": "data",
     "load": "checkpoint",
     "resum": "checkpoint",
+    "loop": "loop",
     "output": "forward",
     "loss": "loss",
     "gradient": "backward",
@@ -79,6 +86,8 @@ def locate_fault(
     if phase == "data":
         words = f"the port does not see the samples that plain PyTorch sees: {first.name}"
         return Location("data", first.step, cause=_add_note(words, first))
+    if phase == "loop":
+        return evidence.locate("update", "", operator="also", cause=_say_loop(ported.options.device_iterations))
     if phase == "checkpoint":
         words = f"{say_checkpoint(evidence, [first.name])} ({first.kind})"
         return evidence.locate(
@@ -92,6 +101,13 @@ def locate_fault(
     evidence = gather_evidence(plain, ported, calls[0], first=first, make_call=make, ratios=ratios)
     found = (find(evidence) for find in _FINDERS[phase])
     return next(filter(None, found), None) or _give_up(phase, evidence)
+
+
+def _say_loop(steps_per_call: int) -> str:
+    """Say what makes other state of equal weights."""
+    if steps_per_call > 1:
+        return f"the port's loop brings its state forward once a call, which is {steps_per_call} steps; {_OTHER_LOOP}"
+    return _OTHER_LOOP
 
 
 def _add_note(words: str, first: Measured) -> str:
@@ -153,11 +169,11 @@ def _give_up(phase: str, evidence: Evidence) -> Location:
     """Say what is known where a search of the step finds nothing."""
     first = evidence.first
     path = first.name.rpartition(".")[0] if first.kind not in ("loss", "output", "setting") else ""
-    settings = [str(item) for item in (*evidence.modules, *evidence.loss, *evidence.optimizer)][:4]
+    words = [str(item) for item in (*evidence.modules, *evidence.loss, *evidence.optimizer)][:4]
     if first.kind == "setting":
-        settings.insert(0, f"`{first.name}`: {first.note}")
-    cause = "; ".join(settings) or (
-        "a repetition of the step from this state shows no difference: it depends on what the run did before, or on "
-        "what changes from run to run"
-    )
-    return evidence.locate(phase, path, cause=cause)
+        words.insert(0, f"`{first.name}`: {first.note}")
+    trained = {id(weight) for group in evidence.plain.optimizer.param_groups for weight in group["params"]}
+    weight = dict(evidence.plain.model.named_parameters()).get(first.name)
+    if phase == "update" and weight is not None and id(weight) not in trained:
+        words.append(_BESIDE_STEPS.format(first.name))
+    return evidence.locate(phase, path, cause="; ".join(words) or _EQUAL_AGAIN)

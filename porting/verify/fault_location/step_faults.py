@@ -195,11 +195,15 @@ def _find_backward_operator(wrong: Sequence[str], evidence: Evidence) -> Optiona
     traces, seeds = list(zip(*(side.micro_batches for side in sides))), zip(*(side.seeds for side in sides))
     faults = (find_value_fault(*own, seeds=of) for own, of in zip(traces, seeds))
     fault, extra = next(filter(None, faults), None), find_extra_operator(*traces[0][:2])
+    missing = [name for name in wrong if name not in evidence.gradients]
+    if fault is not None and extra is not None and not missing:
+        # what cuts nothing off, such as a `detach` of a constant, has its gradients elsewhere
+        around = (extra, *(traces[0][1].values[number] for number in extra.sources))
+        extra = extra if fault.record.origin.module in {one.origin.module for one in around} else None
     record = fault.record if extra is None and fault is not None else extra
     if record is None:
         return None
     words, path = f"the gradient of {list_names(wrong, most=4)} differs", record.origin.module
-    missing = [name for name in wrong if name not in evidence.gradients]
     if missing:
         words = f"the port has no gradient of {list_names(missing, most=4)}"
     elif fault is not None:

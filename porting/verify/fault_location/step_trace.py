@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -80,6 +80,7 @@ class MicroBatchTrace:
     _is_backward: bool = False
     _nodes: NewNodes = field(default_factory=NewNodes)
     _made_by: Dict[int, int] = field(default_factory=dict)
+    _loss_number: Optional[int] = None
 
     def run(self, origin: Origin, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
         """Call a function and record its operators, as those of `origin`; the gradients' of it will be, too."""
@@ -127,6 +128,22 @@ class MicroBatchTrace:
         )
         self.values.append(record)
 
+    def keep_loss(self, loss: torch.Tensor) -> None:
+        """Keep the loss that the forward pass ends with."""
+        self.loss, self._loss_number = loss.detach().clone(), self._made_by.get(_find_address(loss))
+
+    def list_used(self) -> Set[int]:
+        """Return the numbers of the operators that the loss depends on; of all where that is not known."""
+        if self._loss_number is None:
+            return set(range(len(self.values)))
+        used, waiting = set(), [self._loss_number]
+        while waiting:
+            number = waiting.pop()
+            if number not in used:
+                used.add(number)
+                waiting += self.values[number].sources
+        return used
+
     def enter_module(self, path: str, args: Sequence[Any]) -> None:
         """Keep the shapes and types of what a module is called with for the first time."""
         self.module_inputs.setdefault(path, tree_map(_describe_leaf, tuple(args)))
@@ -153,8 +170,8 @@ class _Recorder(TorchDispatchMode):
 # further results are workspace, which holds whatever its memory held
 _NUM_VALUES = {"mkldnn_rnn_layer": 3}
 _EMPTY = frozenset(["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_local_scalar_dense"])
-# `detach` is a view too, and the sign of a cut graph
-_VIEWS = frozenset(["t", "view", "_unsafe_view", "expand", "transpose", "permute", "alias", "slice", "select", "split"])
+# these show the same numbers; to take a part of them or to exchange axes may be a fault, and `detach` cuts the graph
+_VIEWS = frozenset(["t", "view", "_unsafe_view", "expand", "alias"])
 
 
 def _find_address(tensor: torch.Tensor) -> int:

@@ -92,11 +92,15 @@ def find_value_fault(
 ) -> Optional[ValueFault]:
     """Return the first operator whose result differs, or None: of the forward pass, with `seeds` of the backward one.
 
-    `seeds` are what the losses were multiplied by before the passes: plain, ported, changed. Operators that only one
-    side has are the fault where the next common one differs, or at the end the loss.
+    Those that the loss depends on come first: what else both sides compute may have other forms. `seeds` are what the
+    losses were multiplied by before the passes: plain, ported, changed. Operators that only one side has are the fault
+    where the next common one differs, or at the end the loss.
     """
     noise = [] if changed is None or len(changed.values) != len(plain.values) else changed.values
     pairs, alone = _align_values(plain, ported)
+    used = plain.list_used(), ported.list_used()
+    if seeds is None:
+        pairs.sort(key=lambda pair: not all(record.number in of for record, of in zip(pair, used)))
     for one, other in pairs:
         if one.is_backward != (seeds is not None):
             continue
@@ -172,7 +176,9 @@ def _align_values(plain: MicroBatchTrace, ported: MicroBatchTrace) -> Tuple[List
         keys = [[record.name for record in side] for side in (ours, theirs)]
         blocks: Sequence[Tuple[int, int, int]] = [(0, 0, len(ours))]
         if keys[0] != keys[1]:  # the search takes long for many
-            blocks = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks()
+            # a layer of several may be run as a whole on one side: its operators are many times the same ones
+            forms = [[(record.name, _list_shapes(record)) for record in side] for side in (ours, theirs)]
+            blocks = SequenceMatcher(None, forms[0], forms[1], autojunk=False).get_matching_blocks()
         for i, j, size in blocks:
             pairs += zip(ours[i : i + size], theirs[j : j + size])
     pairs.sort(key=lambda pair: pair[1].number)
@@ -181,6 +187,10 @@ def _align_values(plain: MicroBatchTrace, ported: MicroBatchTrace) -> Tuple[List
         matched = {pair[place].number for pair in pairs}
         alone.append({record.number: record for record in side if record.number not in matched})
     return pairs, alone
+
+
+def _list_shapes(record: ValueRecord) -> Tuple[torch.Size, ...]:
+    return tuple(result.shape for result in record.results)
 
 
 def _group_by_module(records: Sequence[ValueRecord]) -> Dict[Tuple[bool, str], List[ValueRecord]]:

@@ -147,7 +147,7 @@ class _PlainWatch(TorchFunctionMode):
         """Compute a loss and record how."""
         with follow_modules(self._enter_module, self._leave_module), self:
             loss = compute_loss()
-        self.trace.loss = loss.detach().clone()
+        self.trace.keep_loss(loss)
         return loss
 
     def _enter_module(self, module: nn.Module, args: Any) -> None:
@@ -214,7 +214,10 @@ class _PortedWatch:
     def after_forward(self, results: Sequence[torch.Tensor], state: Any, micro_batch: Any) -> None:
         """Keep the loss, or the last output where there is none; without a backward pass the micro-batch ends here."""
         graph = self._rehearsal.graph
-        self._trace.loss = results[-1].detach().clone()
+        if graph.has_loss:
+            self._trace.keep_loss(results[-1])
+        else:
+            self._trace.loss = results[-1].detach().clone()
         if not (graph.has_loss and graph.loss_has_gradient):
             self.step.end_micro_batch(self._trace)
             self._trace = MicroBatchTrace()

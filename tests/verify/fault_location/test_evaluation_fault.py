@@ -42,6 +42,12 @@ class SavingOthers(Around):
             mean.sub_(1.0)
 
 
+class Forgetting(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("center", torch.zeros(1), persistent=False)
+
+
 def test_an_evaluation_that_goes_on_training_is_found():
     found = evaluate(spoil=lambda ported: setattr(ported, "eval", lambda: ported))
 
@@ -74,6 +80,12 @@ def test_an_evaluation_that_shows_nothing_is_told_by_what_differed():
     found = evaluate()
 
     assert found.cause == "the evaluation differs in output 0"
+
+
+def test_buffers_that_no_checkpoint_has_are_named():
+    found = evaluate(kind=Forgetting)
+
+    assert found.cause == "no checkpoint has `center`: `register_buffer(..., persistent=False)`"
 
 
 def test_an_evaluation_is_found_with_parts_that_are_accumulated_in_training():

@@ -489,6 +489,24 @@ def test_a_wrong_schedule_is_told_from_the_rates(rates, words):
     assert words in found.cause
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        ("loop state", "first.weight", "`also` makes another state of the same weights"),
+        ("update", "mean_weight", "no optimizer has `mean_weight`"),
+    ],
+)
+def test_what_the_loop_does_beside_its_steps_is_told_as_such(kind, name, words):
+    plain, ported = build_pair()
+    for model in (plain.model, ported.model):
+        model.register_parameter("mean_weight", nn.Parameter(torch.zeros(1), requires_grad=False))
+
+    found = locate_fault(plain, ported, [(make_batches()[0], {})], first=Measured(kind, name, 1, 1.0, 1.0, 1e-6))
+
+    assert found.phase == "update"
+    assert words in found.cause
+
+
 def test_samples_that_are_not_seen_are_a_fault_of_the_data():
     plain, ported = build_pair()
 

@@ -65,10 +65,30 @@ def test_a_function_within_another_is_recorded_once_as_its_own():
 def test_empty_memory_and_views_hold_no_new_values():
     trace = MicroBatchTrace()
 
-    for function in (lambda x: torch.empty_like(x), lambda x: x.view(-1), lambda x: x[0]):
+    for function in (lambda x: torch.empty_like(x), lambda x: x.view(-1), lambda x: x.t()):
         run(trace, function, torch.ones(2, 3))
 
     assert trace.values == []
+
+
+@pytest.mark.parametrize("function", [lambda x: x[:, 1:], lambda x: x[0], lambda x: x.transpose(0, 1)])
+def test_parts_and_exchanged_axes_are_values(function):
+    trace = MicroBatchTrace()
+
+    run(trace, function, torch.ones(2, 3))
+
+    assert len(trace.values) > 0
+
+
+def test_operators_that_the_loss_depends_on_are_known():
+    trace = MicroBatchTrace()
+    x = torch.ones(3)
+
+    hidden = run(trace, torch.tanh, x)
+    run(trace, torch.exp, x)
+    trace.keep_loss(run(trace, torch.sum, hidden))
+
+    assert [trace.values[number].name for number in sorted(trace.list_used())] == ["aten.tanh", "aten.sum"]
 
 
 @pytest.mark.parametrize("function", [torch.tanh, torch.exp, torch.relu])

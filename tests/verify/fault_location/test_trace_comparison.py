@@ -22,7 +22,7 @@ def trace(make, *, seed=1.0, is_trained=True):
         return made.run(Origin(module, None, getattr(function, "__name__", "")), function, args, {})
 
     loss = make(run, weight, torch.randn(3, 4))
-    made.loss = loss.detach().clone()
+    made.keep_loss(loss)
     if is_trained:
         made.run_backward((loss * seed).backward)
     return made
@@ -208,3 +208,34 @@ def test_a_cut_of_the_graph_is_told_before_all_that_the_port_has_alone():
 
     assert extra.name == "aten.detach"
     assert find_extra_operator(trace(plain), trace(plain)) is None
+
+
+# -- what is no fault --------------------------------------------------------------------------------------------------
+
+
+def run_cells(run, weight, x):
+    first = run("rnn", torch.tanh, run("rnn", torch.mm, x, weight))
+    return first, run("rnn", torch.tanh, run("rnn", torch.mm, first, weight))
+
+
+def whole(run, weight, x):
+    """Keeps what nobody uses, as a recurrent layer of several layers does with its last states."""
+    cells = run_cells(run, weight, x)
+    run("rnn", torch.stack, cells)
+    return run("loss", torch.sum, cells[1])
+
+
+def parts(run, weight, x, reduce=torch.sum):
+    cells = run_cells(run, weight, x)
+    run("rnn", torch.cat, [run("rnn", torch.stack, [cell]) for cell in cells])
+    return run("loss", reduce, cells[1])
+
+
+def test_what_the_loss_depends_on_is_the_fault_and_not_what_is_kept_in_another_form():
+    fault = find_value_fault(trace(whole), trace(lambda *args: parts(*args, reduce=torch.mean)))
+
+    assert fault.record.name == "aten.mean"
+
+
+def test_layers_that_are_run_one_by_one_are_those_that_are_run_as_a_whole():
+    assert find_value_fault(trace(whole), trace(parts), seeds=(1.0, 1.0, 1.0)) is None

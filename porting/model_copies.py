@@ -1,0 +1,93 @@
+"""Copies of models, and of what belongs to them: the functions that a module keeps go on to the copied layers."""
+
+from __future__ import annotations
+
+import copy
+from types import CellType, FunctionType
+from typing import Any, Dict, Mapping, Tuple
+
+from torch import nn
+
+from .module_attributes import NOT_THE_USERS
+from .structure import flatten_tensors
+
+__all__ = ["copy_model", "copy_together"]
+
+
+def copy_together(model: nn.Module, *parts: Any) -> Tuple[Any, ...]:
+    """Copy a model and what belongs to it, such as its loss and its optimizer, which go on belonging together.
+
+    `copy.deepcopy` refuses tensors that autograd has computed, which hooks leave in attributes: weight norm, pruning,
+    and the like. The copy has their values without their history. And it leaves functions as they are, whose closures
+    then run the layers of the original: those of the copy have the copied ones.
+
+    >>> def penalize(model):
+    ...     return lambda output: output.sum() + model.weight.sum()
+    >>> model = nn.Linear(2, 2)
+    >>> copied, loss = copy_together(model, penalize(model))
+    >>> loss(torch.ones(1)).backward()
+    >>> copied.weight.grad is None, model.weight.grad is None
+    (False, True)
+    """
+    memo = _list_computed_tensors(model)
+    return tuple(_copy_all((model, *parts), memo))
+
+
+def copy_model(model: nn.Module) -> nn.Module:
+    """Copy a model; what cannot be copied, such as a lock or an open file in an attribute, is the copy's as well."""
+    memo = _list_computed_tensors(model)
+    try:
+        return _copy_all((model,), dict(memo))[0]
+    except Exception:  # a user's own class may raise anything
+        attributes = [item for module in model.modules() for item in vars(module).items()]
+        values = (value for name, value in attributes if name not in NOT_THE_USERS)
+        memo.update((id(value), value) for value in values if not _can_be_copied(value, memo))
+    return _copy_all((model,), memo)[0]
+
+
+def _copy_all(parts: Tuple[Any, ...], memo: Dict[int, Any]) -> Any:
+    copied = [_bind_again(part, memo) for part in copy.deepcopy(parts, memo)]
+    for part in copied:
+        for module in part.modules() if isinstance(part, nn.Module) else ():
+            attributes = vars(module)
+            # hooks lie in dictionaries
+            for kept in [attributes, *(value for value in attributes.values() if isinstance(value, dict))]:
+                kept.update((name, _bind_again(value, memo)) for name, value in list(kept.items()))
+    return copied
+
+
+def _bind_again(value: Any, memo: Mapping[int, Any]) -> Any:
+    """Return a function with the copies of what its closure holds; anything else as it is."""
+    if not isinstance(value, FunctionType) or not value.__closure__:
+        return value
+    cells = tuple(_copy_cell(cell, memo) for cell in value.__closure__)
+    if all(one is other for one, other in zip(cells, value.__closure__)):
+        return value
+    bound = FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, cells)
+    bound.__kwdefaults__ = value.__kwdefaults__
+    bound.__dict__.update(vars(value))
+    return bound
+
+
+def _copy_cell(cell: CellType, memo: Mapping[int, Any]) -> CellType:
+    try:
+        content = cell.cell_contents
+    except ValueError:  # it is empty
+        return cell
+    copied = _bind_again(content, memo) if isinstance(content, FunctionType) else memo.get(id(content), content)
+    return cell if copied is content else CellType(copied)
+
+
+def _list_computed_tensors(model: nn.Module) -> Dict[int, Any]:
+    """Return a memo with detached copies of the tensors that autograd has computed."""
+    attributes = [value for module in model.modules() for value in vars(module).values()]
+    computed = (tensor for tensor in flatten_tensors(attributes) if not tensor.is_leaf)
+    return {id(tensor): tensor.detach().clone() for tensor in computed}
+
+
+def _can_be_copied(value: Any, memo: Mapping[int, Any]) -> bool:
+    try:
+        copy.deepcopy(value, dict(memo))
+    except Exception:
+        return False
+    return True
