@@ -92,6 +92,10 @@ def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
     things = _list_tensors(left, right)
     if things:
         return (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),)
+    if isinstance(node.op, ast.Add):
+        text = _join_texts([left, right])
+        if text:
+            return text
     containers = [item for item in (*left, *right) if isinstance(item, Object) and item.elements is not None]
     return join(*[(item,) for item in containers])
 
@@ -223,7 +227,15 @@ def _evaluate_text(walk: Walk, node: ast.JoinedStr) -> Value:
             walk.evaluate(value.format_spec)
     if things:
         walk.record_statement(node, things)
-    return UNKNOWN
+    parts = [getattr(value, "value", None) for value in node.values]
+    return _join_texts([walk.evaluate(part) if isinstance(part, ast.AST) else (Constant.of(part),) for part in parts])
+
+
+def _join_texts(values: List[Value]) -> Value:
+    """Join texts that are all known."""
+    if not all(len(value) == 1 and isinstance(value[0], Constant) and value[0].kind == "str" for value in values):
+        return UNKNOWN
+    return (Constant.of("".join(value[0].value for value in values if isinstance(value[0], Constant))),)
 
 
 def _evaluate_starred(walk: Walk, node: ast.Starred) -> Value:
