@@ -68,7 +68,9 @@ class Coverage:
         if not self.main_parts:
             return ()
         places = list_names(self.main_parts, most=_MOST_NAMED, quote="")
-        return (f"not judged, as an import does not run it: the `__main__` part at {places}; name the file to judge it",)
+        return (
+            f"not judged, as an import does not run it: the `__main__` part at {places}; name the file to judge it",
+        )
 
     def accept(self, findings: Collection[Finding]) -> Coverage:
         """Leave out the imports that are allowed, or known, and the calls of what they would bring."""

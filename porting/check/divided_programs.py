@@ -12,6 +12,7 @@ from porting.source.rules.reading import is_for_ports
 
 __all__ = ["ProgramGroup", "divide_programs"]
 
+
 @dataclass(frozen=True)
 class ProgramGroup:
     """The files of programs that share some, and whether these programs have a port."""

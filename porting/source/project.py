@@ -12,7 +12,15 @@ from porting.diagnostics import Finding, list_names
 from porting.source.files import Unit, list_sources, read_source
 from porting.source.imports import ImportedName, list_imports
 from porting.source.library import is_known_library
-from porting.source.search_path import Folders, SearchPath, Spot, is_declared, is_installed, list_named_libraries, make_search_path
+from porting.source.search_path import (
+    Folders,
+    SearchPath,
+    Spot,
+    is_declared,
+    is_installed,
+    list_named_libraries,
+    make_search_path,
+)
 from porting.source.text_values import ANYTHING, list_added_folders
 
 __all__ = ["MOST_FOLLOWED_LINES", "Imported", "Module", "Project", "Unit", "read_programs"]
@@ -88,7 +96,7 @@ class Project:
     def add_file(self, path: str, folders: Tuple[str, ...] = ()) -> Optional[Module]:
         """Read a file unless it is known, with its faults; None where nothing of it could be read."""
         path = os.path.normpath(path)
-        key = os.path.abspath(path)
+        key = os.path.realpath(path)
         module = self._read.get(key)
         if module is None:
             source = read_source(path)
@@ -174,7 +182,7 @@ class Project:
         """Read a file that an import leads to; a program of a large library would bring all of it."""
         if spot.is_namespace:
             return None
-        known = os.path.abspath(spot.path) in self._read
+        known = os.path.realpath(spot.path) in self._read
         if not known and self._num_lines[0] >= MOST_FOLLOWED_LINES:
             self.unread[spot.path] = f"more than {MOST_FOLLOWED_LINES:,} lines are imported"
             return None
@@ -286,7 +294,9 @@ class Project:
         return not wanted.is_optional
 
     def _report_missing(self, wanted: ImportedName, name: str, unit: Unit, importer: Module) -> Finding:
-        folders = [folder or os.curdir for searched in self._list_searched(importer, wanted.level) for folder in searched]
+        folders = [
+            folder or os.curdir for searched in self._list_searched(importer, wanted.level) for folder in searched
+        ]
         looked = list_names(dict.fromkeys(folders), most=_MOST_FOLDERS)
         return Finding(
             "X024",

@@ -105,13 +105,13 @@ def make_search_path(script: str) -> SearchPath:
     """Make the path of a program: as Python starts it, and the folders that it may have been started from.
 
     These are the folder above its package, those up to the repository's (else the one above its own), each with its
-    `src`, the present folder, and what is installed to be edited.
+    `src`, the present folder unless the repository is in it, and what is installed to be edited.
     """
     own = os.path.dirname(script)
     top = own
     while os.path.exists(os.path.join(top, "__init__.py")) and os.path.dirname(os.path.abspath(top)) != top:
         top = _go_up(top)
-    given = [os.path.normpath(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    given = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder and not _is_ours(folder)]
     repository = find_repository(own)
     above = [top, _go_up(top)]
     while repository and not _is_same(above[-1], repository) and len(above) < _DEEPEST:
@@ -119,11 +119,13 @@ def make_search_path(script: str) -> SearchPath:
     if repository and _is_same(top, repository):
         del above[1:]
     guessed = [folder for up in above for folder in (up, os.path.normpath(os.path.join(up, "src")))]
-    folders = [own, *([] if top == own else [top]), *given]
+    folders = [own, *([] if top == own else [top]), *map(os.path.normpath, given)]
     if os.path.basename(os.path.abspath(top)) in _INSTALLED:
         # of what is installed only its own package is the program's
         return SearchPath([own], (), repository)
-    return SearchPath(folders, (*guessed, "", *list_edited()), repository)
+    # a project in a folder of the present one is started from its own
+    here = () if repository.startswith(os.getcwd() + os.sep) else ("",)
+    return SearchPath(folders, (*guessed, *here, *list_edited()), repository)
 
 
 _DEEPEST = 12
@@ -156,6 +158,11 @@ def list_edited() -> Tuple[str, ...]:
     return tuple(itertools.chain.from_iterable(map(_read_edited, filter(_is_of_packages, sys.path))))
 
 
+def _is_ours(folder: str) -> bool:
+    """Tell whether a folder is that of porting itself, which is a library to programs, whoever edits it."""
+    return os.path.exists(os.path.join(folder, "porting", "__init__.py"))
+
+
 def _is_of_packages(folder: str) -> bool:
     return os.path.basename(folder) in _INSTALLED
 
@@ -168,7 +175,7 @@ def _read_edited(folder: str) -> Tuple[str, ...]:
         found += [os.path.join(folder, line) for line in lines if line and not line.startswith(("#", "import "))]
     for path in sorted(Path(folder).glob("__editable__*finder.py")):
         found += [os.path.dirname(target) for name, target in _read_mapping(path) if _names(target) == name]
-    return tuple(os.path.normpath(entry) for entry in found if os.path.isdir(entry))
+    return tuple(os.path.normpath(entry) for entry in found if os.path.isdir(entry) and not _is_ours(entry))
 
 
 def _names(target: str) -> str:

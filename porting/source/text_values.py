@@ -46,10 +46,11 @@ def _evaluate_name(node: ast.Name, names: Names, file: str) -> Iterator[str]:
 
 
 def _evaluate_operation(node: ast.BinOp, names: Names, file: str) -> Iterator[str]:
-    join = {ast.Add: str.__add__, ast.Div: os.path.join}.get(type(node.op))
-    if join is not None:
-        for left, right in itertools.product(_evaluate(node.left, names, file), _evaluate(node.right, names, file)):
-            yield join(left, right)
+    for left, right in itertools.product(_evaluate(node.left, names, file), _evaluate(node.right, names, file)):
+        if isinstance(node.op, ast.Add):
+            yield left + right
+        elif isinstance(node.op, ast.Div):
+            yield os.path.join(left, right)
 
 
 def _evaluate_parts(node: ast.JoinedStr, names: Names, file: str) -> Iterator[str]:
@@ -118,7 +119,7 @@ def read_names(tree: ast.AST, file: str) -> Dict[str, List[str]]:
 
 def _list_in_order(tree: ast.AST) -> List[ast.AST]:
     nodes = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AugAssign, ast.For, ast.Call))]
-    return sorted(nodes, key=lambda node: (node.lineno, isinstance(node, ast.Call)))
+    return sorted(nodes, key=lambda node: (getattr(node, "lineno", 0), isinstance(node, ast.Call)))
 
 
 def _read_assignment(node: ast.AST, names: Dict[str, List[str]], file: str) -> None:
@@ -159,8 +160,8 @@ def _list_additions(node: ast.AST) -> Iterator[Tuple[ast.AST, bool]]:
             yield node.args[0], False
         elif _is_path(node.func.value) and name in ("insert", "append", "extend") and node.args:
             given = node.args[-1]
-            for part in given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]:
-                yield part, name == "insert"
+            for added in given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]:
+                yield added, name == "insert"
     elif isinstance(node, (ast.Assign, ast.AugAssign)):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if any(map(_is_path, targets)):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from porting.check import preflight
+from porting.check.coverage import Coverage
 from porting.check.preflight import SourceLook, assemble_report, look_at_sources
 from porting.check.report import Report
 from porting.check.selection import Selection
@@ -17,7 +18,7 @@ from porting.diagnostics import Finding, Place, PortingError
 def test_a_plain_program_is_no_port(program):
     look = look_at_sources([program])
 
-    assert (look.num_files, look.is_ported) == (1, False)
+    assert (look.coverage.num_files, look.is_ported) == (1, False)
 
 
 def test_files_that_cannot_be_read_count_as_well(program):
@@ -26,7 +27,7 @@ def test_files_that_cannot_be_read_count_as_well(program):
 
     look = look_at_sources(["."])
 
-    assert look.num_files == 3
+    assert look.coverage.num_files == 3
     assert {"X002", "X004"} <= {finding.code for finding in look.findings}
 
 
@@ -41,14 +42,14 @@ def test_a_circle_of_links_ends(program):
     Path("sub").mkdir()
     os.symlink("..", "sub/up")
 
-    assert look_at_sources(["."]).num_files == 1
+    assert look_at_sources(["."]).coverage.num_files == 1
 
 
 def test_a_fault_of_the_analysis_hides_nothing_of_other_programs(program, monkeypatch):
     Path("hostile.py").write_text("x = 1\n")
 
-    def check(project):
-        if "hostile.py" in project.modules:
+    def check(facts, units):
+        if units[0].file == "hostile.py":
             raise KeyError("lost")
         return [Finding("L001", place=Place(program, 6))]
 
@@ -61,7 +62,7 @@ def test_a_fault_of_the_analysis_hides_nothing_of_other_programs(program, monkey
 
 
 def make_look(*findings, **keywords):
-    return SourceLook(findings=findings, num_files=2, **keywords)
+    return SourceLook(findings=findings, coverage=Coverage(num_files=2), **keywords)
 
 
 def test_findings_of_sources_and_of_the_model_are_one_report(program):
@@ -71,7 +72,8 @@ def test_findings_of_sources_and_of_the_model_are_one_report(program):
     report = assemble_report("train.py", make_look(source, is_ported=False), model_report=model)
 
     assert report.codes == ("C001", "L001")
-    assert report.looked_at == ("2 files", "a step of 7 operators")
+    assert report.looked_at[0] == "2 files"
+    assert report.looked_at[-1] == "a step of 7 operators"
     assert report.facts == ("a fact",)
 
 
@@ -89,8 +91,8 @@ def test_unused_comments_are_told_unless_they_are_ignored(program):
     look = look_at_sources([program])
 
     assert assemble_report(program, look).codes == ("X006",)
-    assert assemble_report(program, look, selection=Selection(ignored=("X",))).is_clean
-    assert assemble_report(program, look, selection=Selection(selected=("C",))).is_clean
+    assert assemble_report(program, look, selection=Selection(ignored=("X",))).standing == ()
+    assert assemble_report(program, look, selection=Selection(selected=("C",))).standing == ()
 
 
 def test_a_written_baseline_holds_what_is_left(program):
