@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import List, Set, Tuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from porting.source import project as project_module
 from porting.source import read_programs
 from porting.source.project import is_library, name_module
 
@@ -91,3 +97,153 @@ def test_a_file_is_read_once(tmp_path):
     write(tmp_path, train="")
 
     assert len(read_programs([tmp_path, tmp_path / "train.py", tmp_path]).entries) == 1
+
+
+def read_files(folder: Path, entry: str) -> Set[str]:
+    project = read_programs([folder / entry])
+    project.follow_all()
+    return {str(Path(path).resolve().relative_to(folder)) for path in project.modules}
+
+
+def missing_in(folder: Path, entry: str = "train.py") -> List[str]:
+    project = read_programs([folder / entry])
+    project.follow_all()
+    modules = list(project.modules.values())
+    return [str(f.message).split("`")[1] for m in modules for _wanted, f in project.follow_imports(m).missing]
+
+
+LISTING = """
+import sys
+sys.path.insert(0, {folder!r})
+sys.dont_write_bytecode = True
+import runpy
+try:
+    runpy.run_path({entry!r}, run_name="__main__")
+except ImportError as error:
+    print("failed", error)
+for module in list(sys.modules.values()):
+    if (getattr(module, "__file__", None) or "").startswith({folder!r}):
+        print(module.__file__)
+"""
+
+
+def read_as_python(folder: Path, entry: str) -> Tuple[Set[str], bool]:
+    """Run a program and list the files of its folder that it imports."""
+    text = LISTING.format(folder=str(folder), entry=str(folder / entry))
+    result = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=folder, check=True)
+    lines = result.stdout.splitlines()
+    files = {str(Path(line).relative_to(folder)) for line in lines if not line.startswith("failed")}
+    return {entry, *files}, not any(line.startswith("failed") for line in lines)
+
+
+PARTS = st.sampled_from(["aa", "bb", "cc"])
+PACKAGES = st.lists(PARTS, max_size=2).map("/".join)
+FILES = st.builds(lambda package, name: f"{package}/{name}".lstrip("/"), PACKAGES, PARTS | st.just("__init__"))
+LINES = st.one_of(
+    st.builds("import {}".format, st.lists(PARTS, min_size=1, max_size=3).map(".".join)),
+    st.builds("from {} import {}".format, st.lists(PARTS, min_size=1, max_size=2).map(".".join), PARTS),
+    st.builds("from {}{} import {}".format, st.sampled_from([".", ".."]), PARTS | st.just(""), PARTS),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    tree=st.dictionaries(FILES, st.lists(LINES, max_size=2), max_size=8), program=st.lists(LINES, min_size=1, max_size=4)
+)
+def test_of_a_program_that_runs_what_python_imports_is_read_and_nothing_else(tmp_path_factory, tree, program):
+    folder = tmp_path_factory.mktemp("tree").resolve()
+    for name, lines in {**tree, "train": program}.items():
+        path = folder / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines))
+
+    expected, has_ended = read_as_python(folder, "train.py")
+
+    if has_ended:
+        assert read_files(folder, "train.py") == expected
+        assert missing_in(folder) == []
+
+
+ABOVE = "import os, sys\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), '..'))\nimport net"
+LAYOUTS = {
+    "a package without an init": {"train": "from pkg.sub import net", "pkg/sub/net": ""},
+    "a module of it under a name": {"train": "import pkg.sub.net as n", "pkg/sub/net": ""},
+    "a package beside the script's folder": {"bin/train": "from lib import net", "lib/net": "", "setup": ""},
+    "a folder above that is added": {"bin/train": ABOVE, "net": ""},
+    "a file that adds it": {
+        "train": "import _paths\nimport net",
+        "_paths": "import sys\nsys.path.append('lib')",
+        "lib/net": "",
+    },
+    "a src layout": {"tools/train": "import pkg.net", "src/pkg/net": "", "setup": ""},
+    "an import in a function": {"train": "def f():\n    from net import Net", "net": ""},
+    "the second of two": {"train": "try:\n    import gone\nexcept ImportError:\n    import net", "net": ""},
+    "a constant": {"train": "import importlib\nimportlib.import_module('pkg' + '.net')", "pkg/net": ""},
+    "a relative constant": {"pkg/train": "import_module('.net', __package__)", "pkg/net": ""},
+    "a pattern": {"train": "import_module(f'pkg.{kind}_net')", "pkg/a_net": "", "pkg/b_net": ""},
+    "a table": {"train": "T = {'a': 'pkg.net:Net'}\nimport_module(T[a].split(':')[0])", "pkg/net": ""},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_programs_of_every_layout_are_read_as_a_whole(tmp_path, monkeypatch, layout):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, **{name.replace("/", "__"): text for name, text in layout.items()})
+    (entry,) = [f"{name}.py" for name in layout if name.endswith("train")]
+
+    assert read_files(tmp_path, entry) == {f"{name}.py" for name in layout} - {"setup.py"}
+    assert missing_in(tmp_path, entry) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("import gone", ["gone"]),
+        ("from gone.part import thing", ["gone.part"]),
+        ("from . import gone", [".gone"]),
+        ("from .gone import thing", [".gone"]),
+        ("from lib import gone", ["lib.gone"]),
+        ("from lib.net import gone", []),
+        ("import own.gone", ["own.gone"]),
+        ("import_module('gone.' + 'part')", ["gone.part"]),
+        ("import torch, os, wandb, poptorch.optim", []),
+        ("import required", []),
+        ("from datasets import load_dataset", []),
+        ("try:\n    import gone\nexcept ImportError:\n    gone = None", []),
+        ("if TYPE_CHECKING:\n    import gone", []),
+        ("if __name__ == '__main__':\n    import gone", ["gone"]),
+    ],
+)
+def test_an_import_is_missing_where_it_is_the_programs_own(tmp_path, monkeypatch, line, missing):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, train=line, lib__net="", own____init__="", datasets__coco="")
+    (tmp_path / "requirements.txt").write_text("required==1.0\n")
+
+    assert missing_in(tmp_path) == missing
+
+
+def test_what_is_missing_says_where_it_was_looked_for(tmp_path):
+    write(tmp_path, train="from models.net import Net")
+    project = read_programs([tmp_path / "train.py"])
+
+    ((_wanted, finding),) = project.follow_imports(project.modules[project.entries[0]]).missing
+
+    assert finding.code == "X024"
+    assert (finding.place.line, finding.place.column) == (1, 1)
+    assert str(tmp_path) in finding.notes[0]
+
+
+def test_a_file_is_read_in_the_same_way_alone_and_with_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, pkg__train="from lib import net", lib__net="", other="import pkg.train", setup="")
+
+    assert read_files(tmp_path, "pkg/train.py") <= read_files(tmp_path, "other.py")
+
+
+def test_a_large_library_is_not_read_to_its_end_and_that_is_said(tmp_path, monkeypatch):
+    write(tmp_path, train="import a, b", a="\n" * 10, b="")
+    monkeypatch.setattr(project_module, "MOST_FOLLOWED_LINES", 5)
+    project = read_programs([tmp_path / "train.py"])
+    project.follow_all()
+
+    assert list(project.unread) == [str(tmp_path / "b.py")]
