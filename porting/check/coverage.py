@@ -1,4 +1,4 @@
-"""What of a program was read and what was left out, without which a clean word means nothing."""
+"""The coverage of a report: what of a program was read, and what was left out."""
 
 from __future__ import annotations
 

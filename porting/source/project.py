@@ -16,6 +16,7 @@ from porting.source.search_path import (
     Folders,
     SearchPath,
     Spot,
+    go_up,
     is_declared,
     is_installed,
     list_named_libraries,
@@ -147,7 +148,7 @@ class Project:
         own = importer.folders or (os.path.dirname(importer.path),)
         if level:
             for _ in range(level - 1):
-                own = tuple(_name_above(folder) for folder in own)
+                own = tuple(go_up(folder) for folder in own)
             yield own
             return
         search = self._get_search(importer)
@@ -157,7 +158,7 @@ class Project:
 
     def _find_package(self, folders: Sequence[str], search: SearchPath) -> Module:
         """Find the package that lies in a folder."""
-        spots = self._folders.locate([os.path.basename(os.path.abspath(folders[0]))], list(map(_name_above, folders)))
+        spots = self._folders.locate([os.path.basename(os.path.abspath(folders[0]))], list(map(go_up, folders)))
         spot = next((spot for spot in spots if spot.folders), Spot(folders=tuple(folders)))
         return self._read_spots([""], [spot], search)[0]
 
@@ -311,11 +312,6 @@ class Project:
 
 
 _MOST_FOLDERS = 6
-
-
-def _name_above(folder: str) -> str:
-    up = os.path.normpath(os.path.join(folder, os.pardir))
-    return "" if up == os.curdir else up
 
 
 # what the table of names tells more of than their files would

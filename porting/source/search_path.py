@@ -13,7 +13,16 @@ from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
-__all__ = ["Folders", "SearchPath", "Spot", "is_declared", "is_installed", "list_named_libraries", "make_search_path"]
+__all__ = [
+    "Folders",
+    "SearchPath",
+    "Spot",
+    "go_up",
+    "is_declared",
+    "is_installed",
+    "list_named_libraries",
+    "make_search_path",
+]
 
 _MARKS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
 _DECLARATIONS = re.compile(r"requirements.*\.txt|pyproject\.toml|setup\.(py|cfg)|environment.*\.ya?ml|Pipfile")
@@ -110,12 +119,12 @@ def make_search_path(script: str) -> SearchPath:
     own = os.path.dirname(script)
     top = own
     while os.path.exists(os.path.join(top, "__init__.py")) and os.path.dirname(os.path.abspath(top)) != top:
-        top = _go_up(top)
+        top = go_up(top)
     given = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder and not _is_ours(folder)]
     repository = find_repository(own)
-    above = [top, _go_up(top)]
+    above = [top, go_up(top)]
     while repository and not _is_same(above[-1], repository) and len(above) < _DEEPEST:
-        above.append(_go_up(above[-1]))
+        above.append(go_up(above[-1]))
     if repository and _is_same(top, repository):
         del above[1:]
     guessed = [folder for up in above for folder in (up, os.path.normpath(os.path.join(up, "src")))]
@@ -131,7 +140,8 @@ def make_search_path(script: str) -> SearchPath:
 _DEEPEST = 12
 
 
-def _go_up(folder: str) -> str:
+def go_up(folder: str) -> str:
+    """Name the folder above, as paths are named: the present one is the empty text."""
     up = os.path.normpath(os.path.join(folder, os.pardir))
     return "" if up == os.curdir else up
 

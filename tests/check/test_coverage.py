@@ -101,7 +101,7 @@ def test_nothing_that_trains_is_not_clean(report_of):
     [
         "import torch\ntorch.optim.SGD([], 0.1)",
         "from transformers import Trainer\nTrainer(model).train()",
-        "import lightning as L\nclass Net(L.LightningModule):\n    def training_step(self, batch):\n        return batch",
+        "import lightning as L\nclass Net(L.LightningModule):\n    def training_step(self, batch):\n        pass",
         "loss.backward()",
         "import poptorch\npoptorch.inferenceModel(model)",
     ],

@@ -107,7 +107,8 @@ def test_a_plain_program_is_read_and_not_run(check):
 def test_a_program_with_a_port_is_clean(check):
     assert check("ported.py") == (
         0,
-        "nothing was found that stands between ported.py and an IPU (1 file, 0 functions, 2 libraries by name, nothing left out)\n",
+        "nothing was found that stands between ported.py and an IPU "
+        "(1 file, 0 functions, 2 libraries by name, nothing left out)\n",
         "",
     )
 

@@ -55,7 +55,7 @@ def import_by_name(walk: Walk, name: str) -> Value:
 
 
 def import_computed(walk: Walk) -> Value:
-    """Give the modules that an import of a computed name may mean: those of its pattern, else of the tables of names."""
+    """Give the modules that an import of a computed name may mean: those of its pattern, else of the tables."""
     own = walk.project.follow_imports(walk.frame.module).computed
     modules = own or [
         module
