@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Dict, Iterator, List, Set, Tuple
 
-from porting.source.imports import list_imports
 from porting.source.project import Module, Project
 from porting.source.rules.reading import is_for_ports
 
@@ -62,7 +62,7 @@ def _follow_imports(project: Project, path: str, imported: Dict[str, List[str]])
 
 def _order_entries(project: Project) -> List[str]:
     """List first the programs that no other one's text imports: the folders of the rest's imports are theirs."""
-    named: Dict[str, Set[str]] = {path: set(_list_named(project.modules[path])) for path in project.entries}
+    named = {path: set(_list_named(project.modules[path])) for path in project.entries}
     counts = Counter(name for names in named.values() for name in names)
 
     def is_named(path: str) -> bool:
@@ -74,9 +74,12 @@ def _order_entries(project: Project) -> List[str]:
 
 def _list_named(module: Module) -> Iterator[str]:
     for unit in module.units:
-        for wanted in list_imports(unit, is_main=True):
-            yield from wanted.name.split(".")
-            yield from wanted.parts
+        for line in unit.lines:
+            if "import" in line:
+                yield from _WORD.findall(line)
+
+
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
 def _find_programs(entries: List[str], imported: Dict[str, List[str]]) -> List[str]:

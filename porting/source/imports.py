@@ -72,12 +72,22 @@ def _go_through(unit: Unit, *, is_main: bool, has_computed: bool) -> Iterator[Tu
     while waiting:
         node, is_optional = waiting.pop()
         yield node, is_optional
-        inner = _list_inner(node, is_main=is_main, is_optional=is_optional)
-        waiting += [pair for pair in reversed(list(inner)) if has_computed or not isinstance(pair[0], ast.expr)]
+        # calls stand in expressions, imports in statements alone
+        children = list(ast.iter_child_nodes(node)) if has_computed else _list_statements(node)
+        if children:
+            waiting += reversed(list(_mark_optional(node, children, is_main=is_main, is_optional=is_optional)))
 
 
-def _list_inner(node: ast.AST, *, is_main: bool, is_optional: bool) -> Iterator[Tuple[ast.AST, bool]]:
-    children: Iterable[ast.AST] = ast.iter_child_nodes(node)
+def _list_statements(node: ast.AST) -> List[ast.AST]:
+    return [part for name in _BLOCKS for part in getattr(node, name, ())]
+
+
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+
+
+def _mark_optional(
+    node: ast.AST, children: Iterable[ast.AST], *, is_main: bool, is_optional: bool
+) -> Iterator[Tuple[ast.AST, bool]]:
     if isinstance(node, ast.If) and is_main_guard(node.test):
         children = node.body if is_main else node.orelse
     elif isinstance(node, ast.If):
