@@ -90,9 +90,8 @@ class Project:
 
     def select(self, paths: Iterable[str]) -> Project:
         """Take some of the modules as a project; what is read for it later is known to this one, too."""
-        chosen = set(paths)
-        modules = {path: module for path, module in self.modules.items() if path in chosen}
-        return replace(self, modules=modules, entries=[path for path in self.entries if path in chosen])
+        modules = {path: self.modules[path] for path in paths}
+        return replace(self, modules=modules, entries=[path for path in modules if path in self.entries])
 
     def add_file(self, path: str, folders: Tuple[str, ...] = ()) -> Optional[Module]:
         """Read a file unless it is known, with its faults; None where nothing of it could be read."""

@@ -220,15 +220,15 @@ def _evaluate_lambda(walk: Walk, node: ast.Lambda) -> Value:
 
 
 def _evaluate_text(walk: Walk, node: ast.JoinedStr) -> Value:
-    things: Things = ()
-    for value in node.values:
-        if isinstance(value, ast.FormattedValue):
-            things += list_things(walk.evaluate(value.value))
-            walk.evaluate(value.format_spec)
+    values: List[Value] = []
+    for part in node.values:
+        is_text = isinstance(part, ast.Constant)
+        values.append(walk.evaluate(part if is_text else getattr(part, "value", None)))
+        walk.evaluate(getattr(part, "format_spec", None))
+    things = tuple(thing for value in values for thing in list_things(value))
     if things:
         walk.record_statement(node, things)
-    parts = [getattr(value, "value", None) for value in node.values]
-    return _join_texts([walk.evaluate(part) if isinstance(part, ast.AST) else (Constant.of(part),) for part in parts])
+    return _join_texts(values)
 
 
 def _join_texts(values: List[Value]) -> Value:
