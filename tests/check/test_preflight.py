@@ -106,3 +106,41 @@ def test_a_written_baseline_holds_what_is_left(program):
 
     assert (written.is_clean, written.num_known) == (True, 1)
     assert (read.codes, read.num_known) == (("C001",), 1)
+
+
+NET = """\
+import torch
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum().item() > 0 else -x
+"""
+LOOP = """\
+import torch
+from models.net import Net
+net = Net()
+for x, y in torch.utils.data.DataLoader([], 4):
+    torch.nn.functional.mse_loss(net(x), y).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        ["scripts/train.py"],
+        ["."],
+        ["scripts/train.py", "models/net.py"],
+        ["models/net.py", "scripts/train.py"],
+        ["models", "scripts"],
+    ],
+)
+def test_the_findings_are_the_same_however_it_is_asked(tmp_path, monkeypatch, paths):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("models/net.py", NET), ("scripts/train.py", LOOP)):
+        Path(name).parent.mkdir()
+        Path(name).write_text(text)
+
+    found = {(finding.code, str(finding.place)) for finding in look_at_sources(paths).findings}
+
+    alone = {(finding.code, str(finding.place)) for finding in look_at_sources(["scripts/train.py"]).findings}
+    assert found == alone
+    assert {code for code, _place in found} >= {"C001", "L010"}
