@@ -20,6 +20,7 @@ from porting.source.search_path import (
     is_declared,
     is_installed,
     list_named_libraries,
+    list_targets,
     make_search_path,
 )
 from porting.source.text_values import ANYTHING, list_added_folders
@@ -234,7 +235,7 @@ class Project:
         missing: List[Tuple[ImportedName, Finding]] = []
         names: List[str] = []
         for unit in module.units:
-            for wanted in list_imports(unit, is_main=is_main):
+            for wanted in (*list_imports(unit, is_main=is_main), *self._list_configured(unit, module)):
                 names += [] if wanted.level else [wanted.name]
                 found, lost = self._follow_import(wanted, module)
                 modules += found
@@ -243,6 +244,13 @@ class Project:
                 missing += [(wanted, self._report_missing(wanted, name, unit, module)) for name in lost]
         read = [found for found in dict.fromkeys(modules) if found.units and found is not module]
         return Imported(tuple(read), tuple(dict.fromkeys(computed)), tuple(missing), tuple(names))
+
+    def _list_configured(self, unit: Unit, module: Module) -> Iterator[ImportedName]:
+        """List what the project's configurations name, where a file makes something of them."""
+        if any("instantiate(" in line for line in unit.lines):
+            for target in list_targets(self._get_search(module).repository):
+                name, _, part = target.rpartition(".")
+                yield ImportedName(unit.tree, name, 0, (part,), is_optional=True, is_computed=True)
 
     def _follow_import(self, wanted: ImportedName, importer: Module) -> Tuple[List[Module], List[str]]:
         """Find the modules of an import, and name those that are neither found nor a library's."""

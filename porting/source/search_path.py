@@ -21,6 +21,7 @@ __all__ = [
     "is_declared",
     "is_installed",
     "list_named_libraries",
+    "list_targets",
     "make_search_path",
 ]
 
@@ -218,6 +219,18 @@ def list_named_libraries() -> FrozenSet[str]:
 def is_installed(top: str) -> bool:
     """Tell whether a package of this name is installed beside porting; it is not imported."""
     return PathFinder.find_spec(top, [folder for folder in sys.path if _is_of_packages(folder)]) is not None
+
+
+@functools.lru_cache(maxsize=16)
+def list_targets(repository: str) -> Tuple[str, ...]:
+    """List what the configurations of a project name as `_target_`, which Hydra imports by its name."""
+    paths = sorted(Path(repository).rglob("*.y*ml"))[:_MOST_CONFIGURATIONS] if repository else []
+    texts = [path.read_text("utf-8", "replace") for path in paths if path.is_file()]
+    return tuple(dict.fromkeys(name for text in texts for name in _TARGET.findall(text)))
+
+
+_MOST_CONFIGURATIONS = 500
+_TARGET = re.compile(r"""^\s*-?\s*_target_:\s*["']?((?:[^\W\d]\w*\.)+[^\W\d]\w*)""", re.MULTILINE)
 
 
 def is_declared(top: str, repository: str) -> bool:

@@ -147,3 +147,14 @@ def test_what_is_known_is_accepted():
 
     assert coverage.accept([finding]).is_whole
     assert not coverage.accept([Finding("L001", place=place)]).is_whole
+
+
+def test_what_a_configuration_names_is_read(report_of, tmp_path):
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "net.yaml").write_text("model:\n  _target_: nets.a.Net\n")
+    (tmp_path / "setup.cfg").write_text("")
+
+    report = report_of(PORTED + "import hydra\nhydra.utils.instantiate(cfg.model)\n", nets__a="class Net:\n    pass\n")
+
+    assert report.coverage.is_whole
+    assert report.coverage.num_files == 2

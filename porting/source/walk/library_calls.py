@@ -281,6 +281,11 @@ def _call_import(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     return value or _leave_unread(walk, arguments, node)
 
 
+def _call_configured(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    """Call what a configuration names: all that the project's name is read, and which of it this is nobody knows."""
+    return UNKNOWN if import_computed(walk) else _leave_unread(walk, arguments, node)
+
+
 def _leave_unread(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     walk.recorder.mark_unread(node)
     return UNKNOWN
@@ -307,8 +312,8 @@ _SPECIAL: Mapping[str, _Special] = {
     "runpy.run_path": _leave_unread,
     "builtins.exec": _leave_unread,
     "importlib.util.module_from_spec": _leave_unread,
-    "hydra.utils.instantiate": _leave_unread,
-    "hydra.utils.call": _leave_unread,
+    "hydra.utils.instantiate": _call_configured,
+    "hydra.utils.call": _call_configured,
     "hydra.utils.get_class": _leave_unread,
     "hydra.utils.get_method": _leave_unread,
 }
