@@ -169,6 +169,14 @@ def list_edited() -> Tuple[str, ...]:
     return tuple(itertools.chain.from_iterable(map(_read_edited, filter(_is_of_packages, sys.path))))
 
 
+def _read_text(path: Path) -> str:
+    """Read a file that only helps: one that cannot be read says nothing."""
+    try:
+        return path.read_text("utf-8", "replace") if path.is_file() else ""
+    except OSError:
+        return ""
+
+
 def _is_ours(folder: str) -> bool:
     """Tell whether a folder is that of porting itself, which is a library to programs, whoever edits it."""
     return os.path.exists(os.path.join(folder, "porting", "__init__.py"))
@@ -182,7 +190,7 @@ def _is_of_packages(folder: str) -> bool:
 def _read_edited(folder: str) -> Tuple[str, ...]:
     found: List[str] = []
     for path in sorted(Path(folder).glob("*.pth")):
-        lines = map(str.strip, path.read_text("utf-8", "replace").splitlines())
+        lines = map(str.strip, _read_text(path).splitlines())
         found += [os.path.join(folder, line) for line in lines if line and not line.startswith(("#", "import "))]
     for path in sorted(Path(folder).glob("__editable__*finder.py")):
         found += [os.path.dirname(target) for name, target in _read_mapping(path) if _names(target) == name]
@@ -196,7 +204,7 @@ def _names(target: str) -> str:
 def _read_mapping(path: Path) -> Iterator[Tuple[str, str]]:
     """Read which package lies where; the finder is not run."""
     try:
-        tree = ast.parse(path.read_text("utf-8", "replace"))
+        tree = ast.parse(_read_text(path))
     except (SyntaxError, ValueError):
         return
     for node in tree.body:
@@ -224,12 +232,15 @@ def is_installed(top: str) -> bool:
 @functools.lru_cache(maxsize=16)
 def list_targets(repository: str) -> Tuple[str, ...]:
     """List what the configurations of a project name as `_target_`, which Hydra imports by its name."""
-    paths = sorted(Path(repository).rglob("*.y*ml"))[:_MOST_CONFIGURATIONS] if repository else []
-    texts = [path.read_text("utf-8", "replace") for path in paths if path.is_file()]
+    paths = (
+        [path for pattern in _CONFIGURATIONS for path in sorted(Path(repository).glob(pattern))] if repository else []
+    )
+    texts = map(_read_text, paths[:_MOST_CONFIGURATIONS])
     return tuple(dict.fromkeys(name for text in texts for name in _TARGET.findall(text)))
 
 
 _MOST_CONFIGURATIONS = 500
+_CONFIGURATIONS = ("*.y*ml", "*conf*/**/*.y*ml", "*/*conf*/**/*.y*ml")
 _TARGET = re.compile(r"""^\s*-?\s*_target_:\s*["']?((?:[^\W\d]\w*\.)+[^\W\d]\w*)""", re.MULTILINE)
 
 
@@ -241,7 +252,7 @@ def is_declared(top: str, repository: str) -> bool:
 @functools.lru_cache(maxsize=64)
 def _list_declared(repository: str) -> FrozenSet[str]:
     words: List[str] = []
-    for path in Path(repository).iterdir():
-        if _DECLARATIONS.fullmatch(path.name) and path.is_file():
-            words += re.findall(r"[A-Za-z][\w-]*", path.read_text("utf-8", "replace"))
+    for path in Path(repository).glob("*"):
+        if _DECLARATIONS.fullmatch(path.name):
+            words += re.findall(r"[A-Za-z][\w-]*", _read_text(path))
     return frozenset(word.lower().replace("_", "-") for word in words)

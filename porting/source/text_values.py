@@ -22,19 +22,21 @@ def evaluate_text(node: Optional[ast.AST], names: Names, file: str) -> List[str]
     ['models.*_net']
     """
     try:
-        found = list(itertools.islice(_evaluate(node, names, file), _MOST_TEXTS))
+        found = list(_evaluate(node, names, file))
     except RecursionError:  # of a sum of thousands
         return []
     return [text for text in found if text.strip(ANYTHING)]
 
 
 _MOST_TEXTS = 64
+_LONGEST = 4096
 
 
 def _evaluate(node: Optional[ast.AST], names: Names, file: str) -> Iterator[str]:
     evaluate = _EVALUATORS.get(type(node))
-    found = list(evaluate(node, names, file)) if evaluate is not None else []
-    return iter(found or [ANYTHING])
+    # what doubles from line to line grows without end
+    found = list(itertools.islice(evaluate(node, names, file), _MOST_TEXTS)) if evaluate is not None else []
+    return iter([text for text in found if len(text) < _LONGEST] or [ANYTHING])
 
 
 def _evaluate_constant(node: ast.Constant, names: Names, file: str) -> Iterator[str]:

@@ -40,6 +40,13 @@ def test_a_sum_of_thousands_is_not_known():
     assert evaluate_text(ast.parse(" + ".join(["'a'"] * 900), mode="eval").body, {}, HERE) in ([], ["a" * 900])
 
 
+@pytest.mark.parametrize("line", ["x = x + x", "x = f'{x}{x}{x}'", "x = os.path.join(x, x)"])
+def test_a_text_that_grows_from_line_to_line_ends(line):
+    text = "for x in ('a', 'b', 'c', 'd'):\n    pass\n" + f"{line}\n" * 60 + "sys.path.append(x)"
+
+    assert list_added_folders(ast.parse(text), HERE) == []
+
+
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """Work in a folder with a `lib` and a script in `bin`."""

@@ -235,7 +235,11 @@ def _join_texts(values: List[Value]) -> Value:
     """Join texts that are all known."""
     if not all(len(value) == 1 and isinstance(value[0], Constant) and value[0].kind == "str" for value in values):
         return UNKNOWN
-    return (Constant.of("".join(value[0].value for value in values if isinstance(value[0], Constant))),)
+    text = "".join(value[0].value for value in values if isinstance(value[0], Constant))
+    return (Constant.of(text),) if len(text) < _LONGEST_TEXT else UNKNOWN
+
+
+_LONGEST_TEXT = 4096
 
 
 def _evaluate_starred(walk: Walk, node: ast.Starred) -> Value:

@@ -95,3 +95,7 @@ def test_a_missing_file_leaves_a_name(facts_of):
     facts = facts_of("from .missing import thing\nfrom gone import other\nthing()\nother()\n")
 
     assert [call.name for call in facts.calls] == ["thing", "gone.other"]
+
+
+def test_a_text_that_doubles_from_line_to_line_ends(facts_of):
+    assert facts_of("x = 'a'\n" + "x = x + x\n" * 60 + "y = f'{x}{x}'\nlast()\n").calls
