@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ast
+import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Dict, Iterator, List, Set, Tuple
 
-from porting.source.project import Module, Project, Unit
+from porting.source.project import Module, Project
 from porting.source.rules.reading import is_for_ports
 
 __all__ = ["ProgramGroup", "divide_programs"]
-
-_PORT_MODULES = ("porting", "poptorch", "popdist")
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,10 @@ def divide_programs(project: Project) -> List[ProgramGroup]:
     other it is the first. Programs with a port and plain ones are in different groups, even if they share files.
     """
     imported: Dict[str, List[str]] = {}
-    for path in project.entries:
+    for path in _order_entries(project):
         _follow_imports(project, path, imported)
-    has_port = {path: any(map(_imports_port, module.units)) for path, module in project.modules.items()}
+    modules = list(project.modules.items())
+    has_port = {path: any(map(is_for_ports, project.follow_imports(module).names)) for path, module in modules}
     parts = {path: _list_parts(path, imported) for path in _find_programs(project.entries, imported)}
     groups = []
     for is_ported in (True, False):
@@ -54,29 +54,32 @@ def _join_overlapping(sets: List[Set[str]]) -> List[Set[str]]:
 def _follow_imports(project: Project, path: str, imported: Dict[str, List[str]]) -> None:
     waiting = [path]
     while waiting:
-        here = waiting.pop()
+        here = waiting.pop(0)
         if here not in imported:
-            imported[here] = [module.path for module in _list_imports(project, project.modules[here])]
+            imported[here] = [module.path for module in project.follow_imports(project.modules[here]).modules]
             waiting.extend(imported[here])
 
 
-def _list_imports(project: Project, importer: Module) -> Iterator[Module]:
-    """List the program's own modules that a module imports, wherever the import stands."""
-    found = []
-    for unit in importer.units:
-        for node in ast.walk(unit.tree):
-            if isinstance(node, ast.Import):
-                found += [project.find_module(alias.name, importer) for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                # `from package import part` may mean a module, too
-                for name in ["", *(alias.name for alias in node.names)]:
-                    full = ".".join(filter(None, [node.module, name]))
-                    found.append(
-                        project.find_relative(full, level=node.level, importer=importer)
-                        if node.level
-                        else project.find_module(full, importer)
-                    )
-    return (module for module in found if module is not None and module.path != importer.path)
+def _order_entries(project: Project) -> List[str]:
+    """List first the programs that no other one's text imports: the folders of the rest's imports are theirs."""
+    named = {path: set(_list_named(project.modules[path])) for path in project.entries}
+    counts = Counter(name for names in named.values() for name in names)
+
+    def is_named(path: str) -> bool:
+        stem = project.modules[path].name.rpartition(".")[2]
+        return counts[stem] > (stem in named[path])
+
+    return sorted(project.entries, key=is_named)
+
+
+def _list_named(module: Module) -> Iterator[str]:
+    for unit in module.units:
+        for line in unit.lines:
+            if "import" in line:
+                yield from _WORD.findall(line)
+
+
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
 def _find_programs(entries: List[str], imported: Dict[str, List[str]]) -> List[str]:
@@ -100,12 +103,3 @@ def _list_parts(path: str, imported: Dict[str, List[str]]) -> Set[str]:
             parts.add(part)
             waiting.extend(imported.get(part, ()))
     return parts
-
-
-def _imports_port(unit: Unit) -> bool:
-    """Tell whether a file has to do with ports already."""
-    if not any(name in line for line in unit.lines for name in _PORT_MODULES):
-        return False
-    names = [alias.name for node in ast.walk(unit.tree) if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "" for node in ast.walk(unit.tree) if isinstance(node, ast.ImportFrom) and not node.level]
-    return any(map(is_for_ports, names))

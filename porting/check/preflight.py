@@ -12,25 +12,28 @@ from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional,
 from porting.check.allowances import Allowance, divide_findings, list_allowances
 from porting.check.baseline import divide_known, write_baseline
 from porting.check.cells import point_at_file
+from porting.check.coverage import Coverage, measure_coverage
 from porting.check.divided_programs import ProgramGroup, divide_programs
 from porting.check.report import Report
 from porting.check.selection import Selection
 from porting.check.training_on_import import find_training_on_import
-from porting.diagnostics import ExecutableError, Finding, Place, say_number
+from porting.diagnostics import ExecutableError, Finding, Place, list_names, say_number
 from porting.source.checks import check_source
+from porting.source.facts import Facts
 from porting.source.project import Project, Unit, read_programs
 from porting.source.rules.wordings import WORDINGS
+from porting.source.walk import collect_facts
 
 __all__ = ["SourceLook", "assemble_report", "look_at_sources", "read_allowances"]
 
 
 @dataclass(frozen=True)
 class SourceLook:
-    """What reading the sources of programs came to: findings, comments that allow some, and how many files it were."""
+    """What reading the sources of programs came to: findings, comments that allow some, and what was read."""
 
     findings: Tuple[Finding, ...]
     allowances: Dict[str, List[Allowance]] = field(default_factory=dict)
-    num_files: int = 0
+    coverage: Coverage = Coverage()
     is_ported: bool = True
     ported_files: FrozenSet[str] = frozenset()
     training_files: Mapping[str, int] = field(default_factory=dict)
@@ -40,22 +43,24 @@ class SourceLook:
 def look_at_sources(paths: Sequence[str]) -> SourceLook:
     """Read scripts, folders, notebooks and modules, and apply all rules; nothing of them is run or imported.
 
-    Raises ExecutableError E020 for a path where nothing is.
+    Raises ExecutableError E020 for a path where nothing is, and for a folder without a program.
     """
     project = read_programs(paths)
     _require_paths(paths, project)
     groups = divide_programs(project)
-    findings = list(project.findings)
+    findings: List[Finding] = []
     needs: List[Finding] = []
+    facts: List[Facts] = []
     for group in groups:
-        (findings if group.is_ported else needs).extend(_check_group(group, project, is_all=len(groups) == 1))
+        (findings if group.is_ported else needs).extend(_check_group(group, project, facts))
     _let_cells_be_shown(project)
     _keep_from_reading(project.findings)
     files = {*project.modules, *(_name_file(finding) for finding in project.findings if finding.place)}
+    coverage = measure_coverage(project, facts, num_files=len(files))
     return SourceLook(
-        findings=(*findings, *needs),
+        findings=(*project.findings, *coverage.imports, *findings, *needs),
         allowances=read_allowances(project),
-        num_files=len(files),
+        coverage=coverage,
         is_ported=not needs and any(group.is_ported for group in groups),
         training_files=_find_training_files(project),
         ported_files=frozenset(file for group in groups if group.is_ported for file in group.files),
@@ -88,24 +93,28 @@ def assemble_report(
         left, known = [], left
     elif baseline is not None:
         left, known, num_obsolete = divide_known(baseline, left)
-    looked_at = [say_number(sources.num_files, "file")]
+    coverage = sources.coverage.accept([*allowed, *known])
+    if model_report is not None:
+        # its step is the training
+        coverage = replace(coverage, has_training=True)
     return Report(
         left,
         program=program,
-        looked_at=[*looked_at, *(model_report.looked_at if model_report is not None else ())],
+        looked_at=[*coverage.looked_at, *(model_report.looked_at if model_report is not None else ())],
+        coverage=coverage,
         # what a model lacks alone is a fault, not a part of its port
-        is_ported=sources.is_ported or not sources.findings,
+        is_ported=sources.is_ported or all(finding.code == "X024" for finding in sources.findings),
         num_allowed=len(allowed),
         num_known=len(known),
         # what was not wanted was not looked for
         num_obsolete=0 if selection != Selection() else num_obsolete,
-        facts=model_report.facts if model_report is not None else (),
+        facts=[*(model_report.facts if model_report is not None else ()), *coverage.facts],
     )
 
 
 def read_allowances(project: Project) -> Dict[str, List[Allowance]]:
     """List the comments that allow something, by file; a cell of a notebook is one."""
-    return {unit.file: list_allowances("\n".join(unit.lines), unit.file) for unit in _list_units(project)}
+    return {unit.file: list_allowances("\n".join(unit.lines), unit.file) for unit in project.units}
 
 
 def _name_file(finding: Finding) -> str:
@@ -113,10 +122,13 @@ def _name_file(finding: Finding) -> str:
     return "" if place is None else place.file
 
 
-def _check_group(group: ProgramGroup, project: Project, *, is_all: bool) -> List[Finding]:
+def _check_group(group: ProgramGroup, project: Project, facts: List[Facts]) -> List[Finding]:
     """Apply the rules to the files of a group; where they fail on one, the other groups are judged all the same."""
+    part = project.select(group.files)
     try:
-        return check_source(project if is_all else read_programs(group.files, project.modules))
+        facts.append(collect_facts(part))
+        project.modules.update(part.modules)
+        return check_source(facts[-1], part.units)
     except Exception as error:
         place = Place(group.files[0], 1)
         return [
@@ -137,10 +149,6 @@ def _find_innermost_line(error: BaseException) -> str:
     """Name the line that raised an error, by the last parts of its file's name."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{'/'.join(Path(frame.filename).parts[-3:])}:{frame.lineno}"
-
-
-def _list_units(project: Project) -> List[Unit]:
-    return [unit for module in project.modules.values() for unit in module.units]
 
 
 def _join_findings(of_sources: Sequence[Finding], of_model: Sequence[Finding]) -> List[Finding]:
@@ -170,6 +178,12 @@ def _choose_judged(selection: Selection, *, has_model: bool) -> Callable[[str], 
 
 def _require_paths(paths: Sequence[str], project: Project) -> None:
     refused = {finding.place.file for finding in project.findings if finding.place is not None}
+    if not project.modules and not project.findings:
+        raise ExecutableError.of(
+            "E020",
+            message=f"there is no program in {list_names(paths)}: nothing was read",
+            help="name a folder with scripts or notebooks",
+        )
     for path in paths:
         if not Path(path).exists() and str(Path(path)) in refused:
             raise ExecutableError.of(

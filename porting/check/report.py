@@ -10,6 +10,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Dict, Iterable, Iterator, Sequence, Tuple
 
+from porting.check.coverage import Coverage
 from porting.check.port_order import PortNeed, list_needs
 from porting.diagnostics import CODES, Finding, Place, Severity, list_names, render_all, say_number
 
@@ -27,7 +28,8 @@ class Report:
     `program` is what was checked, by the name that it was given. `looked_at` says of what the findings are: files,
     a captured step, a loader. `is_ported` is False for a plain program, whose findings are what its port needs.
     `num_allowed` findings were allowed by comments in the source and `num_known` by a baseline; they are not among
-    `findings`. `num_obsolete` entries of the baseline were not found any more.
+    `findings`. `num_obsolete` entries of the baseline were not found any more. `coverage` is what the findings are of:
+    a report is clean only where nothing of the program was left out.
 
     >>> report = Report([Finding("L002"), Finding("B010")], program="train.py")
     >>> report.is_clean, report.codes
@@ -41,6 +43,7 @@ class Report:
     num_allowed: int = 0
     num_known: int = 0
     num_obsolete: int = 0
+    coverage: Coverage = Coverage()
     facts: Sequence[str] = field(default=())
     """What was measured on the way, a sentence each, such as the largest activation."""
 
@@ -52,8 +55,13 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was found."""
-        return not self.findings
+        """Whether nothing was found, and nothing left out, where there was something to find."""
+        return not self.standing and self.coverage.is_whole and self.coverage.has_training
+
+    @property
+    def standing(self) -> Tuple[Finding, ...]:
+        """The findings that stand between the program and an IPU: all but those of what was not read."""
+        return tuple(finding for finding in self.findings if finding.code != "X024")
 
     @property
     def codes(self) -> Tuple[str, ...]:
@@ -63,22 +71,26 @@ class Report:
     @property
     def needs(self) -> Tuple[PortNeed, ...]:
         """What a port of a plain program needs, in the order to do it; empty for a program that is ported."""
-        return () if self.is_ported else list_needs(self.findings)
+        return () if self.is_ported else list_needs(self.standing)
 
     @property
     def summary(self) -> str:
         """One line: how many of what stand between the program and an IPU."""
         looked_at = f" ({', '.join(self.looked_at)})" if self.looked_at else ""
-        if self.is_clean:
+        standing = self.standing
+        if not standing:
+            if not self.coverage.has_training:
+                return f"nothing that trains a model was found in {self.program}{looked_at}{self._tell_left_out()}"
             nothing = "nothing new" if self.num_known else "nothing"
+            read = "" if self.coverage.is_whole else " in what could be read"
             return (
-                f"{nothing} was found that stands between {self.program} and an IPU{looked_at}{self._tell_left_out()}"
+                f"{nothing} was found{read} that stands between {self.program} and an IPU"
+                f"{looked_at}{self._tell_left_out()}"
             )
-        verb = "stands" if len(self.findings) == 1 else "stand"
-        kinds = ", ".join(
-            f"{number} {CODES[code].slug}" for code, number in Counter(f.code for f in self.findings).most_common()
-        )
-        numbers = count_severities(self.findings)
+        verb = "stands" if len(standing) == 1 else "stand"
+        counts = Counter(finding.code for finding in standing)
+        kinds = ", ".join(f"{number} {CODES[code].slug}" for code, number in counts.most_common())
+        numbers = count_severities(standing)
         return f"{numbers} {verb} between {self.program} and an IPU{looked_at}: {kinds}{self._tell_left_out()}"
 
     def to_dict(self) -> Dict[str, Any]:
@@ -99,6 +111,7 @@ class Report:
             },
             "findings": [finding.to_dict() for finding in self.findings],
             "needs": [need.to_dict() for need in self.needs],
+            "coverage": self.coverage.to_dict(),
             "facts": list(self.facts),
         }
 
@@ -123,6 +136,7 @@ class Report:
         yield self.summary
 
     def _tell_left_out(self) -> str:
+        gaps = f"; not read: {self.coverage.gaps}" if self.coverage.gaps else ""
         left_out = [
             text
             for number, text in (
@@ -132,7 +146,7 @@ class Report:
             )
             if number
         ]
-        return f"; {', '.join(left_out)}" if left_out else ""
+        return f"{gaps}; {', '.join(left_out)}" if left_out else gaps
 
 
 def sort_findings(findings: Iterable[Finding]) -> Tuple[Finding, ...]:

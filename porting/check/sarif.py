@@ -34,7 +34,7 @@ def make_sarif(report: Report) -> Dict[str, Any]:
         "results": [
             _describe_result(finding, indices[finding.code], program=report.program) for finding in report.findings
         ],
-        "properties": {"summary": report.summary},
+        "properties": {"summary": report.summary, "coverage": report.coverage.to_dict()},
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 

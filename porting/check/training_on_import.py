@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Dict, Iterator, List, Optional, Set, Union
 
+from porting.source.imports import is_main_guard
+
 __all__ = ["find_training_on_import"]
 
 _Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
@@ -22,7 +24,7 @@ def find_training_on_import(tree: ast.Module) -> Optional[int]:
     True
     """
     functions: Dict[str, _Function] = {node.name: node for node in tree.body if isinstance(node, _FUNCTIONS)}
-    waiting: List[ast.AST] = [node for node in tree.body if not _is_main_guard(node)]
+    waiting: List[ast.AST] = [node for node in tree.body if not (isinstance(node, ast.If) and is_main_guard(node.test))]
     followed: Set[str] = set()
     while waiting:
         for call in _list_calls(waiting.pop()):
@@ -36,12 +38,6 @@ def find_training_on_import(tree: ast.Module) -> Optional[int]:
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-def _is_main_guard(node: ast.stmt) -> bool:
-    test = node.test if isinstance(node, ast.If) else None
-    names = {part.id for part in ast.walk(test) if isinstance(part, ast.Name)} if test is not None else set()
-    return "__name__" in names
 
 
 def _list_calls(node: ast.AST) -> Iterator[ast.Call]:

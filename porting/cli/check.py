@@ -51,7 +51,8 @@ start a training; the step that it gives is captured.
 A comment `# porting: allow host-read` allows a finding on its line, or on the
 line below. For a plain program the findings are what its port needs.
 
-exit status: 0 nothing found, 1 something found, 2 it could not be looked at
+exit status: 0 nothing found, 1 something found or not read, 2 it could not be
+looked at: no program, no function, nothing that trains a model
 """
 
 
@@ -66,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     wanted.add_argument("--baseline", type=Path, metavar="FILE", help="leave out the findings of this file")
     wanted.add_argument("--write-baseline", action="store_true", help="write all findings into the baseline")
+    wanted.add_argument("--allow-unread", action="store_true", help="take what was not read for clean, too")
     wanted.add_argument("--quiet", action="store_true", help="print the summary alone")
     wanted.add_argument("--html", type=Path, metavar="FILE", help="write the report as one HTML page as well")
     fixes = parser.add_argument_group("what is put right")
@@ -110,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         _print_failure(failure, arguments.format)
     if failures:
         return EXIT_USAGE
-    return EXIT_DONE if report.is_clean else EXIT_FAILED
+    return EXIT_DONE if report.is_clean or arguments.allow_unread and not report.standing else EXIT_FAILED
 
 
 def _find_usage_fault(arguments: argparse.Namespace) -> str:
@@ -189,7 +191,18 @@ def _make_report(
         baseline=None if arguments.write_baseline and not writes_baseline else arguments.baseline,
         writes_baseline=writes_baseline,
     )
+    if not failures and not report.standing and not report.coverage.has_training:
+        failures.append(_report_no_training(report))
     return report, sources.ported_files, failures
+
+
+def _report_no_training(report: Report) -> ExecutableError:
+    """Say that there was nothing to judge, which is no clean word."""
+    return ExecutableError.of(
+        "X025",
+        message=f"nothing in {report.program} trains a model: {', '.join(report.looked_at)}",
+        help="name the script that trains; a model alone is judged as PROGRAM:FUNCTION",
+    )
 
 
 def _refuse_training(text: str, source: str, training_files: Mapping[str, int]) -> None:

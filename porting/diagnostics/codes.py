@@ -280,6 +280,8 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("X021", "compiler-missing", "no C++ compiler works here", "warning"),
     ("X022", "too-many-threads", "torch would start more threads than there are cores", "warning"),
     ("X023", "other-release", "this PopTorch is not the newest that ports are tested over", "note"),
+    ("X024", "import-not-found", "an import of the program's own was not found, and not read", "note"),
+    ("X025", "no-training", "nothing in the program trains a model"),
 )
 
 CODES: Mapping[str, Code] = MappingProxyType(

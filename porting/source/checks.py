@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Tuple, Union
+from typing import Dict, Iterable, List, Tuple, Union
 
 from porting.diagnostics import Finding
 from porting.source.facts import Facts
-from porting.source.project import Project
+from porting.source.project import Project, Unit
 from porting.source.rules import RULES, Reading
 from porting.source.walk import collect_facts
 
 __all__ = ["check_source"]
 
 
-def check_source(program: Union[Project, Facts]) -> List[Finding]:
+def check_source(program: Union[Project, Facts], units: Iterable[Unit] = ()) -> List[Finding]:
     """Find what stands between a program and an IPU, sorted by file and line; nothing is imported or run.
 
     In a program that has a port the findings are its faults, in one without what a port will need. A place has one
@@ -23,12 +23,9 @@ def check_source(program: Union[Project, Facts]) -> List[Finding]:
     >>> check_source(read_programs([]))
     []
     """
-    if isinstance(program, Project):
-        facts = collect_facts(program)
-        # files that the walk was led to are known only now
-        reading = Reading(facts, [unit for module in program.modules.values() for unit in module.units])
-    else:
-        reading = Reading(program)
+    facts = collect_facts(program) if isinstance(program, Project) else program
+    # files that the walk was led to are known only now
+    reading = Reading(facts, program.units if isinstance(program, Project) else units)
     found: Dict[Tuple[str, str, int], Finding] = {}
     for rule in RULES:
         for finding in rule(reading):

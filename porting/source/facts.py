@@ -179,6 +179,15 @@ class Facts:
     statements: List[Statement] = field(default_factory=list)
     imports: List[Import] = field(default_factory=list)
     things: List[Thing] = field(default_factory=list)
+    unread: List[Call] = field(default_factory=list)
+    """Calls of what no file that was read can be: an import by a name that is computed, or a text that is run."""
+    left: List[str] = field(default_factory=list)
+    """The files of which a part was left, as it was nested too deeply."""
+    main_parts: List[Place] = field(default_factory=list)
+    """Where the `__main__` parts of imported files stand, which an import does not run."""
+    functions: List[ast.AST] = field(default_factory=list)
+    """The functions that are defined; those that were entered are `entered`."""
+    entered: List[ast.AST] = field(default_factory=list)
 
     def list_things(self, *kinds: Kind) -> List[Thing]:
         """List the things of these kinds, in the order in which they are made."""

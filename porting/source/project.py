@@ -2,31 +2,63 @@
 
 from __future__ import annotations
 
-import importlib.machinery
+import fnmatch
 import os
 import sys
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from dataclasses import dataclass, field, replace
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
-from porting.diagnostics import Finding
-from porting.source.files import SourceFile, Unit, list_sources, read_source
+from porting.diagnostics import Finding, list_names
+from porting.source.files import Unit, list_sources, read_source
+from porting.source.imports import ImportedName, list_imports
+from porting.source.library import is_known_library
+from porting.source.search_path import (
+    Folders,
+    SearchPath,
+    Spot,
+    go_up,
+    is_declared,
+    is_installed,
+    list_named_libraries,
+    list_targets,
+    make_search_path,
+)
+from porting.source.text_values import ANYTHING, list_added_folders
 
-__all__ = ["MOST_FOLLOWED_LINES", "Module", "Project", "Unit", "read_programs"]
+__all__ = ["MOST_FOLLOWED_LINES", "Imported", "Module", "Project", "Unit", "read_programs"]
 
 
-MOST_FOLLOWED_LINES = 30_000
+MOST_FOLLOWED_LINES = 60_000
 """When so many lines have been read of files that only imports lead to, no more are."""
 
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """A file of the program as the module that it is when it is imported."""
+    """A file of the program as the module that it is when it is imported.
+
+    `folders` are those of a package's own modules. A package without an `__init__.py` has no units.
+    """
 
     name: str
     path: str
-    units: Tuple[Unit, ...]
-    is_package: bool = False
+    units: Tuple[Unit, ...] = ()
+    folders: Tuple[str, ...] = ()
+
+    @property
+    def is_namespace(self) -> bool:
+        """Whether it is a package without a file."""
+        return self.path in self.folders
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What a module imports of the program: modules, those that are named by a pattern or a table, what is missing."""
+
+    modules: Tuple[Module, ...] = ()
+    computed: Tuple[Module, ...] = ()
+    missing: Tuple[Tuple[ImportedName, Finding], ...] = ()
+    names: Tuple[str, ...] = ()
+    """The absolute names of all that it imports, of libraries, too."""
 
 
 @dataclass
@@ -40,109 +72,274 @@ class Project:
     """By path."""
     entries: List[str] = field(default_factory=list)
     findings: List[Finding] = field(default_factory=list)
-    num_followed_lines: int = 0
-    """The lines of files that only imports lead to."""
-    known: Mapping[str, Module] = field(default_factory=dict)
-    """Modules that were read before, by path; their files are not read again."""
-    _by_suffix: Dict[str, List[Module]] = field(default_factory=dict)
-    _folders: Dict[Tuple[str, str], Optional[Module]] = field(default_factory=dict)
+    libraries: Set[str] = field(default_factory=set)
+    """The first names of what is imported and not the program's."""
+    unread: Dict[str, str] = field(default_factory=dict)
+    """The files that imports lead to and that were not read, and why."""
+    _num_lines: List[int] = field(default_factory=lambda: [0])
+    _read: Dict[str, Module] = field(default_factory=dict)
+    _spots: Dict[Tuple[str, ...], Module] = field(default_factory=dict)
+    _searched: Dict[str, SearchPath] = field(default_factory=dict)
+    _found: Dict[Tuple[str, int, str], List[Module]] = field(default_factory=dict)
+    _imported: Dict[Tuple[str, bool], Imported] = field(default_factory=dict)
+    _folders: Folders = field(default_factory=Folders)
 
     @property
-    def _may_follow(self) -> bool:
-        """Whether another file is read that was not asked for; a program of a large library would bring all of it."""
-        return self.num_followed_lines < MOST_FOLLOWED_LINES
+    def units(self) -> List[Unit]:
+        """All that was read, a notebook's cells one by one."""
+        return [unit for module in self.modules.values() for unit in module.units]
 
-    def add_file(self, path: str) -> Optional[Module]:
+    def select(self, paths: Iterable[str]) -> Project:
+        """Take some of the modules as a project; what is read for it later is known to this one, too."""
+        modules = {path: self.modules[path] for path in paths}
+        return replace(self, modules=modules, entries=[path for path in modules if path in self.entries])
+
+    def add_file(self, path: str, folders: Tuple[str, ...] = ()) -> Optional[Module]:
         """Read a file unless it is known, with its faults; None where nothing of it could be read."""
         path = os.path.normpath(path)
-        if path in self.modules:
-            return self.modules[path]
-        if path in self.known:
-            # the faults of the file were told when it was read
-            return self._add_source(SourceFile(path, self.known[path].units))
-        source = read_source(path)
-        self.findings.extend(source.findings)
-        if not source.units:
-            return None
-        return self._add_source(source)
-
-    def _add_source(self, source: SourceFile) -> Module:
-        path = source.path
-        name = name_module(path)
-        module = Module(name, path, source.units, is_package=os.path.basename(path) == "__init__.py")
-        self.modules[path] = module
-        parts = _split_path(path)
-        for count in range(1, len(parts) + 1):
-            self._by_suffix.setdefault(".".join(parts[-count:]), []).append(module)
+        key = os.path.realpath(path)
+        module = self._read.get(key)
+        if module is None:
+            source = read_source(path)
+            self.findings.extend(source.findings)
+            if not source.units:
+                return None
+            if os.path.basename(path) == "__init__.py":
+                folders = folders or (os.path.dirname(path),)
+            module = self._read[key] = Module(name_module(path), path, source.units, folders)
+        self.modules.setdefault(module.path, module)
         return module
 
-    def find_module(self, name: str, importer: Module) -> Optional[Module]:
-        """Find the file that an absolute import means: beside the importer, above it, or anywhere in the program.
+    # ---------------------------------------------------------------- which file an import means
 
-        A file that was not asked for is read from beside the importer, as Python would find it for a script.
+    def find_modules(self, name: str, importer: Module, level: int = 0) -> List[Module]:
+        """Find what `import a.b.c` means: `a`, `a.b` and `a.b.c`; nothing where it is a library's or is not found.
+
+        It is looked for as Python does, in the folders of the program's path, and then where the program may have been
+        started from. With a level it is `from ..a.b import`, looked for in the packages above the importer.
         """
-        if is_library(name):
+        key = (name, level, importer.path)
+        found = self._found.get(key)
+        if found is None:
+            found = self._find(name, importer, level)
+            if not found:
+                return []
+            self._found[key] = found
+        for module in found:
+            if module.units:
+                self.modules.setdefault(module.path, module)
+        return found
+
+    def _find(self, name: str, importer: Module, level: int) -> List[Module]:
+        if is_library(name) and not level:
+            return []
+        parts = name.split(".") if name else []
+        search = self._get_search(importer)
+        for folders in self._list_searched(importer, level):
+            if level and not parts:
+                return [self._find_package(folders, search)]
+            spots = self._folders.locate(parts, folders)
+            is_whole = len(spots) == len(parts) and not spots[-1].is_compiled
+            if is_whole and not (spots[-1].is_namespace and not level and is_foreign(parts[0], search)):
+                return self._read_spots(parts, spots, search)
+        return []
+
+    def _list_searched(self, importer: Module, level: int) -> Iterator[Sequence[str]]:
+        own = importer.folders or (os.path.dirname(importer.path),)
+        if level:
+            for _ in range(level - 1):
+                own = tuple(go_up(folder) for folder in own)
+            yield own
+            return
+        search = self._get_search(importer)
+        yield search.folders
+        for folder in (*own, *search.guessed):
+            yield [folder]
+
+    def _find_package(self, folders: Sequence[str], search: SearchPath) -> Module:
+        """Find the package that lies in a folder."""
+        spots = self._folders.locate([os.path.basename(os.path.abspath(folders[0]))], list(map(go_up, folders)))
+        spot = next((spot for spot in spots if spot.folders), Spot(folders=tuple(folders)))
+        return self._read_spots([""], [spot], search)[0]
+
+    def _read_spots(self, parts: Sequence[str], spots: Sequence[Spot], search: SearchPath) -> List[Module]:
+        modules = []
+        for number, spot in enumerate(spots):
+            name = ".".join(parts[: number + 1])
+            module = None if is_library(name) or f"{name}." in _PROGRAMS else self._follow_file(spot, search)
+            modules.append(module or self._make_empty(spot, search))
+        return modules
+
+    def _make_empty(self, spot: Spot, search: SearchPath) -> Module:
+        """Make the module of a package without a file, or of one that is not read."""
+        key = (spot.path, *spot.folders)
+        if key not in self._spots:
+            path = spot.path or spot.folders[0]
+            self._spots[key] = Module(name_module(path), path, (), spot.folders)
+            self._searched.setdefault(path, search)
+        return self._spots[key]
+
+    def _follow_file(self, spot: Spot, search: SearchPath) -> Optional[Module]:
+        """Read a file that an import leads to; a program of a large library would bring all of it."""
+        if spot.is_namespace:
             return None
-        folder = os.path.dirname(importer.path)
-        key = (name, folder)
-        if key not in self._folders:
-            self._folders[key] = self._find_near(name, folder) or self._find_by_suffix(name, importer)
-        return self._folders[key]
-
-    def find_relative(self, name: str, *, level: int, importer: Module) -> Optional[Module]:
-        """Find the file that `from ..name import` means; `name` may be empty."""
-        folder = os.path.dirname(importer.path)
-        for _ in range(level - 1):
-            folder = os.path.dirname(folder) or os.pardir
-        return self._find_in(folder, name)
-
-    def _find_near(self, name: str, folder: str) -> Optional[Module]:
-        """Look beside the importer and, while these are packages or the program's, in the folders above."""
-        for _ in range(6):
-            found = self._find_in(folder, name)
-            if found is not None:
-                return found
-            if not os.path.exists(os.path.join(folder, "__init__.py")):
-                return None
-            folder = os.path.dirname(folder)
-        return None
-
-    def _find_in(self, folder: str, name: str) -> Optional[Module]:
-        base = os.path.normpath(os.path.join(folder, *name.split("."))) if name else os.path.normpath(folder or ".")
-        for path in (os.path.join(base, "__init__.py"), base + ".py"):
-            path = os.path.normpath(path)
-            if path in self.modules:
-                return self.modules[path]
-            if self._may_follow and os.path.isfile(path):
-                module = self.add_file(path)
-                self.num_followed_lines += sum(len(unit.lines) for unit in module.units) if module else 0
-                return module
-        return None
-
-    def _find_by_suffix(self, name: str, importer: Module) -> Optional[Module]:
-        if name.partition(".")[0] in _STANDARD_LIBRARY:
+        known = os.path.realpath(spot.path) in self._read
+        if not known and self._num_lines[0] >= MOST_FOLLOWED_LINES:
+            self.unread[spot.path] = f"more than {MOST_FOLLOWED_LINES:,} lines are imported"
             return None
-        found = [module for module in self._by_suffix.get(name, []) if module is not importer]
-        near = os.path.dirname(importer.path)
-        return max(found, key=lambda module: len(os.path.commonprefix([module.path, near])), default=None)
+        module = self.add_file(spot.path, spot.folders)
+        if module is None:
+            self.unread[spot.path] = "it cannot be read"
+        elif not known:
+            self._num_lines[0] += sum(len(unit.lines) for unit in module.units)
+        if module is not None and module.path not in self._searched:
+            self._set_search(module, search)
+        return module
+
+    def _get_search(self, module: Module) -> SearchPath:
+        if module.path not in self._searched:
+            self._set_search(module, make_search_path(module.path))
+        return self._searched[module.path]
+
+    def _set_search(self, module: Module, search: SearchPath) -> None:
+        self._searched[module.path] = search
+        for unit in module.units:
+            if any("sys" in line and "path" in line or "addsitedir" in line for line in unit.lines):
+                for folder, is_first in list_added_folders(unit.tree, module.path):
+                    search.add(folder, is_first=is_first)
+
+    # ---------------------------------------------------------------- what a module imports
+
+    def follow_all(self) -> None:
+        """Read all that imports lead to from the modules that are known."""
+        followed: Set[str] = set()
+        waiting = list(self.modules.values())
+        while waiting:
+            # the nearest come first, as not all of a large library are read
+            module = waiting.pop(0)
+            if module.path not in followed:
+                followed.add(module.path)
+                waiting.extend(self.follow_imports(module).modules)
+
+    def follow_imports(self, module: Module) -> Imported:
+        """Find all that a module imports of the program, wherever the import stands, and what of it is missing."""
+        key = (module.path, module.path in self.entries)
+        if key not in self._imported:
+            self._imported[key] = Imported()  # of a module that imports itself
+            self._imported[key] = self._follow_imports(module, is_main=key[1])
+        return self._imported[key]
+
+    def _follow_imports(self, module: Module, *, is_main: bool) -> Imported:
+        modules: List[Module] = []
+        computed: List[Module] = []
+        missing: List[Tuple[ImportedName, Finding]] = []
+        names: List[str] = []
+        for unit in module.units:
+            for wanted in (*list_imports(unit, is_main=is_main), *self._list_configured(unit, module)):
+                names += [] if wanted.level else [wanted.name]
+                found, lost = self._follow_import(wanted, module)
+                modules += found
+                computed += found[-1:] if wanted.is_computed and ANYTHING not in wanted.name else []
+                computed += found if ANYTHING in wanted.name else []
+                missing += [(wanted, self._report_missing(wanted, name, unit, module)) for name in lost]
+        read = [found for found in dict.fromkeys(modules) if found.units and found is not module]
+        return Imported(tuple(read), tuple(dict.fromkeys(computed)), tuple(missing), tuple(names))
+
+    def _list_configured(self, unit: Unit, module: Module) -> Iterator[ImportedName]:
+        """List what the project's configurations name, where a file makes something of them."""
+        if any("instantiate(" in line for line in unit.lines):
+            for target in list_targets(self._get_search(module).repository):
+                name, _, part = target.rpartition(".")
+                yield ImportedName(unit.tree, name, 0, (part,), is_optional=True, is_computed=True)
+
+    def _follow_import(self, wanted: ImportedName, importer: Module) -> Tuple[List[Module], List[str]]:
+        """Find the modules of an import, and name those that are neither found nor a library's."""
+        if ANYTHING in wanted.name:
+            return list(self._list_matching(wanted, importer)), []
+        found = list(self.find_modules(wanted.name, importer, wanted.level))
+        if not found:
+            return [], [wanted.name] if self._is_missing(wanted, importer) else []
+        package = found[-1]
+        lost = []
+        for part in wanted.parts if package.folders else ():
+            inner = self.find_modules(part, package, 1)
+            found += inner
+            if not inner and package.is_namespace and not wanted.is_optional and not self._is_compiled(part, package):
+                lost.append(f"{wanted.name}.{part}" if wanted.name else part)
+        return found, lost
+
+    def _is_compiled(self, part: str, package: Module) -> bool:
+        return any(spot.is_compiled for spot in self._folders.locate([part], package.folders))
+
+    def _list_matching(self, wanted: ImportedName, importer: Module) -> Iterator[Module]:
+        """List the modules of the program whose names fit a pattern, as `models.*_net`."""
+        fixed, _, _rest = wanted.name.partition(ANYTHING)
+        package = fixed.rpartition(".")[0]
+        found = self.find_modules(package, importer, wanted.level) if package or wanted.level else []
+        for part in self._folders.list_modules(found[-1].folders) if found else ():
+            if fnmatch.fnmatchcase(f"{package}.{part}" if package else part, wanted.name):
+                yield from self.find_modules(part, found[-1], 1)
+
+    def _is_missing(self, wanted: ImportedName, importer: Module) -> bool:
+        """Tell whether an import that was not found is the program's own, and not a library's.
+
+        It is a library's if the first part of its name is Python's own, known, installed, or among the requirements,
+        and no file or package of that name lies in a folder of the program's path.
+        """
+        top, *rest = wanted.name.split(".")
+        if is_library(wanted.name) and not wanted.level:
+            self.libraries.add(top)
+            return False
+        spots: List[Spot] = []
+        for folders in self._list_searched(importer, wanted.level):
+            spots = max(spots, self._folders.locate([top, *rest], folders), key=len)
+        if any(spot.is_compiled for spot in spots):
+            return False
+        is_own = wanted.level > 0 or bool(spots) and not spots[0].is_namespace
+        if not is_own and is_foreign(top, self._get_search(importer)):
+            self.libraries.add(top)
+            return False
+        return not wanted.is_optional
+
+    def _report_missing(self, wanted: ImportedName, name: str, unit: Unit, importer: Module) -> Finding:
+        folders = [
+            folder or os.curdir for searched in self._list_searched(importer, wanted.level) for folder in searched
+        ]
+        looked = list_names(dict.fromkeys(folders), most=_MOST_FOLDERS)
+        return Finding(
+            "X024",
+            message=f"`{'.' * wanted.level}{name}` was not found, and what it holds was not read",
+            place=unit.place_of(wanted.node),
+            notes=f"looked for in {looked}",
+            help=(
+                "check it where it is started from, or name the folder of its modules in PYTHONPATH",
+                "a library that is not installed is known from the project's requirements",
+            ),
+        )
 
 
-# a file of such a name somewhere else in the program is not what is imported
+_MOST_FOLDERS = 6
+
+
+# what the table of names tells more of than their files would
+_LIBRARIES = frozenset({"torch", "torchvision", "numpy", "poptorch", "popdist", "popart", "porting"})
 _STANDARD_LIBRARY = frozenset(getattr(sys, "stdlib_module_names", sys.builtin_module_names))
-_LIBRARIES = frozenset(
-    {"torch", "torchvision", "numpy", "poptorch", "transformers", "timm", "ignite", "lightning", "tqdm", "porting"}
-    | {"accelerate", "pytorch_lightning", "popdist", "popart", "matplotlib", "scipy", "sklearn", "pandas"}
-)
 _PROGRAMS = ("porting.recipes.", "porting.models.")
 
 
 def is_library(name: str) -> bool:
-    """Tell whether a module is a library's, of which the table of names says what there is to say.
+    """Tell whether a module is a library's whatever lies in the program's folders.
 
     >>> is_library("torch.nn"), is_library("porting.recipes.first_port.workload")
     (True, False)
     """
     return name.partition(".")[0] in _LIBRARIES and not name.startswith(_PROGRAMS)
+
+
+def is_foreign(top: str, search: SearchPath) -> bool:
+    """Tell whether a name that no file of the program has is a library's: known, installed, or required."""
+    is_known = top in _STANDARD_LIBRARY or is_known_library(top) or top in list_named_libraries()
+    return is_known or is_installed(top) or is_declared(top, search.repository)
 
 
 def name_module(path: str) -> str:
@@ -160,29 +357,20 @@ def name_module(path: str) -> str:
     return ".".join(parts) or stem
 
 
-def _split_path(path: str) -> List[str]:
-    parts = list(Path(os.path.splitext(path)[0]).parts)
-    if parts and parts[-1] == "__init__":
-        parts.pop()
-    return [part for part in parts if part.isidentifier()][-8:]
-
-
-def read_programs(
-    paths: Iterable[Union[str, os.PathLike[str]]], known: Optional[Mapping[str, Module]] = None
-) -> Project:
+def read_programs(paths: Iterable[Union[str, os.PathLike[str]]]) -> Project:
     """Read scripts, folders, notebooks and modules (`pkg.module`) without running anything of them.
 
     What cannot be read or parsed is a finding of the project: X002 to X005. Files that imports lead to are read when
-    they are asked for. Files among the modules `known`, by path, are taken as they were read.
+    they are asked for.
     """
-    project = Project(known=known or {})
+    project = Project()
     for path in paths:
         files, findings = list_sources(_find_path(os.fspath(path)))
         project.findings.extend(findings)
         for file in files:
-            file = os.path.normpath(file)
-            if file not in project.entries and project.add_file(file) is not None:
-                project.entries.append(file)
+            module = project.add_file(file)
+            if module is not None and module.path not in project.entries:
+                project.entries.append(module.path)
     return project
 
 
@@ -190,12 +378,8 @@ def _find_path(name: str) -> str:
     """Find the path of a module that is named with dots; other names are paths already."""
     if os.path.exists(name) or not all(part.isidentifier() for part in name.split(".")):
         return name
-    folder = os.curdir
-    search: Optional[Sequence[str]] = [os.curdir, *sys.path]
-    for part in name.split("."):
-        spec = importlib.machinery.PathFinder.find_spec(part, search)
-        if spec is None:
-            return name
-        search = spec.submodule_search_locations
-        folder = spec.origin if spec.origin and os.path.isfile(spec.origin) else next(iter(search or []), name)
-    return os.path.relpath(folder) if folder.startswith(os.getcwd() + os.sep) else folder
+    spots = Folders().locate(name.split("."), [os.curdir, *sys.path])
+    if len(spots) < name.count(".") + 1:
+        return name
+    path = spots[-1].path or spots[-1].folders[0]
+    return os.path.relpath(path) if os.path.abspath(path).startswith(os.getcwd() + os.sep) else path

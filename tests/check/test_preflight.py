@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from porting.check import preflight
+from porting.check.coverage import Coverage
 from porting.check.preflight import SourceLook, assemble_report, look_at_sources
 from porting.check.report import Report
 from porting.check.selection import Selection
@@ -17,7 +18,7 @@ from porting.diagnostics import Finding, Place, PortingError
 def test_a_plain_program_is_no_port(program):
     look = look_at_sources([program])
 
-    assert (look.num_files, look.is_ported) == (1, False)
+    assert (look.coverage.num_files, look.is_ported) == (1, False)
 
 
 def test_files_that_cannot_be_read_count_as_well(program):
@@ -26,7 +27,7 @@ def test_files_that_cannot_be_read_count_as_well(program):
 
     look = look_at_sources(["."])
 
-    assert look.num_files == 3
+    assert look.coverage.num_files == 3
     assert {"X002", "X004"} <= {finding.code for finding in look.findings}
 
 
@@ -41,14 +42,14 @@ def test_a_circle_of_links_ends(program):
     Path("sub").mkdir()
     os.symlink("..", "sub/up")
 
-    assert look_at_sources(["."]).num_files == 1
+    assert look_at_sources(["."]).coverage.num_files == 1
 
 
 def test_a_fault_of_the_analysis_hides_nothing_of_other_programs(program, monkeypatch):
     Path("hostile.py").write_text("x = 1\n")
 
-    def check(project):
-        if "hostile.py" in project.modules:
+    def check(facts, units):
+        if units[0].file == "hostile.py":
             raise KeyError("lost")
         return [Finding("L001", place=Place(program, 6))]
 
@@ -61,7 +62,7 @@ def test_a_fault_of_the_analysis_hides_nothing_of_other_programs(program, monkey
 
 
 def make_look(*findings, **keywords):
-    return SourceLook(findings=findings, num_files=2, **keywords)
+    return SourceLook(findings=findings, coverage=Coverage(num_files=2), **keywords)
 
 
 def test_findings_of_sources_and_of_the_model_are_one_report(program):
@@ -71,7 +72,8 @@ def test_findings_of_sources_and_of_the_model_are_one_report(program):
     report = assemble_report("train.py", make_look(source, is_ported=False), model_report=model)
 
     assert report.codes == ("C001", "L001")
-    assert report.looked_at == ("2 files", "a step of 7 operators")
+    assert report.looked_at[0] == "2 files"
+    assert report.looked_at[-1] == "a step of 7 operators"
     assert report.facts == ("a fact",)
 
 
@@ -89,8 +91,8 @@ def test_unused_comments_are_told_unless_they_are_ignored(program):
     look = look_at_sources([program])
 
     assert assemble_report(program, look).codes == ("X006",)
-    assert assemble_report(program, look, selection=Selection(ignored=("X",))).is_clean
-    assert assemble_report(program, look, selection=Selection(selected=("C",))).is_clean
+    assert assemble_report(program, look, selection=Selection(ignored=("X",))).standing == ()
+    assert assemble_report(program, look, selection=Selection(selected=("C",))).standing == ()
 
 
 def test_a_written_baseline_holds_what_is_left(program):
@@ -104,3 +106,41 @@ def test_a_written_baseline_holds_what_is_left(program):
 
     assert (written.is_clean, written.num_known) == (True, 1)
     assert (read.codes, read.num_known) == (("C001",), 1)
+
+
+NET = """\
+import torch
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum().item() > 0 else -x
+"""
+LOOP = """\
+import torch
+from models.net import Net
+net = Net()
+for x, y in torch.utils.data.DataLoader([], 4):
+    torch.nn.functional.mse_loss(net(x), y).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        ["scripts/train.py"],
+        ["."],
+        ["scripts/train.py", "models/net.py"],
+        ["models/net.py", "scripts/train.py"],
+        ["models", "scripts"],
+    ],
+)
+def test_the_findings_are_the_same_however_it_is_asked(tmp_path, monkeypatch, paths):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("models/net.py", NET), ("scripts/train.py", LOOP)):
+        Path(name).parent.mkdir()
+        Path(name).write_text(text)
+
+    found = {(finding.code, str(finding.place)) for finding in look_at_sources(paths).findings}
+
+    alone = {(finding.code, str(finding.place)) for finding in look_at_sources(["scripts/train.py"]).findings}
+    assert found == alone
+    assert {code for code, _place in found} >= {"C001", "L010"}

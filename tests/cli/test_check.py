@@ -98,13 +98,17 @@ def test_a_plain_program_is_read_and_not_run(check):
     assert status == 1
     assert "loss = criterion(model(x), y)" in output
     assert "what a port of plain.py needs, in this order:" in output
-    assert "between plain.py and an IPU (1 file): " in output.splitlines()[-1]
+    assert (
+        "between plain.py and an IPU (1 file, 0 functions, 1 library by name, nothing left out): "
+        in output.splitlines()[-1]
+    )
 
 
 def test_a_program_with_a_port_is_clean(check):
     assert check("ported.py") == (
         0,
-        "nothing was found that stands between ported.py and an IPU (1 file)\n",
+        "nothing was found that stands between ported.py and an IPU "
+        "(1 file, 0 functions, 2 libraries by name, nothing left out)\n",
         "",
     )
 
@@ -113,7 +117,7 @@ def test_a_folder_is_one_program(check):
     status, output, _errors = check(".", "--format", "json")
 
     assert status == 1
-    assert json.loads(output)["looked_at"] == ["3 files"]
+    assert json.loads(output)["looked_at"][0] == "3 files"
 
 
 def test_the_step_of_a_function_is_captured(check):
@@ -512,3 +516,46 @@ def test_fixes_need_their_extra(check, monkeypatch):
     assert "error[X001]" in errors
     assert "pip install" in errors
     assert Path("faulty.py").read_text() == FAULTY
+
+
+# ---------------------------------------------------------------- what was not read
+
+
+@pytest.mark.parametrize(("words", "expected"), [((), 1), (("--allow-unread",), 0)])
+def test_what_was_not_read_is_not_clean_unless_it_is_allowed(check, words, expected):
+    Path("ported.py").write_text(PORTED + "import gone\n")
+
+    status, output, _errors = check("ported.py", "--quiet", *words)
+
+    assert status == expected
+    assert output.startswith("nothing was found in what could be read")
+
+
+def test_what_was_found_is_not_allowed_with_it(check):
+    assert check("plain.py", "--allow-unread")[0] == 1
+
+
+def test_a_folder_without_a_program_ends_with_two(check):
+    Path("empty").mkdir()
+
+    status, output, errors = check("empty")
+
+    assert (status, output) == (2, "")
+    assert "error[E020]: there is no program in `empty`: nothing was read" in errors
+
+
+def test_a_file_without_a_training_ends_with_two(check):
+    Path("tool.py").write_text("x = 1\n")
+
+    status, output, errors = check("tool.py")
+
+    assert status == 2
+    assert "nothing that trains a model was found in tool.py" in output
+    assert "error[X025]" in errors
+
+
+def test_a_function_that_is_not_there_ends_with_two(check):
+    status, _output, errors = check("model_of_test.py:gone")
+
+    assert status == 2
+    assert "error[E020]" in errors

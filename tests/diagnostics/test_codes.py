@@ -155,6 +155,7 @@ def test_only_a_few_codes_are_not_errors():
         "X021",
         "X022",
         "X023",
+        "X024",
     }
 
 

@@ -92,6 +92,10 @@ def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
     things = _list_tensors(left, right)
     if things:
         return (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),)
+    if isinstance(node.op, ast.Add):
+        text = _join_texts([left, right])
+        if text:
+            return text
     containers = [item for item in (*left, *right) if isinstance(item, Object) and item.elements is not None]
     return join(*[(item,) for item in containers])
 
@@ -216,14 +220,26 @@ def _evaluate_lambda(walk: Walk, node: ast.Lambda) -> Value:
 
 
 def _evaluate_text(walk: Walk, node: ast.JoinedStr) -> Value:
-    things: Things = ()
-    for value in node.values:
-        if isinstance(value, ast.FormattedValue):
-            things += list_things(walk.evaluate(value.value))
-            walk.evaluate(value.format_spec)
+    values: List[Value] = []
+    for part in node.values:
+        is_text = isinstance(part, ast.Constant)
+        values.append(walk.evaluate(part if is_text else getattr(part, "value", None)))
+        walk.evaluate(getattr(part, "format_spec", None))
+    things = tuple(thing for value in values for thing in list_things(value))
     if things:
         walk.record_statement(node, things)
-    return UNKNOWN
+    return _join_texts(values)
+
+
+def _join_texts(values: List[Value]) -> Value:
+    """Join texts that are all known."""
+    if not all(len(value) == 1 and isinstance(value[0], Constant) and value[0].kind == "str" for value in values):
+        return UNKNOWN
+    text = "".join(value[0].value for value in values if isinstance(value[0], Constant))
+    return (Constant.of(text),) if len(text) < _LONGEST_TEXT else UNKNOWN
+
+
+_LONGEST_TEXT = 4096
 
 
 def _evaluate_starred(walk: Walk, node: ast.Starred) -> Value:

@@ -4,61 +4,36 @@ from __future__ import annotations
 
 import ast
 import functools
-from typing import Optional
+from typing import List, Optional, Sequence
 
 from porting.source.project import Module
-from porting.source.walk.values import UNKNOWN, External, Object, Value
+from porting.source.walk.values import UNKNOWN, External, Object, Value, join
 from porting.source.walk.walk import Flow, Frame, Walk
 
-__all__ = ["execute_import", "execute_import_from", "walk_module"]
+__all__ = ["execute_import", "execute_import_from", "import_by_name", "import_computed", "walk_module"]
 
 
 def execute_import(walk: Walk, node: ast.Import) -> None:
     """Walk `import a.b as c`."""
     for alias in node.names:
         _record_import(walk, node, alias.name)
-        module = walk.project.find_module(alias.name, walk.frame.module)
+        modules = walk.project.find_modules(alias.name, walk.frame.module)
         root = alias.name.partition(".")[0]
-        if module is None:
-            value: Value = (External(alias.name if alias.asname else root),)
-        else:
-            value = _give_module(walk, module)
+        value: Value = (External(alias.name if alias.asname else root),)
+        if modules:
+            values = _give_chain(walk, modules)
+            value = values[-1 if alias.asname else 0]
         name = alias.asname or root
-        if alias.asname is None and root != alias.name and module is not None:
-            _bind_dotted(walk, alias.name, value)
-        else:
-            walk.store.write(_get_scope(walk, name), name, value)
-
-
-def _bind_dotted(walk: Walk, name: str, value: Value) -> None:
-    """Bind the first part of `import a.b` so that `a.b` leads to the module."""
-    root, *parts = name.split(".")
-    scope = _get_scope(walk, root)
-    package = walk.project.find_module(root, walk.frame.module)
-    holder: Value = scope.get(root, UNKNOWN)
-    if not any(isinstance(item, Object) for item in holder):
-        holder = _give_module(walk, package) if package is not None else (Object(),)
-    walk.store.write(scope, root, holder)
-    for number, part in enumerate(parts):
-        owner = next(item for item in holder if isinstance(item, Object))
-        is_last = number == len(parts) - 1
-        known = owner.cells.get(part, UNKNOWN)
-        inner = value if is_last else tuple(item for item in known if isinstance(item, Object)) or (Object(),)
-        walk.store.write(owner.cells, part, inner)
-        holder = inner
+        walk.store.write(_get_scope(walk, name), name, value)
 
 
 def execute_import_from(walk: Walk, node: ast.ImportFrom) -> None:
     """Walk `from a import b as c`, `from . import b` and `from a import *`."""
     name = node.module or ""
-    importer = walk.frame.module
-    if node.level:
-        module = walk.project.find_relative(name, level=node.level, importer=importer)
-    else:
-        module = walk.project.find_module(name, importer)
+    modules = walk.project.find_modules(name, walk.frame.module, node.level)
+    module = modules[-1] if modules else None
     _record_import(walk, node, "." * node.level + name)
-    if module is not None:
-        _give_module(walk, module)
+    _give_chain(walk, modules)
     for alias in node.names:
         if alias.name == "*":
             _import_all(walk, module, name)
@@ -70,13 +45,41 @@ def execute_import_from(walk: Walk, node: ast.ImportFrom) -> None:
         walk.store.write(_get_scope(walk, bound), bound, value or UNKNOWN)
 
 
+def import_by_name(walk: Walk, name: str) -> Value:
+    """Give the module that `importlib.import_module(name)` returns; a name that starts with dots is relative."""
+    stem = name.lstrip(".")
+    modules = walk.project.find_modules(stem, walk.frame.module, len(name) - len(stem))
+    if modules:
+        return _give_chain(walk, modules)[-1]
+    return (External(stem),) if stem == name else UNKNOWN
+
+
+def import_computed(walk: Walk) -> Value:
+    """Give the modules that an import of a computed name may mean: those of its pattern, else of the tables."""
+    own = walk.project.follow_imports(walk.frame.module).computed
+    modules = own or [
+        module
+        for importer in list(walk.project.modules.values())
+        for module in walk.project.follow_imports(importer).computed
+    ]
+    return join(*[_give_module(walk, module) for module in dict.fromkeys(modules)])
+
+
+def _give_chain(walk: Walk, modules: Sequence[Module]) -> List[Value]:
+    """Give `a`, `a.b` and `a.b.c`, each an attribute of the one before as soon as it is imported."""
+    values = [_give_module(walk, module) for module in modules]
+    for package, module, value in zip(modules, modules[1:], values[1:]):
+        walk.store.write(walk.globals[package], module.name.rpartition(".")[2], value)
+    return values
+
+
 def _find_name(walk: Walk, module: Optional[Module], name: str) -> Optional[Value]:
     if module is None:
         return None
     value = walk.store.read(walk.globals[module], name)
-    if value is None and module.is_package:
-        inner = walk.project.find_relative(name, level=1, importer=module)
-        value = _give_module(walk, inner) if inner is not None else None
+    if value is None and module.folders:
+        inner = walk.project.find_modules(name, module, 1)
+        value = _give_chain(walk, [module, *inner])[-1] if inner else None
     return value
 
 

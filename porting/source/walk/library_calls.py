@@ -17,6 +17,7 @@ from porting.source.library import (
 from porting.source.walk.attributes import read_attribute
 from porting.source.walk.functions import Arguments, call_function
 from porting.source.walk.guesses import is_loss_name
+from porting.source.walk.imports import import_by_name, import_computed
 from porting.source.walk.iteration import find_element
 from porting.source.walk.method_calls import update_elements
 from porting.source.walk.values import (
@@ -273,6 +274,23 @@ def _call_dict(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     return (container,)
 
 
+def _call_import(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    """Give the modules that are imported by a name; of one that is not known, those of its pattern or of a table."""
+    names = [name for name in list_constants(join(*arguments.values[:1])) if isinstance(name, str)]
+    value = join(*[import_by_name(walk, name) for name in names]) if names else import_computed(walk)
+    return value or _leave_unread(walk, arguments, node)
+
+
+def _call_configured(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    """Call what a configuration names: all that the project's name is read, and which of it this is nobody knows."""
+    return UNKNOWN if import_computed(walk) else _leave_unread(walk, arguments, node)
+
+
+def _leave_unread(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    walk.recorder.mark_unread(node)
+    return UNKNOWN
+
+
 _Special = Callable[[Walk, Arguments, ast.Call], Value]
 _SPECIAL: Mapping[str, _Special] = {
     "builtins.enumerate": _call_enumerate,
@@ -287,4 +305,15 @@ _SPECIAL: Mapping[str, _Special] = {
     "builtins.dict": _call_dict,
     "collections.OrderedDict": _call_dict,
     "functools.partial": _call_partial,
+    "importlib.import_module": _call_import,
+    "builtins.__import__": _call_import,
+    "pydoc.locate": _call_import,
+    "runpy.run_module": _call_import,
+    "runpy.run_path": _leave_unread,
+    "builtins.exec": _leave_unread,
+    "importlib.util.module_from_spec": _leave_unread,
+    "hydra.utils.instantiate": _call_configured,
+    "hydra.utils.call": _call_configured,
+    "hydra.utils.get_class": _leave_unread,
+    "hydra.utils.get_method": _leave_unread,
 }

@@ -35,7 +35,8 @@ def collect_facts(project: Project) -> Facts:
     Nothing is imported or run. Modules come in the order in which they were asked for, each imported one where it is
     first imported; functions that nothing calls come last, with what their parameters are usually called.
     """
-    num_lines = sum(len(unit.lines) for module in project.modules.values() for unit in module.units)
+    project.follow_all()
+    num_lines = sum(len(unit.lines) for unit in project.units)
     walk = Walk(
         project=project,
         evaluators=EVALUATORS,
@@ -48,10 +49,14 @@ def collect_facts(project: Project) -> Facts:
     try:
         _walk_entries(walk)
         _walk_deferred(walk)
+        _walk_unimported(walk)
         _walk_uncalled(walk)
     finally:
         sys.setrecursionlimit(limit)
-    return walk.recorder.finish()
+    facts = walk.recorder.finish()
+    facts.functions = list(dict.fromkeys(function.node for function in walk.functions))
+    facts.entered = [node for node in facts.functions if walk.walks.get(node)]
+    return facts
 
 
 # a frame of the program's takes some ten of Python's for each level of its syntax
@@ -79,6 +84,17 @@ def _walk_deferred(walk: Walk) -> None:
         walk.frames.pop()
 
 
+def _walk_unimported(walk: Walk) -> None:
+    """Walk what imports lead to that nothing has come to: those in functions, and of names that are computed."""
+    waiting = list(walk.project.modules.values())
+    while waiting:
+        for module in waiting:
+            if module not in walk.modules:
+                walk_module(walk, module, is_main=False)
+        walk.project.follow_all()
+        waiting = [module for module in walk.project.modules.values() if module not in walk.modules]
+
+
 def _walk_uncalled(walk: Walk) -> None:
     """Walk functions that nothing has called: first those that nothing mentions, which others may be called by."""
     mentioned = _list_mentioned(walk.project)
@@ -100,11 +116,10 @@ def _walk_rest(walk: Walk, is_wanted: Callable[[Function], bool]) -> None:
 def _list_mentioned(project: Project) -> Set[str]:
     """List the names that the project's text has elsewhere than where they are defined."""
     words: collections.Counter = collections.Counter()
-    for module in project.modules.values():
-        for unit in module.units:
-            text = "\n".join(unit.lines)
-            words.update(_WORD.findall(text))
-            words.subtract(_DEFINED.findall(text))
+    for unit in project.units:
+        text = "\n".join(unit.lines)
+        words.update(_WORD.findall(text))
+        words.subtract(_DEFINED.findall(text))
     return {word for word, count in words.items() if count > 0}
 
 

@@ -22,6 +22,12 @@ class Recorder:
         self._things: Dict[Hashable, Thing] = {}
         self._derived: Dict[Thing, bool] = {}
         self.num_facts = 0
+        self.left: List[str] = []
+        """The files of which a part was nested too deeply to be walked."""
+        self.unread: Dict[ast.AST, Call] = {}
+        """The calls of which nothing tells what they call."""
+        self.main_parts: Dict[ast.AST, Place] = {}
+        """The main parts of imported files, which do not run."""
 
     def make_thing(
         self, key: Hashable, kind: Kind, *, name: str, place: Place, parts: Things = (), call: Optional[Call] = None
@@ -114,6 +120,11 @@ class Recorder:
         if things and things != call.result:
             _amend_fact(call, result=_unite_things(call.result, things))
 
+    def mark_unread(self, node: ast.Call) -> None:
+        """Say of a call that what it calls was not read."""
+        if node in self._calls:
+            self.unread[node] = self._calls[node]
+
     def find_statement(self, node: ast.AST) -> Optional[Statement]:
         """Find the statement that was recorded of a node."""
         return self._statements.get(node)
@@ -151,6 +162,9 @@ class Recorder:
             statements=sorted(self._statements.values(), key=_get_order),
             imports=sorted(self._imports.values(), key=_get_order),
             things=list(self._things.values()),
+            unread=list(self.unread.values()),
+            left=self.left,
+            main_parts=list(self.main_parts.values()),
         )
         return facts
 

@@ -7,6 +7,7 @@ import functools
 from typing import Callable, List, Mapping, Optional, Type, Union
 
 from porting.source.facts import Things
+from porting.source.imports import is_main_guard
 from porting.source.library import NO_GRADIENT_CONTEXTS, TENSOR_KINDS
 from porting.source.walk.assignment import assign, delete
 from porting.source.walk.branches import merge_ends, run_branches, run_part
@@ -132,12 +133,13 @@ def _execute_nonlocal(walk: Walk, node: ast.Nonlocal) -> None:
 
 
 def _execute_if(walk: Walk, node: ast.If) -> None:
-    if _is_main_guard(node.test):
-        if walk.is_main:
-            walk.run(node.body)
-        else:
+    if is_main_guard(node.test):
+        if not walk.is_main and walk.frame.module.path in walk.project.entries:
+            # the file was asked for as a program as well
             walk.deferred.append((walk.frame.module, walk.frame.unit, node.body))
-            walk.run(node.orelse)
+        elif not walk.is_main:
+            walk.recorder.main_parts[node] = walk.place_of(node)
+        walk.run(node.body if walk.is_main else node.orelse)
         return
     value = walk.evaluate(node.test)
     walk.record_statement(node, list_things(value), text=node.test)
@@ -182,11 +184,6 @@ def _read_comparison(walk: Walk, test: ast.Compare) -> Optional[bool]:
     if other.value is not None or len(is_none) != 1:
         return None
     return is_none.pop() is isinstance(test.ops[0], ast.Is)
-
-
-def _is_main_guard(test: ast.expr) -> bool:
-    names = [part.id for part in ast.walk(test) if isinstance(part, ast.Name)]
-    return isinstance(test, ast.Compare) and "__name__" in names
 
 
 def _execute_with(walk: Walk, node: Union[ast.With, ast.AsyncWith]) -> None:

@@ -97,7 +97,7 @@ class Walk:
     functions: List[Function] = field(default_factory=list)
     """All functions that were defined, in order."""
     deferred: List[Tuple[Module, Unit, Sequence[ast.stmt]]] = field(default_factory=list)
-    """What stands under `if __name__ == "__main__"` in modules that were imported."""
+    """What stands under `if __name__ == "__main__"` in programs that others import."""
     loop_facts: Dict[ast.AST, Loop] = field(default_factory=dict)
     negations: Dict[ast.expr, ast.expr] = field(default_factory=dict)
     num_steps: int = 0
@@ -270,6 +270,7 @@ class Walk:
                 part()
         except RecursionError:
             del self.frames[depth:]
+            self.recorder.left.append(self.frames[-1].unit.file)
         self.flow = Flow.ON
 
     @contextmanager

@@ -6,7 +6,7 @@ from typing import Set
 
 import pytest
 
-from porting.source import Facts, Kind
+from porting.source import Facts, Kind, collect_facts, read_programs
 
 NET = "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
 
@@ -71,11 +71,18 @@ def test_an_import_knows_whether_it_is_guarded(facts_of, program, is_guarded):
     assert found.is_guarded is is_guarded
 
 
-def test_what_stands_under_the_guard_of_an_imported_file_is_walked_last(facts_of):
+def test_what_stands_under_the_guard_of_an_imported_file_does_not_run(facts_of):
     facts = facts_of("import model\nlast()\n", model=NET + "if __name__ == '__main__':\n    Net().cuda()\n")
-    names = [call.name for call in facts.calls]
 
-    assert names.index("last") < names.index(".cuda")
+    assert [call.name for call in facts.calls] == ["last"]
+    assert [place.line for place in facts.main_parts] == [5]
+
+
+def test_the_main_part_of_a_file_that_was_asked_for_as_well_does(facts_of, tmp_path):
+    facts_of("import model\nlast()\n", model=NET + "if __name__ == '__main__':\n    Net().cuda()\n")
+    facts = collect_facts(read_programs([tmp_path]))
+
+    assert {call.name for call in facts.calls} == {"last", "model.Net", ".cuda"}
 
 
 def test_names_are_qualified_by_the_imports(facts_of):
@@ -88,3 +95,7 @@ def test_a_missing_file_leaves_a_name(facts_of):
     facts = facts_of("from .missing import thing\nfrom gone import other\nthing()\nother()\n")
 
     assert [call.name for call in facts.calls] == ["thing", "gone.other"]
+
+
+def test_a_text_that_doubles_from_line_to_line_ends(facts_of):
+    assert facts_of("x = 'a'\n" + "x = x + x\n" * 60 + "y = f'{x}{x}'\nlast()\n").calls

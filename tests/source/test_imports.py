@@ -1,0 +1,46 @@
+"""Imports are listed as they stand in a file, with whether the program goes on without them."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from porting.source.files import Unit
+from porting.source.imports import list_imports
+
+
+def imports_of(text, *, is_main=True):
+    unit = Unit("train.py", ast.parse(text), tuple(text.split("\n")))
+    return [("." * one.level + one.name, one.parts, one.is_optional) for one in list_imports(unit, is_main=is_main)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import a.b, c as d", [("a.b", (), False), ("c", (), False)]),
+        ("from ..a import b as c, d", [("..a", ("b", "d"), False)]),
+        ("from a import *", [("a", (), False)]),
+        ("def f():\n    import a", [("a", (), False)]),
+        ("try:\n    import a\nexcept ImportError:\n    import b", [("a", (), True), ("b", (), False)]),
+        ("try:\n    import a\nexcept ValueError:\n    pass", [("a", (), False)]),
+        ("try:\n    import a\nfinally:\n    pass", [("a", (), False)]),
+        ("if TYPE_CHECKING:\n    import a", [("a", (), True)]),
+        ("if sys.version_info[0] < 3:\n    import a\nelse:\n    import b", [("a", (), True), ("b", (), True)]),
+        ("import importlib\nimportlib.import_module('a.' + 'b')", [("importlib", (), False), ("a.b", (), False)]),
+        ("name = 'a'\n__import__(name)", [("a", (), False)]),
+        ("import_module('.part', __package__)", [(".part", (), False)]),
+        ("import_module(f'a.{kind}')", [("a.*", (), True)]),
+        ("T = {'n': 'nets.unet:UNet'}\nimport_module(T[n])", [("nets.unet", ("UNet",), False)]),
+        ("T = {'n': 'nets.unet:UNet'}", []),
+    ],
+)
+def test_imports_are_listed(text, expected):
+    assert imports_of(text) == expected
+
+
+@pytest.mark.parametrize(("is_main", "expected"), [(True, ["a"]), (False, ["b"])])
+def test_a_main_part_imports_only_in_the_program(is_main, expected):
+    text = "if __name__ == '__main__':\n    import a\nelse:\n    import b"
+
+    assert [name for name, _parts, _optional in imports_of(text, is_main=is_main)] == expected
