@@ -337,9 +337,10 @@ def main() -> None:
     """Run the tasks of the folder that the command names, each in a fork where there are several."""
     folder = Path(sys.argv[1]).absolute()
     tasks = pickle.loads((folder / "tasks").read_bytes())
-    if len(tasks) > 1 and hasattr(torch, "compiler"):
+    compiler = getattr(torch, "compiler", None)
+    if len(tasks) > 1 and compiler is not None:
         # loads what every optimizer loads, in seconds, before the forks
-        torch.compiler.disable(main)
+        compiler.disable(main)
     for number, task in enumerate(tasks):
         process_id = os.fork() if len(tasks) > 1 else 0
         if not process_id:

@@ -198,7 +198,8 @@ def test_the_command_tells_what_the_file_does_not_hold(tmp_path):
     done = run_verify(tmp_path, gain)
 
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "fresh process" in done.stdout.splitlines()[0]
+    assert "FAIL: " in done.stdout
+    assert "fresh process" in done.stdout.splitlines()[1]
 
 
 def test_a_folder_without_a_file_is_no_training(tmp_path):
