@@ -21,6 +21,7 @@ def copy_together(model: nn.Module, *parts: Any) -> Tuple[Any, ...]:
     and the like. The copy has their values without their history. And it leaves functions as they are, whose closures
     then run the layers of the original: those of the copy have the copied ones.
 
+    >>> import torch
     >>> def penalize(model):
     ...     return lambda output: output.sum() + model.weight.sum()
     >>> model = nn.Linear(2, 2)

@@ -39,7 +39,7 @@ def sessions() -> Iterator[Tuple[str, List[str]]]:
 def repository(tmp_path, monkeypatch):
     """Work in a repository with the programs of the page, all of them committed."""
     for block in blocks_of(PAGE):
-        if block.language == "python" and block.source.startswith("# "):
+        if block.language in ("python", "py") and block.source.startswith("# "):
             (tmp_path / block.file_name).write_text(block.source)
     for words in (
         ["init", "-q"],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,10 +52,25 @@ def fork_programs(_server, monkeypatch):
     monkeypatch.setattr(program_runs, "start_process", start)
 
 
+@pytest.fixture(scope="session")
+def _known_runs():
+    return {}
+
+
 @pytest.fixture
-def prove_programs(fork_programs, tmp_path, monkeypatch):
-    """Prove a ported program, given as text, against a plain one."""
+def prove_programs(fork_programs, _known_runs, tmp_path, monkeypatch):
+    """Prove a ported program, given as text, against a plain one; the same text is run once for all tests."""
     monkeypatch.chdir(tmp_path)
+    run = program_runs._run_tasks
+
+    def run_once(tasks, environment):
+        text = Path(tasks[0].script).read_text("utf-8")
+        key = (text, repr([replace(task, script="") for task in tasks]), environment["PYTHONPATH"])
+        if key not in _known_runs:
+            _known_runs[key] = pickle.dumps(run(tasks, environment))
+        return pickle.loads(_known_runs[key])
+
+    monkeypatch.setattr(program_runs, "_run_tasks", run_once)
 
     def prove(ported, plain, *, steps=4, seed=0, arguments=()):
         Path("ported.py").write_text(ported)
