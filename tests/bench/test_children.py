@@ -69,7 +69,7 @@ def test_a_side_that_cannot_be_made_is_an_error_with_its_reason(loaders):
             child.ask()
 
 
-@pytest.mark.usefixtures("programs_have_compiler")
+# of what stands for Python, the program outlives a kill for a moment
 @pytest.mark.slow
 def test_a_side_that_dies_is_an_error(loaders):
     with start_side("eager", loaders("load"), BenchSettings()) as child:

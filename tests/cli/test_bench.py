@@ -410,7 +410,7 @@ def test_a_file_that_is_not_there_yet_is_begun(program, tmp_path, measured):
     assert read_results(tmp_path / "new.json")["complete"] is True
 
 
-@pytest.mark.usefixtures("programs_have_compiler")
+# of what stands for Python, the program outlives a kill for a moment
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_a_run_that_was_killed_goes_on_where_it_was(program, replayed, tmp_path, capsys):
