@@ -9,7 +9,7 @@ from tests.verify.program_styles import STYLES
 from tests.verify.silent_errors import ERRORS, make_program
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ERRORS)
 def test_a_silent_error_is_found_where_it_begins(name, prove_programs):
     error = ERRORS[name]
@@ -23,7 +23,7 @@ def test_a_silent_error_is_found_where_it_begins(name, prove_programs):
     assert error.name in first.name
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ERRORS)
 def test_the_sound_twin_of_a_silent_error_passes(name, prove_programs):
     sound = ERRORS[name].sound
@@ -34,7 +34,7 @@ def test_the_sound_twin_of_a_silent_error_passes(name, prove_programs):
     assert certificate.holds, str(certificate)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
 def test_a_sound_program_passes_in_every_style(style, prove_programs):
     certificate = prove_programs(*STYLES[style], steps=4)

@@ -18,6 +18,7 @@ optimizer.step()
 """
 
 
+@pytest.mark.slow
 def test_each_program_has_a_process_and_the_ported_one_has_the_simulator(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("program.py").write_text(PROGRAM)
