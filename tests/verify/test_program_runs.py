@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from porting.verify.program_runs import ProgramPair, ProgramRuns
 
 PROGRAM = """\
