@@ -77,6 +77,11 @@ class Judgement:
             self.add(found)
         self.reasons.update(other.reasons)
 
+    def count_compared(self, plain: Record, ported: Record) -> int:
+        """Count the steps that both records have, before that which ends the proof."""
+        ends = [step - 1 for step in (self.chaos, self.lost) if step is not None]
+        return min([plain.num_steps, ported.num_steps, *ends])
+
     def leave_out_drawn(self, reason: str) -> None:
         """Leave out what depends on random numbers, and the end that they led to."""
         self.chaos = self.lost = None

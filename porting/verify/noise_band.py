@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from dataclasses import dataclass, field
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -15,7 +15,7 @@ from porting.comparison.shifts import Shifts
 from porting.comparison.sketches import distance_of_sketches
 from porting.verify.records import Record, Sketches
 
-__all__ = ["NoiseBand", "find_sketches", "mean_loss"]
+__all__ = ["NoiseBand", "describe_repetition", "find_sketches", "mean_loss"]
 
 # training magnifies what was small
 _FIRST_STEPS, _MARGIN_LATER = 3, 2.0
@@ -30,6 +30,8 @@ _SINGLE = 2.0**-23
 _RATIO, _FEWEST = 5.0, 4
 # what is computed of single numbers, though the numbers come from half ones
 _KEPT_WIDE = ("update", "parameter")
+# relative, of losses that were computed twice in the same way; threads may add in another order
+_SAME_AGAIN = 1e-4
 # Of the loss's own change, and of the loss: beyond it rounding leads anywhere.
 _CHAOS, _LEAST_CHAOS = 0.5, 1e-2
 
@@ -192,6 +194,15 @@ def find_sketches(record: Record, kind: str, step: int) -> Sketches:
             name: new.minus(old) for name, new, old in pairs if old is not None and old.shape == new.shape
         }
     return (record.differences if kind == "update" else record.sketches).get((kind, step), {})
+
+
+def describe_repetition(plain: Record, again: Record, steps: Iterable[int]) -> str:
+    """Say how a training that was run again is another one; nothing if its losses are those of before."""
+    for step in steps:
+        one, other = mean_loss(plain, step), mean_loss(again, step)
+        if one is not None and other is not None and abs(one - other) > _SAME_AGAIN * abs(one):
+            return f"the loss of step {step} is {one:g} and {other:g}, from the same seed"
+    return ""
 
 
 def mean_loss(record: Record, step: int) -> Optional[float]:

@@ -12,7 +12,7 @@ from porting.verify.calls import Calls
 from porting.verify.grouping import Comparison
 from porting.verify.half_rounding import HalfRule
 from porting.verify.judgement import Judgement, judge_runs, list_outside
-from porting.verify.noise_band import NoiseBand, mean_loss
+from porting.verify.noise_band import NoiseBand, describe_repetition, mean_loss
 from porting.verify.plain_runs import PLAIN, Variant, run_plain
 from porting.verify.records import Record
 
@@ -30,8 +30,7 @@ _UNITS = {
     "mixed": torch.finfo(torch.float16).eps,
     "bfloat16": torch.finfo(torch.bfloat16).eps,
 }
-# relative, of losses that were computed twice in the same way; threads may add in another order
-_SAME_AGAIN, _NUM_REPEATED_CALLS = 1e-4, 2
+_NUM_REPEATED_CALLS = 2
 _CHANGED_UNITS, _RESCUE_UNITS, _NUM_RESCUES = 2.0, 4.0, 2
 # of a run that is rounded to half precision, as a multiple of a plain one
 _HALF_COST = 3.0
@@ -163,14 +162,11 @@ class PlainSide:
         """Run the first calls again as they are: a training that is another one each time shows nothing."""
         plain = replace(PLAIN, rule=self.rule)
         again = self._make_run(calls[:_NUM_REPEATED_CALLS], plain)
-        pairs = ((step, mean_loss(self.plain, step), mean_loss(again, step)) for step in again.losses)
-        for step, one, other in pairs:
-            if one is not None and other is not None and abs(one - other) > _SAME_AGAIN * abs(one):
-                said = f"the loss of step {step} is {one:g} and {other:g}, from the same seed"
-                self.missing.append(f"the training is another one each time that plain PyTorch runs it: {said}")
-                # how far such runs come apart is no fault of the port's
-                self.runs.append(self._make_run(calls, plain))
-                return
+        unequal = describe_repetition(self.plain, again, again.losses)
+        if unequal:
+            self.missing.append(f"the training is another one each time that plain PyTorch runs it: {unequal}")
+            # how far such runs come apart is no fault of the port's
+            self.runs.append(self._make_run(calls, plain))
 
     def _try_run(self, calls: Calls, variant: Variant) -> bool:
         """Make a run that should be the same but for rounding; leave it out if it is not.

@@ -11,7 +11,7 @@ import torch
 from porting.diagnostics import say_number
 from porting.verify.certificate import Measured
 from porting.verify.judgement import Judgement, judge_runs, list_outside
-from porting.verify.noise_band import NoiseBand, mean_loss
+from porting.verify.noise_band import NoiseBand, describe_repetition
 from porting.verify.observation import Observation, ObservedTraining
 from porting.verify.records import Record
 
@@ -66,10 +66,7 @@ class ProgramComparison:
         unequal = ""
         for record in map(self.join_plain, runs):
             self.runs.append(record)
-            pairs = [(step, mean_loss(self.plain, step), mean_loss(record, step)) for step in (1, 2)]
-            for step, one, other in pairs:
-                if one is not None and other is not None and abs(one - other) > _SAME * abs(one):
-                    unequal = unequal or f"the loss of step {step} is {one:g} and {other:g}, from the same seed"
+            unequal = unequal or describe_repetition(self.plain, record, (1, 2))
         return unequal
 
     @property

@@ -24,9 +24,17 @@ from porting.verify.surroundings import Hasher, describe_surroundings
 __all__ = ["verify_programs"]
 
 _UNITS, _NUM_RESCUES, _HOPELESS = 4.0, 2, 1e5
-_PHASES = {"samples": "data", "gradient": "backward", "buffer": "buffer", "learning rate": "schedule"}
 _OF_PARAMETERS = ("gradient", "update", "parameter", "buffer")
-_PHASES = {**_PHASES, "loss": "loss", "loss curve": "loss", "output": "loss", "evaluation": "evaluation"}
+_PHASES = {
+    "samples": "data",
+    "output": "loss",
+    "loss": "loss",
+    "loss curve": "loss",
+    "gradient": "backward",
+    "buffer": "buffer",
+    "learning rate": "schedule",
+    "evaluation": "evaluation",
+}
 
 
 def verify_programs(
@@ -59,8 +67,7 @@ def verify_programs(
         judgement.leave_out_drawn("random numbers are drawn for other micro-batches")
     reasons = _list_reasons(ported).items()
     judgement.reasons.update((kind, reason) for kind, reason in reasons if kind not in judgement.measured)
-    ends = [step - 1 for step in (judgement.chaos, judgement.lost) if step is not None]
-    compared = min([comparison.plain.num_steps, comparison.ported.num_steps, *ends])
+    compared = judgement.count_compared(comparison.plain, comparison.ported)
     ended_by = _describe_end(pair.plain, plain) or _describe_end(pair.ported, ported)
     verdict, reason = decide_verdict(judgement, compared, ended_by=ended_by, missing=missing)
     first = find_first(judgement)

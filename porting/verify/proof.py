@@ -272,9 +272,10 @@ class Proof:
         missing = (*self._missing, *(() if side is None else side.missing))
         # before the verdict: it may be what the user stops
         sensitivity = None if side is None else self._find_sensitivity(side)
+        num_steps = judgement.count_compared(plain, self._ported_record)
         verdict, reason = decide_verdict(
             judgement,
-            self._count_compared(plain),
+            num_steps,
             ended_by=self._ended_by,
             is_stopped=self._is_stopped,
             missing=missing,
@@ -284,7 +285,7 @@ class Proof:
             verdict,
             reason,
             tuple(judgement.list_verdicts()),
-            num_steps=self._count_compared(plain),
+            num_steps=num_steps,
             num_steps_asked=self._num_steps,
             curves=self._make_curves(),
             gradient_errors=gradient_errors(judgement),
@@ -316,7 +317,3 @@ class Proof:
     def _make_curves(self) -> Curves:
         side = self._side
         return Curves() if side is None else make_curves(side.plain, self._ported_record, side.reference, side.runs)
-
-    def _count_compared(self, plain: Record) -> int:
-        ends = [step - 1 for step in (self._judgement.chaos, self._judgement.lost) if step is not None]
-        return min([plain.num_steps, self._ported_record.num_steps, *ends])
