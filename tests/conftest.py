@@ -107,43 +107,34 @@ def interpreted_engine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     return engine
 
 
-@pytest.fixture(scope="session")
-def program_server() -> Iterator[ProgramServer]:
-    """Give the process that starts programs with torch, and with nothing else that Python does not load by itself."""
-    with closing(ProgramServer("torch")) as started:
-        yield started
+def _serve_programs(module: str) -> Any:
+    """Make the fixture of a process that starts programs which have `module` from their beginning."""
+
+    @pytest.fixture(scope="session")
+    def server() -> Iterator[ProgramServer]:
+        with closing(ProgramServer(module)) as started:
+            yield started
+
+    return server
 
 
-@pytest.fixture
-def programs_have_torch(program_server: ProgramServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what `sys.executable` starts have torch from its beginning, whose import takes longer than most programs."""
-    monkeypatch.setattr(sys, "executable", program_server.python)
+def _let_programs_have(server: str) -> Any:
+    """Make the fixture that lets what `sys.executable` starts be started by a server, the fixture of this name."""
+
+    @pytest.fixture
+    def programs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "executable", request.getfixturevalue(server).python)
+
+    return programs
 
 
-@pytest.fixture(scope="session")
-def simulator_server() -> Iterator[ProgramServer]:
-    """Give the process that starts programs with the simulator, for those whose subject is not its import."""
-    with closing(ProgramServer("porting.simulator")) as started:
-        yield started
-
-
-@pytest.fixture
-def programs_have_simulator(simulator_server: ProgramServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what `sys.executable` starts have the simulator from its beginning."""
-    monkeypatch.setattr(sys, "executable", simulator_server.python)
-
-
-@pytest.fixture(scope="session")
-def compiler_server() -> Iterator[ProgramServer]:
-    """Give the process that starts programs with the compiler, which takes longer to load than to compile most."""
-    with closing(ProgramServer("porting.engines.aot.compiler")) as started:
-        yield started
-
-
-@pytest.fixture
-def programs_have_compiler(compiler_server: ProgramServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what `sys.executable` starts have the compiler from its beginning."""
-    monkeypatch.setattr(sys, "executable", compiler_server.python)
+# the import of torch takes longer than most programs; that of the compiler longer than it takes to compile most
+program_server = _serve_programs("torch")
+simulator_server = _serve_programs("porting.simulator")
+compiler_server = _serve_programs("porting.engines.aot.compiler")
+programs_have_torch = _let_programs_have("program_server")
+programs_have_simulator = _let_programs_have("simulator_server")
+programs_have_compiler = _let_programs_have("compiler_server")
 
 
 @pytest.fixture(params=_worlds(), scope="session")
