@@ -8,7 +8,7 @@ SOURCES := porting tests conftest.py
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --durations=10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test public widths hardware-path pythons torch check lint format-check types imports syntax dead fix wheel coverage-page bench clean
+.PHONY: help demo test public widths hardware-path pythons torch check all-tests wheels lint format-check types imports syntax dead fix wheel coverage-page bench clean
 
 help: ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -32,8 +32,13 @@ pythons: $(READY) ## install the wheel for Python 3.8, 3.11, 3.12 and 3.13, and 
 torch: $(READY) ## run what tells which parts work with another torch: make torch VERSION=2.8.0
 	$(BIN)/python -m tests.torch_versions.environment $(VERSION)
 
-check: $(READY) lint format-check types imports syntax dead widths ## all that CI asks for, slow tests included
-	$(PYTEST)
+check: types lint format-check imports syntax dead widths all-tests wheels ## all that CI asks for, slow tests included
+
+# a recursive make's output is not kept back, which shows the progress where other targets run beside it
+all-tests: $(READY)
+	+$(PYTEST)
+
+wheels: $(READY)
 	$(BIN)/python -m tests.installed.interpreters
 
 lint: $(READY)
