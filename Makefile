@@ -7,6 +7,9 @@ SOURCES := porting tests conftest.py
 # A file's tests stay in one process: they share what they train. The percentages are the progress.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --durations=10
 
+# what tests are compiled to is kept for the next run
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test public widths hardware-path pythons torch check all-tests wheels lint format-check types imports syntax dead fix wheel coverage-page bench clean
 

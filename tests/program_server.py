@@ -7,6 +7,7 @@ whose connection ends is killed; a byte that comes through it is the number of a
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import gc
 import importlib
@@ -22,12 +23,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 ROOT = Path(__file__).parents[1]
 _LONGEST_QUEUE = 64
@@ -258,27 +260,48 @@ def _run_as_main(words: Sequence[str]) -> None:
     main = sys.modules["__main__"] = ModuleType("__main__")
     kind, *rest = words
     sys.argv = list(words)
-    try:
-        if kind == "-m":
-            sys.argv = ["-m", *rest[1:]]
-            sys.path.insert(0, os.getcwd())
-            runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
-        elif kind == "-c":
-            sys.argv = ["-c", *rest[1:]]
-            sys.path.insert(0, "")
-            exec(compile(rest[0], "<string>", "exec", dont_inherit=True), vars(main))
-        else:
-            sys.path.insert(0, os.path.dirname(os.path.realpath(kind)))
-            main.__file__ = os.path.abspath(kind)
-            exec(compile(Path(kind).read_bytes(), main.__file__, "exec", dont_inherit=True), vars(main))
-    except SystemExit:
-        raise
-    except BaseException as error:
-        # this file's frame is none of the program's
-        trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
-        sys.excepthook = lambda *_error: None
-        raise
+    if kind == "-m":
+        sys.argv = ["-m", *rest[1:]]
+        sys.path.insert(0, os.getcwd())
+        runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
+    elif kind == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        sys.path.insert(0, "")
+        exec(compile(rest[0], "<string>", "exec", dont_inherit=True), vars(main))
+    else:
+        sys.path.insert(0, os.path.dirname(os.path.realpath(kind)))
+        main.__file__ = os.path.abspath(kind)
+        exec(compile(Path(kind).read_bytes(), main.__file__, "exec", dont_inherit=True), vars(main))
+
+
+def _say_error(error: BaseException) -> None:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        # this file's frames are none of the program's
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+def _end(code: int) -> NoReturn:
+    """Do what a Python that ends does, and leave what the server has loaded: to take it apart takes longest of all."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    vars(sys.modules["__main__"]).clear()
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _code_of(ending: SystemExit) -> int:
+    if ending.code is None or isinstance(ending.code, int):
+        return (ending.code or 0) & 0xFF
+    print(ending.code, file=sys.stderr)  # noqa: T201 - as Python does
+    return 1
 
 
 def _main(descriptor: str, module: str) -> None:
@@ -288,8 +311,18 @@ def _main(descriptor: str, module: str) -> None:
     # a program that ends does not collect what it has from here, which takes longer than most of them
     gc.freeze()
     request = _Server(socket.socket(fileno=int(descriptor))).serve()
-    if request is not None:
+    if request is None:
+        return
+    code = 0
+    try:
         _run(request, path)
+    except SystemExit as ending:
+        code = _code_of(ending)
+    except BaseException as error:
+        _say_error(error)
+        code = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    finally:
+        _end(code)
 
 
 if __name__ == "__main__":
