@@ -80,7 +80,7 @@ def _try_step(training: PlainTraining, batch: MicroBatch, grouping: Grouping, *,
         own = copy_training(training)
         seed_streams(seed)
         start, found = torch.get_rng_state(), {}
-        run = PlainRun(own, 1 if grouping.is_large else grouping.replicas, start)
+        run = PlainRun(own, grouping.num_buffers, start)
         with watch_outputs(own.model) as outputs:
             made = run.step(grouping.cut(batch)[0], look=lambda gradients: found.update(sketch_all(gradients)))
     losses = [float(loss.double().mean()) for loss in made.losses]

@@ -33,7 +33,6 @@ __all__ = [
     "join_named",
     "join_outputs",
     "keep_streams",
-    "list_work",
     "name_outputs",
     "name_state",
     "record_calls",
@@ -108,7 +107,7 @@ def run_plain(
         with record.noting_its_end(), half_rounding(own, rule, seed=variant.rounding) as rounded:
             record.keep_state(0, own.model, name_state(own))
             start = torch.get_rng_state() if stream is None else stream
-            run = PlainRun(rounded, 1 if grouping.is_large else grouping.replicas, start)
+            run = PlainRun(rounded, grouping.num_buffers, start)
             record_calls(run, calls, grouping, record, variant=variant)
     return record
 
@@ -126,7 +125,8 @@ def record_calls(
     step, per_call = 0, grouping.steps_per_call
     kept, with_gradients = list_kept_steps(len(calls) * per_call, steps_per_call=per_call, is_each_kept=is_each_kept)
     own = run.training
-    work = list_work(own)
+    schedulers = [] if own.scheduler is None else [own.scheduler]
+    work = LoopWork(own.model, own.optimizer, schedulers, own.schedule_every, own.each_epoch, own.also)
     names = {id(parameter): name for name, parameter in own.model.named_parameters()}
     shuffle = torch.Generator().manual_seed(variant.permutes or 0)
     for number, batch in enumerate(calls):
@@ -158,13 +158,6 @@ def record_calls(
         if step in kept:
             record.keep("input", step, calls.list_changed(number, batch))
         work.end_call(ends_epoch=calls.ends_epoch(number))
-
-
-def list_work(training: PlainTraining) -> LoopWork:
-    """Return what the loop of a training does besides its steps."""
-    schedulers = [] if training.scheduler is None else [training.scheduler]
-    own = training.schedule_every, training.each_epoch, training.also
-    return LoopWork(training.model, training.optimizer, schedulers, *own)
 
 
 def widen_training(training: PlainTraining) -> PlainTraining:

@@ -146,6 +146,11 @@ class Grouping:
     replicas: int
     is_large: bool = False
 
+    @property
+    def num_buffers(self) -> int:
+        """How many replicas keep buffers of their own on the plain side."""
+        return 1 if self.is_large else self.replicas
+
     def cut(self, batch: MicroBatch) -> List[List[MicroBatch]]:
         """Cut a call's batch into its steps, and these into micro-batches.
 
