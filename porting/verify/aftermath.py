@@ -14,12 +14,13 @@ from porting.adapters import Checkpoint, load_checkpoint
 from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.sketches import distance_of_sketches
 from porting.diagnostics import take_first_line
+from porting.support.host_state import keep_streams
 from porting.verify.calls import Calls, MicroBatch, are_same_tensors
 from porting.verify.certificate import Measured
 from porting.verify.half_rounding import HalfRule, half_rounding
 from porting.verify.judgement import Judgement, describe_form
 from porting.verify.optimizer_settings import list_setting_differences, read_setting
-from porting.verify.plain_runs import copy_training, join_outputs, keep_streams, name_state, watch_outputs
+from porting.verify.plain_runs import copy_training, join_outputs, name_state, watch_outputs
 from porting.verify.plain_training import PlainRun, PlainTraining, cut_micro_batches
 from porting.verify.ported_run import PortedTraining
 from porting.verify.records import Sketches, sketch_all

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from porting.comparison.sketches import distance_of_sketches
+from porting.support.host_state import keep_streams, seed_streams
 from porting.torch_insides.modules import BATCH_NORMS
-from porting.verify.plain_runs import copy_training, join_outputs, keep_streams, seed_streams, watch_outputs
+from porting.verify.plain_runs import copy_training, join_outputs, watch_outputs
 from porting.verify.plain_training import Grouping, MicroBatch, PlainRun, PlainTraining
 from porting.verify.records import Sketches, sketch_all
 

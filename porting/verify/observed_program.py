@@ -25,9 +25,10 @@ from porting.comparison.sketches import Sketch, make_sketch
 from porting.comparison.tensors import change_last_bits
 from porting.diagnostics import Place, caller_place, find_raising_frame, take_first_line
 from porting.structure import flatten_tensors, map_tensors
+from porting.support.host_state import seed_streams
 from porting.verify.observation import Observation, ObservedTraining, Task
 from porting.verify.optimizer_settings import Settings, read_settings
-from porting.verify.plain_runs import join_outputs, seed_streams
+from porting.verify.plain_runs import join_outputs
 from porting.verify.records import Record, name_optimizer_state
 
 __all__ = ["main"]

@@ -6,12 +6,10 @@ and the number of threads are as before afterwards.
 
 from __future__ import annotations
 
-import random
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-import numpy
 import torch
 from torch import nn
 
@@ -19,6 +17,7 @@ from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.tensors import change_weights
 from porting.model_copies import copy_together
 from porting.structure import flatten_tensors, map_tensors
+from porting.support.host_state import keep_streams, seed_streams, use_threads
 from porting.verify.calls import Calls, MicroBatch
 from porting.verify.half_rounding import HalfRule, half_rounding
 from porting.verify.loop_parts import LoopWork
@@ -32,12 +31,10 @@ __all__ = [
     "copy_training",
     "join_named",
     "join_outputs",
-    "keep_streams",
     "name_outputs",
     "name_state",
     "record_calls",
     "run_plain",
-    "seed_streams",
     "watch_outputs",
     "widen_training",
 ]
@@ -98,7 +95,7 @@ def run_plain(
     comes through.
     """
     record = Record()
-    with keep_streams(), _use_threads(variant.num_threads):
+    with keep_streams(), use_threads(variant.num_threads):
         own = copy_training(training, is_double=variant.is_double)
         if variant.changes_bits is not None:
             change_weights(own.model.parameters(), variant.changes_bits, relative=variant.size)
@@ -248,36 +245,3 @@ def _vary_batch(batch: MicroBatch, variant: Variant, generator: torch.Generator)
 def _make_double(value: Any) -> Any:
     is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
     return value.double() if is_float else value
-
-
-# -- surroundings ------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def keep_streams() -> Iterator[None]:
-    """Set the host's random streams back afterwards."""
-    before = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before[0])
-        random.setstate(before[1])
-        numpy.random.set_state(before[2])
-
-
-def seed_streams(seed: int) -> None:
-    """Start the host's random streams anew."""
-    torch.manual_seed(seed)
-    random.seed(seed)
-    numpy.random.seed(seed % 2**32)
-
-
-@contextmanager
-def _use_threads(number: Optional[int]) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if number is not None:
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -11,6 +11,7 @@ from torch import nn
 
 from porting.comparison.tensors import change_last_bits
 from porting.diagnostics import BatchError, PortingError
+from porting.support.host_state import keep_streams
 from porting.verify.certificate import Location, Measured
 from porting.verify.fault_location.setting_differences import (
     SettingDifference,
@@ -29,7 +30,7 @@ from porting.verify.fault_location.traced_steps import (
     trace_plain_step,
 )
 from porting.verify.optimizer_settings import read_settings
-from porting.verify.plain_runs import copy_training, keep_streams
+from porting.verify.plain_runs import copy_training
 from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining, cut_micro_batches
 
 __all__ = ["Evidence", "MakeCall", "copy_changed", "find_module", "gather_evidence"]
