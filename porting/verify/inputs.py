@@ -25,7 +25,7 @@ from porting.verify.plain_training import PlainTraining
 from porting.verify.ported_run import PortedTraining
 from porting.verify.reference_batches import UnequalBatchesError, count_rows, join_rows
 
-__all__ = ["Inputs", "PortMaker", "collect_inputs", "make_sides", "make_training"]
+__all__ = ["Inputs", "PortMaker", "collect_inputs", "make_sides", "make_training", "refuse"]
 
 # Batches that are kept in memory for all runs; with more, the first are repeated.
 _MOST_BYTES = 256 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from porting.comparison.sketches import Sketch, distance_of_sketches
 from porting.diagnostics import say_number
@@ -14,7 +14,16 @@ from porting.verify.noise_band import find_sketches, mean_loss
 from porting.verify.optimizer_settings import compare_settings
 from porting.verify.records import KINDS, Record
 
-__all__ = ["Band", "Judgement", "decide_verdict", "describe_form", "find_first", "judge_runs", "list_outside"]
+__all__ = [
+    "Band",
+    "FixedBand",
+    "Judgement",
+    "decide_verdict",
+    "describe_form",
+    "find_first",
+    "judge_runs",
+    "list_outside",
+]
 
 # float32 holds a rate no better
 _RATE_UNIT = 1e-6
@@ -42,16 +51,29 @@ class Band(Protocol):
         """The other runs of the plain training."""
 
     def find_band(self, kind: str, step: int, name: str) -> float:
-        """Return how far a tensor may be."""
-
-    def find_loss_band(self, step: int) -> float:
-        """Return how far the mean loss of a step may be."""
+        """Return how far a tensor may be, or the mean loss of a step."""
 
     def find_factors(self, ported: Record, kind: str) -> Mapping[Tuple[int, str], float]:
         """Return by step and tensor what many numbers say together, as a multiple of what they may."""
 
     def find_chaos(self) -> Optional[int]:
         """Return the first step from which nothing can be said."""
+
+
+class FixedBand(NamedTuple):
+    """A band that no runs have measured: `find_band` tells it, in which `chaos` is the first step of nothing."""
+
+    find_band: Callable[[str, int, str], float]
+    chaos: Optional[int] = None
+    runs: Sequence[Record] = ()
+
+    def find_factors(self, _ported: Record, _kind: str) -> Mapping[Tuple[int, str], float]:
+        """Return nothing: of many numbers together nothing is known."""
+        return {}
+
+    def find_chaos(self) -> Optional[int]:
+        """Return the step that is known."""
+        return self.chaos
 
 
 @dataclass
@@ -192,7 +214,7 @@ def _compare_losses(plain: Record, ported: Record, band: Band, end: int, loss_fa
             note = f"{other:g} in the port, {one:g} in plain PyTorch"
             apart = 0.0 if math.isinf(one) and one == other else math.inf
         kind = "loss" if step == 1 else "loss curve"
-        yield Measured(kind, "loss", step, apart, abs(one), band.find_loss_band(step), note)
+        yield Measured(kind, "loss", step, apart, abs(one), band.find_band(kind, step, "loss"), note)
 
 
 def _compare_rates(plain: Record, ported: Record, end: int) -> Iterator[Measured]:

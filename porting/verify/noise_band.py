@@ -60,6 +60,8 @@ class NoiseBand:
 
     def find_band(self, kind: str, step: int, name: str) -> float:
         """Return how far the port may be: measured noise times a margin, and at least some units in the last place."""
+        if kind in ("loss", "loss curve"):
+            return self.find_loss_band(step)
         sketch, noises = find_sketches(self.plain, kind, step)[name], self._measure_noises(kind, step)
         noise = max(noises.furthest.get(name, 0.0), noises.usual * sketch.norm)
         margin = self._find_margin(step) * (1 + _MARGIN_OF_FEW / math.sqrt(sketch.numel))
