@@ -90,9 +90,8 @@ def locate_fault(
         return evidence.locate("update", "", operator="also", cause=_say_loop(ported.options.device_iterations))
     if phase == "checkpoint":
         words = f"{say_checkpoint(evidence, [first.name])} ({first.kind})"
-        return evidence.locate(
-            "update", first.name.rpartition(".")[0], operator=first.name, cause=_add_note(words, first)
-        )
+        path = first.name.rpartition(" of ")[2].rpartition(".")[0]
+        return evidence.locate("update", path, operator=first.name, cause=_add_note(words, first))
     if not math.isfinite(first.scale):
         return _locate_not_finite(evidence, calls[0])
     if not first.step:
