@@ -11,10 +11,11 @@ import torch
 from porting.verify.calls import Calls
 from porting.verify.grouping import Comparison
 from porting.verify.half_rounding import HalfRule
-from porting.verify.judgement import Judgement, judge_runs, list_outside
-from porting.verify.noise_band import NoiseBand, describe_repetition, mean_loss
+from porting.verify.judgement import Judgement, find_first, list_outside
+from porting.verify.noise_band import describe_repetition, mean_loss
 from porting.verify.plain_runs import PLAIN, Variant, run_plain
 from porting.verify.records import Record
+from porting.verify.runs import Runs
 
 __all__ = ["PlainSide"]
 
@@ -38,7 +39,7 @@ _NUM_ROUNDED_CALLS, _NUM_HALF_RUNS, _NUM_HALF_RESCUES = 2, 3, 8
 
 
 class PlainSide:
-    """Runs of one plain training: `plain` as it is, `runs` rounded otherwise, and `reference` in more digits.
+    """Runs of one plain training: as it is, rounded otherwise, and in more digits.
 
     They are made in an order in which something can be compared early: `begin` makes the first two, after which the
     port's run can be judged, and `go_on` the others. `notes` are what a reader must know, `missing` why nothing is
@@ -56,22 +57,24 @@ class PlainSide:
         tell: Callable[[str, float], None],
     ) -> None:
         """Begin with no run made; `rule` is that of a port in half precision, whose `options` are given."""
-        self.comparison = comparison
-        self.plain = Record()
-        self.runs: List[Record] = []
-        self.reference: Optional[Record] = None
+        self.comparison, self.rule = comparison, rule
+        training, grouping, _draws, _text = comparison
+        is_sum = grouping.is_large and training.accumulated == "sum"
+        self.runs = Runs(
+            _UNITS[options.precision],
+            stores_half=rule is not None and rule.precision == "float16",
+            loss_factor=float(grouping.micro_batches_per_step) if is_sum else 1.0,
+        )
         self.notes: List[str] = []
         self.missing: List[str] = []
-        self.unit: float = _UNITS[options.precision]
-        self.rule = rule
         self._seed, self._stream, self._tell = seed, stream, tell
         self._steps_per_call = options.device_iterations
 
     def begin(self, calls: Calls) -> Calls:
         """Run plain PyTorch, and once more rounded otherwise; return the calls whose steps were all made."""
-        self.plain = self._make_run(calls, replace(PLAIN, rule=self.rule))
-        done = calls[: self.plain.num_steps // self._steps_per_call]
-        if done and "KeyboardInterrupt" not in self.plain.ended_by:
+        self.runs.plain = self._make_run(calls, replace(PLAIN, rule=self.rule))
+        done = calls[: self.runs.plain.num_steps // self._steps_per_call]
+        if done and "KeyboardInterrupt" not in self.runs.plain.ended_by:
             self._repeat_plain(done)
             self._round_first(done)
         return done
@@ -81,57 +84,39 @@ class PlainSide:
         if self.rule is not None:
             for seed in range(2, 1 + _NUM_HALF_RUNS):
                 self._try_run(calls, self._round_half(seed))
-            self.reference = self._make_run(calls, PLAIN)
+            self.runs.reference = self._make_run(calls, PLAIN)
             return
         size = sum(weight.numel() * weight.element_size() for weight in self.comparison.training.model.parameters())
         if size <= _MOST_DOUBLED and self._try_run(calls, Variant("float64", is_double=True)):
-            self.reference = self.runs[-1]
+            self.runs.reference = self.runs.others[-1]
         elif size <= _MOST_DOUBLED:
             self.notes.append("there is no float64 reference: the model computes something else in that type")
         else:
             self.notes.append("there is no float64 reference: the model is too large for one")
             self._try_run(calls, replace(self._other_order, permutes=None, changes_bits=2))
-        rounded = Variant("rounded at random", rounding=1, size=_CHANGED_UNITS * self.unit)
+        rounded = Variant("rounded at random", rounding=1, size=_CHANGED_UNITS * self.runs.unit)
         self._try_run(calls[:_NUM_ROUNDED_CALLS], rounded)
 
-    def judge(self, ported: Record) -> Judgement:
-        """Compare the record of a port with what there is."""
-        return judge_runs(self.plain, ported, self.band, loss_factor=self.loss_factor)
-
-    @property
-    def band(self) -> NoiseBand:
-        """The noise bands around the plain run, by the runs that there are."""
-        stores_half = self.rule is not None and self.rule.precision == "float16"
-        return NoiseBand(self.plain, self.runs, self.unit, stores_half=stores_half)
-
-    def judge_closely(self, ported: Record, calls: Calls, judgement: Judgement) -> Judgement:
-        """Look more closely at what is outside: round every operator otherwise, up to where that is."""
-        is_half = self.rule is not None
+    def judge_closely(self, calls: Calls) -> Judgement:
+        """Judge the port's run; look more closely at what is outside: round every operator otherwise, up to there."""
+        judgement, is_half = self.runs.judge(), self.rule is not None
         for number in range(_NUM_HALF_RESCUES if is_half else _NUM_RESCUES):
-            outside = [one for one in list_outside(judgement) if math.isfinite(one.factor)]
+            first = find_first(judgement)
             # of a few runs none may do what many do
-            hopeless = _HOPELESS_IN_HALF / (1 + number) if is_half else _HOPELESS
-            if not outside or min(outside, key=lambda one: one.step).factor > hopeless:
+            if first is None or first.factor > (_HOPELESS_IN_HALF / (1 + number) if is_half else _HOPELESS):
                 break
-            last = -(-max(one.step for one in outside) // self._steps_per_call)
-            seed, size = 11 + number, _RESCUE_UNITS * self.unit
+            last = -(-max(one.step for one in list_outside(judgement)) // self._steps_per_call)
+            seed, size = 11 + number, _RESCUE_UNITS * self.runs.unit
             variant = Variant("rounded at random", changes_bits=seed, rounding=seed, size=size)
             if is_half:
                 # a few runs may all miss what only some do, such as a unit that rounding switches on
                 variant = self._round_half(seed)
-                if number == 0 and self.reference is not None:
-                    self.runs.append(self.reference)
+                if number == 0 and self.runs.reference is not None:
+                    self.runs.others.append(self.runs.reference)
             if not self._try_run(calls[:last], variant):
                 break
-            judgement = self.judge(ported)
+            judgement = self.runs.judge()
         return judgement
-
-    @property
-    def loss_factor(self) -> float:
-        """What makes the port's mean loss of one plain PyTorch's."""
-        training, grouping, _draws, _text = self.comparison
-        is_sum = grouping.is_large and training.accumulated == "sum"
-        return float(grouping.micro_batches_per_step) if is_sum else 1.0
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
@@ -140,7 +125,7 @@ class PlainSide:
         # never more threads than the user allows
         num_threads = max(1, torch.get_num_threads() // 2)
         permutes = None if self.comparison.draws else 1
-        size = _CHANGED_UNITS * self.unit
+        size = _CHANGED_UNITS * self.runs.unit
         return Variant("another order of sums", permutes=permutes, changes_bits=1, num_threads=num_threads, size=size)
 
     def _round_half(self, seed: int) -> Variant:
@@ -162,11 +147,11 @@ class PlainSide:
         """Run the first calls again as they are: a training that is another one each time shows nothing."""
         plain = replace(PLAIN, rule=self.rule)
         again = self._make_run(calls[:_NUM_REPEATED_CALLS], plain)
-        unequal = describe_repetition(self.plain, again, again.losses)
+        unequal = describe_repetition(self.runs.plain, again, again.losses)
         if unequal:
             self.missing.append(f"the training is another one each time that plain PyTorch runs it: {unequal}")
             # how far such runs come apart is no fault of the port's
-            self.runs.append(self._make_run(calls, plain))
+            self.runs.others.append(self._make_run(calls, plain))
 
     def _try_run(self, calls: Calls, variant: Variant) -> bool:
         """Make a run that should be the same but for rounding; leave it out if it is not.
@@ -177,13 +162,13 @@ class PlainSide:
             record = self._make_run(calls, variant)
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
             return False
-        one, other = mean_loss(self.plain, 1), mean_loss(record, 1)
+        one, other = mean_loss(self.runs.plain, 1), mean_loss(record, 1)
         assert one is not None
         assert other is not None
-        coarse = max(_SAME_LOSS, 16 * self.unit)
+        coarse = max(_SAME_LOSS, 16 * self.runs.unit)
         if math.isfinite(one) and not abs(one - other) <= coarse * max(abs(one), 1e-6):
             return False
-        self.runs.append(record)
+        self.runs.others.append(record)
         if "KeyboardInterrupt" in record.ended_by:
             raise KeyboardInterrupt
         return True

@@ -6,18 +6,16 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Callable, Dict, Iterator
 
 import torch
 
 from porting.verify.certificate import Certificate, Location, Measured
 from porting.verify.compare import KINDS
-from porting.verify.judgement import Judgement, decide_verdict, find_first, gradient_errors
-from porting.verify.loss_curves import make_curves
+from porting.verify.judgement import find_first
 from porting.verify.observation import Observation
 from porting.verify.program_comparison import ProgramComparison
 from porting.verify.program_runs import ProgramPair, ProgramRuns
-from porting.verify.recheck import make_record
 from porting.verify.smallest_fault import find_smallest_fault
 from porting.verify.surroundings import Hasher, describe_surroundings
 
@@ -62,26 +60,27 @@ def verify_programs(
     comparison.add_runs(rounded)
     if unequal:
         missing.append(f"the training is another one each time that plain PyTorch runs it: {unequal}")
-    judgement = _judge_closely(comparison, lambda variant: runs.run_plain(num_made, variant))
+    judgement = comparison.judge()
+    for number in range(1, 1 + _NUM_RESCUES):
+        first = find_first(judgement)
+        if first is None or first.factor > _HOPELESS:
+            break
+        changes = {"changes_bits": 1 + number, "rounding": number, "size": _UNITS * comparison.runs.unit}
+        comparison.add_runs(*runs.run_plain(num_made, changes))
+        judgement = comparison.judge()
     if any(comparison.list_missing()):
         judgement.leave_out_drawn("random numbers are drawn for other micro-batches")
     reasons = _list_reasons(ported).items()
     judgement.reasons.update((kind, reason) for kind, reason in reasons if kind not in judgement.measured)
-    compared = judgement.count_compared(comparison.plain, comparison.ported)
-    ended_by = _describe_end(pair.plain, plain) or _describe_end(pair.ported, ported)
-    verdict, reason = decide_verdict(judgement, compared, ended_by=ended_by, missing=missing)
     first = find_first(judgement)
-    return Certificate(
-        verdict,
-        reason,
-        tuple(judgement.list_verdicts()),
-        num_steps=compared,
+    return comparison.runs.certify(
+        judgement,
+        ended_by=_describe_end(pair.plain, plain) or _describe_end(pair.ported, ported),
+        missing=missing,
+        notes=comparison.list_notes(),
         num_steps_asked=num_made,
-        curves=make_curves(comparison.plain, comparison.ported, None, comparison.runs),
-        gradient_errors=gradient_errors(judgement),
-        sensitivity=find_smallest_fault(judgement, comparison.band),
+        sensitivity=find_smallest_fault(judgement, comparison.runs.band),
         comparison=f"the program `{pair.plain}`",
-        notes=(*comparison.list_notes(), *(one for one in missing if one not in reason)),
         location=None if first is None else _find_location(first, comparison, ported),
         program=pair.ported,
         settings={
@@ -94,20 +93,7 @@ def verify_programs(
         surroundings=describe_surroundings(seeds={"all": seed}),
         hashes={"source": _hash_files(pair)},
         seconds=time.perf_counter() - started,
-        record=make_record(comparison.plain, comparison.ported, judgement),
     )
-
-
-def _judge_closely(comparison: ProgramComparison, run: Callable[[Dict[str, Any]], List[Observation]]) -> Judgement:
-    """Compare both sides, with more runs that are rounded at random where the port is a little outside of its band."""
-    judgement = comparison.judge()
-    for number in range(1, 1 + _NUM_RESCUES):
-        first = find_first(judgement)
-        if first is None or first.factor > _HOPELESS:
-            break
-        comparison.add_runs(*run({"changes_bits": 1 + number, "rounding": number, "size": _UNITS * comparison.eps}))
-        judgement = comparison.judge()
-    return judgement
 
 
 def _list_short(pair: ProgramPair, plain: Observation, ported: Observation, num_steps: int) -> Iterator[str]:

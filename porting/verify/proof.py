@@ -10,30 +10,23 @@ from porting.engines.calls.freed_memory import return_freed_memory
 from porting.structure import flatten_tensors
 from porting.verify.aftermath import look_after_training
 from porting.verify.calls import Calls
-from porting.verify.certificate import (
-    Certificate,
-    Curves,
-    Location,
-    PrecisionVerdict,
-    Sensitivity,
-)
+from porting.verify.certificate import Certificate, Location, PrecisionVerdict, Sensitivity
 from porting.verify.distribution import compare_draws
 from porting.verify.fault_place import find_place, kept_port
 from porting.verify.grouping import choose_comparison
 from porting.verify.half_precision import judge_half_precision
 from porting.verify.half_rounding import HalfRule
 from porting.verify.inputs import PortMaker, collect_inputs
-from porting.verify.judgement import Judgement, decide_verdict, find_first, gradient_errors
-from porting.verify.loss_curves import make_curves
+from porting.verify.judgement import Judgement, find_first
 from porting.verify.plain_runs import widen_training
 from porting.verify.plain_side import PlainSide
 from porting.verify.plain_training import PlainTraining
 from porting.verify.port_reading import read_as_port
 from porting.verify.ported_run import PortedTraining, can_match_streams, find_stream, run_ported
-from porting.verify.recheck import make_record
 from porting.verify.records import Record
 from porting.verify.reference_loss import find_reading
 from porting.verify.resumption import RunElsewhere
+from porting.verify.runs import Runs
 from porting.verify.samples import compare_samples
 from porting.verify.smallest_fault import find_smallest_fault
 from porting.verify.surroundings import Hasher, describe_surroundings, hash_options, hash_source, hash_weights
@@ -86,7 +79,6 @@ class Proof:
         self._notes: List[str] = []
         self._missing: List[str] = []
         self._side: Optional[PlainSide] = None
-        self._ported_record = Record()
         self._judgement, self._afterwards = Judgement(), Judgement()
         self._location: Optional[Location] = None
         self._precision: Optional[PrecisionVerdict] = None
@@ -142,29 +134,29 @@ class Proof:
         done = calls
         try:
             done = side.begin(calls)
-            if side.plain.ended_by:
-                self._ended_by = f"plain PyTorch ended after step {side.plain.num_steps}: {side.plain.ended_by}"
-            if not done or "KeyboardInterrupt" in side.plain.ended_by:
+            plain = side.runs.plain
+            if plain.ended_by:
+                self._ended_by = f"plain PyTorch ended after step {plain.num_steps}: {plain.ended_by}"
+            if not done or "KeyboardInterrupt" in plain.ended_by:
                 return
             theirs = done if theirs is calls else theirs[: len(done)]
             progress(f"{len(theirs)} calls: the port", 2.0 * len(theirs))
-            self._ported_record = run_ported(ported, theirs, seed=self._seed)
+            own = side.runs.ported = run_ported(ported, theirs, seed=self._seed)
             self._surroundings = describe_surroundings(ported.model, seeds={"all": self._seed})
-            if self._ported_record.ended_by:
-                ended = self._ported_record
-                self._ended_by = f"the port ended after step {ended.num_steps}: {ended.ended_by}"
-            self._is_stopped = "KeyboardInterrupt" in self._ported_record.ended_by
+            if own.ended_by:
+                self._ended_by = f"the port ended after step {own.num_steps}: {own.ended_by}"
+            self._is_stopped = "KeyboardInterrupt" in own.ended_by
             if not self._is_stopped:
                 self._finish_port(side, ported, theirs, progress)
                 side.go_on(done)
         except KeyboardInterrupt:
             self._is_stopped, self._ended_by = True, self._ended_by or "it was interrupted"
-        if self._ported_record.losses:
+        if side.runs.ported.losses:
             self._compare_records(side, ported, done, theirs)
 
     def _finish_port(self, side: PlainSide, ported: PortedTraining, calls: Calls, progress: _Progress) -> None:
         """Look at what is left after the port's training, and let go of its device."""
-        if not self._ported_record.ended_by and side.judge(self._ported_record).lost is None:
+        if not side.runs.ported.ended_by and side.runs.judge().lost is None:
             self._look_after(side, ported, calls, progress)
         is_matched = can_match_streams(ported.model)
         if side.comparison.draws and not is_matched and not self._ended_by:
@@ -178,24 +170,24 @@ class Proof:
 
     def _compare_records(self, side: PlainSide, ported: PortedTraining, calls: Calls, theirs: Calls) -> None:
         """Judge what there is; what a proof that was stopped has found is not looked at more closely."""
-        self._judgement = side.judge(self._ported_record)
+        self._judgement = side.runs.judge()
         if side.comparison.draws and not can_match_streams(ported.model):
             self._judgement.leave_out_drawn("the device's random numbers are not those of plain PyTorch")
         elif not self._is_stopped:
-            self._judgement = side.judge_closely(self._ported_record, calls, self._judgement)
+            self._judgement = side.judge_closely(calls)
         if side.comparison.draws and can_match_streams(ported.model):
             self._notes.append("random numbers are drawn: both sides draw from the same stream, in the same order")
         self._judgement.add(compare_samples(self._batches, ported, calls, theirs))
         self._judgement.include(self._afterwards)
-        self._say_what_is_not_seen(ported)
+        self._say_what_is_not_seen(ported, side.runs.ported)
         if not self._is_stopped:
             self._judge_precision(side, calls)
 
-    def _say_what_is_not_seen(self, ported: PortedTraining) -> None:
+    def _say_what_is_not_seen(self, ported: PortedTraining, record: Record) -> None:
         options = ported.model.options
         if options.replicas > 1 and any(True for _ in ported.model.model.buffers()):
             self._notes.append("of the buffers those of the first replica were looked at, and none of the others")
-        if ("output", 1) not in self._ported_record.sketches:
+        if ("output", 1) not in record.sketches:
             self._judgement.reasons["output"] = (
                 'the port returns none, or those of some micro-batches alone: `output_mode="all"`'
             )
@@ -205,7 +197,7 @@ class Proof:
             )
 
     def _look_after(self, side: PlainSide, ported: PortedTraining, calls: Calls, progress: _Progress) -> None:
-        step = self._ported_record.num_steps
+        step = side.runs.ported.num_steps
         return_freed_memory()
         try:
             progress("evaluation, saving and resuming", float(len(calls)))
@@ -215,7 +207,7 @@ class Proof:
                 calls,
                 self._afterwards,
                 step=step,
-                unit=side.unit,
+                unit=side.runs.unit,
                 run_elsewhere=self._run_elsewhere,
             )
         except Exception as error:
@@ -226,7 +218,6 @@ class Proof:
         first = find_first(self._judgement)
         if first is None:
             return
-        curves = self._make_curves()
         try:
             self._location = find_place(
                 side.comparison,
@@ -234,9 +225,9 @@ class Proof:
                 calls,
                 theirs,
                 first=first,
-                curves=curves,
+                curves=side.runs.make_curves(),
                 seed=self._seed,
-                records=(side.plain, self._ported_record),
+                records=(side.runs.plain, side.runs.ported),
             )
         except KeyboardInterrupt:
             self._notes.append("the place of the fault was not found: it was interrupted")
@@ -248,7 +239,7 @@ class Proof:
             return
         parts = side.comparison.grouping.cut(calls[0])[0]
         kinds = self._judgement.list_verdicts()
-        curves = self._make_curves()
+        curves = side.runs.make_curves()
         self._precision = judge_half_precision(self._training, parts, side.rule, kinds=kinds, curves=curves)
 
     def _hash_inputs(self, calls: Calls) -> None:
@@ -267,53 +258,30 @@ class Proof:
 
     def make_certificate(self, *, seconds: float) -> Certificate:
         """Make the certificate of what there is."""
-        judgement, side = self._judgement, self._side
-        plain = Record() if side is None else side.plain
+        side = self._side
         missing = (*self._missing, *(() if side is None else side.missing))
         # before the verdict: it may be what the user stops
         sensitivity = None if side is None else self._find_sensitivity(side)
-        num_steps = judgement.count_compared(plain, self._ported_record)
-        verdict, reason = decide_verdict(
-            judgement,
-            num_steps,
+        return (Runs(0.0) if side is None else side.runs).certify(
+            self._judgement,
             ended_by=self._ended_by,
             is_stopped=self._is_stopped,
             missing=missing,
+            notes=(*self._notes, *(() if side is None else side.notes)),
             precision=self._precision,
-        )
-        return Certificate(
-            verdict,
-            reason,
-            tuple(judgement.list_verdicts()),
-            num_steps=num_steps,
             num_steps_asked=self._num_steps,
-            curves=self._make_curves(),
-            gradient_errors=gradient_errors(judgement),
             sensitivity=sensitivity,
             comparison="" if side is None else side.comparison.text,
-            notes=(
-                *self._notes,
-                *(() if side is None else side.notes),
-                *(words for words in missing if words not in reason),
-            ),
             location=self._location,
-            precision=self._precision,
             settings={"steps": self._num_steps, "seed": self._seed},
             surroundings=self._surroundings or describe_surroundings(seeds={"all": self._seed}),
             hashes=self._hashes,
             seconds=seconds,
-            record=make_record(
-                plain, self._ported_record, judgement, loss_factor=1.0 if side is None else side.loss_factor
-            ),
         )
 
     def _find_sensitivity(self, side: PlainSide) -> Optional[Sensitivity]:
         try:
-            return find_smallest_fault(self._judgement, side.band)
+            return find_smallest_fault(self._judgement, side.runs.band)
         except KeyboardInterrupt:
             self._notes.append("how small a fault would have been caught was not looked for: it was interrupted")
             return None
-
-    def _make_curves(self) -> Curves:
-        side = self._side
-        return Curves() if side is None else make_curves(side.plain, self._ported_record, side.reference, side.runs)

@@ -9,11 +9,11 @@ from typing import Any, Dict, Iterator, List, Mapping, Tuple
 from porting.diagnostics import PortingError
 from porting.support.plain_data import make_plain
 from porting.verify.certificate import Certificate, KindVerdict, Verdict, align_kinds
-from porting.verify.judgement import FixedBand, Judgement, judge_runs
+from porting.verify.judgement import FixedBand, judge_runs
 from porting.verify.records import Record
 from porting.verify.surroundings import list_hash_differences, list_surrounding_differences
 
-__all__ = ["Comparison", "compare_certificates", "make_record"]
+__all__ = ["Comparison", "compare_certificates"]
 
 # hashes of what has to be the same, or the two trainings are not one
 _SAME = ("weights", "data")
@@ -64,16 +64,6 @@ class Comparison:
             yield ""
         yield from self.hashes
         yield from self.surroundings
-
-
-def make_record(plain: Record, ported: Record, judgement: Judgement, *, loss_factor: float = 1.0) -> Dict[str, Any]:
-    """Make what a certificate keeps of both runs: losses, the port's sketches, the noise band of each quantity."""
-    bands = [
-        [one.kind, one.step, one.name, one.band] for found in judgement.measured.values() for one in found if one.band
-    ]
-    losses = {str(step): own for step, own in plain.losses.items()}
-    kept = {"plain_losses": losses, "loss_factor": loss_factor, "bands": bands, "chaos": judgement.chaos}
-    return {**ported.to_dict(), **kept}
 
 
 def compare_certificates(theirs: Certificate, own: Certificate) -> Comparison:

@@ -14,7 +14,6 @@ from porting.verify.calls import Calls
 from porting.verify.grouping import choose_comparison
 from porting.verify.half_rounding import HalfRule
 from porting.verify.plain_side import PlainSide
-from porting.verify.records import Record
 
 NUM_STEPS = 6
 
@@ -71,32 +70,32 @@ def test_runs_differ_from_the_plain_one_by_rounding(precision, count):
     calls = Calls([(batch(), {})] * NUM_STEPS)
 
     done = side.begin(calls)
-    num_first = len(side.runs)
+    num_first = len(side.runs.others)
     side.go_on(done)
 
     assert len(done) == NUM_STEPS
     assert num_first == 1
-    assert len(side.runs) == count
+    assert len(side.runs.others) == count
     assert side.missing == []
-    for run in side.runs:
-        assert run.losses[1] == pytest.approx(side.plain.losses[1], rel=1e-2)
-        assert run.losses != side.plain.losses
+    for run in side.runs.others:
+        assert run.losses[1] == pytest.approx(side.runs.plain.losses[1], rel=1e-2)
+        assert run.losses != side.runs.plain.losses
 
 
 def test_the_reference_has_more_digits():
     side = make_side(build())
     side.go_on(side.begin(Calls([(batch(), {})] * 2)))
 
-    assert side.reference is not None
-    assert side.reference in side.runs
+    assert side.runs.reference is not None
+    assert side.runs.reference in side.runs.others
 
 
 def test_the_reference_of_half_precision_is_single_precision():
     side = make_side(build(), precision="mixed")
     side.go_on(side.begin(Calls([(batch(), {})] * 2)))
 
-    assert side.reference is not None
-    assert side.reference not in side.runs
+    assert side.runs.reference is not None
+    assert side.runs.reference not in side.runs.others
 
 
 def test_a_run_that_computes_something_else_is_left_out():
@@ -111,7 +110,7 @@ def test_a_run_that_computes_something_else_is_left_out():
 
     side.go_on(side.begin(Calls([(batch(), {})] * 2)))
 
-    assert side.reference is None
+    assert side.runs.reference is None
     assert "computes something else in that type" in side.notes[0]
 
 
@@ -134,7 +133,7 @@ def test_without_a_port_nothing_is_judged():
     side = make_side(build())
     side.begin(Calls([(batch(), {})]))
 
-    assert side.judge(Record()).measured == {}
+    assert side.runs.judge().measured == {}
 
 
 # -- a proof that is stopped -------------------------------------------------------------------------------------------

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 
-from porting.verify.loss_curves import make_curves
 from porting.verify.records import Record
+from porting.verify.runs import Runs
 
 
 def record(*losses, rates=None):
     steps = enumerate(losses, 1)
     return Record({step: list(each) for step, each in steps}, dict(enumerate(rates or [], 1)))
+
+
+def make_curves(plain, ported, reference, runs):
+    return Runs(1e-7, plain, ported, runs, reference).make_curves()
 
 
 def test_a_curve_has_the_mean_loss_of_each_step():
