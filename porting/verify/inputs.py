@@ -19,11 +19,18 @@ from porting.diagnostics import PortingError
 from porting.options import PortOptions
 from porting.structure import flatten_tensors, make_call_arguments
 from porting.support.host_state import seed_streams
-from porting.verify.calls import Calls, MicroBatch, are_same_tensors, copy_tensors
+from porting.verify.calls import (
+    Calls,
+    MicroBatch,
+    UnequalBatchesError,
+    are_same_tensors,
+    copy_tensors,
+    count_rows,
+    join_rows,
+)
 from porting.verify.plain_runs import copy_training
 from porting.verify.plain_training import PlainTraining
 from porting.verify.ported_run import PortedTraining
-from porting.verify.reference_batches import UnequalBatchesError, count_rows, join_rows
 
 __all__ = ["Inputs", "PortMaker", "collect_inputs", "make_sides", "make_training", "refuse"]
 
