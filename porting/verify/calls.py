@@ -20,6 +20,7 @@ __all__ = [
     "are_same_tensors",
     "copy_tensors",
     "count_rows",
+    "have_same_tensors",
     "join_rows",
 ]
 
@@ -80,6 +81,12 @@ def copy_tensors(batch: Any) -> Any:
         return copies[id(tensor)]
 
     return map_tensors(copy_one, batch)
+
+
+def have_same_tensors(one: Any, other: Any) -> bool:
+    """Tell whether two values have the same tensors inside, in the same order."""
+    pair = flatten_tensors(one), flatten_tensors(other)
+    return len(pair[0]) == len(pair[1]) and all(map(are_same_tensors, *pair))
 
 
 def are_same_tensors(one: torch.Tensor, other: torch.Tensor) -> bool:

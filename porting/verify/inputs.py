@@ -23,9 +23,9 @@ from porting.verify.calls import (
     Calls,
     MicroBatch,
     UnequalBatchesError,
-    are_same_tensors,
     copy_tensors,
     count_rows,
+    have_same_tensors,
     join_rows,
 )
 from porting.verify.plain_runs import copy_training
@@ -269,9 +269,7 @@ def _take_calls(loader: Any, num_calls: int) -> Calls:
 
 
 def _are_same(ours: Calls, theirs: Calls) -> bool:
-    pairs = [(flatten_tensors(one), flatten_tensors(other)) for one, other in zip(ours, theirs)]
-    is_as_long = len(ours) == len(theirs) and all(len(one) == len(other) for one, other in pairs)
-    return is_as_long and all(are_same_tensors(*both) for pair in pairs for both in zip(*pair))
+    return len(ours) == len(theirs) and all(map(have_same_tensors, ours, theirs))
 
 
 def _go_round(loader: Any) -> Iterator[Tuple[Any, bool]]:
