@@ -15,6 +15,7 @@ from porting.verify.optimizer_settings import compare_settings
 from porting.verify.records import KINDS, Record
 
 __all__ = [
+    "STOPPED",
     "Band",
     "FixedBand",
     "Judgement",
@@ -24,6 +25,9 @@ __all__ = [
     "judge_runs",
     "list_outside",
 ]
+
+STOPPED = "it was interrupted"
+"""How a proof has ended that the user stops."""
 
 # float32 holds a rate no better
 _RATE_UNIT = 1e-6

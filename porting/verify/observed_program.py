@@ -12,6 +12,7 @@ import importlib
 import os
 import pickle
 import runpy
+import signal
 import sys
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -26,6 +27,7 @@ from porting.comparison.tensors import change_last_bits
 from porting.diagnostics import Place, caller_place, find_raising_frame, take_first_line
 from porting.structure import flatten_tensors, map_tensors
 from porting.support.host_state import seed_streams
+from porting.support.process import signal_with_parent
 from porting.verify.observation import Observation, ObservedTraining, Task
 from porting.verify.optimizer_settings import Settings, read_settings
 from porting.verify.plain_runs import join_outputs
@@ -338,6 +340,7 @@ def main() -> None:
     """Run the tasks of the folder that the command names, each in a fork where there are several."""
     folder = Path(sys.argv[1]).absolute()
     tasks = pickle.loads((folder / "tasks").read_bytes())
+    signal_with_parent(signal.SIGKILL)
     compiler = getattr(torch, "compiler", None)
     if len(tasks) > 1 and compiler is not None:
         # loads what every optimizer loads, in seconds, before the forks
@@ -345,6 +348,7 @@ def main() -> None:
     for number, task in enumerate(tasks):
         process_id = os.fork() if len(tasks) > 1 else 0
         if not process_id:
+            signal_with_parent(signal.SIGKILL)
             os.chdir(folder / str(number))
             (folder / f"{number}.found").write_bytes(pickle.dumps(_run_script(task)))
             return

@@ -12,7 +12,7 @@ import torch
 
 from porting.verify.certificate import Certificate, Location, Measured
 from porting.verify.compare import KINDS
-from porting.verify.judgement import find_first
+from porting.verify.judgement import STOPPED, find_first
 from porting.verify.observation import Observation
 from porting.verify.program_comparison import ProgramComparison
 from porting.verify.program_runs import ProgramPair, ProgramRuns
@@ -60,14 +60,17 @@ def verify_programs(
     comparison.add_runs(rounded)
     if unequal:
         missing.append(f"the training is another one each time that plain PyTorch runs it: {unequal}")
-    judgement = comparison.judge()
-    for number in range(1, 1 + _NUM_RESCUES):
-        first = find_first(judgement)
-        if first is None or first.factor > _HOPELESS:
-            break
-        changes = {"changes_bits": 1 + number, "rounding": number, "size": _UNITS * comparison.runs.unit}
-        comparison.add_runs(*runs.run_plain(num_made, changes))
-        judgement = comparison.judge()
+    judgement, is_stopped = comparison.judge(), False
+    try:
+        for number in range(1, 1 + _NUM_RESCUES):
+            first = find_first(judgement)
+            if first is None or first.factor > _HOPELESS:
+                break
+            changes = {"changes_bits": 1 + number, "rounding": number, "size": _UNITS * comparison.runs.unit}
+            comparison.add_runs(*runs.run_plain(num_made, changes))
+            judgement = comparison.judge()
+    except KeyboardInterrupt:
+        is_stopped = True
     if any(comparison.list_missing()):
         judgement.leave_out_drawn("random numbers are drawn for other micro-batches")
     reasons = _list_reasons(ported).items()
@@ -75,7 +78,8 @@ def verify_programs(
     first = find_first(judgement)
     return comparison.runs.certify(
         judgement,
-        ended_by=_describe_end(pair.plain, plain) or _describe_end(pair.ported, ported),
+        ended_by=STOPPED if is_stopped else _describe_end(pair.plain, plain) or _describe_end(pair.ported, ported),
+        is_stopped=is_stopped,
         missing=missing,
         notes=comparison.list_notes(),
         num_steps_asked=num_made,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -79,8 +80,16 @@ def _run_tasks(tasks: Sequence[Task], environment: Mapping[str, str]) -> List[Ob
 
 
 def start_process(command: Sequence[str], environment: Mapping[str, str], log: BinaryIO) -> int:
-    """Run a command to its end with all that it says in `log`, and return its status."""
-    return subprocess.call(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    """Run a command to its end with all that it says in `log`, and return its status; interrupted, it ends at once."""
+    streams: Any = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+    process = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
+    try:
+        return process.wait()
+    except BaseException:
+        # with its forks, which nobody waits for any more
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
 
 
 def _link_folder(folder: Path, working: Path) -> None:

@@ -17,7 +17,7 @@ from porting.verify.grouping import choose_comparison
 from porting.verify.half_precision import judge_half_precision
 from porting.verify.half_rounding import HalfRule
 from porting.verify.inputs import PortMaker, collect_inputs
-from porting.verify.judgement import Judgement, find_first
+from porting.verify.judgement import STOPPED, Judgement, find_first
 from porting.verify.plain_runs import widen_training
 from porting.verify.plain_side import PlainSide
 from porting.verify.plain_training import PlainTraining
@@ -91,7 +91,10 @@ class Proof:
         try:
             self._make_and_compare()
         except KeyboardInterrupt:
-            self._is_stopped, self._ended_by = True, "it was interrupted"
+            self._stop()
+
+    def _stop(self) -> None:
+        self._is_stopped, self._ended_by = True, self._ended_by or STOPPED
 
     def _make_and_compare(self) -> None:
         ported = self._maker.make()
@@ -150,8 +153,14 @@ class Proof:
                 self._finish_port(side, ported, theirs, progress)
                 side.go_on(done)
         except KeyboardInterrupt:
-            self._is_stopped, self._ended_by = True, self._ended_by or "it was interrupted"
-        if side.runs.ported.losses:
+            self._stop()
+        if not side.runs.ported.losses:
+            return
+        try:
+            self._compare_records(side, ported, done, theirs)
+        except KeyboardInterrupt:
+            self._stop()
+            # without the closer look that takes time
             self._compare_records(side, ported, done, theirs)
 
     def _finish_port(self, side: PlainSide, ported: PortedTraining, calls: Calls, progress: _Progress) -> None:
@@ -267,7 +276,8 @@ class Proof:
             ended_by=self._ended_by,
             is_stopped=self._is_stopped,
             missing=missing,
-            notes=(*self._notes, *(() if side is None else side.notes)),
+            # each once: what was stopped has begun again
+            notes=dict.fromkeys((*self._notes, *(() if side is None else side.notes))),
             precision=self._precision,
             num_steps_asked=self._num_steps,
             sensitivity=sensitivity,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 from torch import nn
@@ -165,6 +167,27 @@ def test_stopped_before_the_evaluation_the_certificate_does_not_claim_it():
     assert certificate.verdict is Verdict.INCOMPLETE
     assert kinds["loss curve"] is Verdict.PASS
     assert kinds["evaluation"] is kinds["resuming"] is Verdict.NOT_COMPARED
+
+
+@pytest.mark.parametrize("function", ["compare_samples", "find_first"])
+def test_stopped_while_it_judges_all_steps_are_compared(monkeypatch, function):
+    module = "porting.verify.proof" if function == "compare_samples" else "porting.verify.plain_side"
+    own, calls = getattr(importlib.import_module(module), function), []
+
+    def stop_once(*args):
+        calls.append(args)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return own(*args)
+
+    monkeypatch.setattr(f"{module}.{function}", stop_once)
+
+    certificate, _stages = prove()
+
+    assert certificate.verdict is Verdict.INCOMPLETE
+    assert certificate.reason == f"it was interrupted; {NUM_STEPS} steps were compared until then"
+    assert certificate.num_steps == NUM_STEPS
+    assert len(set(certificate.notes)) == len(certificate.notes)
 
 
 def test_stopped_a_fault_is_still_a_fault():
