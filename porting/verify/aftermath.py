@@ -6,7 +6,7 @@ import math
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -73,7 +73,7 @@ def look_after_training(
         save_port(ported, path.with_name("after.pt"))
         users_path = path.with_name("users.pt")
         save_port(ported, users_path, is_users=True)
-        judgement.add(_compare_streams(_read_streams(path), _read_streams(path.with_name("after.pt")), step))
+        judgement.add(_compare_streams(map(load_checkpoint, (path, path.with_name("after.pt"))), step))
         judgement.add(_compare_saved_settings(ported, load_checkpoint(path), step))
         gone_on = go_on(ported, calls)
         after = gone_on.begun
@@ -115,22 +115,17 @@ def look_after_training(
 
 def _try_evaluation(ported: PortedTraining, batch: MicroBatch) -> Tuple[Optional[Sketches], str]:
     """Return what the port's evaluation returns, and in words why there is none."""
-    try:
-        return _evaluate_ported(ported, batch), ""
-    except Exception as error:
-        return None, f"it fails in the port alone: {type(error).__name__}: {take_first_line(error)}"
-
-
-def _evaluate_ported(ported: PortedTraining, batch: MicroBatch) -> Optional[Sketches]:
     model = ported.model
     output_of = model.port.wrapped.output_of
     args, kwargs = _take_rows(batch, model.options.accumulation)
     model.eval()
     try:
         returned = model(*args, **kwargs)
+        return None if output_of is None else sketch_all(join_outputs([output_of(returned)])), ""
+    except Exception as error:
+        return None, f"it fails in the port alone: {type(error).__name__}: {take_first_line(error)}"
     finally:
         model.train()
-    return None if output_of is None else sketch_all(join_outputs([output_of(returned)]))
 
 
 def _take_rows(batch: MicroBatch, parts: int) -> MicroBatch:
@@ -200,16 +195,10 @@ def _evaluate_plain(own: PlainTraining, parts: Sequence[MicroBatch]) -> Sketches
     return found
 
 
-def _read_streams(path: Path) -> Mapping[str, str]:
-    """Return the states of the device's random streams in a checkpoint, by executor."""
-    training = load_checkpoint(path).training or {}
-    streams: Mapping[str, str] = training.get("device", {}).get("random", {})
-    return streams
-
-
-def _compare_streams(before: Mapping[str, str], after: Mapping[str, str], step: int) -> Iterator[Measured]:
-    """Compare the device's random streams: an evaluation draws from none that training goes on with."""
-    is_same = all(after.get(name) == words for name, words in before.items() if name == "training")
+def _compare_streams(checkpoints: Iterable[Checkpoint], step: int) -> Iterator[Measured]:
+    """Compare the device's random streams in checkpoints: an evaluation draws from none that training goes on with."""
+    before, after = ((one.training or {}).get("device", {}).get("random", {}) for one in checkpoints)
+    is_same = before.get("training") in (None, after.get("training"))
     apart, note = (0.0, "") if is_same else (math.inf, "it went on in evaluation")
     yield Measured("evaluation", "random stream", step, apart, 1.0, 0.0, note)
 

@@ -7,16 +7,15 @@ from dataclasses import asdict, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
-from torch import nn
 
 from porting.adapters.half_ranges import watch_ranges
 from porting.analysis.half_precision import MeasuredModule, advise_loss_scaling
 from porting.comparison.tensors import distance_of
 from porting.diagnostics import list_names
-from porting.model_copies import copy_together
 
 from .certificate import Curves, KindVerdict, PrecisionVerdict, Verdict
 from .half_rounding import HalfRule, half_rounding
+from .plain_runs import copy_training
 from .plain_training import MicroBatch, PlainTraining
 from .reference_loss import make_loss_function
 
@@ -51,7 +50,7 @@ def judge_half_precision(
     >>> judge_half_precision(plain, [batch], HalfRule("mixed")).explains
     True
     """
-    own = _copy_training(training)
+    own = copy_training(training)
     measured, gradients = _measure_ranges(own, batches, rule)
     is_float16 = rule.dtype is torch.float16
     scale = advise_loss_scaling(measured) if is_float16 else None
@@ -109,14 +108,6 @@ def _find_fitting(gradients: Mapping[str, torch.Tensor], rule: HalfRule) -> floa
         MeasuredModule(name, 0.0, float(value.abs().max())) for name, value in gradients.items() if value.numel()
     ]
     return max(advise_loss_scaling(modules) or 1.0, 1.0) if rule.loss_scaling else 1.0
-
-
-def _copy_training(training: PlainTraining) -> PlainTraining:
-    model, loss, compute_loss = copy_together(training.model, training.loss, training.compute_loss)
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    # never stepped: it is what gradients belong to
-    optimizer = torch.optim.SGD(trained or [nn.Parameter(torch.zeros(1))], lr=0.0)
-    return replace(training, model=model, loss=loss, compute_loss=compute_loss, optimizer=optimizer, scheduler=None)
 
 
 def _add_gradients(training: PlainTraining, batches: Sequence[MicroBatch], rule: HalfRule) -> Dict[str, torch.Tensor]:

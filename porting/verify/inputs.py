@@ -32,7 +32,7 @@ from porting.verify.plain_runs import copy_training
 from porting.verify.plain_training import PlainTraining
 from porting.verify.ported_run import PortedTraining
 
-__all__ = ["Inputs", "PortMaker", "collect_inputs", "make_sides", "make_training", "refuse"]
+__all__ = ["Inputs", "PortMaker", "collect_inputs", "make_training", "refuse"]
 
 # Batches that are kept in memory for all runs; with more, the first are repeated.
 _MOST_BYTES = 256 << 20
@@ -40,7 +40,7 @@ _DEFAULT_RATE = 0.01
 
 
 def make_training(
-    model: Any, loss: Any, optimizer: Any, scheduler: Any, max_grad_norm: Optional[float], **settings: Any
+    model: Any, loss: Any = None, optimizer: Any = None, scheduler: Any = None, **settings: Any
 ) -> PlainTraining:
     """Put together what plain PyTorch trains; nothing that was given is changed, now or later."""
     if isinstance(model, PlainTraining):
@@ -59,7 +59,7 @@ def make_training(
     own = {id(parameter) for parameter in model.parameters()}
     if any(id(parameter) not in own for group in optimizer.param_groups for parameter in group["params"]):
         refuse("the optimizer has parameters that are not the model's", "make it from `model.parameters()`")
-    return PlainTraining(model, loss, optimizer, scheduler, max_grad_norm=max_grad_norm, **settings)
+    return PlainTraining(model, loss, optimizer, scheduler, **settings)
 
 
 @dataclass(frozen=True)
@@ -139,25 +139,6 @@ def _copy_parts(training: PlainTraining) -> PlainTraining:
             f"the model cannot be copied: {error}",
             "keep results of computations out of its attributes, or `.detach()` them",
         )
-
-
-def make_sides(
-    model: Any,
-    loss: Any,
-    *,
-    optimizer: Any,
-    scheduler: Any,
-    max_grad_norm: Optional[float],
-    ported: Any,
-    options: Optional[PortOptions],
-    device: str,
-    save: Any,
-    load: Any,
-    **settings: Any,
-) -> Tuple[PlainTraining, PortMaker]:
-    """Return what plain PyTorch trains, and what makes its port; the arguments are those of `verify`."""
-    training = make_training(model, loss, optimizer, scheduler, max_grad_norm, **settings)
-    return training, PortMaker(training, ported, options, device, save, load)
 
 
 @dataclass(frozen=True)

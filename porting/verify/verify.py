@@ -13,7 +13,7 @@ from torch import nn
 from porting.diagnostics import PortingWarning
 from porting.options import PortOptions
 from porting.verify.certificate import Certificate
-from porting.verify.inputs import make_sides
+from porting.verify.inputs import PortMaker, make_training
 from porting.verify.proof import Proof
 from porting.verify.resumption import RunElsewhere
 
@@ -72,17 +72,12 @@ def verify(
     'PASS'
     """
     started = time.perf_counter()
-    training, maker = make_sides(
+    training = make_training(
         model,
         loss,
-        optimizer=optimizer,
-        scheduler=scheduler,
+        optimizer,
+        scheduler,
         max_grad_norm=max_grad_norm,
-        ported=ported,
-        options=options,
-        device=device,
-        save=save,
-        load=load,
         schedule_every=schedule_every,
         each_epoch=each_epoch,
         also=also,
@@ -92,6 +87,7 @@ def verify(
         reduction=reduction,
         compute_loss=compute_loss,
     )
+    maker = PortMaker(training, ported, options, device, save, load)
     proof = Proof(training, maker, batches, num_steps=steps, seed=seed, tell=tell, run_elsewhere=run_elsewhere)
     with warnings.catch_warnings():
         # the certificate says what is not finite, and on which side
