@@ -67,9 +67,11 @@ class Measured:
 
     @property
     def factor(self) -> float:
-        """How many times the noise band the distance is; at most 1 is inside."""
+        """How many times the noise band the distance is; at most 1 is inside, and what is no number is not."""
         if not self.distance:
             return 0.0
+        if math.isnan(self.distance) or math.isnan(self.band):
+            return math.inf
         return self.distance / self.band if self.band else math.inf
 
     @property

@@ -7,7 +7,7 @@ from html import escape
 from typing import Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from porting.bench.frames import Frame, Label, Point, list_even_ticks, list_ticks
-from porting.verify.certificate import Curves
+from porting.verify.certificate import Curves, Measured
 
 __all__ = ["draw_gradients", "draw_loss_distances", "draw_losses", "draw_rates", "list_worst_gradients"]
 
@@ -56,7 +56,8 @@ def draw_loss_distances(curves: Curves) -> Iterator[str]:
         _Line("float64", _REFERENCE, "2 3", measure(curves.reference)),
         _Line("port", _PORTED, "7 4", measure(curves.ported)),
     ]
-    reached = [max(abs(low - plain), abs(high - plain)) for low, high, plain in _zip_band(curves)]
+    edges = zip(curves.lowest, curves.highest, curves.plain)
+    reached = [max(abs(low - plain), abs(high - plain)) for low, high, plain in edges]
     shown = [value for line in lines for value in line.values if _is_shown(value)]
     band = [(min([*shown, edge]), edge) if edge else (math.nan, math.nan) for edge in reached]
     yield from _draw_lines(lines, band, described="distance of losses by step", is_log=True)
@@ -68,10 +69,6 @@ def draw_rates(curves: Curves) -> Iterator[str]:
     """Draw the learning rates that plain PyTorch and the port had."""
     lines = [_Line("schedule", _PLAIN, "", curves.plain_rates), _Line("port", _PORTED, "7 4", curves.ported_rates)]
     yield from _draw_lines(lines, [], described="learning rates by step")
-
-
-def _zip_band(curves: Curves) -> Iterator[Tuple[float, float, float]]:
-    return zip(curves.lowest, curves.highest, curves.plain)
 
 
 def _draw_lines(
@@ -139,7 +136,7 @@ GradientErrors = Mapping[str, Tuple[float, float, float]]
 
 def list_worst_gradients(errors: GradientErrors) -> List[str]:
     """List the parameters that are shown, in their order: all, or those whose gradients fill most of their band."""
-    worst = sorted(errors, key=lambda name: -_find_factor(*errors[name]))[:_MOST_BARS]
+    worst = sorted(errors, key=lambda name: -_measure(name, errors[name]).factor)[:_MOST_BARS]
     return [name for name in errors if name in worst]
 
 
@@ -174,22 +171,17 @@ def _draw_gradient(
     name: str, error: Tuple[float, float, float], *, y: float, places: Tuple[float, ...]
 ) -> Iterator[str]:
     found, band = places
-    factor = _find_factor(*error)
-    colour = _INSIDE if factor <= 1.0 else _OUTSIDE
+    measured = _measure(name, error)
+    colour = _INSIDE if measured.is_inside else _OUTSIDE
     shown = name if len(name) <= 42 else "\N{HORIZONTAL ELLIPSIS}" + name[-41:]
-    yield f"<g><title>{escape(name)}: {factor:.2g} of its noise band</title>"
+    yield f"<g><title>{escape(name)}: {measured.factor:.2g} of its noise band</title>"
     yield f'<text x="{_LEFT - 10}" y="{y + 4}" text-anchor="end" fill="{colour}">{escape(shown)}</text>'
     yield f'<rect x="{_LEFT}" y="{y - 7}" width="{round(band - _LEFT, 1)}" height="14" fill="{_BAND}"'
     yield f' fill-opacity="0.22"/><circle cx="{found}" cy="{y}" r="4" fill="{colour}"/></g>'
 
 
-def _find_factor(distance: float, _scale: float, band: float) -> float:
-    """Return how many times its band an error is; infinite where it is no number."""
-    if math.isnan(distance) or math.isnan(band):
-        return math.inf
-    if not distance:
-        return 0.0
-    return distance / band if band else math.inf
+def _measure(name: str, error: Tuple[float, float, float]) -> Measured:
+    return Measured("gradient", name, 1, *error)
 
 
 def _find_shares(distance: float, scale: float, band: float) -> Tuple[float, float]:

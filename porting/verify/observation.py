@@ -8,6 +8,7 @@ from typing import Dict, List, Mapping, Optional, Sequence
 import torch
 
 from porting.diagnostics import Place
+from porting.verify.plain_runs import PLAIN, Variant
 from porting.verify.records import Record
 
 __all__ = ["Observation", "ObservedTraining", "Task"]
@@ -15,17 +16,14 @@ __all__ = ["Observation", "ObservedTraining", "Task"]
 
 @dataclass(frozen=True)
 class Task:
-    """What is run and how: `rounding` and `changes_bits` are seeds of runs that differ by rounding, of this `size`."""
+    """What is run and how: until an optimizer has made some steps, from a seed, rounded as `variant` says."""
 
     script: str
     arguments: Sequence[str]
     num_steps: int
     seed: int
     is_port: bool = False
-    changes_bits: Optional[int] = None
-    num_threads: Optional[int] = None
-    rounding: Optional[int] = None
-    size: Optional[float] = None
+    variant: Variant = PLAIN
 
 
 @dataclass

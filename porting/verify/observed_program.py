@@ -16,14 +16,12 @@ import signal
 import sys
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 
-from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.sketches import Sketch, make_sketch
-from porting.comparison.tensors import change_last_bits
 from porting.diagnostics import Place, caller_place, find_raising_frame, take_first_line
 from porting.structure import flatten_tensors, map_tensors
 from porting.support.host_state import seed_streams
@@ -98,10 +96,7 @@ class _Observer:
 
     def _begin_module(self, module: nn.Module) -> None:
         """Keep the weights that a model begins with, which differ in their last bits in a run of another rounding."""
-        if self._task.changes_bits is not None:
-            generator = torch.Generator().manual_seed(self._task.changes_bits)
-            for parameter in module.parameters():
-                change_last_bits(parameter.detach(), generator, relative=self._task.size)
+        self._task.variant.change(module)
         self._modules[id(module)] = module
         self._keep_first(module)
 
@@ -130,7 +125,7 @@ class _Observer:
         self._end_script(id(optimizer))
         self._is_stepping = True
         try:
-            with self._change_rounding():
+            with self._task.variant.round_step(len(self._losses)):
                 result = run(optimizer, *args, **kwargs)
         finally:
             self._is_stepping = False
@@ -275,16 +270,10 @@ class _Observer:
     def _deeper_calls(self, *, rounds: bool = True) -> Iterator[None]:
         self._depth += 1
         try:
-            with self._change_rounding() if rounds and self._depth == 1 else nullcontext():
+            with self._task.variant.round_step(len(self._losses)) if rounds and self._depth == 1 else nullcontext():
                 yield
         finally:
             self._depth -= 1
-
-    def _change_rounding(self) -> ContextManager[Any]:
-        seed = self._task.rounding
-        return (
-            nullcontext() if seed is None else RandomRounding(1000 * seed + len(self._losses), relative=self._task.size)
-        )
 
     @contextmanager
     def _own_stream(self) -> Iterator[None]:
@@ -361,8 +350,8 @@ def _run_script(task: Task) -> Observation:
     observer.install()
     sys.argv = [task.script, *task.arguments]
     sys.path[0] = os.path.dirname(task.script)
-    if task.num_threads is not None:
-        torch.set_num_threads(task.num_threads)
+    if task.variant.num_threads is not None:
+        torch.set_num_threads(task.variant.num_threads)
     seed_streams(task.seed)
     found = observer.observation
     try:

@@ -59,6 +59,17 @@ class Variant:
     size: Optional[float] = None
     rule: Optional[HalfRule] = None
 
+    def change(self, model: nn.Module) -> None:
+        """Change the weights that a run begins with, where it begins with others."""
+        if self.changes_bits is not None:
+            change_weights(model.parameters(), self.changes_bits, relative=self.size)
+
+    def round_step(self, step: int) -> ContextManager[Any]:
+        """Return a context in which the results of a step's operators are changed at random, where they are."""
+        if self.rounding is None or self.rule is not None:
+            return nullcontext()
+        return RandomRounding(1000 * self.rounding + step, relative=self.size)
+
 
 PLAIN = Variant("plain PyTorch")
 
@@ -97,8 +108,7 @@ def run_plain(
     record = Record()
     with keep_streams(), use_threads(variant.num_threads):
         own = copy_training(training, is_double=variant.is_double)
-        if variant.changes_bits is not None:
-            change_weights(own.model.parameters(), variant.changes_bits, relative=variant.size)
+        variant.change(own.model)
         seed_streams(seed)
         rule = variant.rule or HalfRule("float32")
         with record.noting_its_end(), half_rounding(own, rule, seed=variant.rounding) as rounded:
@@ -136,11 +146,8 @@ def record_calls(
                     record.keep("gradient", step, gradients)
 
             rates = [float(group["lr"]) for group in own.optimizer.param_groups]
-            changes: ContextManager[Any] = nullcontext()
-            if variant.rounding is not None and variant.rule is None:
-                changes = RandomRounding(1000 * variant.rounding + step, relative=variant.size)
             watched: ContextManager[List[Any]] = watch_outputs(own.model) if step == 1 else nullcontext([])
-            with changes, watched as outputs:
+            with variant.round_step(step), watched as outputs:
                 made = run.step(micro_batches, look=look)
             record.losses[step] = [float(loss.double().mean()) for loss in made.losses]
             record.rates[step] = rates

@@ -14,6 +14,7 @@ from porting.verify.certificate import Certificate, Location, Measured
 from porting.verify.compare import KINDS
 from porting.verify.judgement import STOPPED, find_first
 from porting.verify.observation import Observation
+from porting.verify.plain_runs import PLAIN, Variant
 from porting.verify.program_comparison import ProgramComparison
 from porting.verify.program_runs import ProgramPair, ProgramRuns
 from porting.verify.smallest_fault import find_smallest_fault
@@ -52,8 +53,8 @@ def verify_programs(
     ported = runs.run_port(num_steps)
     per_call = max(training.steps_per_call for training in ported.trainings)
     num_made = -(-num_steps // per_call) * per_call
-    otherwise = {"changes_bits": 1, "num_threads": max(1, torch.get_num_threads() // 2)}
-    plain, again, rounded = runs.run_plain(num_made, {}, {}, otherwise)
+    otherwise = Variant("another order of sums", changes_bits=1, num_threads=max(1, torch.get_num_threads() // 2))
+    plain, again, rounded = runs.run_plain(num_made, PLAIN, PLAIN, otherwise)
     comparison = ProgramComparison(plain, ported)
     missing = [*comparison.list_missing(), *_list_short(pair, plain, ported, num_steps)]
     unequal = comparison.add_runs(again)
@@ -66,8 +67,9 @@ def verify_programs(
             first = find_first(judgement)
             if first is None or first.factor > _HOPELESS:
                 break
-            changes = {"changes_bits": 1 + number, "rounding": number, "size": _UNITS * comparison.runs.unit}
-            comparison.add_runs(*runs.run_plain(num_made, changes))
+            size = _UNITS * comparison.runs.unit
+            variant = Variant("rounded at random", changes_bits=1 + number, rounding=number, size=size)
+            comparison.add_runs(*runs.run_plain(num_made, variant))
             judgement = comparison.judge()
     except KeyboardInterrupt:
         is_stopped = True

@@ -16,6 +16,7 @@ from porting.bench.processes import describe_exit, make_environment
 from porting.diagnostics import ExecutableError, PortingError, say_number
 from porting.run import is_simulated, simulated_environment, vendor_environment
 from porting.verify.observation import Observation, Task
+from porting.verify.plain_runs import Variant
 
 __all__ = ["ProgramPair", "ProgramRuns", "start_process"]
 
@@ -49,14 +50,16 @@ class ProgramRuns:
         task = Task(os.path.abspath(self.pair.ported), self.pair.arguments, num_steps, self.seed, is_port=True)
         return _run_tasks([task], change(make_environment()))[0]
 
-    def run_plain(self, num_steps: int, *variants: Mapping[str, Any]) -> List[Observation]:
-        """Run the plain program once for each variant, as `Task` has them.
+    def run_plain(self, num_steps: int, *variants: Variant) -> List[Observation]:
+        """Run the plain program once for each variant.
 
         Raises ExecutableError E021 where it fails before its first step, PortingError V002 where it makes none.
         """
         self.tell(f"plain PyTorch, {say_number(len(variants), 'time')}: {self.pair.plain}")
         task = Task(os.path.abspath(self.pair.plain), self.pair.plain_arguments, num_steps, self.seed)
-        return _run_tasks([replace(task, **variant) for variant in variants], vendor_environment(make_environment()))
+        return _run_tasks(
+            [replace(task, variant=variant) for variant in variants], vendor_environment(make_environment())
+        )
 
 
 def _run_tasks(tasks: Sequence[Task], environment: Mapping[str, str]) -> List[Observation]:

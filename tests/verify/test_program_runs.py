@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from porting.verify.plain_runs import PLAIN
 from porting.verify.program_runs import ProgramPair, ProgramRuns, start_process
 from tests.simulator.leaks import is_running
 
@@ -31,7 +32,7 @@ def test_each_program_has_a_process_and_the_ported_one_has_the_simulator(tmp_pat
     runs = ProgramRuns(ProgramPair("program.py", "program.py"), 0, "sim", told.append)
     before = dict(os.environ)
 
-    ported, (plain, again) = runs.run_port(2), runs.run_plain(2, {}, {})
+    ported, (plain, again) = runs.run_port(2), runs.run_plain(2, PLAIN, PLAIN)
 
     assert [one.trainings[0].record.rates[1] for one in (ported, plain, again)] == [[1.0], [0.0], [0.0]]
     assert told == ["the port: program.py", "plain PyTorch, 2 times: program.py"]

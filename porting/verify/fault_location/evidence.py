@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from porting.comparison.tensors import change_last_bits
+from porting.comparison.tensors import change_weights
 from porting.diagnostics import BatchError, PortingError
 from porting.support.host_state import keep_streams
 from porting.verify.calls import copy_tensors, have_same_tensors
@@ -124,10 +124,10 @@ class Evidence:
 
 def copy_changed(training: PlainTraining, dtype: Any) -> PlainTraining:
     """Return a copy of a training, its weights changed in the last bits that numbers of `dtype` have, if any."""
-    own, generator = copy_training(training), torch.Generator().manual_seed(0)
-    relative = None if dtype in (None, torch.float32) else 2 * torch.finfo(dtype).eps
-    for parameter in own.model.parameters() if dtype is not None else ():
-        change_last_bits(parameter.detach(), generator, relative=relative)
+    own = copy_training(training)
+    if dtype is not None:
+        relative = None if dtype is torch.float32 else 2 * torch.finfo(dtype).eps
+        change_weights(own.model.parameters(), 0, relative=relative)
     return own
 
 
