@@ -13,7 +13,7 @@ import torch
 from porting.verify.certificate import Certificate, Location, Measured
 from porting.verify.compare import KINDS
 from porting.verify.judgement import STOPPED, find_first
-from porting.verify.observation import Observation
+from porting.verify.observed_program import Observation
 from porting.verify.plain_runs import PLAIN, Variant
 from porting.verify.program_comparison import ProgramComparison
 from porting.verify.program_runs import ProgramPair, ProgramRuns

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Callable, List, Mapping, NoReturn, Sequence, T
 from porting.bench.processes import describe_exit, make_environment
 from porting.diagnostics import ExecutableError, PortingError, say_number
 from porting.run import is_simulated, simulated_environment, vendor_environment
-from porting.verify.observation import Observation, Task
+from porting.verify.observed_program import Observation, Task
 from porting.verify.plain_runs import Variant
 
 __all__ = ["ProgramPair", "ProgramRuns", "start_process"]
