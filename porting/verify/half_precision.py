@@ -43,6 +43,7 @@ def judge_half_precision(
     the noise band of half precision, nothing overflows, and the loss scaling brings the gradients through: one that
     vanishes in float16 and would not with a scaling that fits is a fault of the port, although rounding has done it.
 
+    >>> from torch import nn
     >>> from porting import PlainTraining
     >>> model = nn.Linear(2, 1)
     >>> plain = PlainTraining(model, nn.MSELoss(), torch.optim.SGD(model.parameters(), lr=0.1))

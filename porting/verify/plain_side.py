@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Optional
 
 import torch
 
@@ -42,12 +42,12 @@ class PlainSide:
     """Runs of one plain training: as it is, rounded otherwise, and in more digits.
 
     They are made in an order in which something can be compared early: `begin` makes the first two, after which the
-    port's run can be judged, and `go_on` the others. `notes` are what a reader must know, `missing` why nothing is
-    proven.
+    port's run can be judged, and `go_on` the others.
     """
 
     def __init__(
         self,
+        runs: Runs,
         comparison: Comparison,
         rule: Optional[HalfRule],
         options: Any,
@@ -56,17 +56,13 @@ class PlainSide:
         stream: Optional[torch.Tensor],
         tell: Callable[[str, float], None],
     ) -> None:
-        """Begin with no run made; `rule` is that of a port in half precision, whose `options` are given."""
+        """Begin with no run in `runs`; `rule` is that of a port in half precision, whose `options` are given."""
         self.comparison, self.rule = comparison, rule
         training, grouping, _draws, _text = comparison
         is_sum = grouping.is_large and training.accumulated == "sum"
-        self.runs = Runs(
-            _UNITS[options.precision],
-            stores_half=rule is not None and rule.precision == "float16",
-            loss_factor=float(grouping.micro_batches_per_step) if is_sum else 1.0,
-        )
-        self.notes: List[str] = []
-        self.missing: List[str] = []
+        self.runs = runs
+        runs.unit, runs.stores_half = _UNITS[options.precision], rule is not None and rule.precision == "float16"
+        runs.loss_factor = float(grouping.micro_batches_per_step) if is_sum else 1.0
         self._seed, self._stream, self._tell = seed, stream, tell
         self._steps_per_call = options.device_iterations
 
@@ -90,9 +86,9 @@ class PlainSide:
         if size <= _MOST_DOUBLED and self._try_run(calls, Variant("float64", is_double=True)):
             self.runs.reference = self.runs.others[-1]
         elif size <= _MOST_DOUBLED:
-            self.notes.append("there is no float64 reference: the model computes something else in that type")
+            self.runs.notes.append("there is no float64 reference: the model computes something else in that type")
         else:
-            self.notes.append("there is no float64 reference: the model is too large for one")
+            self.runs.notes.append("there is no float64 reference: the model is too large for one")
             self._try_run(calls, replace(self._other_order, permutes=None, changes_bits=2))
         rounded = Variant("rounded at random", rounding=1, size=_CHANGED_UNITS * self.runs.unit)
         self._try_run(calls[:_NUM_ROUNDED_CALLS], rounded)
@@ -149,7 +145,7 @@ class PlainSide:
         again = self._make_run(calls[:_NUM_REPEATED_CALLS], plain)
         unequal = describe_repetition(self.runs.plain, again, again.losses)
         if unequal:
-            self.missing.append(f"the training is another one each time that plain PyTorch runs it: {unequal}")
+            self.runs.missing.append(f"the training is another one each time that plain PyTorch runs it: {unequal}")
             # how far such runs come apart is no fault of the port's
             self.runs.others.append(self._make_run(calls, plain))
 

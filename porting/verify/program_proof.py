@@ -17,6 +17,7 @@ from porting.verify.observed_program import Observation
 from porting.verify.plain_runs import PLAIN, Variant
 from porting.verify.program_comparison import ProgramComparison
 from porting.verify.program_runs import ProgramPair, ProgramRuns
+from porting.verify.records import find_phase
 from porting.verify.smallest_fault import find_smallest_fault
 from porting.verify.surroundings import Hasher, describe_surroundings
 
@@ -24,16 +25,6 @@ __all__ = ["verify_programs"]
 
 _UNITS, _NUM_RESCUES, _HOPELESS = 4.0, 2, 1e5
 _OF_PARAMETERS = ("gradient", "update", "parameter", "buffer")
-_PHASES = {
-    "samples": "data",
-    "output": "loss",
-    "loss": "loss",
-    "loss curve": "loss",
-    "gradient": "backward",
-    "buffer": "buffer",
-    "learning rate": "schedule",
-    "evaluation": "evaluation",
-}
 
 
 def verify_programs(
@@ -56,7 +47,8 @@ def verify_programs(
     otherwise = Variant("another order of sums", changes_bits=1, num_threads=max(1, torch.get_num_threads() // 2))
     plain, again, rounded = runs.run_plain(num_made, PLAIN, PLAIN, otherwise)
     comparison = ProgramComparison(plain, ported)
-    missing = [*comparison.list_missing(), *_list_short(pair, plain, ported, num_steps)]
+    missing = comparison.runs.missing = [*comparison.list_missing(), *_list_short(pair, plain, ported, num_steps)]
+    comparison.runs.notes += comparison.list_notes()
     unequal = comparison.add_runs(again)
     comparison.add_runs(rounded)
     if unequal:
@@ -82,8 +74,6 @@ def verify_programs(
         judgement,
         ended_by=STOPPED if is_stopped else _describe_end(pair.plain, plain) or _describe_end(pair.ported, ported),
         is_stopped=is_stopped,
-        missing=missing,
-        notes=comparison.list_notes(),
         num_steps_asked=num_made,
         sensitivity=find_smallest_fault(judgement, comparison.runs.band),
         comparison=f"the program `{pair.plain}`",
@@ -130,7 +120,8 @@ def _describe_end(script: str, observed: Observation) -> str:
 
 def _find_location(first: Measured, comparison: ProgramComparison, ported: Observation) -> Location:
     """Say where a difference begins: in the loss's line of the ported program, or in that of the optimizer's step."""
-    phase = _PHASES.get(first.kind, "update")
+    # outputs are losses, of further optimizers
+    phase = "loss" if first.kind == "output" else find_phase(first.kind)
     places = ported.trainings[comparison.find_training(first.name)].places
     place = places["update" if phase in ("update", "schedule") else "loss"]
     if place is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional
 
 from porting.engines.calls.freed_memory import return_freed_memory
 from porting.structure import flatten_tensors
@@ -23,7 +23,6 @@ from porting.verify.plain_side import PlainSide
 from porting.verify.plain_training import PlainTraining
 from porting.verify.port_reading import read_as_port
 from porting.verify.ported_run import PortedTraining, can_match_streams, find_stream, run_ported
-from porting.verify.records import Record
 from porting.verify.reference_loss import find_reading
 from porting.verify.resumption import RunElsewhere
 from porting.verify.runs import Runs
@@ -76,15 +75,12 @@ class Proof:
         self._tell, self._run_elsewhere = tell, run_elsewhere
         self._training, self._maker, self._batches = training, maker, batches
         self._num_steps, self._seed = num_steps, seed
-        self._notes: List[str] = []
-        self._missing: List[str] = []
-        self._side: Optional[PlainSide] = None
+        self._runs, self._comparison = Runs(0.0), ""
         self._judgement, self._afterwards = Judgement(), Judgement()
         self._location: Optional[Location] = None
         self._precision: Optional[PrecisionVerdict] = None
         self._surroundings: Dict[str, Any] = {}
         self._hashes: Dict[str, str] = {}
-        self._options: Any = None
 
     def run(self) -> None:
         """Make all runs and compare them; if the user stops it, those that there are until then."""
@@ -98,24 +94,27 @@ class Proof:
 
     def _make_and_compare(self) -> None:
         ported = self._maker.make()
-        options = self._options = ported.model.options
+        options = ported.model.options
         reading = find_reading(self._training)
         if reading:
             self._training = read_as_port(self._training)
-            self._missing.append(f"the reference uses the port's reading of the loss, {reading}: give `compute_loss=`")
+            self._runs.missing.append(
+                f"the reference uses the port's reading of the loss, {reading}: give `compute_loss=`"
+            )
         if options.precision != "float32":
             self._training = widen_training(self._training)
         num_calls = max(1, math.ceil(self._num_steps / options.device_iterations))
         inputs = collect_inputs(self._batches, ported, num_calls, seed=self._seed)
         calls, theirs = inputs.calls, inputs.theirs
-        self._notes += [inputs.note] if inputs.note else []
+        self._runs.notes += [inputs.note] if inputs.note else []
         is_waiting = self._training.each_epoch is not None or self._training.schedule_every == "epoch"
         if is_waiting and not any(map(calls.ends_epoch, range(len(calls)))):
-            self._notes.append("no epoch has ended: what the loop does after one was not looked at")
+            self._runs.notes.append("no epoch has ended: what the loop does after one was not looked at")
         progress = _Progress(self._tell, options, num_calls)
         with kept_port(self._maker, ported):
-            self._hash_inputs(calls)
-            side = self._side = PlainSide(
+            self._hash_inputs(calls, options)
+            side = PlainSide(
+                self._runs,
                 choose_comparison(self._training, calls[0], options, seed=self._seed),
                 HalfRule.of(ported.model) if options.precision != "float32" else None,
                 options,
@@ -123,6 +122,7 @@ class Proof:
                 stream=find_stream(ported.model),
                 tell=progress,
             )
+            self._comparison = side.comparison.text
             self._make_runs(side, ported, calls, theirs, progress)
         if not self._is_stopped:
             with kept_port(self._maker, ported):
@@ -137,14 +137,14 @@ class Proof:
         done = calls
         try:
             done = side.begin(calls)
-            plain = side.runs.plain
+            plain = self._runs.plain
             if plain.ended_by:
                 self._ended_by = f"plain PyTorch ended after step {plain.num_steps}: {plain.ended_by}"
             if not done or "KeyboardInterrupt" in plain.ended_by:
                 return
             theirs = done if theirs is calls else theirs[: len(done)]
             progress(f"{len(theirs)} calls: the port", 2.0 * len(theirs))
-            own = side.runs.ported = run_ported(ported, theirs, seed=self._seed)
+            own = self._runs.ported = run_ported(ported, theirs, seed=self._seed)
             self._surroundings = describe_surroundings(ported.model, seeds={"all": self._seed})
             if own.ended_by:
                 self._ended_by = f"the port ended after step {own.num_steps}: {own.ended_by}"
@@ -154,7 +154,7 @@ class Proof:
                 side.go_on(done)
         except KeyboardInterrupt:
             self._stop()
-        if not side.runs.ported.losses:
+        if not self._runs.ported.losses:
             return
         try:
             self._compare_records(side, ported, done, theirs)
@@ -165,13 +165,13 @@ class Proof:
 
     def _finish_port(self, side: PlainSide, ported: PortedTraining, calls: Calls, progress: _Progress) -> None:
         """Look at what is left after the port's training, and let go of its device."""
-        if not side.runs.ported.ended_by and side.runs.judge().lost is None:
+        if not self._runs.ported.ended_by and self._runs.judge().lost is None:
             self._look_after(side, ported, calls, progress)
         is_matched = can_match_streams(ported.model)
         if side.comparison.draws and not is_matched and not self._ended_by:
             found, note = compare_draws(side.comparison, ported, calls[0], seed=self._seed)
             self._afterwards.add(found)
-            self._notes.append(note)
+            self._runs.notes.append(note)
         if not self._maker.is_given:
             ported.model.destroy()
         # the memory of a proof is that of its largest part, and a port's calls keep what they have freed
@@ -179,24 +179,24 @@ class Proof:
 
     def _compare_records(self, side: PlainSide, ported: PortedTraining, calls: Calls, theirs: Calls) -> None:
         """Judge what there is; what a proof that was stopped has found is not looked at more closely."""
-        self._judgement = side.runs.judge()
+        self._judgement = self._runs.judge()
         if side.comparison.draws and not can_match_streams(ported.model):
             self._judgement.leave_out_drawn("the device's random numbers are not those of plain PyTorch")
         elif not self._is_stopped:
             self._judgement = side.judge_closely(calls)
         if side.comparison.draws and can_match_streams(ported.model):
-            self._notes.append("random numbers are drawn: both sides draw from the same stream, in the same order")
+            self._runs.notes.append("random numbers are drawn: both sides draw from the same stream, in the same order")
         self._judgement.add(compare_samples(self._batches, ported, calls, theirs))
         self._judgement.include(self._afterwards)
-        self._say_what_is_not_seen(ported, side.runs.ported)
+        self._say_what_is_not_seen(ported)
         if not self._is_stopped:
             self._judge_precision(side, calls)
 
-    def _say_what_is_not_seen(self, ported: PortedTraining, record: Record) -> None:
+    def _say_what_is_not_seen(self, ported: PortedTraining) -> None:
         options = ported.model.options
         if options.replicas > 1 and any(True for _ in ported.model.model.buffers()):
-            self._notes.append("of the buffers those of the first replica were looked at, and none of the others")
-        if ("output", 1) not in record.sketches:
+            self._runs.notes.append("of the buffers those of the first replica were looked at, and none of the others")
+        if ("output", 1) not in self._runs.ported.sketches:
             self._judgement.reasons["output"] = (
                 'the port returns none, or those of some micro-batches alone: `output_mode="all"`'
             )
@@ -206,7 +206,7 @@ class Proof:
             )
 
     def _look_after(self, side: PlainSide, ported: PortedTraining, calls: Calls, progress: _Progress) -> None:
-        step = side.runs.ported.num_steps
+        step = self._runs.ported.num_steps
         return_freed_memory()
         try:
             progress("evaluation, saving and resuming", float(len(calls)))
@@ -216,7 +216,7 @@ class Proof:
                 calls,
                 self._afterwards,
                 step=step,
-                unit=side.runs.unit,
+                unit=self._runs.unit,
                 run_elsewhere=self._run_elsewhere,
             )
         except Exception as error:
@@ -234,24 +234,24 @@ class Proof:
                 calls,
                 theirs,
                 first=first,
-                curves=side.runs.make_curves(),
+                curves=self._runs.make_curves(),
                 seed=self._seed,
-                records=(side.runs.plain, side.runs.ported),
+                records=(self._runs.plain, self._runs.ported),
             )
         except KeyboardInterrupt:
-            self._notes.append("the place of the fault was not found: it was interrupted")
+            self._runs.notes.append("the place of the fault was not found: it was interrupted")
         except Exception as error:
-            self._notes.append(f"the place of the fault was not found: {type(error).__name__}: {error}")
+            self._runs.notes.append(f"the place of the fault was not found: {type(error).__name__}: {error}")
 
     def _judge_precision(self, side: PlainSide, calls: Calls) -> None:
         if side.rule is None:
             return
         parts = side.comparison.grouping.cut(calls[0])[0]
         kinds = self._judgement.list_verdicts()
-        curves = side.runs.make_curves()
+        curves = self._runs.make_curves()
         self._precision = judge_half_precision(self._training, parts, side.rule, kinds=kinds, curves=curves)
 
-    def _hash_inputs(self, calls: Calls) -> None:
+    def _hash_inputs(self, calls: Calls, options: Any) -> None:
         training = self._training
         data = Hasher()
         for call in calls:
@@ -260,28 +260,23 @@ class Proof:
             "source": hash_source(training.model, *([training.loss] if callable(training.loss) else [])),
             "weights": hash_weights(training.model),
             "data": data.digest,
-            "options": hash_options(self._options, training.optimizer),
+            "options": hash_options(options, training.optimizer),
         }
 
     # -- the certificate -----------------------------------------------------------------------------------------------
 
     def make_certificate(self, *, seconds: float) -> Certificate:
         """Make the certificate of what there is."""
-        side = self._side
-        missing = (*self._missing, *(() if side is None else side.missing))
         # before the verdict: it may be what the user stops
-        sensitivity = None if side is None else self._find_sensitivity(side)
-        return (Runs(0.0) if side is None else side.runs).certify(
+        sensitivity = self._find_sensitivity()
+        return self._runs.certify(
             self._judgement,
             ended_by=self._ended_by,
             is_stopped=self._is_stopped,
-            missing=missing,
-            # each once: what was stopped has begun again
-            notes=dict.fromkeys((*self._notes, *(() if side is None else side.notes))),
             precision=self._precision,
             num_steps_asked=self._num_steps,
             sensitivity=sensitivity,
-            comparison="" if side is None else side.comparison.text,
+            comparison=self._comparison,
             location=self._location,
             settings={"steps": self._num_steps, "seed": self._seed},
             surroundings=self._surroundings or describe_surroundings(seeds={"all": self._seed}),
@@ -289,9 +284,9 @@ class Proof:
             seconds=seconds,
         )
 
-    def _find_sensitivity(self, side: PlainSide) -> Optional[Sensitivity]:
+    def _find_sensitivity(self) -> Optional[Sensitivity]:
         try:
-            return find_smallest_fault(self._judgement, side.runs.band)
+            return find_smallest_fault(self._judgement, self._runs.band)
         except KeyboardInterrupt:
-            self._notes.append("how small a fault would have been caught was not looked for: it was interrupted")
+            self._runs.notes.append("how small a fault would have been caught was not looked for: it was interrupted")
             return None

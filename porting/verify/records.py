@@ -14,7 +14,7 @@ from porting.comparison.sketches import Sketch, make_sketch
 from porting.verify.loop_parts import LoopState
 from porting.verify.optimizer_settings import Settings
 
-__all__ = ["KINDS", "Record", "Sketches", "list_kept_steps", "name_optimizer_state", "sketch_all"]
+__all__ = ["KINDS", "Record", "Sketches", "find_phase", "list_kept_steps", "name_optimizer_state", "sketch_all"]
 
 KINDS = (
     "samples",
@@ -38,6 +38,20 @@ KINDS = (
 """What is compared, in the order in which a fault spreads."""
 
 Sketches = Dict[str, Sketch]
+
+# words in the name of a kind, and the phase that it belongs to; of others it is the update
+_PHASES = {
+    "rate": "schedule",
+    "eval": "evaluation",
+    "sample": "data",
+    "load": "checkpoint",
+    "resum": "checkpoint",
+    "loop": "loop",
+    "output": "forward",
+    "loss": "loss",
+    "gradient": "backward",
+    "buffer": "buffer",
+}
 
 _FIRST_STEPS = (1, 2, 3, 4, 5, 7)
 
@@ -120,6 +134,15 @@ class Record:
             },
             values["ended_by"],
         )
+
+
+def find_phase(kind: str) -> str:
+    """Return the phase of a step, or around it, that a kind belongs to.
+
+    >>> find_phase("learning rate"), find_phase("parameter")
+    ('schedule', 'update')
+    """
+    return next((phase for word, phase in _PHASES.items() if word in kind), "update")
 
 
 def sketch_all(tensors: Mapping[str, torch.Tensor]) -> Sketches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from porting.verify.certificate import Certificate, Curves, PrecisionVerdict
 from porting.verify.judgement import Judgement, decide_verdict, gradient_errors, judge_runs
@@ -18,8 +18,9 @@ __all__ = ["Runs"]
 class Runs:
     """What the runs of both sides have left: `others` differ from the plain one by rounding alone.
 
-    `reference` is one in more digits. `unit` is that of the coarsest type in use, `stores_half` tells whether weights
-    are kept in it, and `loss_factor` makes the port's mean loss of one plain PyTorch's.
+    `reference` is one in more digits. `notes` are what a reader must know of them, `missing` why nothing is proven.
+    `unit` is that of the coarsest type in use, `stores_half` tells whether weights are kept in it, and `loss_factor`
+    makes the port's mean loss of one plain PyTorch's.
     """
 
     unit: float
@@ -27,6 +28,8 @@ class Runs:
     ported: Record = field(default_factory=Record)
     others: List[Record] = field(default_factory=list)
     reference: Optional[Record] = None
+    notes: List[str] = field(default_factory=list)
+    missing: List[str] = field(default_factory=list)
     stores_half: bool = False
     loss_factor: float = 1.0
 
@@ -60,15 +63,13 @@ class Runs:
         *,
         ended_by: str = "",
         is_stopped: bool = False,
-        missing: Sequence[str] = (),
-        notes: Iterable[str] = (),
         precision: Optional[PrecisionVerdict] = None,
         **facts: Any,
     ) -> Certificate:
         """Make the certificate of what was judged; `facts` are its fields that no run shows."""
         num_steps = judgement.count_compared(self.plain, self.ported)
         verdict, reason = decide_verdict(
-            judgement, num_steps, ended_by=ended_by, is_stopped=is_stopped, missing=missing, precision=precision
+            judgement, num_steps, ended_by=ended_by, is_stopped=is_stopped, missing=self.missing, precision=precision
         )
         return Certificate(
             verdict,
@@ -77,7 +78,8 @@ class Runs:
             num_steps=num_steps,
             curves=self.make_curves(),
             gradient_errors=gradient_errors(judgement),
-            notes=(*notes, *(words for words in missing if words not in reason)),
+            # each once: what was stopped has begun again
+            notes=tuple(dict.fromkeys([*self.notes, *(words for words in self.missing if words not in reason)])),
             precision=precision,
             record=self._make_record(judgement),
             **facts,

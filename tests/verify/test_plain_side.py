@@ -16,6 +16,7 @@ from porting.verify.calls import Calls
 from porting.verify.grouping import choose_comparison
 from porting.verify.half_rounding import HalfRule
 from porting.verify.plain_side import PlainSide
+from porting.verify.runs import Runs
 
 NUM_STEPS = 6
 
@@ -35,7 +36,7 @@ def make_side(training, *, precision="float32", tell=lambda stage, num_calls: No
     options = PortOptions(precision=precision, output_mode="all")
     rule = None if precision == "float32" else HalfRule(precision)
     comparison = choose_comparison(training, (batch(), {}), options, seed=0)
-    return PlainSide(comparison, rule, options, seed=0, stream=None, tell=tell)
+    return PlainSide(Runs(0.0), comparison, rule, options, seed=0, stream=None, tell=tell)
 
 
 def prove(training=None, *, stop_before=None, ported=None, **more):
@@ -78,7 +79,7 @@ def test_runs_differ_from_the_plain_one_by_rounding(precision, count):
     assert len(done) == NUM_STEPS
     assert num_first == 1
     assert len(side.runs.others) == count
-    assert side.missing == []
+    assert side.runs.missing == []
     for run in side.runs.others:
         assert run.losses[1] == pytest.approx(side.runs.plain.losses[1], rel=1e-2)
         assert run.losses != side.runs.plain.losses
@@ -113,7 +114,7 @@ def test_a_run_that_computes_something_else_is_left_out():
     side.go_on(side.begin(Calls([(batch(), {})] * 2)))
 
     assert side.runs.reference is None
-    assert "computes something else in that type" in side.notes[0]
+    assert "computes something else in that type" in side.runs.notes[0]
 
 
 def test_a_training_that_is_another_one_each_time_shows_nothing():
@@ -128,7 +129,7 @@ def test_a_training_that_is_another_one_each_time_shows_nothing():
 
     side.begin(Calls([(batch(), {})] * 2))
 
-    assert "another one each time" in side.missing[0]
+    assert "another one each time" in side.runs.missing[0]
 
 
 def test_without_a_port_nothing_is_judged():

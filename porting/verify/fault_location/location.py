@@ -21,6 +21,7 @@ from porting.verify.fault_location.step_faults import (
 )
 from porting.verify.fault_location.traced_steps import ROOT
 from porting.verify.plain_training import MicroBatch, PlainTraining
+from porting.verify.records import find_phase
 
 __all__ = ["locate_fault"]
 
@@ -32,21 +33,6 @@ _EQUAL_AGAIN = (
 )
 _Find = Callable[[Evidence], Optional[Location]]
 
-# words in the name of a kind, and the phase that it belongs to
-_PHASES = {
-    "rate": "schedule",
-    "schedule": "schedule",
-    "eval": "evaluation",
-    "sample": "data",
-    "data": "data",
-    "load": "checkpoint",
-    "resum": "checkpoint",
-    "loop": "loop",
-    "output": "forward",
-    "loss": "loss",
-    "gradient": "backward",
-    "buffer": "buffer",
-}
 _IN_ORDER = (find_forward_fault, find_loss_fault, find_backward_fault, find_buffer_fault, find_update_fault)
 _WITHOUT_LOSS = tuple(find for find in _IN_ORDER if find is not find_loss_fault)
 _FINDERS: Mapping[str, Sequence[_Find]] = {
@@ -77,7 +63,7 @@ def locate_fault(
     times plain PyTorch's the port's gradients and updates are in the whole training. The plain training is as before
     afterwards; the port has made one call.
     """
-    phase = next((phase for word, phase in _PHASES.items() if word in first.kind), "update")
+    phase = find_phase(first.kind)
     evidence = Evidence(plain, ported, first)
     if phase == "schedule":
         return _locate_schedule(evidence, curves or Curves())
