@@ -10,6 +10,7 @@ import torch
 
 from porting.adapters.half_ranges import watch_ranges
 from porting.analysis.half_precision import MeasuredModule, advise_loss_scaling
+from porting.comparison import largest_difference
 from porting.comparison.tensors import distance_of
 from porting.diagnostics import list_names
 
@@ -68,7 +69,8 @@ def judge_half_precision(
     vanishing = _name_innermost([module for module in measured if module.lost_values > _MANY_VALUES], measured)
     if is_float16 and vanishing:
         parts.append(f"many outputs of {list_names(vanishing, most=_MOST_NAMES)} are below what float16 can hold")
-    layers = {module.name: _list_numbers(module) for module in measured}
+    numbers = {module.name: asdict(module) for module in measured}
+    layers = {name: {key: value for key, value in own.items() if key != "name"} for name, own in numbers.items()}
     return PrecisionVerdict(rule.precision, not reasons, "; ".join(parts), scale, layers)
 
 
@@ -178,22 +180,15 @@ def _tell_curves(curves: Curves, rule: HalfRule) -> List[str]:
     """Say how far the losses are from those in float32, beside plain PyTorch rounded to half."""
     if not curves.reference:
         return []
-    own = _find_furthest(curves.ported, curves.reference)
-    rounded = _find_furthest(curves.plain, curves.reference)
+    own, rounded = (
+        largest_difference(curve, curves.reference, scale_of=lambda _one, _other: 1.0)[0]
+        for curve in (curves.ported, curves.plain)
+    )
     return [
         f"the losses are up to {own:.2g} from those in float32, and those of plain PyTorch rounded to "
         f"{_name_type(rule)} up to {rounded:.2g}"
     ]
 
 
-def _find_furthest(curve: Sequence[float], reference: Sequence[float]) -> float:
-    distances = [abs(one - other) for one, other in zip(curve, reference)]
-    return max(distances, key=lambda distance: math.inf if math.isnan(distance) else distance, default=0.0)
-
-
 def _name_type(rule: HalfRule) -> str:
     return "bfloat16" if rule.precision == "bfloat16" else "float16"
-
-
-def _list_numbers(module: MeasuredModule) -> Dict[str, float]:
-    return {name: value for name, value in asdict(module).items() if name != "name"}

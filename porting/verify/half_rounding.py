@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, MutableMapping, Optional
+from typing import Any, Dict, Iterator, List, Mapping, MutableMapping, Optional
 
 import torch
 from torch import nn
@@ -86,45 +86,28 @@ def half_rounding(training: PlainTraining, rule: HalfRule, *, seed: Optional[int
     with ExitStack() as undone:
         if rule.precision == "float16":
             _store_in_half(training, undone, draws if rule.rounds_at_random else None)
-        if rule.precision == "bfloat16":
-            _run_under_autocast(training.model, undone)
-        else:
-            _cast_around(training.model, undone)
+        _exchange_forward(training.model, dtype, undone)
         if dtype is torch.float16:
             training = _scale_losses(training, rule.loss_scaling, undone)
         undone.enter_context(RoundedOperators(dtype, draws if is_random else None))
         yield training
 
 
-def _cast_around(model: nn.Module, undone: ExitStack) -> None:
-    """Let `model` take and compute half numbers, and return single ones to the loss."""
-    own = model.forward
+def _exchange_forward(model: nn.Module, dtype: torch.dtype, undone: ExitStack) -> None:
+    """Let `model` compute half numbers, and return single ones to the loss."""
+    own, former = model.forward, model.__dict__.get("forward")
 
     @functools.wraps(own)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        with weights_cast_to(model, torch.float16):
-            args, kwargs = cast((args, kwargs), torch.float16)
+        if dtype is torch.bfloat16:
+            # casts that autocast keeps would be those of an earlier step's weights
+            with torch.autocast("cpu", dtype=dtype, cache_enabled=False):
+                return cast(own(*args, **kwargs), torch.float32)
+        with weights_cast_to(model, dtype):
+            args, kwargs = cast((args, kwargs), dtype)
             return cast(own(*args, **kwargs), torch.float32)
 
-    _replace_forward(model, forward, undone)
-
-
-def _run_under_autocast(model: nn.Module, undone: ExitStack) -> None:
-    own = model.forward
-
-    @functools.wraps(own)
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        # casts that autocast keeps would be those of an earlier step's weights
-        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
-            returned = own(*args, **kwargs)
-        return cast(returned, torch.float32)
-
-    _replace_forward(model, forward, undone)
-
-
-def _replace_forward(model: nn.Module, forward: Callable[..., Any], undone: ExitStack) -> None:
     # on the instance: the user's class stays as it is, and so does what is called besides `forward`
-    former = model.__dict__.get("forward")
     model.__dict__["forward"] = forward
     if former is None:
         undone.callback(model.__dict__.pop, "forward")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from porting.comparison.sketches import Sketch, distance_of_sketches
 from porting.diagnostics import say_number
 from porting.verify.certificate import KindVerdict, Measured, PrecisionVerdict, Verdict, describe_measured
 from porting.verify.consistency import match_losses
-from porting.verify.noise_band import find_sketches, mean_loss
+from porting.verify.noise_band import NoiseBand, find_sketches, mean_loss
 from porting.verify.optimizer_settings import compare_settings
 from porting.verify.records import KINDS, Record
 
@@ -47,23 +47,6 @@ _NOTHING = {
 _AT_START = ("parameter", "buffer")
 
 
-class Band(Protocol):
-    """How far each quantity of a port may be from the plain run's."""
-
-    @property
-    def runs(self) -> Sequence[Record]:
-        """The other runs of the plain training."""
-
-    def find_band(self, kind: str, step: int, name: str) -> float:
-        """Return how far a tensor may be, or the mean loss of a step."""
-
-    def find_factors(self, ported: Record, kind: str) -> Mapping[Tuple[int, str], float]:
-        """Return by step and tensor what many numbers say together, as a multiple of what they may."""
-
-    def find_chaos(self) -> Optional[int]:
-        """Return the first step from which nothing can be said."""
-
-
 class FixedBand(NamedTuple):
     """A band that no runs have measured: `find_band` tells it, in which `chaos` is the first step of nothing."""
 
@@ -78,6 +61,10 @@ class FixedBand(NamedTuple):
     def find_chaos(self) -> Optional[int]:
         """Return the step that is known."""
         return self.chaos
+
+
+Band = Union[NoiseBand, FixedBand]
+"""How far each quantity of a port may be from the plain run's, by kind, step and name."""
 
 
 @dataclass
