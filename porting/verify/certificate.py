@@ -10,8 +10,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.diagnostics import Place, PortingError, align_columns, say_number
 from porting.support.plain_data import make_plain
-from porting.verify.certificate_file import read_file, read_plain, write_file
-from porting.verify.consistency import find_contradiction
+from porting.verify.certificate_file import find_contradiction, read_file, read_plain, write_file
 
 __all__ = [
     "SCHEMA",

@@ -9,7 +9,7 @@ from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple
 from porting.comparison.sketches import Sketch, distance_of_sketches
 from porting.diagnostics import say_number
 from porting.verify.certificate import KindVerdict, Measured, PrecisionVerdict, Verdict, describe_measured
-from porting.verify.consistency import match_losses
+from porting.verify.certificate_file import match_losses
 from porting.verify.noise_band import NoiseBand, find_sketches, mean_loss
 from porting.verify.optimizer_settings import compare_settings
 from porting.verify.records import KINDS, Record

@@ -18,7 +18,7 @@ from porting.verify.plain_runs import PLAIN, Variant
 from porting.verify.program_comparison import ProgramComparison
 from porting.verify.program_runs import ProgramPair, ProgramRuns
 from porting.verify.records import find_phase
-from porting.verify.smallest_fault import find_smallest_fault
+from porting.verify.runs import find_smallest_fault
 from porting.verify.surroundings import Hasher, describe_surroundings
 
 __all__ = ["verify_programs"]

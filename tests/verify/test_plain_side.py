@@ -172,7 +172,7 @@ def test_stopped_before_the_evaluation_the_certificate_does_not_claim_it():
 
 @pytest.mark.parametrize("function", ["compare_samples", "find_first"])
 def test_stopped_while_it_judges_all_steps_are_compared(monkeypatch, function):
-    module = "porting.verify.proof" if function == "compare_samples" else "porting.verify.plain_side"
+    module = "porting.verify.verify" if function == "compare_samples" else "porting.verify.plain_side"
     own, calls = getattr(importlib.import_module(module), function), []
 
     def stop_once(*args):
@@ -199,7 +199,7 @@ def test_stopped_a_fault_is_still_a_fault():
 
 def test_a_stage_says_how_long_the_rest_takes(monkeypatch):
     clock = iter(float(10 * number) for number in range(1000))
-    monkeypatch.setattr("porting.verify.proof.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("porting.verify.verify.time.monotonic", lambda: next(clock))
 
     _certificate, stages = prove()
 

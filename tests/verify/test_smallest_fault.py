@@ -14,7 +14,7 @@ from porting.verify.certificate import Sensitivity
 from porting.verify.judgement import Judgement, judge_runs
 from porting.verify.noise_band import NoiseBand
 from porting.verify.records import Record
-from porting.verify.smallest_fault import SIZES, find_smallest_fault, plant_fault
+from porting.verify.runs import SIZES, find_smallest_fault, plant_fault
 
 SINGLE = torch.finfo(torch.float32).eps
 

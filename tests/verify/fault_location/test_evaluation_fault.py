@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from porting.verify.certificate import Measured
-from porting.verify.fault_location.evaluation_fault import say_checkpoint
 from porting.verify.fault_location.evidence import Evidence
-from porting.verify.fault_location.location import locate_fault
+from porting.verify.fault_location.location import locate_fault, say_checkpoint
 from tests.verify.fault_location.ports import Around, Net, build_pair, change_attribute, make_batches
 
 
