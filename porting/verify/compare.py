@@ -19,12 +19,11 @@ from porting.diagnostics import PortingError, list_names, say_number
 from porting.structure import make_call_arguments
 from porting.verify.calls import Calls
 from porting.verify.certificate import KindVerdict, Measured, Verdict, align_kinds, describe_measured
-from porting.verify.grouping import make_grouping
 from porting.verify.inputs import refuse
 from porting.verify.judgement import FixedBand, Judgement, judge_runs
 from porting.verify.noise_band import find_sketches, mean_loss
 from porting.verify.plain_runs import record_calls
-from porting.verify.plain_training import PlainRun, PlainTraining
+from porting.verify.plain_training import Grouping, PlainRun, PlainTraining
 from porting.verify.ported_run import PortedTraining, record_port
 from porting.verify.records import Record
 
@@ -87,7 +86,7 @@ def compare_training(
     # after the batches were made, which may have drawn: here the stream of an uncompiled port begins
     run = PlainRun(plain, options.replicas, torch.get_rng_state())
     ours.keep_state(0, plain.model, {})
-    record_calls(run, calls, make_grouping(options), ours, is_each_kept=True)
+    record_calls(run, calls, Grouping.of(options), ours, is_each_kept=True)
     theirs.keep_state(0, ported.model, {})
     record_port(PortedTraining(ported, scheduler), calls, theirs, is_each_kept=True)
     if not gradients:

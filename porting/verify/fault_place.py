@@ -14,10 +14,10 @@ import torch
 from porting.support.host_state import keep_streams, seed_streams
 from porting.verify.calls import Calls
 from porting.verify.certificate import Curves, Location, Measured
-from porting.verify.grouping import Comparison
 from porting.verify.inputs import PortMaker
 from porting.verify.noise_band import find_sketches
 from porting.verify.plain_runs import copy_training, record_calls
+from porting.verify.plain_side import Comparison
 from porting.verify.plain_training import PlainRun, PlainTraining
 from porting.verify.ported_run import PortedTraining, make_call, record_port
 from porting.verify.records import Record

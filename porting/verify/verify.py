@@ -20,20 +20,18 @@ from porting.verify.calls import Calls
 from porting.verify.certificate import Certificate, Location, PrecisionVerdict, Sensitivity
 from porting.verify.distribution import compare_draws
 from porting.verify.fault_place import find_place, kept_port
-from porting.verify.grouping import choose_comparison
 from porting.verify.half_precision import judge_half_precision
 from porting.verify.half_rounding import HalfRule
-from porting.verify.inputs import PortMaker, collect_inputs, make_training
+from porting.verify.inputs import PortMaker, collect_inputs, compare_samples, make_training
 from porting.verify.judgement import STOPPED, Judgement, find_first
 from porting.verify.plain_runs import widen_training
-from porting.verify.plain_side import PlainSide
+from porting.verify.plain_side import PlainSide, choose_comparison
 from porting.verify.plain_training import PlainTraining
 from porting.verify.port_reading import read_as_port
 from porting.verify.ported_run import PortedTraining, can_match_streams, find_stream, run_ported
 from porting.verify.reference_loss import find_reading
 from porting.verify.resumption import RunElsewhere
 from porting.verify.runs import Runs, find_smallest_fault
-from porting.verify.samples import compare_samples
 from porting.verify.surroundings import Hasher, describe_surroundings, hash_options, hash_source, hash_weights
 
 __all__ = ["verify"]

@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from porting import PlainTraining, PortOptions
-from porting.verify.grouping import choose_comparison, make_grouping
+from porting.verify.plain_side import choose_comparison
+from porting.verify.plain_training import Grouping
 
 OPTIONS = PortOptions(micro_batch=4, accumulation=2, output_mode="all")
 
@@ -69,7 +70,7 @@ def test_one_micro_batch_is_the_batch():
 
 
 def test_replicas_have_micro_batches_of_their_own():
-    grouping = make_grouping(PortOptions(micro_batch=1, accumulation=2, replicas=2, device_iterations=3))
+    grouping = Grouping.of(PortOptions(micro_batch=1, accumulation=2, replicas=2, device_iterations=3))
 
     assert (grouping.steps_per_call, grouping.micro_batches_per_step, grouping.replicas) == (3, 4, 2)
 

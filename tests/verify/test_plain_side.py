@@ -13,9 +13,8 @@ import porting
 from porting import PlainTraining, PortOptions
 from porting.verify import Verdict
 from porting.verify.calls import Calls
-from porting.verify.grouping import choose_comparison
 from porting.verify.half_rounding import HalfRule
-from porting.verify.plain_side import PlainSide
+from porting.verify.plain_side import PlainSide, choose_comparison
 from porting.verify.runs import Runs
 
 NUM_STEPS = 6

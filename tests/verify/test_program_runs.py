@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from porting.verify.plain_runs import PLAIN
-from porting.verify.program_runs import ProgramPair, ProgramRuns, start_process
+from porting.verify.program_proof import ProgramPair, ProgramRuns, start_process
 from tests.simulator.leaks import is_running
 
 PROGRAM = """\

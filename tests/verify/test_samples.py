@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from porting import PortOptions
 from porting.verify.calls import Calls
+from porting.verify.inputs import compare_samples
 from porting.verify.ported_run import PortedTraining
-from porting.verify.samples import compare_samples
 
 X, Y = torch.arange(8.0).view(4, 2), torch.arange(4)
 
