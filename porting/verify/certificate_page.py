@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from html import escape
 from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
@@ -20,6 +21,7 @@ from porting.verify.certificate import (
     describe_measured,
     list_rows,
 )
+from porting.verify.surroundings import flatten_values
 
 __all__ = [
     "draw_gradients",
@@ -89,7 +91,7 @@ def _write_body(certificate: Certificate) -> Iterator[str]:
     ):
         if values:
             yield f"<h2>{name}</h2>"
-            yield from _write_named(_flatten_values(values))
+            yield from _write_named((": ".join(path), value) for path, value in flatten_values(values))
 
 
 def _write_fault(certificate: Certificate) -> Iterator[str]:
@@ -164,14 +166,6 @@ def _write_named(rows: Iterable[Tuple[str, Any]]) -> Iterator[str]:
     yield '<table class="named">'
     yield from (f"<tr><td>{escape(str(name))}</td><td>{mark_up(_show_value(value))}</td></tr>" for name, value in rows)
     yield "</table>"
-
-
-def _flatten_values(values: Mapping[str, Any], before: str = "") -> Iterator[Tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flatten_values(value, f"{before}{name}: ")
-        else:
-            yield f"{before}{name}", value
 
 
 def _show_value(value: Any) -> str:
@@ -278,15 +272,8 @@ def _draw_band(band: Sequence[Tuple[float, float]], frame: Frame) -> Iterator[st
 
 def _cut_where_not_finite(values: Sequence[float]) -> Iterator[List[Point]]:
     """List the pieces of a curve between its values that are no numbers."""
-    piece: List[Point] = []
-    for step, value in enumerate(values, 1):
-        if _is_shown(value):
-            piece.append((step, value))
-        elif piece:
-            yield piece
-            piece = []
-    if piece:
-        yield piece
+    pieces = itertools.groupby(enumerate(values, 1), key=lambda point: _is_shown(point[1]))
+    return (list(piece) for is_shown, piece in pieces if is_shown)
 
 
 def _is_shown(value: float) -> bool:

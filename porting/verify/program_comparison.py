@@ -30,7 +30,8 @@ def match_names(plain: Mapping[str, Sequence[int]], ported: Mapping[str, Sequenc
     >>> match_names({"0.weight": (2,), "1.weight": (2,)}, {"model.1.weight": (2,), "model.0.weight": (2,)})
     {'model.1.weight': '1.weight', 'model.0.weight': '0.weight'}
     """
-    pairs = [(_count_same_end(one, other), one, other) for other in ported for one in plain]
+    ends: Any = {name: name.split(".")[::-1] for name in (*plain, *ported)}
+    pairs = [(len(os.path.commonprefix([ends[one], ends[other]])), one, other) for other in ported for one in plain]
     found: Dict[str, str] = {}
     for _length, one, other in sorted(pairs, key=lambda pair: -pair[0]):
         if other not in found and one not in found.values() and tuple(plain[one]) == tuple(ported[other]):
@@ -169,11 +170,6 @@ def _list_shapes(training: ObservedTraining) -> Mapping[str, Sequence[int]]:
     """Return the shapes of parameters and buffers by name."""
     buffers = training.record.sketches.get(("buffer", max(training.rows)), {})
     return {**training.shapes, **{name: sketch.shape for name, sketch in buffers.items()}}
-
-
-def _count_same_end(one: str, other: str) -> int:
-    ends: Any = [name.split(".")[::-1] for name in (one, other)]
-    return len(os.path.commonprefix(ends))
 
 
 def _describe_rows(

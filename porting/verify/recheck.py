@@ -97,7 +97,7 @@ def _compare_records(theirs: Certificate, own: Certificate) -> Iterator[KindVerd
     bands = {key: there[key] + here[key] for key in there if key in here}
     # of what has no band in both nothing can be said
     stored = FixedBand(lambda *quantity: bands.get(quantity, math.inf), min(ended, default=None))
-    judgement = judge_runs(_read_record(theirs), _read_record(own), stored)
+    judgement = judge_runs(_read_part(theirs, Record.from_dict), _read_part(own, Record.from_dict), stored)
     judgement.measured = {
         kind: [one for one in found if math.isfinite(one.band)] for kind, found in judgement.measured.items()
     }
@@ -107,10 +107,6 @@ def _compare_records(theirs: Certificate, own: Certificate) -> Iterator[KindVerd
 
 def _list_compared(certificate: Certificate) -> set:
     return {kind.kind for kind in certificate.kinds if kind.num_compared}
-
-
-def _read_record(certificate: Certificate) -> Record:
-    return _read_part(certificate, Record.from_dict)
 
 
 def _read_bands(certificate: Certificate) -> Dict[Tuple[str, int, str], float]:
