@@ -6,13 +6,13 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, List, NamedTuple
 
 import torch
 
 from porting.comparison.sketches import distance_of_sketches
 from porting.diagnostics import take_first_line
-from porting.verify.calls import MicroBatch
+from porting.verify.calls import Calls
 from porting.verify.certificate import Measured
 from porting.verify.ported_run import PortedTraining, end_call, make_call, name_ported_state
 from porting.verify.records import Sketches, sketch_all
@@ -72,19 +72,18 @@ def sketch_state(ported: PortedTraining) -> Sketches:
     return sketch_all(named)
 
 
-def go_on(ported: PortedTraining, calls: Sequence[MicroBatch]) -> GoneOn:
+def go_on(ported: PortedTraining, calls: Calls) -> GoneOn:
     """Train further from where a port is, and return what that begins with and leaves."""
     return GoneOn(sketch_state(ported), _train_further(ported, calls))
 
 
-def _train_further(ported: PortedTraining, calls: Sequence[MicroBatch]) -> Sketches:
+def _train_further(ported: PortedTraining, calls: Calls) -> Sketches:
     """Make some more calls, with the schedule, and return what they leave, their losses and learning rates."""
     losses: List[float] = []
     # epochs and the loop's own state are no part of a checkpoint of the port
     work = replace(ported, each_epoch=None, also=None).list_work()
     work.schedulers = [one for one in work.schedulers if hasattr(one, "state_dict")]
-    for number in range(_NUM_RESUMED):
-        args, kwargs = calls[number % len(calls)]
+    for args, kwargs in calls.repeat(_NUM_RESUMED):
         own = ported.model.loss_of(make_call(ported, args, kwargs)).detach().double().flatten().tolist()
         end_call(work, own, ported.model.options, ends_epoch=True)
         losses += own
@@ -94,7 +93,7 @@ def _train_further(ported: PortedTraining, calls: Sequence[MicroBatch]) -> Sketc
 
 
 def compare_resumed(
-    ported: PortedTraining, path: Path, calls: Sequence[MicroBatch], first: GoneOn, step: int, unit: float
+    ported: PortedTraining, path: Path, calls: Calls, first: GoneOn, step: int, unit: float
 ) -> Iterator[Measured]:
     """Go back to a saved state and go on: that must leave what going on without it has left, `first`."""
     _load_port(ported, path)
@@ -102,13 +101,13 @@ def compare_resumed(
 
 
 def compare_fresh_process(
-    run: RunElsewhere, path: Path, calls: Sequence[MicroBatch], first: GoneOn, step: int, unit: float
+    run: RunElsewhere, path: Path, calls: Calls, first: GoneOn, step: int, unit: float
 ) -> Iterator[Measured]:
     """Go on from a saved state in a process of its own, which has nothing but the program and the file."""
     folder = path.with_name("elsewhere")
     folder.mkdir()
     shutil.move(str(path), str(folder / _SAVED))
-    torch.save([calls[number % len(calls)] for number in range(_NUM_RESUMED)], folder / _CALLS)
+    torch.save(list(calls.repeat(_NUM_RESUMED)), folder / _CALLS)
     try:
         run(folder)
         left = torch.load(folder / _LEFT, weights_only=False)
@@ -120,7 +119,7 @@ def compare_fresh_process(
 
 def go_on_in_folder(ported: PortedTraining, folder: Path) -> None:
     """Go on from the file in a folder that `compare_fresh_process` has filled, and leave there what that leaves."""
-    calls = torch.load(folder / _CALLS, weights_only=False)
+    calls = Calls(torch.load(folder / _CALLS, weights_only=False))
     _load_port(ported, folder / _SAVED)
     torch.save(go_on(ported, calls), folder / _LEFT)
 

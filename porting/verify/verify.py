@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
@@ -17,7 +18,7 @@ from porting.options import PortOptions
 from porting.structure import flatten_tensors
 from porting.verify.aftermath import look_after_training
 from porting.verify.calls import Calls
-from porting.verify.certificate import Certificate, Location, PrecisionVerdict, Sensitivity
+from porting.verify.certificate import Certificate, PrecisionVerdict, Sensitivity
 from porting.verify.distribution import compare_draws
 from porting.verify.fault_place import find_place, kept_port
 from porting.verify.half_precision import judge_half_precision
@@ -135,32 +136,32 @@ class _Progress:
         self._begun += num_calls
 
 
+@dataclass
 class _Proof:
-    """A proof that goes on; whenever it ends, a certificate can be made of what there is."""
+    """A proof that goes on; whenever it ends, a certificate can be made of what there is.
 
-    def __init__(
-        self,
-        training: PlainTraining,
-        maker: PortMaker,
-        batches: Any,
-        *,
-        num_steps: int,
-        seed: int,
-        tell: Optional[Callable[[str], None]] = None,
-        run_elsewhere: Optional[RunElsewhere] = None,
-    ) -> None:
-        """Begin with nothing done; `tell` is called with what is done next."""
-        self._ended_by = ""
-        self._is_stopped = False
-        self._tell, self._run_elsewhere = tell, run_elsewhere
-        self._training, self._maker, self._batches = training, maker, batches
-        self._num_steps, self._seed = num_steps, seed
-        self._runs, self._comparison = Runs(0.0), ""
-        self._judgement, self._afterwards = Judgement(), Judgement()
-        self._location: Optional[Location] = None
-        self._precision: Optional[PrecisionVerdict] = None
-        self._surroundings: Dict[str, Any] = {}
-        self._hashes: Dict[str, str] = {}
+    `tell` is called with what is done next. `calls` and `theirs` are the batches of both sides.
+    """
+
+    training: PlainTraining
+    maker: PortMaker
+    batches: Any
+    num_steps: int
+    seed: int
+    tell: Optional[Callable[[str], None]] = None
+    run_elsewhere: Optional[RunElsewhere] = None
+    runs: Runs = field(default_factory=lambda: Runs(0.0))
+    judgement: Judgement = field(default_factory=Judgement)
+    afterwards: Judgement = field(default_factory=Judgement)
+    facts: Dict[str, Any] = field(default_factory=dict)
+    precision: Optional[PrecisionVerdict] = None
+    ended_by: str = ""
+    is_stopped: bool = False
+    ported: PortedTraining = field(init=False)
+    calls: Calls = field(init=False)
+    theirs: Calls = field(init=False)
+    side: PlainSide = field(init=False)
+    progress: _Progress = field(init=False)
 
     def run(self) -> None:
         """Make all runs and compare them; if the user stops it, those that there are until then."""
@@ -170,177 +171,173 @@ class _Proof:
             self._stop()
 
     def _stop(self) -> None:
-        self._is_stopped, self._ended_by = True, self._ended_by or STOPPED
+        self.is_stopped, self.ended_by = True, self.ended_by or STOPPED
 
     def _make_and_compare(self) -> None:
-        ported = self._maker.make()
-        options = ported.model.options
-        reading = find_reading(self._training)
+        self.ported = self.maker.make()
+        options = self.ported.model.options
+        reading = find_reading(self.training)
         if reading:
-            self._training = read_as_port(self._training)
-            self._runs.missing.append(
-                f"the reference uses the port's reading of the loss, {reading}: give `compute_loss=`"
-            )
+            self.training = read_as_port(self.training)
+            words = f"the reference uses the port's reading of the loss, {reading}"
+            self.runs.missing.append(f"{words}: give `compute_loss=`")
         if options.precision != "float32":
-            self._training = widen_training(self._training)
-        num_calls = max(1, math.ceil(self._num_steps / options.device_iterations))
-        inputs = collect_inputs(self._batches, ported, num_calls, seed=self._seed)
-        calls, theirs = inputs.calls, inputs.theirs
-        self._runs.notes += [inputs.note] if inputs.note else []
-        is_waiting = self._training.each_epoch is not None or self._training.schedule_every == "epoch"
-        if is_waiting and not any(map(calls.ends_epoch, range(len(calls)))):
-            self._runs.notes.append("no epoch has ended: what the loop does after one was not looked at")
-        progress = _Progress(self._tell, options, num_calls)
-        with kept_port(self._maker, ported):
-            self._hash_inputs(calls, options)
-            side = PlainSide(
-                self._runs,
-                choose_comparison(self._training, calls[0], options, seed=self._seed),
-                HalfRule.of(ported.model) if options.precision != "float32" else None,
+            self.training = widen_training(self.training)
+        num_calls = max(1, math.ceil(self.num_steps / options.device_iterations))
+        inputs = collect_inputs(self.batches, self.ported, num_calls, seed=self.seed)
+        self.calls, self.theirs = inputs.calls, inputs.theirs
+        self.runs.notes += [inputs.note] if inputs.note else []
+        is_waiting = self.training.each_epoch is not None or self.training.schedule_every == "epoch"
+        if is_waiting and not any(map(self.calls.ends_epoch, range(len(self.calls)))):
+            self.runs.notes.append("no epoch has ended: what the loop does after one was not looked at")
+        self.progress = _Progress(self.tell, options, num_calls)
+        with kept_port(self.maker, self.ported):
+            self.facts["hashes"] = self._hash_inputs()
+            self.side = PlainSide(
+                self.runs,
+                choose_comparison(self.training, self.calls[0], options, seed=self.seed),
+                HalfRule.of(self.ported.model) if options.precision != "float32" else None,
                 options,
-                seed=self._seed,
-                stream=find_stream(ported.model),
-                tell=progress,
+                seed=self.seed,
+                stream=find_stream(self.ported.model),
+                tell=self.progress,
             )
-            self._comparison = side.comparison.text
-            self._make_runs(side, ported, calls, theirs, progress)
-        if not self._is_stopped:
-            with kept_port(self._maker, ported):
-                self._find_place(side, calls, theirs)
+            self.facts["comparison"] = self.side.comparison.text
+            self._make_runs()
+        if not self.is_stopped:
+            with kept_port(self.maker, self.ported):
+                self._find_place()
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
-    def _make_runs(
-        self, side: PlainSide, ported: PortedTraining, calls: Calls, theirs: Calls, progress: _Progress
-    ) -> None:
+    def _make_runs(self) -> None:
         """Make the runs of both sides, the port's early, so that a proof that is stopped has compared something."""
-        done = calls
         try:
-            done = side.begin(calls)
-            plain = self._runs.plain
-            if plain.ended_by:
-                self._ended_by = f"plain PyTorch ended after step {plain.num_steps}: {plain.ended_by}"
-            if not done or "KeyboardInterrupt" in plain.ended_by:
-                return
-            theirs = done if theirs is calls else theirs[: len(done)]
-            progress(f"{len(theirs)} calls: the port", 2.0 * len(theirs))
-            own = self._runs.ported = run_ported(ported, theirs, seed=self._seed)
-            self._surroundings = describe_surroundings(ported.model, seeds={"all": self._seed})
-            if own.ended_by:
-                self._ended_by = f"the port ended after step {own.num_steps}: {own.ended_by}"
-            self._is_stopped = "KeyboardInterrupt" in own.ended_by
-            if not self._is_stopped:
-                self._finish_port(side, ported, theirs, progress)
-                side.go_on(done)
+            self._run_both_sides()
         except KeyboardInterrupt:
             self._stop()
-        if not self._runs.ported.losses:
+        if not self.runs.ported.losses:
             return
         try:
-            self._compare_records(side, ported, done, theirs)
+            self._compare_records()
         except KeyboardInterrupt:
             self._stop()
             # without the closer look that takes time
-            self._compare_records(side, ported, done, theirs)
+            self._compare_records()
 
-    def _finish_port(self, side: PlainSide, ported: PortedTraining, calls: Calls, progress: _Progress) -> None:
+    def _run_both_sides(self) -> None:
+        done, plain = self.side.begin(self.calls), self.runs.plain
+        if plain.ended_by:
+            self.ended_by = f"plain PyTorch ended after step {plain.num_steps}: {plain.ended_by}"
+        if not done or "KeyboardInterrupt" in plain.ended_by:
+            return
+        self.calls, self.theirs = done, done if self.theirs is self.calls else self.theirs[: len(done)]
+        self.progress(f"{len(done)} calls: the port", 2.0 * len(done))
+        own = self.runs.ported = run_ported(self.ported, self.theirs, seed=self.seed)
+        self.facts["surroundings"] = describe_surroundings(self.ported.model, seeds={"all": self.seed})
+        if own.ended_by:
+            self.ended_by = f"the port ended after step {own.num_steps}: {own.ended_by}"
+        self.is_stopped = "KeyboardInterrupt" in own.ended_by
+        if not self.is_stopped:
+            self._finish_port()
+            self.side.go_on(done)
+
+    def _finish_port(self) -> None:
         """Look at what is left after the port's training, and let go of its device."""
-        if not self._runs.ported.ended_by and self._runs.judge().lost is None:
-            self._look_after(side, ported, calls, progress)
-        is_matched = can_match_streams(ported.model)
-        if side.comparison.draws and not is_matched and not self._ended_by:
-            found, note = compare_draws(side.comparison, ported, calls[0], seed=self._seed)
-            self._afterwards.add(found)
-            self._runs.notes.append(note)
-        if not self._maker.is_given:
-            ported.model.destroy()
+        if not self.runs.ported.ended_by and self.runs.judge().lost is None:
+            self._look_after()
+        is_matched = can_match_streams(self.ported.model)
+        if self.side.comparison.draws and not is_matched and not self.ended_by:
+            found, note = compare_draws(self.side.comparison, self.ported, self.theirs[0], seed=self.seed)
+            self.afterwards.add(found)
+            self.runs.notes.append(note)
+        if not self.maker.is_given:
+            self.ported.model.destroy()
         # the memory of a proof is that of its largest part, and a port's calls keep what they have freed
         return_freed_memory()
 
-    def _compare_records(self, side: PlainSide, ported: PortedTraining, calls: Calls, theirs: Calls) -> None:
+    def _compare_records(self) -> None:
         """Judge what there is; what a proof that was stopped has found is not looked at more closely."""
-        self._judgement = self._runs.judge()
-        if side.comparison.draws and not can_match_streams(ported.model):
-            self._judgement.leave_out_drawn("the device's random numbers are not those of plain PyTorch")
-        elif not self._is_stopped:
-            self._judgement = side.judge_closely(calls)
-        if side.comparison.draws and can_match_streams(ported.model):
-            self._runs.notes.append("random numbers are drawn: both sides draw from the same stream, in the same order")
-        self._judgement.add(compare_samples(self._batches, ported, calls, theirs))
-        self._judgement.include(self._afterwards)
-        self._say_what_is_not_seen(ported)
-        if not self._is_stopped:
-            self._judge_precision(side, calls)
+        self.judgement = self.runs.judge()
+        if self.side.comparison.draws and not can_match_streams(self.ported.model):
+            self.judgement.leave_out_drawn("the device's random numbers are not those of plain PyTorch")
+        elif not self.is_stopped:
+            self.judgement = self.side.judge_closely(self.calls)
+        if self.side.comparison.draws and can_match_streams(self.ported.model):
+            self.runs.notes.append("random numbers are drawn: both sides draw from the same stream, in the same order")
+        self.judgement.add(compare_samples(self.batches, self.ported, self.calls, self.theirs))
+        self.judgement.include(self.afterwards)
+        self._say_what_is_not_seen()
+        if not self.is_stopped:
+            self._judge_precision()
 
-    def _say_what_is_not_seen(self, ported: PortedTraining) -> None:
-        options = ported.model.options
-        if options.replicas > 1 and any(True for _ in ported.model.model.buffers()):
-            self._runs.notes.append("of the buffers those of the first replica were looked at, and none of the others")
-        if ("output", 1) not in self._runs.ported.sketches:
-            self._judgement.reasons["output"] = (
+    def _say_what_is_not_seen(self) -> None:
+        options = self.ported.model.options
+        if options.replicas > 1 and any(True for _ in self.ported.model.model.buffers()):
+            self.runs.notes.append("of the buffers those of the first replica were looked at, and none of the others")
+        if ("output", 1) not in self.runs.ported.sketches:
+            self.judgement.reasons["output"] = (
                 'the port returns none, or those of some micro-batches alone: `output_mode="all"`'
             )
         if not options.keep_gradients:
-            self._judgement.reasons["gradient"] = (
-                "the port keeps them on the device: `PortOptions(keep_gradients=True)`"
-            )
+            self.judgement.reasons["gradient"] = "the port keeps them on the device: `PortOptions(keep_gradients=True)`"
 
-    def _look_after(self, side: PlainSide, ported: PortedTraining, calls: Calls, progress: _Progress) -> None:
-        step = self._runs.ported.num_steps
+    def _look_after(self) -> None:
+        step = self.runs.ported.num_steps
         return_freed_memory()
         try:
-            progress("evaluation, saving and resuming", float(len(calls)))
+            self.progress("evaluation, saving and resuming", float(len(self.theirs)))
             look_after_training(
-                ported,
-                side.comparison.training,
-                calls,
-                self._afterwards,
+                self.ported,
+                self.side.comparison.training,
+                self.theirs,
+                self.afterwards,
                 step=step,
-                unit=self._runs.unit,
-                run_elsewhere=self._run_elsewhere,
+                unit=self.runs.unit,
+                run_elsewhere=self.run_elsewhere,
             )
         except Exception as error:
-            self._ended_by = f"evaluation, saving or resuming failed: {type(error).__name__}: {error}"
+            self.ended_by = f"evaluation, saving or resuming failed: {type(error).__name__}: {error}"
 
-    def _find_place(self, side: PlainSide, calls: Calls, theirs: Calls) -> None:
+    def _find_place(self) -> None:
         """Look for the place of what is outside; that it cannot be found changes no verdict."""
-        first = find_first(self._judgement)
+        first = find_first(self.judgement)
         if first is None:
             return
         try:
-            self._location = find_place(
-                side.comparison,
-                self._maker,
-                calls,
-                theirs,
+            self.facts["location"] = find_place(
+                self.side.comparison,
+                self.maker,
+                self.calls,
+                self.theirs,
                 first=first,
-                curves=self._runs.make_curves(),
-                seed=self._seed,
-                records=(self._runs.plain, self._runs.ported),
+                curves=self.runs.make_curves(),
+                seed=self.seed,
+                records=(self.runs.plain, self.runs.ported),
             )
         except KeyboardInterrupt:
-            self._runs.notes.append("the place of the fault was not found: it was interrupted")
+            self.runs.notes.append("the place of the fault was not found: it was interrupted")
         except Exception as error:
-            self._runs.notes.append(f"the place of the fault was not found: {type(error).__name__}: {error}")
+            self.runs.notes.append(f"the place of the fault was not found: {type(error).__name__}: {error}")
 
-    def _judge_precision(self, side: PlainSide, calls: Calls) -> None:
-        if side.rule is None:
+    def _judge_precision(self) -> None:
+        if self.side.rule is None:
             return
-        parts = side.comparison.grouping.cut(calls[0])[0]
-        kinds = self._judgement.list_verdicts()
-        curves = self._runs.make_curves()
-        self._precision = judge_half_precision(self._training, parts, side.rule, kinds=kinds, curves=curves)
+        parts = self.side.comparison.grouping.cut(self.calls[0])[0]
+        kinds = self.judgement.list_verdicts()
+        curves = self.runs.make_curves()
+        self.precision = judge_half_precision(self.training, parts, self.side.rule, kinds=kinds, curves=curves)
 
-    def _hash_inputs(self, calls: Calls, options: Any) -> None:
-        training = self._training
+    def _hash_inputs(self) -> Dict[str, str]:
+        training = self.training
         data = Hasher()
-        for call in calls:
+        for call in self.calls:
             data.add([flatten_tensors(call[0]), flatten_tensors(call[1])])
-        self._hashes = {
+        return {
             "source": hash_source(training.model, *([training.loss] if callable(training.loss) else [])),
             "weights": hash_weights(training.model),
             "data": data.digest,
-            "options": hash_options(options, training.optimizer),
+            "options": hash_options(self.ported.model.options, training.optimizer),
         }
 
     # -- the certificate -----------------------------------------------------------------------------------------------
@@ -349,24 +346,22 @@ class _Proof:
         """Make the certificate of what there is."""
         # before the verdict: it may be what the user stops
         sensitivity = self._find_sensitivity()
-        return self._runs.certify(
-            self._judgement,
-            ended_by=self._ended_by,
-            is_stopped=self._is_stopped,
-            precision=self._precision,
-            num_steps_asked=self._num_steps,
+        facts: Dict[str, Any] = {"surroundings": describe_surroundings(seeds={"all": self.seed}), **self.facts}
+        return self.runs.certify(
+            self.judgement,
+            ended_by=self.ended_by,
+            is_stopped=self.is_stopped,
+            precision=self.precision,
+            num_steps_asked=self.num_steps,
             sensitivity=sensitivity,
-            comparison=self._comparison,
-            location=self._location,
-            settings={"steps": self._num_steps, "seed": self._seed},
-            surroundings=self._surroundings or describe_surroundings(seeds={"all": self._seed}),
-            hashes=self._hashes,
+            settings={"steps": self.num_steps, "seed": self.seed},
             seconds=seconds,
+            **facts,
         )
 
     def _find_sensitivity(self) -> Optional[Sensitivity]:
         try:
-            return find_smallest_fault(self._judgement, self._runs.band)
+            return find_smallest_fault(self.judgement, self.runs.band)
         except KeyboardInterrupt:
-            self._runs.notes.append("how small a fault would have been caught was not looked for: it was interrupted")
+            self.runs.notes.append("how small a fault would have been caught was not looked for: it was interrupted")
             return None
