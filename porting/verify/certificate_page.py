@@ -287,7 +287,7 @@ GradientErrors = Mapping[str, Tuple[float, float, float]]
 
 def list_worst_gradients(errors: GradientErrors) -> List[str]:
     """List the parameters that are shown, in their order: all, or those whose gradients fill most of their band."""
-    worst = sorted(errors, key=lambda name: -_measure(name, errors[name]).factor)[:_MOST_BARS]
+    worst = sorted(errors, key=lambda name: -_measure_gradient(name, errors[name]).factor)[:_MOST_BARS]
     return [name for name in errors if name in worst]
 
 
@@ -322,7 +322,7 @@ def _draw_gradient(
     name: str, error: Tuple[float, float, float], *, y: float, places: Tuple[float, ...]
 ) -> Iterator[str]:
     found, band = places
-    measured = _measure(name, error)
+    measured = _measure_gradient(name, error)
     colour = _INSIDE if measured.is_inside else _OUTSIDE
     shown = name if len(name) <= 42 else "\N{HORIZONTAL ELLIPSIS}" + name[-41:]
     yield f"<g><title>{escape(name)}: {measured.factor:.2g} of its noise band</title>"
@@ -331,7 +331,7 @@ def _draw_gradient(
     yield f' fill-opacity="0.22"/><circle cx="{found}" cy="{y}" r="4" fill="{colour}"/></g>'
 
 
-def _measure(name: str, error: Tuple[float, float, float]) -> Measured:
+def _measure_gradient(name: str, error: Tuple[float, float, float]) -> Measured:
     return Measured("gradient", name, 1, *error)
 
 

@@ -91,7 +91,7 @@ def compare_training(
     record_port(PortedTraining(ported, scheduler), calls, theirs, is_each_kept=True)
     if not gradients:
         theirs.sketches = {key: found for key, found in theirs.sketches.items() if key[0] != "gradient"}
-    judged = judge_runs(ours, theirs, FixedBand(partial(_allow, ours, Tolerance(relative, absolute))))
+    judged = judge_runs(ours, theirs, FixedBand(partial(_find_allowed, ours, Tolerance(relative, absolute))))
     kinds = [kind for kind in _select_numbers(judged).list_verdicts() if kind.num_compared]
     return TrainingComparison(len(calls), ours.num_steps, relative, absolute, tuple(kinds))
 
@@ -107,7 +107,7 @@ def _select_numbers(judged: Judgement) -> Judgement:
     return found
 
 
-def _allow(plain: Record, tolerance: Tolerance, kind: str, step: int, name: str) -> float:
+def _find_allowed(plain: Record, tolerance: Tolerance, kind: str, step: int, name: str) -> float:
     """Return how far a quantity may be by a tolerance that is given."""
     if kind not in KINDS or kind == "loss":
         return tolerance.allowed_at(abs(mean_loss(plain, step) or 0.0))

@@ -168,9 +168,9 @@ class _Proof:
         try:
             self._make_and_compare()
         except KeyboardInterrupt:
-            self._stop()
+            self._note_stop()
 
-    def _stop(self) -> None:
+    def _note_stop(self) -> None:
         self.is_stopped, self.ended_by = True, self.ended_by or STOPPED
 
     def _make_and_compare(self) -> None:
@@ -215,13 +215,13 @@ class _Proof:
         try:
             self._run_both_sides()
         except KeyboardInterrupt:
-            self._stop()
+            self._note_stop()
         if not self.runs.ported.losses:
             return
         try:
             self._compare_records()
         except KeyboardInterrupt:
-            self._stop()
+            self._note_stop()
             # without the closer look that takes time
             self._compare_records()
 
