@@ -200,8 +200,8 @@ class Certificate:
     @property
     def first(self) -> Optional[Measured]:
         """The difference where it begins: the earliest step, and there the kind that comes first."""
-        found = [kind.first for kind in self.kinds if kind.first is not None]
-        return min(found, key=lambda measured: measured.step) if found else None
+        found = (kind.first for kind in self.kinds if kind.first is not None)
+        return min(found, key=lambda measured: measured.step, default=None)
 
     def check(self) -> Certificate:
         """Return this certificate if its verdict is PASS; raise PortingError V003 with where it begins otherwise."""

@@ -21,7 +21,6 @@ from porting.verify.calls import Calls
 from porting.verify.certificate import KindVerdict, Measured, Verdict, align_kinds, describe_measured
 from porting.verify.inputs import refuse
 from porting.verify.judgement import FixedBand, Judgement, judge_runs
-from porting.verify.noise_band import find_sketches, mean_loss
 from porting.verify.plain_runs import record_calls
 from porting.verify.plain_training import Grouping, PlainRun, PlainTraining
 from porting.verify.ported_run import PortedTraining, record_port
@@ -110,8 +109,8 @@ def _select_numbers(judged: Judgement) -> Judgement:
 def _find_allowed(plain: Record, tolerance: Tolerance, kind: str, step: int, name: str) -> float:
     """Return how far a quantity may be by a tolerance that is given."""
     if kind not in KINDS or kind == "loss":
-        return tolerance.allowed_at(abs(mean_loss(plain, step) or 0.0))
-    sketch = find_sketches(plain, kind, step)[name]
+        return tolerance.allowed_at(abs(plain.mean_loss(step) or 0.0))
+    sketch = plain.find(kind, step)[name]
     least = tolerance.absolute * math.sqrt(sketch.numel)
     if kind == "update":
         least = _ROUNDINGS * plain.sketches["parameter", step][name].norm

@@ -15,7 +15,6 @@ from porting.support.host_state import keep_streams, seed_streams
 from porting.verify.calls import Calls
 from porting.verify.certificate import Curves, Location, Measured
 from porting.verify.inputs import PortMaker
-from porting.verify.noise_band import find_sketches
 from porting.verify.plain_runs import copy_training, record_calls
 from porting.verify.plain_side import Comparison
 from porting.verify.plain_training import PlainRun, PlainTraining
@@ -76,7 +75,7 @@ def find_place(
 def _list_ratios(kind: str, plain: Record, ported: Record) -> Iterator[Tuple[int, Dict[str, float]]]:
     """Yield how many times plain PyTorch's the port's tensors are, in each kept step; of those that are no noise."""
     for step in plain.list_steps("parameter" if kind == "update" else kind):
-        ours, theirs = (find_sketches(record, kind, step) for record in (plain, ported))
+        ours, theirs = (record.find(kind, step) for record in (plain, ported))
         least = _NEGLIGIBLE * max((one.norm for one in ours.values()), default=0.0)
         ratios = {
             name: theirs[name].norm / one.norm for name, one in ours.items() if name in theirs and one.norm > least

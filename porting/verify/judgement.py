@@ -10,7 +10,7 @@ from porting.comparison.sketches import Sketch, distance_of_sketches
 from porting.diagnostics import say_number
 from porting.verify.certificate import KindVerdict, Measured, PrecisionVerdict, Verdict, describe_measured
 from porting.verify.certificate_file import match_losses
-from porting.verify.noise_band import NoiseBand, find_sketches, mean_loss
+from porting.verify.noise_band import NoiseBand
 from porting.verify.optimizer_settings import compare_settings
 from porting.verify.records import KINDS, Record
 
@@ -146,8 +146,8 @@ def list_outside(judgement: Judgement) -> List[Measured]:
 
 def find_first(judgement: Judgement) -> Optional[Measured]:
     """Return what lies outside where it begins: in the earliest step, and there the kind that comes first."""
-    firsts = [kind.first for kind in judgement.list_verdicts() if kind.first is not None]
-    return min(firsts, key=lambda one: one.step) if firsts else None
+    firsts = (kind.first for kind in judgement.list_verdicts() if kind.first is not None)
+    return min(firsts, key=lambda one: one.step, default=None)
 
 
 def decide_verdict(
@@ -188,7 +188,7 @@ def decide_verdict(
 def _find_lost(plain: Record, ported: Record) -> Optional[int]:
     """Return the first step in which the loss of both is not finite."""
     for step in range(1, plain.num_steps + 1):
-        losses = mean_loss(plain, step), mean_loss(ported, step)
+        losses = plain.mean_loss(step), ported.mean_loss(step)
         if all(loss is not None and not math.isfinite(loss) for loss in losses):
             return step
     return None
@@ -226,7 +226,7 @@ def _compare_rates(plain: Record, ported: Record, end: int) -> Iterator[Measured
 def _compare_tensors(
     plain: Record, ported: Record, band: Band, kind: str, step: int, factors: Mapping[Tuple[int, str], float]
 ) -> Iterator[Measured]:
-    ours, theirs = find_sketches(plain, kind, step), find_sketches(ported, kind, step)
+    ours, theirs = plain.find(kind, step), ported.find(kind, step)
     if not theirs and not _has_kind(ported, kind, step):
         return
     # a device may hold a count as a floating-point number
@@ -282,7 +282,7 @@ def _measure_one_side(kind: str, name: str, step: int, plain: Optional[Sketch], 
 
 def _measure_lost(kind: str, name: str, step: int, one: Sketch, other: Sketch, band: Band) -> Measured:
     """Measure a tensor with more elements that are not finite on one side; rounding alone may decide of some."""
-    others = [find_sketches(run, kind, step).get(name) for run in band.runs]
+    others = [run.find(kind, step).get(name) for run in band.runs]
     counts = [run.num_not_finite for run in others if run is not None] + [one.num_not_finite]
     if min(counts) <= other.num_not_finite <= max(counts):
         return Measured(kind, name, step, 0.0, one.norm, 0.0)

@@ -15,7 +15,7 @@ from porting.torch_insides.modules import BATCH_NORMS
 from porting.verify.calls import Calls
 from porting.verify.half_rounding import HalfRule
 from porting.verify.judgement import Judgement, find_first, list_outside
-from porting.verify.noise_band import describe_repetition, mean_loss
+from porting.verify.noise_band import describe_repetition
 from porting.verify.plain_runs import PLAIN, Variant, copy_training, join_outputs, run_plain, watch_outputs
 from porting.verify.plain_training import Grouping, MicroBatch, PlainRun, PlainTraining
 from porting.verify.records import Record, Sketches, sketch_all
@@ -242,7 +242,7 @@ class PlainSide:
             record = self._make_run(calls, variant)
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
             return False
-        one, other = mean_loss(self.runs.plain, 1), mean_loss(record, 1)
+        one, other = self.runs.plain.mean_loss(1), record.mean_loss(1)
         assert one is not None
         assert other is not None
         coarse = max(_SAME_LOSS, 16 * self.runs.unit)

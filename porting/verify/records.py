@@ -110,6 +110,24 @@ class Record:
         """List the steps that have sketches of a kind."""
         return sorted(step for found, step in self.sketches if found == kind)
 
+    def mean_loss(self, step: int) -> Optional[float]:
+        """Return the mean of a step's losses; None where none are known."""
+        losses = self.losses.get(step)
+        return sum(losses) / len(losses) if losses else None
+
+    def find(self, kind: str, step: int) -> Sketches:
+        """Return the sketches of a kind; an update is the difference of the parameters to those kept before."""
+        if kind != "update":
+            return self.sketches.get((kind, step), {})
+        if (kind, step) not in self.differences:
+            before = [earlier for earlier in self.list_steps("parameter") if earlier < step]
+            start = self.sketches["parameter", before[-1]] if before else {}
+            pairs = ((name, new, start.get(name)) for name, new in self.sketches.get(("parameter", step), {}).items())
+            self.differences[kind, step] = {
+                name: new.minus(old) for name, new, old in pairs if old is not None and old.shape == new.shape
+            }
+        return self.differences[kind, step]
+
     def to_dict(self) -> Dict[str, Any]:
         """Return the record as plain values; the sketches as base64 of little-endian numbers in float64."""
         return {

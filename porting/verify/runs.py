@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from porting.comparison.sketches import Sketch
 from porting.verify.certificate import Certificate, Curves, PrecisionVerdict, Sensitivity
 from porting.verify.judgement import Judgement, decide_verdict, gradient_errors, judge_runs, list_outside
-from porting.verify.noise_band import NoiseBand, mean_loss
+from porting.verify.noise_band import NoiseBand
 from porting.verify.records import Record, Sketches
 
 __all__ = ["SIZES", "Runs", "find_smallest_fault", "plant_fault"]
@@ -46,7 +46,7 @@ class Runs:
     def make_curves(self) -> Curves:
         """Return losses and learning rates by step, for plots, and how far rounding leads."""
         steps = range(1, self.plain.num_steps + 1)
-        known = [[mean_loss(run, step) for run in (self.plain, *self.others)] for step in steps]
+        known = [[run.mean_loss(step) for run in (self.plain, *self.others)] for step in steps]
         bounds = [[loss for loss in losses if loss is not None] for losses in known]
         return Curves(
             plain=_list_losses(self.plain),
@@ -99,7 +99,7 @@ class Runs:
 
 
 def _list_losses(record: Record) -> Tuple[float, ...]:
-    losses = [mean_loss(record, step) for step in range(1, record.num_steps + 1)]
+    losses = [record.mean_loss(step) for step in range(1, record.num_steps + 1)]
     return tuple(math.nan if loss is None else loss for loss in losses)
 
 
