@@ -10,6 +10,7 @@ from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
 from porting.source.rules.guards import is_of_one_rank, list_words, mentions
 from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.scope import Programs, rule
 
 __all__ = [
     "find_carried_states",
@@ -38,11 +39,10 @@ def find_comparison_slips(reading: Reading) -> Iterator[Finding]:
 _READS = ("item", "tolist", "numpy", "cpu")
 
 
+# what a port's call returns is on the host already
+@rule(Programs.PLAIN)
 def find_host_reads(reading: Reading) -> Iterator[Finding]:
     """D020: the host reads a value of the device in every step of a loop."""
-    if reading.is_ported:
-        # what a port's call returns is on the host already
-        return
     lines: Set[Tuple[str, int]] = set()
     for place, where in _list_reads(reading):
         line = (place.file, place.line)
@@ -145,10 +145,9 @@ def _is_for_one_round(guard: ast.expr) -> bool:
 # -------------------------------------------------------------------------------- state
 
 
+@rule(Programs.PLAIN)
 def find_carried_states(reading: Reading) -> Iterator[Finding]:
     """B019: a state that the model returns is its input in the next batch."""
-    if reading.is_ported:
-        return
     detaching = {call.where.function for call in reading.facts.calls if call.is_method("detach", "detach_")}
     for statement in reading.facts.statements:
         loop = reading.find_batch_loop(statement.where)

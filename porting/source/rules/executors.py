@@ -11,6 +11,7 @@ from porting.source.facts import Call, Kind, Thing
 from porting.source.rules.guards import are_exclusive
 from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
 from porting.source.rules.reading import Reading, name_last
+from porting.source.rules.scope import Programs, rule
 
 __all__ = [
     "find_bare_calls",
@@ -19,17 +20,16 @@ __all__ = [
     "find_returned_labels",
     "find_unbound_names",
     "find_validation",
+    "find_validation_of_ports",
 ]
 
 
 # -------------------------------------------------------------------------------- validation
 
 
+@rule(Programs.PLAIN)
 def find_validation(reading: Reading) -> Iterator[Finding]:
     """D014: validation goes through the model that trains."""
-    if reading.is_ported:
-        yield from _find_validation_of_ports(reading)
-        return
     if not reading.backward_calls and not reading.facts.list_things(Kind.OPTIMIZER):
         # a program that only infers
         return
@@ -104,11 +104,13 @@ def _is_validated(reading: Reading, switch: Call) -> bool:
     return False
 
 
-def _find_validation_of_ports(reading: Reading) -> Iterator[Finding]:
+@rule(Programs.PORTED)
+def find_validation_of_ports(reading: Reading) -> Iterator[Finding]:
+    """D014: validation goes through the port that trains."""
     ports = {port for port in reading.training_ports if port.name.endswith("trainingModel")}
     switched: Set[Thing] = set()
     for call in reading.facts.calls:
-        if ports & set(call.receiver) and _turns_training_off(call) and not reading.is_excluded(call.where):
+        if ports & set(call.receiver) and _turns_training_off(call):
             switched |= ports & set(call.receiver)
             yield reading.report("D014", call.place)
     for call in reading.facts.calls:
@@ -121,10 +123,9 @@ def _find_validation_of_ports(reading: Reading) -> Iterator[Finding]:
 # -------------------------------------------------------------------------------- the bare model
 
 
+@rule(Programs.PORTED, in_host_loops=False)
 def find_bare_calls(reading: Reading) -> Iterator[Finding]:
     """D015: a loop trains the module that is in a port, past the port."""
-    if reading.has_host_loop:
-        return
     loops = {call.where.loops[-1].node for call in reading.backward_calls if call.where.loops}
     for call in reading.facts.calls:
         modules = set(_list_modules(call)) & reading.ported_modules
@@ -151,10 +152,11 @@ _TIMERS = re.compile(
 _COMPILES = ("compile", "compileAndExport", "loadExecutable", "prepare", "load_executable")
 
 
+@rule(Programs.PORTED, in_host_loops=False)
 def find_missing_warm_up(reading: Reading) -> Iterator[Finding]:
     """D016: the first call of a loop that is timed compiles."""
     timers = [call for call in reading.facts.calls if _TIMERS.fullmatch(call.name) and not call.where.in_forward]
-    if len(timers) < 2 or reading.has_host_loop:
+    if len(timers) < 2:
         return
     warmed = {thing for call in reading.facts.calls if _warms_up(call) for thing in call.receiver}
     for call in reading.port_calls:
@@ -170,6 +172,7 @@ def _warms_up(call: Call) -> bool:
 # -------------------------------------------------------------------------------- arguments and results
 
 
+@rule(Programs.PORTED)
 def find_refused_arguments(reading: Reading) -> Iterator[Finding]:
     """L014: a module that may be in the port takes other arguments than its call gives."""
     for call in reading.facts.calls:
@@ -199,6 +202,7 @@ def _takes(reading: Reading, module: Thing, call: Call) -> bool:
 _LABEL = re.compile(r"label|target|truth|mask|^y$|^y_|_y$", re.IGNORECASE)
 
 
+@rule(Programs.PORTED)
 def find_returned_labels(reading: Reading) -> Iterator[Finding]:
     """L013: a `forward` that is ported returns the labels that it was given."""
     modules = {part for port in reading.training_ports if port.name.startswith("poptorch.") for part in port.parts}
@@ -221,10 +225,9 @@ def find_returned_labels(reading: Reading) -> Iterator[Finding]:
 # -------------------------------------------------------------------------------- unbound names
 
 
+@rule(Programs.PORTED)
 def find_unbound_names(reading: Reading) -> Iterator[Finding]:
     """D019: a path through a function of a port uses what no statement on it has set."""
-    if not reading.training_ports:
-        return
     functions = {(call.where.file, call.where.function): call for call in reading.port_calls}
     for file, name in functions:
         node = _find_function(reading, file, name)

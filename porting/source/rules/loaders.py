@@ -8,10 +8,11 @@ from typing import Iterator, List, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
-from porting.source.rules.guards import excludes_ports
 from porting.source.rules.reading import Reading, name_last
+from porting.source.rules.scope import Programs, rule
 
 __all__ = [
+    "find_fed_ports",
     "find_host_loaders",
     "find_process_samplers",
     "find_ragged_batches",
@@ -19,11 +20,9 @@ __all__ = [
 ]
 
 
+@rule(Programs.PLAIN)
 def find_host_loaders(reading: Reading) -> Iterator[Finding]:
     """B010 and B014: a loader that does not know the device, and what it does with a short last batch."""
-    if reading.is_ported:
-        yield from _find_fed_ports(reading)
-        return
     for loader in _list_loaders(reading):
         if loader.place is not None and loader.call is not None:
             yield reading.report("B014" if _decides_last_batch(loader.call) else "B010", loader.place)
@@ -50,10 +49,9 @@ def _decides_last_batch(call: Call) -> bool:
     return isinstance(sizes[0], ast.Constant) and sizes[0].value in (1, None)
 
 
-def _find_fed_ports(reading: Reading) -> Iterator[Finding]:
+@rule(Programs.PORTED, in_host_loops=False)
+def find_fed_ports(reading: Reading) -> Iterator[Finding]:
     """B014: a port's loop goes through torch's loader, or fetches its batches itself."""
-    if reading.has_host_loop:
-        return
     seen: Set[Place] = set()
     for call in _list_port_calls(reading):
         loop = reading.find_batch_loop(call.where)
@@ -76,7 +74,7 @@ def _makes_combined_batches(loader: Thing) -> bool:
 def _list_port_calls(reading: Reading) -> List[Call]:
     called = [call for call in reading.facts.calls if call.is_on(Kind.PORT) and not call.name.startswith(".")]
     calls = list(dict.fromkeys((*reading.port_calls, *called)))
-    return [call for call in calls if not excludes_ports(call.where.guards)]
+    return [call for call in calls if not reading.is_excluded(call.where)]
 
 
 _FETCH = re.compile(r"(fetch|get|load|next|read)_?(next|mini)?_?(mini)?batch\w*", re.IGNORECASE)
@@ -91,12 +89,12 @@ def _find_fetches(reading: Reading) -> Iterator[Finding]:
             yield reading.report("B014", call.place)
 
 
+@rule(in_host_loops=False)
 def find_process_samplers(reading: Reading) -> Iterator[Finding]:
     """B015: `DistributedSampler` deals out the data to processes."""
     for call in reading.facts.calls:
-        if name_last(call.name) == "DistributedSampler" and not reading.is_excluded(call.where):
-            if any(thing.call is call for thing in call.result) and not reading.has_host_loop:
-                yield reading.report("B015", call.place)
+        if name_last(call.name) == "DistributedSampler" and any(thing.call is call for thing in call.result):
+            yield reading.report("B015", call.place)
 
 
 # -------------------------------------------------------------------------------- augmentation

@@ -10,10 +10,12 @@ from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Thing, Where
 from porting.source.rules.guards import are_exclusive
 from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.scope import Programs, rule
 
 __all__ = [
     "find_accumulation",
     "find_lengths_in_schedules",
+    "find_rates_set_by_hand",
     "find_several_optimizers",
     "find_silent_schedules",
     "find_unsupported_optimizers",
@@ -29,24 +31,25 @@ _FOREIGN = re.compile(
 _REFUSED = ("amsgrad", "maximize")
 
 
+@rule(in_host_loops=False)
 def find_unsupported_optimizers(reading: Reading) -> Iterator[Finding]:
     """O001: the device has no such optimizer."""
     for thing in _list_optimizers(reading):
         match = _KNOWN.fullmatch(thing.name) or _FOREIGN.fullmatch(thing.name)
         if match and match["name"] not in _SUPPORTED and thing.place is not None:
-            if not reading.has_host_loop and not _is_elsewhere(reading, thing):
-                fault = f"`{match['name']}` has no counterpart on the device" if reading.is_ported else ""
-                note = "" if reading.is_ported else f"the device has no `{match['name']}`"
-                yield reading.report("O001", thing.place, fault=fault, note=note)
+            fault = f"`{match['name']}` has no counterpart on the device" if reading.is_ported else ""
+            note = "" if reading.is_ported else f"the device has no `{match['name']}`"
+            yield reading.report("O001", thing.place, fault=fault, note=note)
 
 
+@rule(in_host_loops=False)
 def find_unsupported_settings(reading: Reading) -> Iterator[Finding]:
     """O002: the device's optimizer lacks a setting."""
     for thing in _list_optimizers(reading):
         words = thing.call.node.keywords if thing.call is not None else []
         for word in words:
             is_set = isinstance(word.value, ast.Constant) and bool(word.value.value)
-            if word.arg in _REFUSED and is_set and thing.place is not None and not reading.has_host_loop:
+            if word.arg in _REFUSED and is_set and thing.place is not None:
                 yield reading.report("O002", thing.place, note=f"the device's optimizers have no `{word.arg}`")
 
 
@@ -55,17 +58,12 @@ def _list_optimizers(reading: Reading) -> List[Thing]:
     return list({thing.place: thing for thing in made}.values())
 
 
-def _is_elsewhere(reading: Reading, thing: Thing) -> bool:
-    return reading.is_ported and thing.call is not None and reading.is_excluded(thing.call.where)
-
-
 # -------------------------------------------------------------------------------- handed over
 
 
+@rule(Programs.PORTED, in_host_loops=False)
 def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
     """O012: the optimizer that the program configures is not the one that the port was given."""
-    if reading.has_host_loop:
-        return
     given = {part for port in reading.ports for part in reading.go_through(port) if part.kind is Kind.OPTIMIZER}
     for call in reading.facts.calls:
         if call.is_method("setOptimizer"):
@@ -97,10 +95,9 @@ def _could_meet(reading: Reading, port: Thing, optimizer: Thing) -> bool:
 # -------------------------------------------------------------------------------- several
 
 
+@rule(Programs.PLAIN)
 def find_several_optimizers(reading: Reading) -> Iterator[Finding]:
-    """O014: a second optimizer is stepped beside the first, in a program without a port."""
-    if reading.is_ported:
-        return
+    """O014: a second optimizer is stepped beside the first."""
     seen: Set[Optional[Place]] = set()
     configured = list(_find_configured(reading))
     for optimizer in (*_find_of_layers(reading), *configured):
@@ -170,17 +167,14 @@ def _has_own_weights(optimizer: Thing) -> bool:
 # -------------------------------------------------------------------------------- accumulation
 
 
+@rule(in_host_loops=False)
 def find_accumulation(reading: Reading) -> Iterator[Finding]:
     """O011: several backward passes make one step, by an `if` around the step or a loop around the passes."""
-    if reading.has_host_loop:
-        return
     passes = reading.port_calls if reading.is_ported else reading.backward_calls
     steps = [call for call in reading.facts.calls if call.is_method("step") and call.is_on(Kind.OPTIMIZER, Kind.SCALER)]
     looped = [one for one in passes if one.where.loops and _is_accumulating(one.where.loops[-1].node)]
     places: Dict[Place, None] = {}
-    for step in steps:
-        if reading.is_ported and not reading.concerns_port(step):
-            continue
+    for step in filter(reading.concerns_port, steps):
         for place in _locate_accumulation(reading, step, passes, looped):
             places.setdefault(place)
     for call in reading.facts.calls:
@@ -247,18 +241,22 @@ _SCHEDULER_NAME = re.compile(r"sched", re.IGNORECASE)
 _SCHEDULER_STEPS = ("step", "step_update", "step_epoch")
 
 
+@rule(in_host_loops=False)
 def find_silent_schedules(reading: Reading) -> Iterator[Finding]:
     """O013: the learning rate changes, and the device is not told."""
-    if reading.has_host_loop or reading.is_ported and _tells_device(reading):
+    if reading.is_ported and _tells_device(reading):
         return
     for call in reading.facts.calls:
         if call.is_method(*_SCHEDULER_STEPS) and not call.where.in_forward and _is_scheduler(reading, call):
-            if not reading.is_ported or not reading.is_excluded(call.where):
-                yield reading.report("O013", call.place)
-    if not reading.is_ported:
-        for statement in reading.facts.statements:
-            if _sets_rate(statement.node):
-                yield reading.report("O013", statement.place)
+            yield reading.report("O013", call.place)
+
+
+@rule(Programs.PLAIN)
+def find_rates_set_by_hand(reading: Reading) -> Iterator[Finding]:
+    """O013: a statement sets the learning rate."""
+    for statement in reading.facts.statements:
+        if _sets_rate(statement.node):
+            yield reading.report("O013", statement.place)
 
 
 def _tells_device(reading: Reading) -> bool:
@@ -286,10 +284,9 @@ def _is_rate(target: ast.AST) -> bool:
 _LENGTH = re.compile(r"^\s*([\w.]+)\s*(?::[^=]*)?=(?!=)(.*)$")
 
 
+@rule(in_host_loops=False)
 def find_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
     """B016: the number of a loader's batches goes into a schedule."""
-    if reading.has_host_loop:
-        return
     makers = [call for call in reading.facts.calls if any(_is_made_by(thing, call) for thing in call.result)]
     for call in reading.facts.calls:
         if call.name != "builtins.len" or not call.arguments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from functools import cached_property
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple, Union
 
 from porting.diagnostics import CODES, Finding, Place, Severity
 from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Things, Where
@@ -127,10 +127,26 @@ class Reading:
 
     def is_excluded(self, where: Where) -> bool:
         """Tell whether it runs only where no port does."""
-        if excludes_ports(where.guards):
-            return True
-        makers = [port.call.where.guards for port in self.training_ports if port.call is not None]
+        return excludes_ports(where.guards) or self._is_beside(self.ports, where)
+
+    def _is_beside(self, ports: List[Thing], where: Where) -> bool:
+        makers = [port.call.where.guards for port in ports if port.call is not None]
         return bool(makers) and all(are_exclusive(guards, where.guards) for guards in makers)
+
+    def is_judged(self, place: Place, *, of_steps: bool) -> bool:
+        """Tell whether what stands at a place is the port's business, in a program that has one."""
+        facts = self._facts_by_place.get(place, [])
+        steps = [fact for fact in facts if isinstance(fact, Call)] if of_steps else []
+        if steps:
+            return any(map(self.concerns_port, steps))
+        return not facts or not all(self.is_excluded(fact.where) for fact in facts)
+
+    @cached_property
+    def _facts_by_place(self) -> Dict[Place, List[Union[Call, Statement]]]:
+        found: Dict[Place, List[Union[Call, Statement]]] = {}
+        for fact in (*self.facts.calls, *self.facts.statements):
+            found.setdefault(fact.place, []).append(fact)
+        return found
 
     @cached_property
     def port_calls(self) -> List[Call]:
@@ -172,6 +188,8 @@ class Reading:
         if not self.is_ported:
             return True
         if self.has_host_loop or not self.training_ports or self.is_excluded(call.where):
+            return False
+        if self._is_beside(self.training_ports, call.where):
             return False
         things = (*call.receiver, *(thing for argument in call.arguments for thing in argument))
         if self.is_made_of(things, self.training_ports):

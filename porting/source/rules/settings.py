@@ -10,6 +10,7 @@ from porting.diagnostics import Finding, Place
 from porting.source.facts import Import, Kind
 from porting.source.rules.guards import mentions, requires_port
 from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.scope import Programs, rule
 
 __all__ = [
     "find_lonely_options",
@@ -26,6 +27,7 @@ def _list_vendor_imports(reading: Reading) -> List[Import]:
     return [one for one in reading.facts.imports if one.name.partition(".")[0] in _VENDORS]
 
 
+@rule(Programs.PORTED)
 def find_unguarded_imports(reading: Reading) -> Iterator[Finding]:
     """D010: PopTorch is imported always, in a program that also runs without it."""
     ports = [port for port in reading.ports if port.call is not None]
@@ -104,11 +106,10 @@ def find_lonely_options(reading: Reading) -> Iterator[Finding]:
 _PRECISION = r"^(--)?(precision|amp|fp16|half|bf16|use_amp|mixed_precision|dtype)$"
 
 
+@rule(Programs.PORTED, in_host_loops=False)
 def find_unapplied_precision(reading: Reading) -> Iterator[Finding]:
     """P012: the program has a setting for the precision that its port does not know."""
-    if reading.has_host_loop or not reading.training_ports or _applies_precision(reading):
-        return
-    if not _asks_for_precision(reading):
+    if _applies_precision(reading) or not _asks_for_precision(reading):
         return
     port = next((port for port in reading.training_ports if port.place is not None), None)
     if port is not None and port.place is not None:
@@ -141,6 +142,7 @@ def _applies_precision(reading: Reading) -> bool:
 _OF_PORTS = re.compile(r"replica|(^|_)ipus?($|_)|instance|device_iter|accum|pipeline|popdist", re.IGNORECASE)
 
 
+@rule(Programs.PORTED)
 def find_unknown_settings(reading: Reading) -> Iterator[Finding]:
     """P014: what only a port needs is read from a setting that nothing in the program defines."""
     if not reading.ports or _has_settings_elsewhere(reading):
