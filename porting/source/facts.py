@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import List, Mapping, Optional, Tuple
+from typing import FrozenSet, List, Mapping, Optional, Tuple
 
 from porting.diagnostics import Place
 
@@ -70,6 +70,8 @@ class Thing:
     parts: Tuple[Thing, ...] = ()
     call: Optional[Call] = None
     """The call that made it, whose keywords tell its settings."""
+    is_guess: bool = False
+    """Whether nothing but a name tells what it is."""
 
 
 Things = Tuple[Thing, ...]
@@ -113,6 +115,8 @@ class Where:
     in_evaluation: bool = False
     """Whether the last `train()` or `eval()` on the way here was an `eval()`."""
     order: int = 0
+    programs: FrozenSet[str] = frozenset()
+    """The programs that come here, by their files; none is known of what nothing calls."""
 
 
 @dataclass(frozen=True, eq=False)

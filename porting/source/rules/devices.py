@@ -8,7 +8,7 @@ from typing import Iterator, List, Sequence
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
-from porting.source.rules.guards import mentions, normalise_guard
+from porting.source.rules.guards import mentions, normalise_guard, split_guards
 from porting.source.rules.reading import Reading, name_last
 from porting.source.rules.scope import Programs, rule
 
@@ -32,7 +32,9 @@ def find_moved_ports(reading: Reading) -> Iterator[Finding]:
 
 
 def _is_port(things: Sequence[Thing]) -> bool:
-    return any(thing.kind is Kind.PORT for thing in things)
+    """Tell whether it is a port whatever way the program has come, and not the bare model on another one."""
+    kinds = {thing.kind for thing in things if thing.kind in (Kind.MODULE, Kind.PORT)}
+    return kinds == {Kind.PORT}
 
 
 @rule(Programs.PLAIN)
@@ -76,7 +78,7 @@ def find_cuda_only(reading: Reading) -> Iterator[Finding]:
     """D013: code that fails on a machine without CUDA."""
     for call in reading.facts.calls:
         is_of_port = reading.is_ported and call.is_on(Kind.PORT)
-        if _needs_cuda(call) and not is_of_port and not any(map(_asks_for_cuda, call.where.guards)):
+        if _needs_cuda(call) and not is_of_port and not any(map(_asks_for_cuda, split_guards(call.where.guards))):
             yield reading.report("D013", call.place)
 
 

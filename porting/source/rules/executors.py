@@ -110,13 +110,12 @@ def find_validation_of_ports(reading: Reading) -> Iterator[Finding]:
     ports = {port for port in reading.training_ports if port.name.endswith("trainingModel")}
     switched: Set[Thing] = set()
     for call in reading.facts.calls:
-        if ports & set(call.receiver) and _turns_training_off(call):
-            switched |= ports & set(call.receiver)
+        if call.receiver and ports.issuperset(call.receiver) and _turns_training_off(call):
+            switched.update(call.receiver)
             yield reading.report("D014", call.place)
     for call in reading.facts.calls:
-        is_off = call.where.without_gradients or call.where.in_evaluation
-        here = ports & set(call.receiver)
-        if here and not here & switched and is_off and not call.name.startswith("."):
+        is_bare = call.receiver and ports.issuperset(call.receiver) and not call.name.startswith(".")
+        if is_bare and call.where.without_gradients and switched.isdisjoint(call.receiver):
             yield reading.report("D014", call.place)
 
 
@@ -156,11 +155,10 @@ _COMPILES = ("compile", "compileAndExport", "loadExecutable", "prepare", "load_e
 def find_missing_warm_up(reading: Reading) -> Iterator[Finding]:
     """D016: the first call of a loop that is timed compiles."""
     timers = [call for call in reading.facts.calls if _TIMERS.fullmatch(call.name) and not call.where.in_forward]
-    if len(timers) < 2:
-        return
     warmed = {thing for call in reading.facts.calls if _warms_up(call) for thing in call.receiver}
     for call in reading.port_calls:
-        if call.where.loops and not warmed & set(call.receiver) and not reading.is_excluded(call.where):
+        is_timed = sum(reading.may_meet(timer.where, call.where) for timer in timers) > 1
+        if is_timed and call.where.loops and not warmed & set(call.receiver) and not reading.is_excluded(call.where):
             yield reading.report("D016", call.place)
             return
 

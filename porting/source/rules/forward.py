@@ -84,7 +84,7 @@ def _reads_values(reading: Reading, test: ast.expr) -> bool:
     if isinstance(test, ast.Compare):
         return not any(isinstance(operator, _IDENTITY) for operator in test.ops) and _compares_values(test)
     call = reading.calls_by_node.get(test)
-    return call is not None and _has_tensor((*call.receiver, *call.result)) and not _is_of_shape(test)
+    return call is not None and _has_tensor(call.result) and not _is_of_shape(test)
 
 
 _IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)

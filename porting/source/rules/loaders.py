@@ -8,7 +8,7 @@ from typing import Iterator, List, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
-from porting.source.rules.reading import Reading, name_last
+from porting.source.rules.reading import Reading, name_last, tell_guess
 from porting.source.rules.scope import Programs, rule
 
 __all__ = [
@@ -59,7 +59,7 @@ def find_fed_ports(reading: Reading) -> Iterator[Finding]:
             is_new = thing.kind is Kind.LOADER and thing.place is not None and thing.place not in seen
             if is_new and thing.place is not None and not _makes_combined_batches(thing):
                 seen.add(thing.place)
-                yield reading.report("B014", thing.place)
+                yield reading.report("B014", thing.place, guess=tell_guess([thing]))
     if not seen and not reading.facts.list_things(Kind.PORT_LOADER):
         yield from _find_fetches(reading)
 

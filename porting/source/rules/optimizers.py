@@ -9,7 +9,7 @@ from typing import Dict, Iterator, List, Optional, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Thing, Where
 from porting.source.rules.guards import are_exclusive
-from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.reading import Reading, list_modules, name_last, tell_guess, write_dotted
 from porting.source.rules.scope import Programs, rule
 
 __all__ = [
@@ -69,27 +69,25 @@ def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
         if call.is_method("setOptimizer"):
             given.update(thing for argument in call.arguments for thing in argument)
     places = {thing.place for thing in given if thing.place is not None}
-    seen: Set[Place] = set()
+    used = {thing for call in reading.facts.calls for part in (call.receiver, *call.arguments) for thing in part}
     for port in reading.training_ports:
-        modules = {part for part in reading.go_through(port) if part.kind is Kind.MODULE}
+        has_own = any(part.kind is Kind.OPTIMIZER for part in port.parts)
         for optimizer in reading.facts.list_things(Kind.OPTIMIZER):
-            if optimizer in given or optimizer.place in places or not _could_meet(reading, port, optimizer):
-                continue
-            trained = {part for part in reading.go_through(optimizer) if part.kind in (Kind.MODULE, Kind.PORT)}
-            # of a model that nothing is known of there is only one
-            if (
-                (trained & {*modules, port} or not trained and not modules)
-                and port.place is not None
-                and port.place not in seen
-            ):
-                seen.add(port.place)
+            # where a port has its optimizer, another one that nothing uses is none that the program configures
+            is_other = optimizer not in given and optimizer.place not in places and (optimizer in used or not has_own)
+            if is_other and port.place is not None and _is_configured(reading, port, optimizer):
                 yield reading.report("O012", port.place, note=f"`{optimizer.name}` is made at {optimizer.place}")
+                break
 
 
-def _could_meet(reading: Reading, port: Thing, optimizer: Thing) -> bool:
+def _is_configured(reading: Reading, port: Thing, optimizer: Thing) -> bool:
+    """Tell whether an optimizer is for what a port trains."""
     if port.call is None or optimizer.call is None or reading.is_excluded(optimizer.call.where):
         return False
-    return not are_exclusive(port.call.where.guards, optimizer.call.where.guards)
+    trained, modules = list_modules([optimizer]), list_modules([port])
+    # of a model that nothing is known of there is only one
+    is_for_port = port in reading.go_through(optimizer) or bool(trained & modules) or not trained and not modules
+    return is_for_port and reading.may_meet(port.call.where, optimizer.call.where)
 
 
 # -------------------------------------------------------------------------------- several
@@ -247,8 +245,11 @@ def find_silent_schedules(reading: Reading) -> Iterator[Finding]:
     if reading.is_ported and _tells_device(reading):
         return
     for call in reading.facts.calls:
-        if call.is_method(*_SCHEDULER_STEPS) and not call.where.in_forward and _is_scheduler(reading, call):
-            yield reading.report("O013", call.place)
+        # a schedule of schedules steps them in its own step
+        is_inner = call.where.in_forward or name_last(call.where.function) in _SCHEDULER_STEPS
+        if call.is_method(*_SCHEDULER_STEPS) and not is_inner and _is_scheduler(reading, call):
+            schedulers = [thing for thing in call.receiver if thing.kind is Kind.SCHEDULER]
+            yield reading.report("O013", call.place, guess=tell_guess(schedulers) if reading.is_ported else "")
 
 
 @rule(Programs.PLAIN)
@@ -291,8 +292,9 @@ def find_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
     for call in reading.facts.calls:
         if call.name != "builtins.len" or not call.arguments:
             continue
-        if any(thing.kind is Kind.LOADER for thing in call.arguments[0]) and _is_scheduled(reading, call, makers):
-            yield reading.report("B016", call.place)
+        loaders = [thing for thing in call.arguments[0] if thing.kind is Kind.LOADER]
+        if loaders and _is_scheduled(reading, call, makers):
+            yield reading.report("B016", call.place, guess=tell_guess(loaders) if reading.is_ported else "")
 
 
 def _is_made_by(thing: Thing, call: Call) -> bool:

@@ -13,11 +13,20 @@ from porting.source.files import Unit
 from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.wordings import WORDINGS
 
-__all__ = ["TENSORS", "Reading", "go_through_parts", "is_for_ports", "name_last", "write_dotted"]
+__all__ = [
+    "TENSORS",
+    "Reading",
+    "go_through_parts",
+    "is_for_ports",
+    "list_modules",
+    "name_last",
+    "tell_guess",
+    "write_dotted",
+]
 
 TENSORS = (Kind.LOSS, Kind.OUTPUT, Kind.TENSOR, Kind.BATCH)
 
-_VENDORS = ("poptorch", "popdist", "porting")
+_VENDORS = ("poptorch", "poptorch_geometric", "poptorch_experimental_addons", "popdist", "porting")
 # models and data for plain programs as well as for ports
 _FOR_PLAIN_PROGRAMS = ("porting.data", "porting.models", "porting.recipe_chain", "porting.recipes")
 
@@ -75,7 +84,7 @@ class Reading:
     @cached_property
     def ported_modules(self) -> Set[Thing]:
         """The modules that are in a port that trains."""
-        return {part for port in self.training_ports for part in self.go_through(port) if part.kind is Kind.MODULE}
+        return list_modules(self.training_ports)
 
     @cached_property
     def calls_by_node(self) -> Dict[ast.AST, Call]:
@@ -166,6 +175,16 @@ class Reading:
         return [call for call in self.facts.calls if not call.where.in_forward and _is_backward(call)]
 
     @cached_property
+    def programs(self) -> FrozenSet[str]:
+        """The programs that something is known of."""
+        return frozenset(program for call in self.facts.calls for program in call.where.programs)
+
+    def may_meet(self, one: Where, other: Where) -> bool:
+        """Tell whether one run of a program may come to both; of what nothing calls nobody knows."""
+        is_of_one = not one.programs or not other.programs or bool(one.programs & other.programs)
+        return is_of_one and not are_exclusive(one.guards, other.guards)
+
+    @cached_property
     def _port_loops(self) -> Set[ast.AST]:
         return {loop.node for call in self.port_calls for loop in call.where.loops}
 
@@ -194,6 +213,9 @@ class Reading:
         things = (*call.receiver, *(thing for argument in call.arguments for thing in argument))
         if self.is_made_of(things, self.training_ports):
             return True
+        modules = list_modules(things)
+        if modules and modules.isdisjoint(self.ported_modules) and all(part.call is not None for part in modules):
+            return False
         loops = call.where.loops
         if loops and loops[-1].node in self._port_loops:
             return True
@@ -275,8 +297,13 @@ class Reading:
 
     # ---------------------------------------------------------------- findings
 
-    def report(self, code: str, place: Place, *, fault: str = "", note: str = "", label: str = "") -> Finding:
-        """Make a finding: a fault in a program with a port, what a port will need in one without."""
+    def report(
+        self, code: str, place: Place, *, fault: str = "", note: str = "", label: str = "", guess: str = ""
+    ) -> Finding:
+        """Make a finding: a fault in a program with a port, what a port will need in one without.
+
+        One that rests on a `guess`, as nothing but a name tells what something is, is a note that says so.
+        """
         wording = WORDINGS[code]
         usual = CODES[code].severity
         plain = Severity.WARNING if usual is Severity.ERROR else Severity.NOTE
@@ -284,9 +311,9 @@ class Reading:
         if wording.shown is not None:
             helps.append(f"`porting recipe show {wording.shown[0]} --step {wording.shown[1]}` shows it")
         message = fault or (CODES[code].title if self.is_ported else wording.needs)
-        notes = (note,) if note else ()
-        severity = usual if self.is_ported else plain
-        return Finding(code, message=message, place=place, label=label, notes=notes, help=helps, severity=severity)
+        notes = [text for text in (note, guess and f"a guess: {guess}") if text]
+        severity = Severity.NOTE if guess else usual if self.is_ported else plain
+        return Finding(code, message, place, label, notes, helps, severity, bool(guess))
 
 
 def is_for_ports(module: str) -> bool:
@@ -299,7 +326,20 @@ def is_for_ports(module: str) -> bool:
     return module.partition(".")[0] in _VENDORS and not is_plain
 
 
-def go_through_parts(things: Things) -> Iterator[Thing]:
+def tell_guess(things: Iterable[Thing]) -> str:
+    """Say of which thing nothing but its name tells what it is, if that is so of all of them."""
+    guessed = list(things)
+    if not guessed or not all(thing.is_guess for thing in guessed):
+        return ""
+    return f"only its name says that `{guessed[0].name}` is a {guessed[0].kind.value}"
+
+
+def list_modules(things: Iterable[Thing]) -> Set[Thing]:
+    """List the modules that things are made of; of a deep copy, the copy and not what was copied."""
+    return {part for part in go_through_parts(tuple(things), into_copies=False) if part.kind is Kind.MODULE}
+
+
+def go_through_parts(things: Things, *, into_copies: bool = True) -> Iterator[Thing]:
     """Go through things and all that they are made of, each once."""
     seen: Set[Thing] = set()
     waiting = list(things)
@@ -308,7 +348,8 @@ def go_through_parts(things: Things) -> Iterator[Thing]:
         if thing not in seen:
             seen.add(thing)
             yield thing
-            waiting.extend(thing.parts)
+            is_copy = thing.call is not None and thing.call.name == "copy.deepcopy"
+            waiting.extend(thing.parts if into_copies or not is_copy else ())
 
 
 def name_last(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Scopes of rules: which programs a rule judges, and where in them; each rule says it once, and the runner applies it."""
+"""Scopes of rules: which programs a rule judges, and where in them; a rule says it once, and the runner applies it."""
 
 from __future__ import annotations
 

@@ -89,7 +89,8 @@ _CONFIGURED = re.compile(r"popdist\.poptorch\.Options|\.configureProcessId|\.dis
 
 def find_lonely_options(reading: Reading) -> Iterator[Finding]:
     """D017: several instances train, each with options of its own."""
-    joined = {call.place.file for call in reading.facts.calls if _JOINED.fullmatch(call.name)}
+    joins = [call for call in reading.facts.calls if _JOINED.fullmatch(call.name)]
+    joined = {call.place.file for call in joins}
     if not joined or any(_CONFIGURED.fullmatch(call.name) for call in reading.facts.calls):
         return
     options = [
@@ -97,7 +98,9 @@ def find_lonely_options(reading: Reading) -> Iterator[Finding]:
     ]
     beside = [call for call in options if call.place.file in joined]
     for call in beside or options:
-        if not mentions(call.where.guards, r"popdist"):
+        if not mentions(call.where.guards, r"popdist") and any(
+            reading.may_meet(one.where, call.where) for one in joins
+        ):
             yield reading.report("D017", call.place)
 
 

@@ -12,6 +12,7 @@ from porting.source.library import (
     SEQUENCES,
     TENSOR_KINDS,
     find_result_kinds,
+    is_host_name,
     is_known_library,
 )
 from porting.source.walk.attributes import read_attribute
@@ -24,6 +25,7 @@ from porting.source.walk.values import (
     UNKNOWN,
     External,
     Function,
+    Item,
     Object,
     Partial,
     Stream,
@@ -138,7 +140,7 @@ def _call_unlisted(walk: Walk, name: str, arguments: Arguments, node: ast.Call, 
                 for part in tensors:
                     walk.recorder.mark_loss(part)
                 return UNKNOWN
-            return (walk.derive(node, tensors, name=name, call=call),)
+            return UNKNOWN if is_host_name(last) else (walk.derive(node, tensors, name=name, call=call),)
         modules = [item for value in values for item in list_objects(value, Kind.MODULE)]
         if modules and name.startswith(("torch.nn.utils.", "torch.ao.", "torch.quantization.", "poptorch.")):
             return tuple(modules[:1])
@@ -274,6 +276,30 @@ def _call_dict(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     return (container,)
 
 
+def _call_deepcopy(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    """Copy what is copied: another module, made of the first one, that goes its own way."""
+    return tuple(_copy_item(walk, item, node) for item in join(*arguments.values[:1]))
+
+
+def _copy_item(walk: Walk, item: Item, node: ast.Call) -> Item:
+    if not isinstance(item, Object) or item.thing is None or item.thing.kind is not Kind.MODULE:
+        return item
+    call = walk.recorder.find_call(node)
+    copied = walk.make(node, Kind.MODULE, name=item.thing.name, parts=(item.thing,), call=call, label="copy")
+    if copied.definition is not item.definition or copied.cells is not item.cells:
+        assert copied.thing is not None
+        copied = walk.by_thing[copied.thing] = Object(copied.thing, item.definition, item.cells, item.elements)
+    return copied
+
+
+def _call_on_instances(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    """Call the function that `popdist.execute_on_instances` calls in some of the instances."""
+    given = Arguments(arguments.values[2:], arguments.keywords)
+    with walk.standing(guards=(*walk.guards, node)):
+        functions = [item for item in join(*arguments.values[1:2]) if isinstance(item, Function)]
+        return join(*[call_function(walk, function, given, node) for function in functions])
+
+
 def _call_import(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     """Give the modules that are imported by a name; of one that is not known, those of its pattern or of a table."""
     names = [name for name in list_constants(join(*arguments.values[:1])) if isinstance(name, str)]
@@ -304,6 +330,8 @@ _SPECIAL: Mapping[str, _Special] = {
     "builtins.min": _call_max,
     "builtins.dict": _call_dict,
     "collections.OrderedDict": _call_dict,
+    "copy.deepcopy": _call_deepcopy,
+    "popdist.execute_on_instances": _call_on_instances,
     "functools.partial": _call_partial,
     "importlib.import_module": _call_import,
     "builtins.__import__": _call_import,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from porting.source.facts import Call, Kind, Things
-from porting.source.library import RETURNING_SELF, TENSOR_HOST_METHODS, TENSOR_KINDS, find_method_kind
+from porting.source.library import RETURNING_SELF, TENSOR_KINDS, find_method_kind, is_host_name
 from porting.source.walk.functions import Arguments, call_function
 from porting.source.walk.iteration import find_element
 from porting.source.walk.module_calls import call_module
@@ -65,7 +65,7 @@ def _call_of_tensor(walk: Walk, item: Object, name: str, arguments: Arguments, n
         walk.recorder.mark_loss(thing)
     if name in ("items", "values"):
         return (Stream(find_element(walk, (item,), node), (thing,)),)
-    if name in TENSOR_HOST_METHODS:
+    if is_host_name(name):
         return UNKNOWN
     return (walk.derive(node, (thing, *_list_tensors(arguments)), name=f".{name}", call=call),)
 

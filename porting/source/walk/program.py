@@ -67,7 +67,8 @@ def _walk_entries(walk: Walk) -> None:
     modules = [walk.project.modules[path] for path in walk.project.entries]
     for module in sorted(modules, key=_is_library):
         if module not in walk.modules:
-            walk_module(walk, module, is_main=True)
+            with walk.standing(programs=frozenset([module.path])):
+                walk_module(walk, module, is_main=True)
 
 
 def _is_library(module: Module) -> bool:
@@ -80,7 +81,8 @@ def _walk_deferred(walk: Walk) -> None:
         module, unit, body = walk.deferred.pop(0)
         frame = Frame(unit=unit, module=module, cells=walk.globals[module])
         walk.frames.append(frame)
-        walk.attempt(functools.partial(walk.run, body))
+        with walk.standing(programs=frozenset([module.path])):
+            walk.attempt(functools.partial(walk.run, body))
         walk.frames.pop()
 
 

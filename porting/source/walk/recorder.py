@@ -30,12 +30,20 @@ class Recorder:
         """The main parts of imported files, which do not run."""
 
     def make_thing(
-        self, key: Hashable, kind: Kind, *, name: str, place: Place, parts: Things = (), call: Optional[Call] = None
+        self,
+        key: Hashable,
+        kind: Kind,
+        *,
+        name: str,
+        place: Place,
+        parts: Things = (),
+        call: Optional[Call] = None,
+        is_guess: bool = False,
     ) -> Thing:
         """Make a thing, or return the one that was made under the same key, with more parts."""
         thing = self._things.get(key)
         if thing is None:
-            thing = self._things[key] = Thing(kind, name, place, parts, call)
+            thing = self._things[key] = Thing(kind, name, place, parts, call, is_guess)
         elif parts != thing.parts:
             self.add_parts(thing, parts)
         return thing
@@ -83,10 +91,10 @@ class Recorder:
         if loop.kind is LoopKind.OTHER and kind is not loop.kind:
             _amend_fact(loop, kind=kind)
 
-    def become(self, thing: Thing, kind: Kind) -> None:
+    def become(self, thing: Thing, kind: Kind, *, is_guess: bool = False) -> None:
         """Say what a thing is of which nothing was known but its name, or that it was loaded."""
         if thing.kind in (Kind.OTHER, Kind.STATE):
-            _amend_fact(thing, kind=kind)
+            _amend_fact(thing, kind=kind, is_guess=is_guess)
 
     def is_derived(self, thing: Thing) -> bool:
         """Tell whether a thing was computed of other tensors by an operator or a function of torch's."""
@@ -251,4 +259,5 @@ def _merge_where(one: Where, other: Where) -> Where:
         without_gradients=one.without_gradients and other.without_gradients,
         in_evaluation=one.in_evaluation and other.in_evaluation,
         order=one.order,
+        programs=one.programs | other.programs,
     )
