@@ -115,6 +115,8 @@ class Where:
     in_evaluation: bool = False
     """Whether the last `train()` or `eval()` on the way here was an `eval()`."""
     order: int = 0
+    ways: Tuple[Tuple[ast.expr, ...], ...] = ()
+    """The guards of each way that leads here; `guards` are those that all have."""
     programs: FrozenSet[str] = frozenset()
     """The programs that come here, by their files; none is known of what nothing calls."""
 

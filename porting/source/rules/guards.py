@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 _RANK = re.compile(
-    r"(^|_)(rank|master|main|primary|leader|chief|zero|gpu_?id|instance|index)($|_)"
+    r"(^|_)(rank|master|main|primary|leader|chief|zero|gpu_?id|instance|index|process)($|_)"
     r"|is_main|is_master|instance_?index|rank|execute_on_instances",
     re.I,
 )

@@ -9,7 +9,14 @@ from typing import Dict, Iterator, List, Optional, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Thing, Where
 from porting.source.rules.guards import are_exclusive
-from porting.source.rules.reading import Reading, list_modules, name_last, tell_guess, write_dotted
+from porting.source.rules.reading import (
+    Reading,
+    list_modules,
+    name_last,
+    share_module,
+    tell_guess,
+    write_dotted,
+)
 from porting.source.rules.scope import Programs, rule
 
 __all__ = [
@@ -84,9 +91,9 @@ def _is_configured(reading: Reading, port: Thing, optimizer: Thing) -> bool:
     """Tell whether an optimizer is for what a port trains."""
     if port.call is None or optimizer.call is None or reading.is_excluded(optimizer.call.where):
         return False
-    trained, modules = list_modules([optimizer]), list_modules([port])
+    is_unknown = not list_modules([port]) and not list_modules([optimizer])
     # of a model that nothing is known of there is only one
-    is_for_port = port in reading.go_through(optimizer) or bool(trained & modules) or not trained and not modules
+    is_for_port = port in reading.go_through(optimizer) or is_unknown or share_module([port], [optimizer])
     return is_for_port and reading.may_meet(port.call.where, optimizer.call.where)
 
 

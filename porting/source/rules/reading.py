@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from functools import cached_property
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple, Union
+from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple, Union
 
 from porting.diagnostics import CODES, Finding, Place, Severity
 from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Things, Where
@@ -20,6 +20,7 @@ __all__ = [
     "is_for_ports",
     "list_modules",
     "name_last",
+    "share_module",
     "tell_guess",
     "write_dotted",
 ]
@@ -136,7 +137,8 @@ class Reading:
 
     def is_excluded(self, where: Where) -> bool:
         """Tell whether it runs only where no port does."""
-        return excludes_ports(where.guards) or self._is_beside(self.ports, where)
+        ways = where.ways or (where.guards,)
+        return all(map(excludes_ports, ways)) or self._is_beside(self.ports, where)
 
     def _is_beside(self, ports: List[Thing], where: Where) -> bool:
         makers = [port.call.where.guards for port in ports if port.call is not None]
@@ -174,9 +176,14 @@ class Reading:
         """The calls of `backward`, however they are written."""
         return [call for call in self.facts.calls if not call.where.in_forward and _is_backward(call)]
 
+    def tell_uncalled(self, call: Call, others: Iterable[Call]) -> str:
+        """Say that no program is known that comes to a call and to one of others, if there are several programs."""
+        if any(call.where.programs & other.where.programs for other in others) or len(self._programs) < 2:
+            return ""
+        return "no program was found that comes here and joins its instances"
+
     @cached_property
-    def programs(self) -> FrozenSet[str]:
-        """The programs that something is known of."""
+    def _programs(self) -> FrozenSet[str]:
         return frozenset(program for call in self.facts.calls for program in call.where.programs)
 
     def may_meet(self, one: Where, other: Where) -> bool:
@@ -214,7 +221,7 @@ class Reading:
         if self.is_made_of(things, self.training_ports):
             return True
         modules = list_modules(things)
-        if modules and modules.isdisjoint(self.ported_modules) and all(part.call is not None for part in modules):
+        if modules and all(part.call is not None for part in modules) and not share_module(things, self.training_ports):
             return False
         loops = call.where.loops
         if loops and loops[-1].node in self._port_loops:
@@ -334,13 +341,30 @@ def tell_guess(things: Iterable[Thing]) -> str:
     return f"only its name says that `{guessed[0].name}` is a {guessed[0].kind.value}"
 
 
-def list_modules(things: Iterable[Thing]) -> Set[Thing]:
-    """List the modules that things are made of; of a deep copy, the copy and not what was copied."""
-    return {part for part in go_through_parts(tuple(things), into_copies=False) if part.kind is Kind.MODULE}
+def list_modules(things: Iterable[Thing], *, outermost: bool = False) -> Set[Thing]:
+    """List the modules that things are made of, a deep copy and not what it was copied of."""
+    ends: Callable[[Thing], bool] = _is_module if outermost else _is_copy
+    return set(filter(_is_module, go_through_parts(tuple(things), ends=ends)))
 
 
-def go_through_parts(things: Things, *, into_copies: bool = True) -> Iterator[Thing]:
-    """Go through things and all that they are made of, each once."""
+def share_module(things: Iterable[Thing], others: Iterable[Thing]) -> bool:
+    """Tell whether things are of the same module as others, or one of them is of a part of it."""
+    (whole, parts), (other_whole, other_parts) = (
+        (list_modules(each, outermost=True), list_modules(each)) for each in (list(things), list(others))
+    )
+    return bool(whole & other_parts or other_whole & parts)
+
+
+def _is_module(thing: Thing) -> bool:
+    return thing.kind is Kind.MODULE
+
+
+def _is_copy(thing: Thing) -> bool:
+    return thing.call is not None and thing.call.name == "copy.deepcopy"
+
+
+def go_through_parts(things: Things, *, ends: Callable[[Thing], bool] = lambda _: False) -> Iterator[Thing]:
+    """Go through things and all that they are made of, each once, not into those at which it `ends`."""
     seen: Set[Thing] = set()
     waiting = list(things)
     while waiting:
@@ -348,8 +372,7 @@ def go_through_parts(things: Things, *, into_copies: bool = True) -> Iterator[Th
         if thing not in seen:
             seen.add(thing)
             yield thing
-            is_copy = thing.call is not None and thing.call.name == "copy.deepcopy"
-            waiting.extend(thing.parts if into_copies or not is_copy else ())
+            waiting.extend(() if ends(thing) else thing.parts)
 
 
 def name_last(name: str) -> str:

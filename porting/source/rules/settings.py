@@ -101,7 +101,7 @@ def find_lonely_options(reading: Reading) -> Iterator[Finding]:
         if not mentions(call.where.guards, r"popdist") and any(
             reading.may_meet(one.where, call.where) for one in joins
         ):
-            yield reading.report("D017", call.place)
+            yield reading.report("D017", call.place, guess=reading.tell_uncalled(call, joins))
 
 
 # -------------------------------------------------------------------------------- precision

@@ -37,13 +37,11 @@ def find_shared_files(reading: Reading) -> Iterator[Finding]:
     """K007: each of several processes writes the same file."""
     calls = reading.facts.calls
     joins = [call for call in calls if any(map(_JOINED.fullmatch, (call.name, *call.other_names)))]
-    joined = {program for call in joins for program in call.where.programs}
-    for call in calls if joins else ():
-        is_elsewhere = bool(joined and call.where.programs) and joined.isdisjoint(call.where.programs)
-        if _writes(call) and not is_elsewhere and not is_of_one_rank(call.where.guards) and not _is_own(reading, call):
-            is_uncalled = not call.where.programs and len(reading.programs) > 1
-            guess = "nothing was found that calls it in a program of several instances" if is_uncalled else ""
-            yield reading.report("K007", call.place, guess=guess)
+    for call in calls:
+        is_joined = any(reading.may_meet(join.where, call.where) for join in joins)
+        is_of_all = not all(map(is_of_one_rank, call.where.ways))
+        if is_joined and is_of_all and _writes(call) and not _is_own(reading, call):
+            yield reading.report("K007", call.place, guess=reading.tell_uncalled(call, joins))
 
 
 def _writes(call: Call) -> bool:

@@ -67,6 +67,7 @@ def _walk_entries(walk: Walk) -> None:
     modules = [walk.project.modules[path] for path in walk.project.entries]
     for module in sorted(modules, key=_is_library):
         if module not in walk.modules:
+            walk.mains.add(module)
             with walk.standing(programs=frozenset([module.path])):
                 walk_module(walk, module, is_main=True)
 
@@ -138,7 +139,10 @@ def _is_root(function: Function, mentioned: Set[str]) -> bool:
 
 def _walk_alone(walk: Walk, function: Function) -> None:
     walk.frames.append(Frame(unit=function.unit, module=function.module, cells=walk.globals[function.module]))
-    walk.attempt(functools.partial(_call_alone, walk, function))
+    # as what runs the tests of a file would call it
+    is_of_program = function.module in walk.mains
+    with walk.standing(programs=frozenset([function.module.path] if is_of_program else ())):
+        walk.attempt(functools.partial(_call_alone, walk, function))
     walk.frames.pop()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
 
 from porting.diagnostics import Place
 from porting.source.facts import Call, Kind, Loop, Statement, Thing, Things, Where
@@ -78,6 +78,8 @@ class Walk:
     in_try: bool = False
     programs: FrozenSet[str] = frozenset()
     """The program that is being walked, as a set of one; none in what nothing calls."""
+    mains: Set[Module] = field(default_factory=set)
+    """The modules that were walked as programs of their own."""
     is_main: bool = True
     """Whether the module that is being walked is the program and not imported."""
     flow: str = Flow.ON
@@ -184,6 +186,7 @@ class Walk:
             without_gradients=self.without_gradients,
             in_evaluation=len(mode) == 1 and mode[0] == _IN_EVALUATION,
             order=self.recorder.num_facts,
+            ways=(self.guards,),
             programs=self.programs,
         )
 
@@ -191,7 +194,7 @@ class Walk:
         """Tell whether the walk stands as it stood when a fact was found, which saves to merge the two."""
         return (
             where.loops == self.loops
-            and where.guards == self.guards
+            and self.guards in where.ways
             and where.in_forward == self.in_forward
             and where.without_gradients == self.without_gradients
             and not where.in_evaluation
