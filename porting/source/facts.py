@@ -14,7 +14,7 @@ from typing import FrozenSet, List, Mapping, Optional, Tuple
 
 from porting.diagnostics import Place
 
-__all__ = ["Call", "Facts", "Import", "Kind", "Loop", "LoopKind", "Statement", "Thing", "Things", "Where"]
+__all__ = ["Call", "Facts", "Import", "Kind", "Loop", "LoopKind", "Statement", "Thing", "Things", "Way", "Where"]
 
 
 class Kind(str, Enum):
@@ -94,6 +94,10 @@ class Loop:
     things: Things = ()
 
 
+Way = Tuple[Tuple[ast.expr, ...], FrozenSet[str]]
+"""A way to a fact: its guards, and the programs that take it."""
+
+
 @dataclass(frozen=True)
 class Where:
     """Where a fact stands: around it in the source, and around it when it runs.
@@ -115,10 +119,13 @@ class Where:
     in_evaluation: bool = False
     """Whether the last `train()` or `eval()` on the way here was an `eval()`."""
     order: int = 0
-    ways: Tuple[Tuple[ast.expr, ...], ...] = ()
-    """The guards of each way that leads here; `guards` are those that all have."""
-    programs: FrozenSet[str] = frozenset()
-    """The programs that come here, by their files; none is known of what nothing calls."""
+    ways: Tuple[Way, ...] = ()
+    """The ways that lead here; `guards` are those that all have."""
+
+    @property
+    def programs(self) -> FrozenSet[str]:
+        """The programs that come here, by their files; none is known of what nothing calls."""
+        return frozenset(program for way in self.ways for program in way[1])
 
 
 @dataclass(frozen=True, eq=False)

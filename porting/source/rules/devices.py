@@ -9,7 +9,7 @@ from typing import Iterator, List, Sequence
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
 from porting.source.rules.guards import mentions, normalise_guard, split_guards
-from porting.source.rules.reading import Reading, name_last
+from porting.source.rules.reading import Reading, name_last, tell_guess
 from porting.source.rules.scope import Programs, rule
 
 __all__ = ["find_cuda_devices", "find_cuda_only", "find_gpu_processes", "find_gpu_wrappers", "find_moved_ports"]
@@ -46,7 +46,7 @@ def find_gpu_wrappers(reading: Reading) -> Iterator[Finding]:
         if any(_WRAPPER.fullmatch(name) or name_last(name) == "convert_sync_batchnorm" for name in names):
             yield reading.report("D012", call.place)
         elif call.is_method("compile") and call.is_on(Kind.MODULE):
-            yield reading.report("D012", call.place)
+            yield reading.report("D012", call.place, guess=tell_guess(call.receiver))
 
 
 _JOINS = re.compile(

@@ -8,7 +8,7 @@ from typing import Iterator, List, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
-from porting.source.rules.reading import Reading, name_last, tell_guess
+from porting.source.rules.reading import Reading, name_last, tell_guess, write_dotted
 from porting.source.rules.scope import Programs, rule
 
 __all__ = [
@@ -118,6 +118,11 @@ def find_slow_augmentation(reading: Reading) -> Iterator[Finding]:
         if loader.call is None or loader.place is None or loader.place in seen or _may_have_workers(reading, loader):
             continue
         parts = reading.go_through(loader)
+        # one that no loop goes through gives a batch to compile with
+        if reading.is_ported and not any(
+            loader in loop.things for call in reading.facts.calls for loop in call.where.loops
+        ):
+            continue
         # what only the program draws may be the data itself
         draws = not reading.is_ported and any(part.name in random_classes for part in parts)
         if draws or any(_RANDOM_TRANSFORM.fullmatch(part.name) for part in parts):
@@ -154,9 +159,27 @@ def find_ragged_batches(reading: Reading) -> Iterator[Finding]:
     for call in reading.facts.calls:
         if call.where.in_forward or not (_PADDING.fullmatch(call.name) or _pads_to_longest(call)):
             continue
+        if _pads_once_more(reading, call) or reading.is_ported and not _makes_batches(reading, call):
+            continue
         padding = [word.value for word in call.node.keywords if word.arg in ("padding", "max_length")]
         if not any(isinstance(value, ast.Constant) and value.value == "max_length" for value in padding):
             yield reading.report("B018", call.place)
+
+
+def _pads_once_more(reading: Reading, call: Call) -> bool:
+    """Tell whether the function of a call pads to a length of its own as well."""
+    own = (other for other in reading.facts.calls if other.where.function == call.where.function)
+    return bool(call.where.function) and any(name_last(other.name) == "pad" for other in own)
+
+
+def _makes_batches(reading: Reading, call: Call) -> bool:
+    """Tell whether a function makes batches of samples, by who is given it or by its name."""
+    if name_last(call.name).startswith("DataCollator") or call.where.loops:
+        return True
+    words = (word for other in reading.facts.calls for word in other.node.keywords if word.arg == "collate_fn")
+    given = {name_last(write_dotted(word.value)) for word in words}
+    names = call.where.function.split(".")[-2:]
+    return bool(given & set(names)) or any("collat" in name.lower() for name in names)
 
 
 def _pads_to_longest(call: Call) -> bool:

@@ -137,8 +137,8 @@ class Reading:
 
     def is_excluded(self, where: Where) -> bool:
         """Tell whether it runs only where no port does."""
-        ways = where.ways or (where.guards,)
-        return all(map(excludes_ports, ways)) or self._is_beside(self.ports, where)
+        is_for_others = bool(where.ways) and all(excludes_ports(guards) for guards, _ in where.ways)
+        return is_for_others or self._is_beside(self.ports, where)
 
     def _is_beside(self, ports: List[Thing], where: Where) -> bool:
         makers = [port.call.where.guards for port in ports if port.call is not None]
@@ -155,7 +155,8 @@ class Reading:
     @cached_property
     def _facts_by_place(self) -> Dict[Place, List[Union[Call, Statement]]]:
         found: Dict[Place, List[Union[Call, Statement]]] = {}
-        for fact in (*self.facts.calls, *self.facts.statements):
+        facts: List[Union[Call, Statement]] = [*self.facts.calls, *self.facts.statements]
+        for fact in facts:
             found.setdefault(fact.place, []).append(fact)
         return found
 
@@ -220,6 +221,8 @@ class Reading:
         things = (*call.receiver, *(thing for argument in call.arguments for thing in argument))
         if self.is_made_of(things, self.training_ports):
             return True
+        if any(map(_is_of_no_module, call.receiver)):
+            return False
         modules = list_modules(things)
         if modules and all(part.call is not None for part in modules) and not share_module(things, self.training_ports):
             return False
@@ -353,6 +356,12 @@ def share_module(things: Iterable[Thing], others: Iterable[Thing]) -> bool:
         (list_modules(each, outermost=True), list_modules(each)) for each in (list(things), list(others))
     )
     return bool(whole & other_parts or other_whole & parts)
+
+
+def _is_of_no_module(thing: Thing) -> bool:
+    """Tell whether an optimizer is one over tensors alone, as one that only keeps a schedule."""
+    kinds = {part.kind for part in go_through_parts(thing.parts)} if thing.kind is Kind.OPTIMIZER else set()
+    return kinds == {Kind.TENSOR}
 
 
 def _is_module(thing: Thing) -> bool:

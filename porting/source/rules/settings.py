@@ -125,7 +125,11 @@ def _asks_for_precision(reading: Reading) -> bool:
             return True
     tests = [statement.node.test for statement in reading.facts.statements if isinstance(statement.node, ast.If)]
     return any(
-        isinstance(part, ast.Attribute) and re.match(_PRECISION, part.attr) for t in tests for part in ast.walk(t)
+        isinstance(part, ast.Attribute)
+        and re.match(_PRECISION, part.attr)
+        and _SETTINGS.search(write_dotted(part.value))
+        for test in tests
+        for part in ast.walk(test)
     )
 
 
@@ -151,19 +155,32 @@ def find_unknown_settings(reading: Reading) -> Iterator[Finding]:
     if not reading.ports or _has_settings_elsewhere(reading):
         return
     text = [line for file in reading.files for line in reading.read_lines(file)]
+    known = {"parse_args", *(match[1] for line in text for match in [_DEFINED.match(line)] if match)}
     files = dict.fromkeys(one.where.file for one in _list_vendor_imports(reading))
     for file in files:
         tree = reading.parse(file)
         for node in _list_settings(tree) if tree is not None else ():
-            if not any(_defines(line, node.attr) for line in text):
+            if not any(_defines(line, node.attr) or _reads_elsewhere(line, node, known) for line in text):
                 place = Place(file, node.lineno, node.col_offset + 1)
                 yield reading.report("P014", place, note=f"nothing in the program defines `{node.attr}`")
 
 
 def _has_settings_elsewhere(reading: Reading) -> bool:
     names = {one.name.partition(".")[0] for one in reading.facts.imports}
-    has_files = bool(names & {"yaml", "omegaconf", "hydra", "toml", "tomllib", "ml_collections", "gin", "fire"})
-    return has_files and "dataclasses" not in names
+    readers = {"yaml", "omegaconf", "hydra", "toml", "tomllib", "ml_collections", "gin", "fire", "json", "configparser"}
+    return bool(names & readers) and "dataclasses" not in names
+
+
+_DEFINED = re.compile(r"\s*(?:def|class)\s+(\w+)")
+
+
+def _reads_elsewhere(line: str, node: ast.Attribute, known: Set[str]) -> bool:
+    """Tell whether a line makes the settings by something that the program does not define."""
+    for name in write_dotted(node.value).split("."):
+        made = re.search(rf"(?<!\w){name}\s*=\s*([\w.]+)\(", line)
+        if made and name_last(made[1]) not in known:
+            return True
+    return False
 
 
 _SETTINGS = re.compile(r"(^|\.)_?(args?|opt|config|cfg|conf|flags|settings|hparams|params)($|\.)", re.IGNORECASE)

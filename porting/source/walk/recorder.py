@@ -260,5 +260,4 @@ def _merge_where(one: Where, other: Where) -> Where:
         in_evaluation=one.in_evaluation and other.in_evaluation,
         order=one.order,
         ways=tuple(dict.fromkeys((*one.ways, *other.ways)))[:_MOST_PARTS],
-        programs=one.programs | other.programs,
     )

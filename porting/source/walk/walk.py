@@ -186,19 +186,17 @@ class Walk:
             without_gradients=self.without_gradients,
             in_evaluation=len(mode) == 1 and mode[0] == _IN_EVALUATION,
             order=self.recorder.num_facts,
-            ways=(self.guards,),
-            programs=self.programs,
+            ways=((self.guards, self.programs),),
         )
 
     def stands_as(self, where: Where) -> bool:
         """Tell whether the walk stands as it stood when a fact was found, which saves to merge the two."""
         return (
             where.loops == self.loops
-            and self.guards in where.ways
+            and (self.guards, self.programs) in where.ways
             and where.in_forward == self.in_forward
             and where.without_gradients == self.without_gradients
             and not where.in_evaluation
-            and where.programs >= self.programs
         )
 
     def set_mode(self, *, evaluation: bool) -> None:
