@@ -107,10 +107,10 @@ def find_several_optimizers(reading: Reading) -> Iterator[Finding]:
     configured = list(_find_configured(reading))
     for optimizer in (*_find_of_layers(reading), *configured):
         seen.add(optimizer.place)
-    steps: Dict[Optional[Place], Set[int]] = {}
-    for number, call in enumerate(call for call in reading.facts.calls if call.is_method("step")):
-        for place in _list_stepped(call):
-            steps.setdefault(place, set()).add(number)
+    steps: Dict[Optional[Place], Set[Call]] = {}
+    for call in reading.facts.calls:
+        for place in _list_stepped(call) if call.is_method("step") else ():
+            steps.setdefault(place, set()).add(call)
     firsts: List[Thing] = []
     for optimizer in _list_optimizers(reading):
         if configured and optimizer.call is None:
@@ -142,14 +142,21 @@ def _list_stepped(call: Call) -> Set[Optional[Place]]:
     return {thing.place for thing in things if thing.kind is Kind.OPTIMIZER}
 
 
-def _are_both_stepped(one: Thing, other: Thing, steps: Dict[Optional[Place], Set[int]]) -> bool:
-    """Tell whether each of two optimizers is stepped by a call that does not step the other."""
+def _are_both_stepped(one: Thing, other: Thing, steps: Dict[Optional[Place], Set[Call]]) -> bool:
+    """Tell whether each of two optimizers is stepped by a call that does not step the other, in one training."""
     of_one, of_other = steps.get(one.place, set()), steps.get(other.place, set())
-    if not of_one - of_other or not of_other - of_one:
+    if not any(_are_of_one_training(a.where, b.where) for a in of_one - of_other for b in of_other - of_one):
         return False
     if one.call is None or other.call is None:
         return True
     return not are_exclusive(one.call.where.guards, other.call.where.guards)
+
+
+def _are_of_one_training(one: Where, other: Where) -> bool:
+    """Tell whether two steps stand in one loop, or, where no loop is known, in methods of one class."""
+    if one.loops and other.loops:
+        return _share_loop(one, other)
+    return one.function.rpartition(".")[0] == other.function.rpartition(".")[0]
 
 
 def _find_of_layers(reading: Reading) -> Iterator[Thing]:

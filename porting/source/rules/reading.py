@@ -298,11 +298,12 @@ class Reading:
         file = next((where.file for where in places if where.function == wanted), None)
         tree = self.parse(file) if file else None
         class_name = thing.name.rpartition(".")[2]
-        for node in ast.walk(tree) if tree else ():
-            if isinstance(node, ast.ClassDef) and node.name == class_name:
-                for part in node.body:
-                    if isinstance(part, ast.FunctionDef) and part.name == name and file:
-                        return file, part
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] if tree else []
+        classes = [node for node in classes if node.name == class_name]
+        # of several classes of one name, as functions define them, nobody knows which it is
+        for part in classes[0].body if len(classes) == 1 else ():
+            if isinstance(part, ast.FunctionDef) and part.name == name and file:
+                return file, part
         return None
 
     # ---------------------------------------------------------------- findings

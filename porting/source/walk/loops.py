@@ -16,6 +16,7 @@ from porting.source.walk.walk import Flow, Walk
 
 __all__ = ["execute_for", "execute_while", "leave_loop"]
 
+_OF_MODELS = (Kind.MODULE, Kind.PARAMETERS, Kind.OPTIMIZER, Kind.STATE)
 _BATCHES = (Kind.LOADER, Kind.PORT_LOADER, Kind.DATASET, Kind.BATCH)
 
 
@@ -104,6 +105,8 @@ _STEP = re.compile(r"(\w+_)?(iter|step|batch|it|itr|iteration)(e?s)?(_\w+|id|idx
 def _find_kind(node: Union[ast.For, ast.AsyncFor, ast.While], things: Things) -> LoopKind:
     if any(thing.kind in _BATCHES for thing in things):
         return LoopKind.BATCHES
+    if things and all(thing.kind in _OF_MODELS for thing in things):
+        return LoopKind.OTHER
     names = list(_list_names(node))
     if any(_EPOCH.fullmatch(name) for name in names):
         return LoopKind.EPOCHS
