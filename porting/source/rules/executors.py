@@ -10,7 +10,7 @@ from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
 from porting.source.rules.guards import are_exclusive
 from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
-from porting.source.rules.reading import Reading, name_last
+from porting.source.rules.reading import Reading, name_last, share_program
 from porting.source.rules.scope import Programs, rule
 
 __all__ = [
@@ -30,19 +30,22 @@ __all__ = [
 @rule(Programs.PLAIN)
 def find_validation(reading: Reading) -> Iterator[Finding]:
     """D014: validation goes through the model that trains."""
-    if not reading.backward_calls and not reading.facts.list_things(Kind.OPTIMIZER):
-        # a program that only infers
-        return
+    optimizers = [thing.call for thing in reading.facts.list_things(Kind.OPTIMIZER) if thing.call is not None]
+    trainings = [*reading.backward_calls, *optimizers]
     trained = _list_trained(reading)
     evaluated: Set[Thing] = set()
     for call in reading.facts.calls:
         modules = _list_modules(call)
+        if not any(share_program(training.where, call.where) for training in trainings):
+            # a program that only infers
+            continue
         if _turns_training_off(call) and _are_trained(reading, modules, trained) and _is_validated(reading, call):
             evaluated.update(modules)
             yield reading.report("D014", call.place)
     for call in _list_calls_without_gradients(reading):
         modules = _list_modules(call)
-        if modules and not set(modules) & evaluated and _are_trained(reading, modules, trained):
+        is_of_training = any(share_program(training.where, call.where) for training in trainings)
+        if is_of_training and modules and not set(modules) & evaluated and _are_trained(reading, modules, trained):
             yield reading.report("D014", call.place)
 
 

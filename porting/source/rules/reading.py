@@ -21,6 +21,7 @@ __all__ = [
     "list_modules",
     "name_last",
     "share_module",
+    "share_program",
     "tell_guess",
     "write_dotted",
 ]
@@ -188,9 +189,8 @@ class Reading:
         return frozenset(program for call in self.facts.calls for program in call.where.programs)
 
     def may_meet(self, one: Where, other: Where) -> bool:
-        """Tell whether one run of a program may come to both; of what nothing calls nobody knows."""
-        is_of_one = not one.programs or not other.programs or bool(one.programs & other.programs)
-        return is_of_one and not are_exclusive(one.guards, other.guards)
+        """Tell whether one run of a program may come to both."""
+        return share_program(one, other) and not are_exclusive(one.guards, other.guards)
 
     @cached_property
     def _port_loops(self) -> Set[ast.AST]:
@@ -247,8 +247,10 @@ class Reading:
         innermost = [call.where.loops[-1] for call in (*self.backward_calls, *steps) if call.where.loops]
         for call in self.facts.calls:
             is_call = call.is_on(Kind.MODULE, Kind.PORT) and not call.name.startswith(".") and not call.where.in_forward
-            if is_call and call.where.loops and call.where.loops[-1].kind is not LoopKind.EPOCHS:
-                innermost.append(call.where.loops[-1])
+            loop = call.where.loops[-1] if is_call and call.where.loops else None
+            is_over_layers = loop is not None and bool(set(loop.things) & set(call.receiver))
+            if loop is not None and loop.kind is not LoopKind.EPOCHS and not is_over_layers:
+                innermost.append(loop)
         return {loop.node for loop in innermost}
 
     # ---------------------------------------------------------------- source
@@ -335,6 +337,11 @@ def is_for_ports(module: str) -> bool:
     """
     is_plain = any(f"{module}.".startswith(f"{name}.") for name in _FOR_PLAIN_PROGRAMS)
     return module.partition(".")[0] in _VENDORS and not is_plain
+
+
+def share_program(one: Where, other: Where) -> bool:
+    """Tell whether one program comes to both; of what nothing calls nobody knows."""
+    return not one.programs or not other.programs or bool(one.programs & other.programs)
 
 
 def tell_guess(things: Iterable[Thing]) -> str:

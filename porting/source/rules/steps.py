@@ -81,7 +81,9 @@ def find_optimizer_steps(reading: Reading) -> Iterator[Finding]:
     """O007, or O004 with a closure: an optimizer's step on the host."""
     for call in reading.facts.calls:
         if _is_optimizer_step(call):
+            is_remote = any(thing.name.startswith("torch.distributed.") for thing in call.receiver)
             has_closure = bool(call.node.args) and call.is_on(Kind.OPTIMIZER) and not call.is_on(Kind.SCALER)
+            has_closure = has_closure and not is_remote
             yield reading.report("O004" if has_closure else "O007", call.place)
 
 

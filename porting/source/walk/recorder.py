@@ -187,7 +187,7 @@ def _learn_of_loop(call: Call) -> None:
     """Take a loop that calls a model, and that stands in no loop over batches, for one."""
     loops = call.where.loops
     is_of_training = call.is_on(*_TRAINED) and not call.where.in_forward
-    if not loops or not is_of_training or call.name.startswith("."):
+    if not loops or not is_of_training or call.name.startswith(".") or set(loops[-1].things) & set(call.receiver):
         return
     if loops[-1].kind is LoopKind.OTHER and not any(loop.kind is LoopKind.BATCHES for loop in loops):
         _amend_fact(loops[-1], kind=LoopKind.BATCHES)
