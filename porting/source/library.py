@@ -162,7 +162,14 @@ def find_class_kind(name: str) -> Optional[Kind]:
     >>> find_class_kind("torch.nn.Module")
     <Kind.MODULE: 'module'>
     """
+    if name.partition(".")[0] in _OTHER_FRAMEWORKS:
+        return None
     return next((kind for pattern, kind in _COMPILED_CLASSES if pattern.fullmatch(name)), None)
+
+
+_OTHER_FRAMEWORKS = frozenset(
+    {"flax", "haiku", "equinox", "tensorflow", "keras", "paddle", "mxnet", "mindspore", "jax"}
+)
 
 
 _MODULE_METHODS = {

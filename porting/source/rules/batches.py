@@ -199,7 +199,8 @@ def _find_undetached(reading: Reading) -> Iterator[Finding]:
             continue
         targets = {name for target in node.targets for name in _list_names(target)}
         carried = targets & {argument.id for argument in node.value.args if isinstance(argument, ast.Name)}
-        if carried and not _is_set_before(loop.node, node, carried):
+        # what a function of its own assigns begins anew with each call
+        if carried and reading.contains(loop.node, node) and not _is_set_before(loop.node, node, carried):
             yield reading.report("B019", statement.place)
 
 
@@ -216,8 +217,13 @@ def _is_set_before(loop: ast.AST, node: ast.AST, names: Set[str]) -> bool:
 
 def find_data_from_models(reading: Reading) -> Iterator[Finding]:
     """B020: an environment is stepped with what the model has chosen."""
+    others = {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] in ("jax", "tensorflow")}
+    others -= {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] == "torch"}
     for call in reading.facts.calls:
-        if not call.is_method("step") or not call.node.args or call.where.in_forward:
+        if not call.is_method("step") or not call.node.args or call.where.in_forward or call.place.file in others:
+            continue
+        # an environment around another one hands on what it was given
+        if name_last(call.where.function) in ("step", "reset") or isinstance(call.node.args[0], ast.Constant):
             continue
         owner = name_last(write_dotted(call.node.func).rpartition(".")[0])
         made = any(

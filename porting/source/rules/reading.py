@@ -354,8 +354,18 @@ def tell_guess(things: Iterable[Thing]) -> str:
 
 def list_modules(things: Iterable[Thing], *, outermost: bool = False) -> Set[Thing]:
     """List the modules that things are made of, a deep copy and not what it was copied of."""
-    ends: Callable[[Thing], bool] = _is_module if outermost else _is_copy
-    return set(filter(_is_module, go_through_parts(tuple(things), ends=ends)))
+    follow = _follow_to_modules if outermost else _follow_to_copies
+    return set(filter(_is_module, go_through_parts(tuple(things), follow=follow)))
+
+
+def _follow_to_modules(thing: Thing) -> Things:
+    """Follow what a module has computed to the module, and not to what it did it with."""
+    return () if _is_module(thing) else tuple(filter(_is_module, thing.parts)) or thing.parts
+
+
+def _follow_to_copies(thing: Thing) -> Things:
+    is_copy = thing.call is not None and thing.call.name == "copy.deepcopy"
+    return () if is_copy else thing.parts
 
 
 def share_module(things: Iterable[Thing], others: Iterable[Thing]) -> bool:
@@ -376,12 +386,10 @@ def _is_module(thing: Thing) -> bool:
     return thing.kind is Kind.MODULE
 
 
-def _is_copy(thing: Thing) -> bool:
-    return thing.call is not None and thing.call.name == "copy.deepcopy"
-
-
-def go_through_parts(things: Things, *, ends: Callable[[Thing], bool] = lambda _: False) -> Iterator[Thing]:
-    """Go through things and all that they are made of, each once, not into those at which it `ends`."""
+def go_through_parts(
+    things: Things, *, follow: Callable[[Thing], Things] = lambda thing: thing.parts
+) -> Iterator[Thing]:
+    """Go through things and all that they are made of, or those parts that it is to `follow`, each once."""
     seen: Set[Thing] = set()
     waiting = list(things)
     while waiting:
@@ -389,7 +397,7 @@ def go_through_parts(things: Things, *, ends: Callable[[Thing], bool] = lambda _
         if thing not in seen:
             seen.add(thing)
             yield thing
-            waiting.extend(() if ends(thing) else thing.parts)
+            waiting.extend(follow(thing))
 
 
 def name_last(name: str) -> str:

@@ -146,7 +146,7 @@ def _call_unlisted(walk: Walk, name: str, arguments: Arguments, node: ast.Call, 
             return tuple(modules[:1])
     if name.endswith((".initialize", ".convert_syncbn_model", ".convert_sync_batchnorm", ".prepare_model")):
         return _pass_on(walk, arguments, node)
-    if _CLASS_NAME.fullmatch(last) and is_loss_name(last) and not is_known_library(name):
+    if _CLASS_NAME.fullmatch(last) and is_loss_name(last) and "With" not in last and not is_known_library(name):
         return _make_thing(walk, name, Kind.CRITERION, arguments, node, call)
     if _CLASS_NAME.fullmatch(last) and root != "builtins":
         return (walk.make(node, Kind.OTHER, name=name, parts=_list_parts(arguments), call=call),)
