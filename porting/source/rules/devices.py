@@ -9,8 +9,9 @@ from typing import Iterator, List, Sequence
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
 from porting.source.rules.guards import mentions, normalise_guard, split_guards
-from porting.source.rules.reading import Reading, name_last, tell_guess
+from porting.source.rules.reading import Reading, name_last
 from porting.source.rules.scope import Programs, rule
+from porting.source.rules.things import tell_guess
 
 __all__ = ["find_cuda_devices", "find_cuda_only", "find_gpu_processes", "find_gpu_wrappers", "find_moved_ports"]
 

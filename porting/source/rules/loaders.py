@@ -8,8 +8,9 @@ from typing import Iterator, List, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
-from porting.source.rules.reading import Reading, name_last, tell_guess, write_dotted
+from porting.source.rules.reading import Reading, name_last, write_dotted
 from porting.source.rules.scope import Programs, rule
+from porting.source.rules.things import tell_guess
 
 __all__ = [
     "find_fed_ports",

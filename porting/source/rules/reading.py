@@ -5,24 +5,21 @@ from __future__ import annotations
 import ast
 import linecache
 from functools import cached_property
-from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple, Union
+from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
 from porting.diagnostics import CODES, Finding, Place, Severity
-from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Things, Where
+from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Where
 from porting.source.files import Unit
 from porting.source.rules.guards import are_exclusive, excludes_ports
+from porting.source.rules.things import go_through_parts, is_of_no_module, list_modules, share_module
 from porting.source.rules.wordings import WORDINGS
 
 __all__ = [
     "TENSORS",
     "Reading",
-    "go_through_parts",
     "is_for_ports",
-    "list_modules",
     "name_last",
-    "share_module",
     "share_program",
-    "tell_guess",
     "write_dotted",
 ]
 
@@ -221,7 +218,7 @@ class Reading:
         things = (*call.receiver, *(thing for argument in call.arguments for thing in argument))
         if self.is_made_of(things, self.training_ports):
             return True
-        if any(map(_is_of_no_module, call.receiver)):
+        if any(map(is_of_no_module, call.receiver)):
             return False
         modules = list_modules(things)
         if modules and all(part.call is not None for part in modules) and not share_module(things, self.training_ports):
@@ -342,62 +339,6 @@ def is_for_ports(module: str) -> bool:
 def share_program(one: Where, other: Where) -> bool:
     """Tell whether one program comes to both; of what nothing calls nobody knows."""
     return not one.programs or not other.programs or bool(one.programs & other.programs)
-
-
-def tell_guess(things: Iterable[Thing]) -> str:
-    """Say of which thing nothing but its name tells what it is, if that is so of all of them."""
-    guessed = list(things)
-    if not guessed or not all(thing.is_guess for thing in guessed):
-        return ""
-    return f"only its name says that `{guessed[0].name}` is a {guessed[0].kind.value}"
-
-
-def list_modules(things: Iterable[Thing], *, outermost: bool = False) -> Set[Thing]:
-    """List the modules that things are made of, a deep copy and not what it was copied of."""
-    follow = _follow_to_modules if outermost else _follow_to_copies
-    return set(filter(_is_module, go_through_parts(tuple(things), follow=follow)))
-
-
-def _follow_to_modules(thing: Thing) -> Things:
-    """Follow what a module has computed to the module, and not to what it did it with."""
-    return () if _is_module(thing) else tuple(filter(_is_module, thing.parts)) or thing.parts
-
-
-def _follow_to_copies(thing: Thing) -> Things:
-    is_copy = thing.call is not None and thing.call.name == "copy.deepcopy"
-    return () if is_copy else thing.parts
-
-
-def share_module(things: Iterable[Thing], others: Iterable[Thing]) -> bool:
-    """Tell whether things are of the same module as others, or one of them is of a part of it."""
-    (whole, parts), (other_whole, other_parts) = (
-        (list_modules(each, outermost=True), list_modules(each)) for each in (list(things), list(others))
-    )
-    return bool(whole & other_parts or other_whole & parts)
-
-
-def _is_of_no_module(thing: Thing) -> bool:
-    """Tell whether an optimizer is one over tensors alone, as one that only keeps a schedule."""
-    kinds = {part.kind for part in go_through_parts(thing.parts)} if thing.kind is Kind.OPTIMIZER else set()
-    return kinds == {Kind.TENSOR}
-
-
-def _is_module(thing: Thing) -> bool:
-    return thing.kind is Kind.MODULE
-
-
-def go_through_parts(
-    things: Things, *, follow: Callable[[Thing], Things] = lambda thing: thing.parts
-) -> Iterator[Thing]:
-    """Go through things and all that they are made of, or those parts that it is to `follow`, each once."""
-    seen: Set[Thing] = set()
-    waiting = list(things)
-    while waiting:
-        thing = waiting.pop()
-        if thing not in seen:
-            seen.add(thing)
-            yield thing
-            waiting.extend(follow(thing))
 
 
 def name_last(name: str) -> str:
