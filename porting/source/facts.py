@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import FrozenSet, List, Mapping, Optional, Tuple
 
 from porting.diagnostics import Place
@@ -122,7 +123,7 @@ class Where:
     ways: Tuple[Way, ...] = ()
     """The ways that lead here; `guards` are those that all have."""
 
-    @property
+    @cached_property
     def programs(self) -> FrozenSet[str]:
         """The programs that come here, by their files; none is known of what nothing calls."""
         return frozenset(program for way in self.ways for program in way[1])

@@ -30,23 +30,21 @@ __all__ = [
 @rule(Programs.PLAIN)
 def find_validation(reading: Reading) -> Iterator[Finding]:
     """D014: validation goes through the model that trains."""
-    optimizers = [thing.call for thing in reading.facts.list_things(Kind.OPTIMIZER) if thing.call is not None]
-    trainings = [*reading.backward_calls, *optimizers]
-    trained = _list_trained(reading)
     evaluated: Set[Thing] = set()
-    for call in reading.facts.calls:
-        modules = _list_modules(call)
-        if not any(share_program(training.where, call.where) for training in trainings):
-            # a program that only infers
-            continue
-        if _turns_training_off(call) and _are_trained(reading, modules, trained) and _is_validated(reading, call):
-            evaluated.update(modules)
+    for call in filter(_turns_training_off, reading.facts.calls):
+        if _is_of_training(reading, call) and _is_validated(reading, call):
+            evaluated.update(_list_modules(call))
             yield reading.report("D014", call.place)
     for call in _list_calls_without_gradients(reading):
-        modules = _list_modules(call)
-        is_of_training = any(share_program(training.where, call.where) for training in trainings)
-        if is_of_training and modules and not set(modules) & evaluated and _are_trained(reading, modules, trained):
+        if evaluated.isdisjoint(_list_modules(call)) and _is_of_training(reading, call):
             yield reading.report("D014", call.place)
+
+
+def _is_of_training(reading: Reading, call: Call) -> bool:
+    """Tell whether the module that is called is trained, in a program that does not only infer."""
+    optimizers = [thing.call for thing in reading.facts.list_things(Kind.OPTIMIZER) if thing.call is not None]
+    trains = any(share_program(one.where, call.where) for one in (*optimizers, *reading.backward_calls))
+    return trains and _are_trained(reading, _list_modules(call), _list_trained(reading))
 
 
 def _list_calls_without_gradients(reading: Reading) -> Iterator[Call]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Dict, Iterator, List, Optional, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Thing, Where
@@ -324,7 +324,7 @@ def _is_scheduled(reading: Reading, length: Call, makers: List[Call]) -> bool:
     return bool(wanted & (read - {""}))
 
 
-def _follow_names(lines: List[str], name: str) -> Set[str]:
+def _follow_names(lines: Sequence[str], name: str) -> Set[str]:
     """Follow a variable into those that are computed of it, from line to line."""
     names = {name}
     assigned: List[Tuple[str, str]] = [match.groups() for match in map(_LENGTH.match, lines) if match]  # type: ignore[misc]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from functools import cached_property
 from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
@@ -31,15 +30,11 @@ _FOR_PLAIN_PROGRAMS = ("porting.data", "porting.models", "porting.recipe_chain",
 
 
 class Reading:
-    """The facts of a program, and what several rules ask about them.
-
-    `units` are its files as they were read; without them the files are read again, and notebooks are not.
-    """
+    """The facts of a program, and what several rules ask about them; `units` are its files as they were read."""
 
     def __init__(self, facts: Facts, units: Iterable[Unit] = ()) -> None:
         self.facts = facts
         self._units = {unit.file: unit for unit in units}
-        self._trees: Dict[str, Optional[ast.Module]] = {file: unit.tree for file, unit in self._units.items()}
         self._nodes: Dict[ast.AST, FrozenSet[int]] = {}
         self._parts: Dict[Thing, Tuple[Thing, ...]] = {}
 
@@ -252,15 +247,10 @@ class Reading:
 
     # ---------------------------------------------------------------- source
 
-    @cached_property
+    @property
     def files(self) -> List[str]:
         """The files of the program, and the cells of its notebooks."""
-        if self._units:
-            return list(self._units)
-        places = [fact.where for fact in self.facts.calls]
-        places += [fact.where for fact in self.facts.statements]
-        places += [fact.where for fact in self.facts.imports]
-        return list(dict.fromkeys(where.file for where in places))
+        return list(self._units)
 
     @cached_property
     def files_of_loops(self) -> Dict[ast.AST, str]:
@@ -274,21 +264,13 @@ class Reading:
             if isinstance(node, (ast.For, ast.While))
         }
 
-    def read_lines(self, file: str) -> List[str]:
+    def read_lines(self, file: str) -> Tuple[str, ...]:
         """Read the lines of a file, or of a notebook's cell."""
-        if file in self._units:
-            return list(self._units[file].lines)
-        linecache.checkcache(file)
-        return linecache.getlines(file)
+        return self._units[file].lines if file in self._units else ()
 
     def parse(self, file: str) -> Optional[ast.Module]:
-        """Parse a file of the program."""
-        if file not in self._trees:
-            try:
-                self._trees[file] = ast.parse("".join(self.read_lines(file)))
-            except (SyntaxError, ValueError):
-                self._trees[file] = None
-        return self._trees[file]
+        """Give the syntax of a file of the program."""
+        return self._units[file].tree if file in self._units else None
 
     def find_method(self, thing: Thing, name: str) -> Optional[Tuple[str, ast.FunctionDef]]:
         """Find a method of a thing whose class the program defines, with its file."""

@@ -22,7 +22,8 @@ HEADS = {
 def read(tmp_path, text: str) -> Reading:
     path = tmp_path / "program.py"
     path.write_text(textwrap.dedent(text), encoding="utf-8")
-    return Reading(collect_facts(read_programs([str(path)])))
+    project = read_programs([str(path)])
+    return Reading(collect_facts(project), project.units)
 
 
 def find_seeds(reading: Reading):
