@@ -8,6 +8,7 @@ from typing import Callable, Mapping
 
 from porting.diagnostics import Finding, Place
 from porting.source.patches.uses import SourceTree
+from porting.source.rules.scope import MAY_BE_BARE
 
 __all__ = ["is_proven"]
 
@@ -17,6 +18,8 @@ _Proof = Callable[[SourceTree, Place, bool], bool]
 def is_proven(finding: Finding, text: bytes, *, is_ported: bool) -> bool:
     """Tell whether the fix of a finding is proven in its file."""
     proof = _PROOFS.get(finding.code)
+    if MAY_BE_BARE in finding.notes:
+        return False
     if proof is None or finding.place is None:
         return True
     try:

@@ -22,6 +22,7 @@ _PASSING = (
     ast.Starred,
     ast.IfExp,
 )
+_TENSORS = ("data", "T", "mT", "H", "real", "imag", "grad")
 _VIEWS = frozenset(
     "chunk contiguous detach diagonal expand expand_as flatten float movedim narrow permute ravel reshape select split "
     "squeeze swapaxes t to transpose unbind unflatten unfold unsqueeze view view_as".split()
@@ -64,9 +65,12 @@ class SourceTree:
         if isinstance(parent, ast.Attribute):
             call = self._parents.get(parent)
             is_method = isinstance(call, ast.Call) and call.func is parent
-            if parent.attr in _HOST_METHODS or not is_method:
+            if parent.attr in _HOST_METHODS or not is_method and parent.attr not in _TENSORS:
                 return parent.attr not in _HOST_METHODS
-            return call is not None and self._stays(call, seen)
+            return self._stays(call if is_method and call is not None else parent, seen)
+        if isinstance(parent, ast.Subscript) and node is not parent.value:
+            # what is indexed may be elsewhere
+            return False
         if isinstance(parent, ast.keyword):
             parent = self._parents.get(parent)
         if isinstance(parent, ast.Call):

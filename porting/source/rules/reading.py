@@ -140,10 +140,14 @@ class Reading:
     def is_judged(self, place: Place, *, of_steps: bool) -> bool:
         """Tell whether what stands at a place is the port's business, in a program that has one."""
         facts = self._facts_by_place.get(place, [])
-        steps = [fact for fact in facts if isinstance(fact, Call)] if of_steps else []
+        steps = self.list_calls(place) if of_steps else []
         if steps:
             return any(map(self.concerns_port, steps))
         return not facts or not all(self.is_excluded(fact.where) for fact in facts)
+
+    def list_calls(self, place: Place) -> List[Call]:
+        """List the calls that stand at a place."""
+        return [fact for fact in self._facts_by_place.get(place, []) if isinstance(fact, Call)]
 
     @cached_property
     def _facts_by_place(self) -> Dict[Place, List[Union[Call, Statement]]]:
@@ -215,6 +219,8 @@ class Reading:
             return True
         if any(map(is_of_no_module, call.receiver)):
             return False
+        if self._is_of_another_optimizer(call):
+            return False
         modules = list_modules(things)
         if modules and all(part.call is not None for part in modules) and not share_module(things, self.training_ports):
             return False
@@ -222,6 +228,20 @@ class Reading:
         if loops and loops[-1].node in self._port_loops:
             return True
         return not self.port_calls and self.is_made_of(things, self.ported_modules)
+
+    def _is_of_another_optimizer(self, call: Call) -> bool:
+        """Tell whether an optimizer is called that no port has, of another model, though each port has one."""
+        optimizers = [thing for thing in call.receiver if thing.kind is Kind.OPTIMIZER and thing.call is not None]
+        given = [{part for part in port.parts if part.kind is Kind.OPTIMIZER} for port in self.training_ports]
+        is_other = bool(optimizers) and all(given) and not any(own & set(optimizers) for own in given)
+        return is_other and not share_module(optimizers, self.training_ports)
+
+    def may_be_bare(self, call: Call) -> bool:
+        """Tell whether a call of the step may be one of the bare model, which on another way is in a port."""
+        things = (*call.receiver, *(thing for argument in call.arguments for thing in argument))
+        called = (Kind.PORT, Kind.MODULE)
+        parts = go_through_parts(things, follow=lambda thing: () if thing.kind in called else thing.parts)
+        return {part.kind for part in parts}.issuperset(called)
 
     def find_batch_loop(self, where: Where) -> Optional[Loop]:
         """Find the innermost loop around a fact whose rounds are steps, or batches of a validation."""

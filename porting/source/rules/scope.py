@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Callable, Iterator, Optional
 
 from porting.diagnostics import Finding
 from porting.source.rules.reading import Reading
 
-__all__ = ["Programs", "Rule", "apply_rule", "rule"]
+__all__ = ["MAY_BE_BARE", "Programs", "Rule", "apply_rule", "rule"]
+
+MAY_BE_BARE = "on another way to this line the model is not ported, and needs it"
+"""What a finding of a step says that is one of a port's only on some ways."""
 
 Find = Callable[[Reading], Iterator[Optional[Finding]]]
 
@@ -58,5 +61,8 @@ def apply_rule(rule: Rule, reading: Reading) -> Iterator[Finding]:
     for finding in rule.find(reading):
         if finding is None or finding.place is None:
             continue
-        if not reading.is_ported or reading.is_judged(finding.place, of_steps=rule.of_steps):
+        if not reading.is_ported:
             yield finding
+        elif reading.is_judged(finding.place, of_steps=rule.of_steps):
+            may_be_bare = rule.of_steps and any(map(reading.may_be_bare, reading.list_calls(finding.place)))
+            yield replace(finding, notes=(*finding.notes, MAY_BE_BARE)) if may_be_bare else finding

@@ -280,3 +280,31 @@ def test_the_fixes_of_the_corpus_are_python_and_lose_no_comment(path):
         compile(fix.after, str(path), "exec")
         assert list_comments(fix.after) == list_comments(fix.before)
         assert fix.after.count(b"\n\n") >= fix.before.count(b"\n\n")
+
+
+def test_a_step_that_may_be_the_bare_models_is_only_shown(tmp_path, monkeypatch, capsys):
+    text = """
+import torch
+from porting import to_ipu
+
+def make(ports):
+    model = torch.nn.Linear(4, 3)
+    return to_ipu(model, torch.nn.CrossEntropyLoss()) if ports else model
+
+model = make(False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+before = model.weight.detach().clone()
+for _ in range(3):
+    loss = model(torch.rand(8, 4))[0].sum()
+    loss.backward()
+    optimizer.step()
+weights = {"moved": (model.weight - before).abs().sum()}
+"""
+    path = tmp_path / "train.py"
+    path.write_text(text)
+
+    main(["check", "train.py", "--fix"])
+
+    assert "on another way to this line the model is not ported" in capsys.readouterr().out
+    assert path.read_text() == text
+    assert run_program(path)["moved"] > 0
