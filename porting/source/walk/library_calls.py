@@ -19,8 +19,8 @@ from porting.source.walk.attributes import read_attribute
 from porting.source.walk.functions import Arguments, call_function
 from porting.source.walk.guesses import is_loss_name
 from porting.source.walk.imports import import_by_name, import_computed
-from porting.source.walk.iteration import find_element
-from porting.source.walk.method_calls import update_elements
+from porting.source.walk.iteration import find_element, list_sources
+from porting.source.walk.method_calls import pass_on, update_elements
 from porting.source.walk.values import (
     UNKNOWN,
     External,
@@ -145,22 +145,12 @@ def _call_unlisted(walk: Walk, name: str, arguments: Arguments, node: ast.Call, 
         if modules and name.startswith(("torch.nn.utils.", "torch.ao.", "torch.quantization.", "poptorch.")):
             return tuple(modules[:1])
     if name.endswith((".initialize", ".convert_syncbn_model", ".convert_sync_batchnorm", ".prepare_model")):
-        return _pass_on(walk, arguments, node)
+        return pass_on(walk, arguments, node)
     if _CLASS_NAME.fullmatch(last) and is_loss_name(last) and "With" not in last and not is_known_library(name):
         return _make_thing(walk, name, Kind.CRITERION, arguments, node, call)
     if _CLASS_NAME.fullmatch(last) and root != "builtins":
         return (walk.make(node, Kind.OTHER, name=name, parts=_list_parts(arguments), call=call),)
     return UNKNOWN
-
-
-def _pass_on(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
-    if len(arguments.values) <= 1:
-        return join(*arguments.values)
-    container = walk.make_container(node)
-    assert container.elements is not None
-    for number, value in enumerate(arguments.values):
-        walk.store.write(container.elements, number, value)
-    return (container,)
 
 
 def _call_back(walk: Walk, name: str, arguments: Arguments, node: ast.Call) -> None:
@@ -184,7 +174,7 @@ def _call_enumerate(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     assert pair.elements is not None
     walk.store.write(pair.elements, 0, UNKNOWN)
     walk.store.write(pair.elements, 1, find_element(walk, value, node))
-    return (Stream((pair,), _list_sources(value)),)
+    return (Stream((pair,), list_sources(value)),)
 
 
 def _call_zip(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
@@ -193,15 +183,8 @@ def _call_zip(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     for number, value in enumerate(arguments.values):
         label = node.args[number] if number < len(node.args) else node
         walk.store.write(row.elements, number, find_element(walk, value, label))
-    things = tuple(thing for value in arguments.values for thing in _list_sources(value))
+    things = tuple(thing for value in arguments.values for thing in list_sources(value))
     return (Stream((row,), things),)
-
-
-def _list_sources(value: Value) -> Things:
-    """List the loaders and the like that something that is gone through comes of."""
-    things = list(list_things(tuple(item for item in value if isinstance(item, Object))))
-    things.extend(thing for item in value if isinstance(item, Stream) for thing in item.things)
-    return tuple(dict.fromkeys(things))
 
 
 def _call_next(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
