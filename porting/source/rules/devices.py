@@ -78,8 +78,11 @@ _DEVICE_LINE = re.compile(
 def find_cuda_only(reading: Reading) -> Iterator[Finding]:
     """D013: code that fails on a machine without CUDA."""
     for call in reading.facts.calls:
-        is_of_port = reading.is_ported and call.is_on(Kind.PORT)
-        if _needs_cuda(call) and not is_of_port and not any(map(_asks_for_cuda, split_guards(call.where.guards))):
+        if (
+            _needs_cuda(call)
+            and not call.is_on(Kind.PORT)
+            and not any(map(_asks_for_cuda, split_guards(call.where.guards)))
+        ):
             yield reading.report("D013", call.place)
 
 

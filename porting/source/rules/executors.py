@@ -159,7 +159,7 @@ def find_missing_warm_up(reading: Reading) -> Iterator[Finding]:
     warmed = {thing for call in reading.facts.calls if _warms_up(call) for thing in call.receiver}
     for call in reading.port_calls:
         is_timed = sum(reading.may_meet(timer.where, call.where) for timer in timers) > 1
-        if is_timed and call.where.loops and not warmed & set(call.receiver) and not reading.is_excluded(call.where):
+        if is_timed and call.where.loops and not warmed & set(call.receiver):
             yield reading.report("D016", call.place)
             return
 

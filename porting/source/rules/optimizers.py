@@ -302,7 +302,7 @@ def find_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
             continue
         loaders = [thing for thing in call.arguments[0] if thing.kind is Kind.LOADER]
         if loaders and _is_scheduled(reading, call, makers):
-            yield reading.report("B016", call.place, guess=tell_guess(loaders) if reading.is_ported else "")
+            yield reading.report("B016", call.place, guess=tell_guess(loaders))
 
 
 def _is_made_by(thing: Thing, call: Call) -> bool:

@@ -161,7 +161,7 @@ class Reading:
     def port_calls(self) -> List[Call]:
         """The calls of ports that train."""
         called = [call for call in self.facts.calls if not call.name.startswith(".") and not call.where.in_forward]
-        return [call for call in called if self._calls_port(call)]
+        return [call for call in called if self._calls_port(call) and not self.is_excluded(call.where)]
 
     def _calls_port(self, call: Call) -> bool:
         """Tell whether a port is called, or a module around one."""

@@ -139,8 +139,8 @@ def _is_root(function: Function, mentioned: Set[str]) -> bool:
 
 def _walk_alone(walk: Walk, function: Function) -> None:
     walk.frames.append(Frame(unit=function.unit, module=function.module, cells=walk.globals[function.module]))
-    # as what runs the tests of a file would call it
-    is_of_program = function.module in walk.mains
+    # what runs the tests of a file calls these
+    is_of_program = function.module in walk.mains and getattr(function.node, "name", "").startswith("test")
     with walk.standing(programs=frozenset([function.module.path] if is_of_program else ())):
         walk.attempt(functools.partial(_call_alone, walk, function))
     walk.frames.pop()
