@@ -107,12 +107,14 @@ class Where:
     loops: Tuple[Loop, ...] = ()
     guards: Tuple[ast.expr, ...] = ()
     in_forward: bool = False
-    """Whether a module's `forward`, or what it calls, is what runs here."""
+    """Whether a module's `forward`, what it calls, or a function that a port moves there is what runs here."""
     without_gradients: bool = False
     """Whether it stands under `torch.no_grad()` or `inference_mode()`."""
     in_evaluation: bool = False
     """Whether the last `train()` or `eval()` on the way here was an `eval()`."""
     order: int = 0
+    body: Optional[ast.AST] = field(default=None, compare=False, repr=False)
+    """The node of that function."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +160,8 @@ class Statement:
     things: Things = ()
     targets: Things = ()
     text: str = ""
+    asks: str = ""
+    """What Python asks the tensors for, where the node is an expression that it wants the value of: see `Facts.reads`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +181,8 @@ class Facts:
 
     calls: List[Call] = field(default_factory=list)
     statements: List[Statement] = field(default_factory=list)
+    reads: List[Statement] = field(default_factory=list)
+    """The expressions whose tensors Python asks for a `value` or a `text`, or weights for their `gradient` or `data`."""
     imports: List[Import] = field(default_factory=list)
     things: List[Thing] = field(default_factory=list)
     unread: List[Call] = field(default_factory=list)

@@ -35,9 +35,6 @@ def find_comparison_slips(reading: Reading) -> Iterator[Finding]:
 
 # -------------------------------------------------------------------------------- values read in each step
 
-_READS = ("item", "tolist", "numpy", "cpu")
-
-
 def find_host_reads(reading: Reading) -> Iterator[Finding]:
     """D020: the host reads a value of the device in every step of a loop."""
     if reading.is_ported:
@@ -52,29 +49,17 @@ def find_host_reads(reading: Reading) -> Iterator[Finding]:
 
 
 def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
+    for read in reading.facts.reads:
+        if not read.where.in_forward and (_are_results(read.things) or not read.things):
+            yield read.place, read.where
     for call in reading.facts.calls:
-        if not call.where.in_forward and (_reads_value(call) or _prints_result(reading, call)):
-            yield call.place, call.where
-    for statement in reading.facts.statements:
-        is_print = isinstance(statement.node, ast.Expr) and not isinstance(statement.node.value, ast.Compare)
-        if is_print and not statement.where.in_forward and _are_results(statement.things):
-            yield statement.place, statement.where
+        if not call.where.in_forward and _are_results(call.receiver):
+            if call.is_method("cpu") or call.is_method("to") and _names_host(call):
+                yield call.place, call.where
 
 
 def _are_results(things: Sequence) -> bool:
     return any(thing.kind in (Kind.OUTPUT, Kind.LOSS) for thing in things)
-
-
-def _reads_value(call: Call) -> bool:
-    if call.is_method(*_READS):
-        if call.is_method("item") and not call.receiver:
-            return True
-        return _are_results(call.receiver)
-    if call.is_method("to"):
-        return _are_results(call.receiver) and _names_host(call)
-    if call.name in ("builtins.float", "builtins.int", "builtins.print") and call.arguments:
-        return any(_are_results(argument) for argument in call.arguments)
-    return False
 
 
 def _names_host(call: Call) -> bool:
@@ -84,26 +69,6 @@ def _names_host(call: Call) -> bool:
     made = [thing.call.node.args[:1] for thing in things if thing.name == "torch.device" and thing.call is not None]
     values = [*given, *(value for values in made for value in values)]
     return any(isinstance(value, ast.Constant) and value.value == "cpu" for value in values)
-
-
-def _prints_result(reading: Reading, call: Call) -> bool:
-    """Tell whether a formatted text that is printed has a variable in it that holds a result."""
-    if call.name != "builtins.print":
-        return False
-    names = {
-        part.value.id
-        for argument in call.node.args
-        for part in ast.walk(argument)
-        if isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Name)
-    }
-    own = reading.statements_by_function.get((call.place.file, call.where.function), []) if names else []
-    before = (one for one in own if one.place.line < call.place.line and _are_results(one.things))
-    return any(names & _list_assigned(statement) for statement in before)
-
-
-def _list_assigned(statement: Statement) -> Set[str]:
-    targets = statement.node.targets if isinstance(statement.node, ast.Assign) else []
-    return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def _is_each_step(reading: Reading, where: Where) -> bool:

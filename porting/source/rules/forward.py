@@ -17,7 +17,6 @@ __all__ = [
     "find_frozen_values",
     "find_homeless_tensors",
     "find_moves_to_host",
-    "find_printed_tensors",
     "find_reassigned_buffers",
     "find_values_read",
 ]
@@ -39,19 +38,13 @@ def _has_tensor(things: object) -> bool:
 
 
 def find_values_read(reading: Reading) -> Iterator[Finding]:
-    """C001: `forward` needs a tensor's value in Python."""
-    buffers = _list_buffers(reading)
-    for call in _list_calls(reading):
-        if call.is_method("item", "tolist", "numpy") and (_has_tensor(call.receiver) or call.is_method("item")):
-            yield reading.report("C001", call.place)
-        elif call.name in ("builtins.float", "builtins.int", "builtins.bool") and call.arguments:
-            is_tensor = _has_tensor(call.arguments[0]) or _is_buffer(call, buffers)
-            if is_tensor and not _is_of_shape(call.node.args[0]):
-                yield reading.report("C001", call.place)
-    for statement in _list_statements(reading):
-        test = getattr(statement.node, "test", None)
-        if isinstance(test, ast.expr) and _has_tensor(statement.things) and _reads_values(reading, test):
-            yield reading.report("C001", statement.place)
+    """C001 and C010: `forward` needs a tensor's value in Python, or its text."""
+    for read in reading.facts.reads:
+        if read.where.in_forward and read.asks in _ASKED:
+            yield reading.report(_ASKED[read.asks], read.place)
+
+
+_ASKED = {"value": "C001", "text": "C010"}
 
 
 def _list_buffers(reading: Reading) -> Set[Tuple[str, object]]:
@@ -61,40 +54,6 @@ def _list_buffers(reading: Reading) -> Set[Tuple[str, object]]:
         for call in reading.facts.calls
         if call.is_method("register_buffer") and call.node.args and isinstance(call.node.args[0], ast.Constant)
     }
-
-
-def _is_buffer(call: Call, buffers: Set[Tuple[str, object]]) -> bool:
-    node = call.node.args[0] if call.node.args else None
-    is_own = isinstance(node, ast.Attribute) and write_dotted(node.value) == "self"
-    return is_own and (call.where.function.rpartition(".")[0], getattr(node, "attr", "")) in buffers
-
-
-def _is_of_shape(node: ast.expr) -> bool:
-    names = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
-    return bool(names & {"shape", "size", "ndim", "dim", "numel"})
-
-
-def _reads_values(reading: Reading, test: ast.expr) -> bool:
-    """Tell whether a condition depends on values, and not on what is there, its type or its shape."""
-    if isinstance(test, ast.BoolOp):
-        return any(_reads_values(reading, part) for part in test.values)
-    if isinstance(test, ast.UnaryOp):
-        return _reads_values(reading, test.operand)
-    if isinstance(test, ast.Compare):
-        return not any(isinstance(operator, _IDENTITY) for operator in test.ops) and _compares_values(test)
-    call = reading.calls_by_node.get(test)
-    return call is not None and _has_tensor((*call.receiver, *call.result)) and not _is_of_shape(test)
-
-
-_IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
-
-
-def _compares_values(test: ast.Compare) -> bool:
-    parts = list(ast.walk(test))
-    if any(isinstance(part, ast.Constant) and isinstance(part.value, (str, bool)) for part in parts):
-        return False
-    draws = any(isinstance(part, ast.Call) and "random" in write_dotted(part.func) for part in parts)
-    return not draws and not _is_of_shape(test)
 
 
 # -------------------------------------------------------------------------------- shapes
@@ -197,13 +156,6 @@ def find_custom_functions(reading: Reading) -> Iterator[Finding]:
     for call in _list_calls(reading):
         if call.is_method("apply") and any(re.fullmatch(r".+\.apply", thing.name) for thing in call.result):
             yield reading.report("C005", call.place)
-
-
-def find_printed_tensors(reading: Reading) -> Iterator[Finding]:
-    """C010: `forward` prints a tensor."""
-    for call in _list_calls(reading):
-        if call.name == "builtins.print" and any(_has_tensor(argument) for argument in call.arguments):
-            yield reading.report("C010", call.place)
 
 
 _PYTHON_RANDOM = re.compile(

@@ -11,7 +11,8 @@ from porting.source.library import TENSOR_KINDS
 from porting.source.walk.assignment import assign
 from porting.source.walk.attributes import read_attribute, read_bound
 from porting.source.walk.calls import evaluate_call
-from porting.source.walk.functions import Arguments, call_function
+from porting.source.walk.functions import Arguments, call_function, evaluate_defaults
+from porting.source.walk.host_reads import ask_truth, record_read
 from porting.source.walk.iteration import find_element, index_value
 from porting.source.walk.values import (
     ANY,
@@ -69,7 +70,11 @@ def _call_properties(walk: Walk, value: Value, node: ast.Attribute) -> Value:
 
 def _evaluate_subscript(walk: Walk, node: ast.Subscript) -> Value:
     value = walk.evaluate(node.value)
-    return index_value(walk, value, walk.evaluate(_get_index(node)), node)
+    index = walk.evaluate(_get_index(node))
+    if any(isinstance(item, Object) and item.elements and set(map(type, item.elements)) == {int} for item in value):
+        # a list, or modules in one, takes a number
+        record_read(walk, node, index)
+    return index_value(walk, value, index, node)
 
 
 def _get_index(node: ast.Subscript) -> ast.AST:
@@ -80,7 +85,8 @@ def _get_index(node: ast.Subscript) -> ast.AST:
 
 def _evaluate_slice(walk: Walk, node: ast.Slice) -> Value:
     for part in (node.lower, node.upper, node.step):
-        walk.evaluate(part)
+        if part is not None:
+            record_read(walk, part, walk.evaluate(part))
     return UNKNOWN
 
 
@@ -89,6 +95,10 @@ _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: 
 
 def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
     left, right = walk.evaluate(node.left), walk.evaluate(node.right)
+    if isinstance(node.op, ast.Mod) and any(isinstance(item, Constant) and item.kind == "str" for item in left):
+        for thing in list_things(right):
+            record_read(walk, node, (walk.wrap(thing),), asks="text")
+        return UNKNOWN
     things = _list_tensors(left, right)
     if things:
         return (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),)
@@ -110,9 +120,12 @@ def _list_tensors(*values: Value) -> Things:
 
 
 def _evaluate_unary(walk: Walk, node: ast.UnaryOp) -> Value:
+    if isinstance(node.op, ast.Not):
+        ask_truth(walk, node.operand)
+        return UNKNOWN
     value = walk.evaluate(node.operand)
     things = _list_tensors(value)
-    if things and not isinstance(node.op, ast.Not):
+    if things:
         return (walk.derive(node, things, name="-"),)
     numbers = [item.value for item in value if isinstance(item, Constant) and isinstance(item.value, (int, float))]
     if isinstance(node.op, ast.USub) and numbers and len(numbers) == len(value):
@@ -124,15 +137,23 @@ def _evaluate_comparison(walk: Walk, node: ast.Compare) -> Value:
     values = [walk.evaluate(node.left), *[walk.evaluate(part) for part in node.comparators]]
     things = _list_tensors(*values)
     compares = not any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in node.ops)
-    return (walk.derive(node, things, name="compare"),) if things and compares else UNKNOWN
+    # no tensor is compared with a text
+    texts = any(isinstance(item, Constant) and item.kind in ("str", "NoneType") for value in values for item in value)
+    if not things or not compares or texts:
+        return UNKNOWN
+    result: Value = (walk.derive(node, things, name="compare"),)
+    if len(node.ops) > 1:
+        # each comparison but the last is asked for its truth
+        record_read(walk, node, result)
+    return result
 
 
 def _evaluate_choice(walk: Walk, node: ast.BoolOp) -> Value:
-    return join(*[walk.evaluate(value) for value in node.values])
+    return join(*[ask_truth(walk, value) for value in node.values[:-1]], walk.evaluate(node.values[-1]))
 
 
 def _evaluate_conditional(walk: Walk, node: ast.IfExp) -> Value:
-    walk.evaluate(node.test)
+    ask_truth(walk, node.test)
     with walk.standing(guards=(*walk.guards, node.test)):
         body = walk.evaluate(node.body)
     with walk.standing(guards=(*walk.guards, walk.negate(node.test))):
@@ -206,7 +227,7 @@ def _enter_generators(walk: Walk, generators: List[ast.comprehension]) -> None:
         value = walk.evaluate(generator.iter)
         assign(walk, generator.target, find_element(walk, value, generator.iter), generator.iter)
         for test in generator.ifs:
-            walk.evaluate(test)
+            ask_truth(walk, test)
 
 
 def _evaluate_lambda(walk: Walk, node: ast.Lambda) -> Value:
@@ -215,7 +236,10 @@ def _evaluate_lambda(walk: Walk, node: ast.Lambda) -> Value:
     if key not in walk.lambdas:
         scopes = (frame.cells, *frame.scopes)
         name = f"{frame.name or frame.module.name}.<lambda>"
-        walk.lambdas[key] = Function(node, name=name, unit=frame.unit, module=frame.module, scopes=scopes)
+        defaults = evaluate_defaults(walk, node.args)
+        walk.lambdas[key] = Function(
+            node, name=name, unit=frame.unit, module=frame.module, scopes=scopes, defaults=defaults
+        )
     return (walk.lambdas[key],)
 
 
@@ -225,9 +249,8 @@ def _evaluate_text(walk: Walk, node: ast.JoinedStr) -> Value:
         is_text = isinstance(part, ast.Constant)
         values.append(walk.evaluate(part if is_text else getattr(part, "value", None)))
         walk.evaluate(getattr(part, "format_spec", None))
-    things = tuple(thing for value in values for thing in list_things(value))
-    if things:
-        walk.record_statement(node, things)
+        if not is_text:
+            record_read(walk, part, values[-1], asks="text")
     return _join_texts(values)
 
 

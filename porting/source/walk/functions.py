@@ -23,7 +23,7 @@ from porting.source.walk.values import (
 )
 from porting.source.walk.walk import Flow, Frame, Walk
 
-__all__ = ["Arguments", "call_function", "call_method_of", "find_instance", "instantiate_class"]
+__all__ = ["Arguments", "call_function", "call_method_of", "evaluate_defaults", "find_instance", "instantiate_class"]
 
 _DEEPEST = 24
 _NONE = Constant.of(None)
@@ -55,6 +55,7 @@ def call_function(walk: Walk, function: Function, arguments: Arguments, node: as
     if is_running > 1 or len(walk.frames) > _DEEPEST or (times and _is_enough(walk, times)):
         return known
     walk.walks[body] = times + 1
+    walk.recorder.enter(None if walk.frame.function is None else walk.frame.function.node, node, body)
     frame = Frame(
         unit=function.unit,
         module=function.module,
@@ -159,7 +160,18 @@ def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_
     if kind is None or name in ("self", "cls"):
         return UNKNOWN
     key = (parameter, "guess", kind)
-    return (walk.wrap(walk.recorder.make_thing(key, kind, name=name, place=walk.place_of(parameter))),)
+    thing = walk.recorder.make_thing(key, kind, name=name, place=walk.place_of(parameter))
+    if kind is Kind.TENSOR:
+        walk.guessed.add(thing)
+    return (walk.wrap(thing),)
+
+
+def evaluate_defaults(walk: Walk, spec: ast.arguments) -> Dict[str, Value]:
+    """Evaluate what parameters are where nothing is given, by their names."""
+    positional = [*getattr(spec, "posonlyargs", []), *spec.args]
+    pairs = [*zip(positional[len(positional) - len(spec.defaults) :], spec.defaults)]
+    pairs += [(name, default) for name, default in zip(spec.kwonlyargs, spec.kw_defaults) if default is not None]
+    return {parameter.arg: walk.evaluate(default) for parameter, default in pairs}
 
 
 def call_method_of(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.AST) -> Optional[Value]:

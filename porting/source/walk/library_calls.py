@@ -17,6 +17,7 @@ from porting.source.library import (
 from porting.source.walk.attributes import read_attribute
 from porting.source.walk.functions import Arguments, call_function
 from porting.source.walk.guesses import is_loss_name
+from porting.source.walk.host_reads import record_read
 from porting.source.walk.imports import import_by_name, import_computed
 from porting.source.walk.iteration import find_element
 from porting.source.walk.method_calls import update_elements
@@ -249,6 +250,15 @@ def _call_partial(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     return (Partial(arguments.values[0], tuple(arguments.values[1:]), dict(arguments.keywords)),)
 
 
+def _call_filter(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    made = _call_map(walk, arguments, node)
+    for item in made:
+        if isinstance(item, Stream):
+            record_read(walk, node, item.element)
+    elements = [find_element(walk, value, node) for value in arguments.values[1:2]]
+    return (Stream(join(*elements), list_things(join(*elements))),)
+
+
 def _call_map(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     if len(arguments.values) < 2:
         return UNKNOWN
@@ -298,6 +308,7 @@ _SPECIAL: Mapping[str, _Special] = {
     "builtins.next": _call_next,
     "builtins.getattr": _call_getattr,
     "builtins.setattr": _call_setattr,
+    "builtins.filter": _call_filter,
     "builtins.map": _call_map,
     "builtins.sum": _call_sum,
     "builtins.max": _call_max,

@@ -9,6 +9,7 @@ from typing import Callable, Iterator, List, Sequence, Union
 from porting.source.facts import Kind, Loop, LoopKind, Things
 from porting.source.walk.assignment import assign
 from porting.source.walk.branches import run_part
+from porting.source.walk.host_reads import ask_truth
 from porting.source.walk.iteration import find_element
 from porting.source.walk.store import Writes
 from porting.source.walk.values import Stream, Value, list_things
@@ -39,7 +40,7 @@ def execute_while(walk: Walk, node: ast.While) -> None:
     is_endless = isinstance(node.test, ast.Constant)
 
     def run_round() -> None:
-        things = list_things(walk.evaluate(node.test))
+        things = list_things(ask_truth(walk, node.test))
         walk.record_statement(node, things, text=node.test)
         walk.run(node.body)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
 
 from porting.diagnostics import Place
 from porting.source.facts import Call, Kind, Loop, Statement, Thing, Things, Where
@@ -76,6 +76,8 @@ class Walk:
     in_forward: bool = False
     without_gradients: bool = False
     in_try: bool = False
+    in_failure: bool = False
+    """Whether what is walked runs only where the program gives up."""
     is_main: bool = True
     """Whether the module that is being walked is the program and not imported."""
     flow: str = Flow.ON
@@ -91,6 +93,8 @@ class Walk:
     """The classes that define a method of a name."""
     instances: Dict[Class, List[Object]] = field(default_factory=dict)
     by_thing: Dict[Thing, Object] = field(default_factory=dict)
+    guessed: Set[Thing] = field(default_factory=set)
+    """The parameters of `forward` that were taken for tensors, though they may be settings."""
     walks: Dict[ast.AST, int] = field(default_factory=dict)
     """How often the body of each function was walked."""
     results: Dict[ast.AST, Value] = field(default_factory=dict)
@@ -152,14 +156,14 @@ class Walk:
         return call
 
     def record_statement(
-        self, node: ast.AST, things: Things, targets: Things = (), *, text: Optional[ast.AST] = None
+        self, node: ast.AST, things: Things, targets: Things = (), *, text: Optional[ast.AST] = None, asks: str = ""
     ) -> None:
         """Record a statement that stands here; `text` is the part of it that is shown, if not all."""
         known = self.recorder.find_statement(node)
         if known is None:
             shown = text or node
             source = self.frame.unit.text_of(shown)
-            statement = Statement(node, self.place_of(shown), self.where, things, targets, source)
+            statement = Statement(node, self.place_of(shown), self.where, things, targets, source, asks)
             self.recorder.add_statement(statement)
         else:
             where = known.where if self.stands_as(known.where) else self.where
@@ -182,6 +186,7 @@ class Walk:
             without_gradients=self.without_gradients,
             in_evaluation=len(mode) == 1 and mode[0] == _IN_EVALUATION,
             order=self.recorder.num_facts,
+            body=None if self.frame.function is None else self.frame.function.node,
         )
 
     def stands_as(self, where: Where) -> bool:
