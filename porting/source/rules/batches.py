@@ -50,7 +50,8 @@ def find_host_reads(reading: Reading) -> Iterator[Finding]:
 
 def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     for read in reading.facts.reads:
-        if not read.where.in_forward and (_are_results(read.things) or not read.things):
+        is_asked = read.asks in ("value", "text") and (_are_results(read.things) or not read.things)
+        if is_asked and not read.where.in_forward:
             yield read.place, read.where
     for call in reading.facts.calls:
         if not call.where.in_forward and _are_results(call.receiver):

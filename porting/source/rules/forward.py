@@ -66,47 +66,17 @@ _SHAPES = {
 
 def find_data_dependent_shapes(reading: Reading) -> Iterator[Finding]:
     """C002: a shape depends on the values of the data."""
-    for call in _list_calls(reading):
+    for call in reading.facts.calls:
+        if not call.where.in_forward and reading.loss_parts.isdisjoint(call.result):
+            continue
         last = name_last(call.name)
         is_where = call.name == "torch.where" and len(call.node.args) == 1 and not call.node.keywords
         of_torch = call.name.startswith("torch.") or call.name.startswith(".") and _has_tensor(call.receiver)
         if is_where or last in _SHAPES and of_torch:
             yield reading.report("C002", call.place)
-    masks = _find_masks(reading)
-    for statement in _list_statements(reading):
-        value = getattr(statement.node, "value", None)
-        names = masks.get(statement.where.function, set())
-        if isinstance(value, ast.expr) and any(_selects_by_mask(part, names) for part in ast.walk(value)):
-            yield reading.report("C002", statement.place)
-
-
-def _find_masks(reading: Reading) -> dict:
-    """Find the variables of each function that hold what a comparison of tensors gave."""
-    masks: dict = {}
-    for statement in _list_statements(reading):
-        if isinstance(statement.node, ast.Assign) and _has_tensor(statement.things):
-            if _is_mask(statement.node.value, set()):
-                names = {write_dotted(target) for target in statement.node.targets}
-                masks.setdefault(statement.where.function, set()).update(names)
-    return masks
-
-
-def _is_mask(node: ast.AST, names: Set[str]) -> bool:
-    if isinstance(node, ast.Compare):
-        return not any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in node.ops)
-    if isinstance(node, ast.BinOp):
-        is_logic = isinstance(node.op, (ast.BitAnd, ast.BitOr))
-        return is_logic and (_is_mask(node.left, names) or _is_mask(node.right, names))
-    if isinstance(node, ast.UnaryOp):
-        return isinstance(node.op, ast.Invert) and _is_mask(node.operand, names)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        keeps = node.func.attr in ("unsqueeze", "expand_as", "expand", "view", "squeeze", "bool", "reshape", "view_as")
-        return keeps and _is_mask(node.func.value, names)
-    return isinstance(node, ast.Name) and node.id in names
-
-
-def _selects_by_mask(node: ast.AST, names: Set[str]) -> bool:
-    return isinstance(node, ast.Subscript) and _is_mask(node.slice, names)
+    for read in reading.facts.reads:
+        if read.asks == "shape" and (read.where.in_forward or not reading.loss_parts.isdisjoint(read.things)):
+            yield reading.report("C002", read.place)
 
 
 # -------------------------------------------------------------------------------- devices

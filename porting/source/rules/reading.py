@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from functools import cached_property
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import CODES, Finding, Place, Severity
 from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Things, Where
@@ -112,6 +112,12 @@ class Reading:
         """Tell whether one of the things is, or is made of, one of those wanted."""
         sought = set(wanted)
         return any(part in sought for thing in things for part in self.go_through(thing))
+
+    @cached_property
+    def loss_parts(self) -> Set[Thing]:
+        """The tensors that losses are computed of, beginning with a model's outputs."""
+        tensors = set(go_through_parts(tuple(self.facts.list_things(Kind.LOSS)), TENSORS))
+        return {thing for thing in tensors if any(part.kind is Kind.OUTPUT for part in go_through_parts((thing,), TENSORS))}
 
     # ---------------------------------------------------------------- where
 
@@ -281,13 +287,13 @@ def is_for_ports(module: str) -> bool:
     return module.partition(".")[0] in _VENDORS and not is_plain
 
 
-def go_through_parts(things: Things) -> Iterator[Thing]:
-    """Go through things and all that they are made of, each once."""
+def go_through_parts(things: Things, kinds: Sequence[Kind] = tuple(Kind)) -> Iterator[Thing]:
+    """Go through things and all that they are made of, each once; only those of some kinds."""
     seen: Set[Thing] = set()
     waiting = list(things)
     while waiting:
         thing = waiting.pop()
-        if thing not in seen:
+        if thing not in seen and thing.kind in kinds:
             seen.add(thing)
             yield thing
             waiting.extend(thing.parts)

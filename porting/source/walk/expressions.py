@@ -12,7 +12,7 @@ from porting.source.walk.assignment import assign
 from porting.source.walk.attributes import read_attribute, read_bound
 from porting.source.walk.calls import evaluate_call
 from porting.source.walk.functions import Arguments, call_function, evaluate_defaults
-from porting.source.walk.host_reads import ask_truth, record_read
+from porting.source.walk.host_reads import ask_truth, is_mask, record_read
 from porting.source.walk.iteration import find_element, index_value
 from porting.source.walk.values import (
     ANY,
@@ -74,7 +74,10 @@ def _evaluate_subscript(walk: Walk, node: ast.Subscript) -> Value:
     if any(isinstance(item, Object) and item.elements and set(map(type, item.elements)) == {int} for item in value):
         # a list, or modules in one, takes a number
         record_read(walk, node, index)
-    return index_value(walk, value, index, node)
+    result = index_value(walk, value, index, node)
+    if _list_tensors(value) and any(map(is_mask, list_things(index))):
+        walk.record_statement(node, list_things(result), asks="shape")
+    return result
 
 
 def _get_index(node: ast.Subscript) -> ast.AST:
@@ -91,6 +94,7 @@ def _evaluate_slice(walk: Walk, node: ast.Slice) -> Value:
 
 
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**", ast.MatMult: "@"}
+_OPERATORS.update({ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"})
 
 
 def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
@@ -126,7 +130,7 @@ def _evaluate_unary(walk: Walk, node: ast.UnaryOp) -> Value:
     value = walk.evaluate(node.operand)
     things = _list_tensors(value)
     if things:
-        return (walk.derive(node, things, name="-"),)
+        return (walk.derive(node, things, name="~" if isinstance(node.op, ast.Invert) else "-"),)
     numbers = [item.value for item in value if isinstance(item, Constant) and isinstance(item.value, (int, float))]
     if isinstance(node.op, ast.USub) and numbers and len(numbers) == len(value):
         return tuple(Constant.of(-number) for number in numbers)

@@ -162,7 +162,7 @@ def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_
     key = (parameter, "guess", kind)
     thing = walk.recorder.make_thing(key, kind, name=name, place=walk.place_of(parameter))
     if kind is Kind.TENSOR:
-        walk.guessed.add(thing)
+        walk.guessed[thing] = parameter is not function.node.args.args[1]
     return (walk.wrap(thing),)
 
 

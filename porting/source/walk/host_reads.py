@@ -12,7 +12,7 @@ from porting.source.walk.iteration import find_element
 from porting.source.walk.values import Constant, Function, Item, Object, Stream, Value, join, list_things
 from porting.source.walk.walk import Walk
 
-__all__ = ["ask_call", "ask_truth", "record_read"]
+__all__ = ["ask_call", "ask_truth", "is_mask", "record_read"]
 
 
 def ask_truth(walk: Walk, node: ast.expr) -> Value:
@@ -30,7 +30,7 @@ def record_read(walk: Walk, node: ast.AST, value: Value, *, asks: str = "value")
     things = _list_tensors(value)
     if not things or len(things) < len(items) or walk.in_failure:
         return
-    if not all(_is_vague(walk, thing, node) for thing in things):
+    if not all(_is_vague(walk, thing, node, asks) for thing in things):
         walk.record_statement(node, things, asks=asks)
 
 
@@ -39,17 +39,19 @@ def _list_tensors(value: Value) -> Things:
     return tuple(thing for thing in things if thing.kind in TENSOR_KINDS)
 
 
-def _is_vague(walk: Walk, thing: Thing, node: ast.AST) -> bool:
+def _is_vague(walk: Walk, thing: Thing, node: ast.AST, asks: str) -> bool:
     """Tell whether a thing may as well be a number, a sequence or a truth value of Python's."""
     last = thing.name.rpartition(".")[2]
+    if thing in walk.guessed:
+        return walk.guessed[thing] or asks != "text"
     tensors = [part for part in thing.parts if part.kind in TENSOR_KINDS]
-    if last.startswith(("is_", "_is_", "has_")) or thing in walk.guessed:
+    if last.startswith(("is_", "_is_", "has_")):
         return True
     if thing.name == "element":
         # of a dictionary the keys
         return all(part.kind is Kind.BATCH or not walk.recorder.is_derived(part) for part in tensors)
     if thing.name in _COMPUTED or thing.name[:1] == "." and last not in TENSOR_METHODS:
-        return bool(tensors) and all(_is_vague(walk, part, node) for part in tensors)
+        return bool(tensors) and all(_is_vague(walk, part, node, asks) for part in tensors)
     if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
         # a batch or an output may be a sequence, which is asked whether it is empty
         return thing.kind in (Kind.BATCH, Kind.OUTPUT) and (thing.name in _PARTS or not walk.recorder.is_derived(thing))
@@ -57,7 +59,21 @@ def _is_vague(walk: Walk, thing: Thing, node: ast.AST) -> bool:
 
 
 _PARTS = frozenset({"part", "[]"})
-_COMPUTED = frozenset({"compare", "operator", "+", "-", "*", "/", "**", *_PARTS})
+_COMPUTED = frozenset({"compare", "operator", *"+-*/&|^~", "**", *_PARTS})
+
+
+def is_mask(thing: Thing) -> bool:
+    """Tell whether a tensor holds truth values, which choose elements where they stand for an index."""
+    last = thing.name.rpartition(".")[2]
+    tensors = [part for part in thing.parts if part.kind in TENSOR_KINDS]
+    if thing.name == "compare" or thing.name != last and last in _COMPARING:
+        return True
+    return (thing.name in _LOGIC or thing.name != last and last in _KEEPING) and any(map(is_mask, tensors))
+
+
+_COMPARING = frozenset("bool eq ne gt ge lt le isnan isinf isfinite isclose logical_and logical_or logical_not".split())
+_LOGIC = frozenset("& | ^ ~ [] part".split())
+_KEEPING = frozenset("unsqueeze expand_as expand view view_as squeeze reshape flatten to clone detach cuda roll".split())
 
 
 def ask_call(walk: Walk, name: str, receiver: Value, arguments: Arguments, node: ast.Call) -> None:

@@ -73,6 +73,7 @@ def _make_thing(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: a
     if kind is Kind.PORT:
         for thing in list_things(join(*arguments.values[:1])):
             walk.recorder.become(thing, Kind.MODULE)
+        _move_functions(walk, arguments, node)
     parts = _list_parts(arguments)
     if kind is Kind.TENSOR:
         tensors = tuple(part for part in parts if part.kind in TENSOR_KINDS)
@@ -85,6 +86,22 @@ def _make_thing(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: a
         if functions:
             walk.store.write(made.cells, "$function", functions)
     return (made,)
+
+
+def _move_functions(walk: Walk, arguments: Arguments, node: ast.Call) -> None:
+    """Walk the losses, metrics and label transforms that a port is given, which it moves into `forward`."""
+    if any(word.arg == "loop" and getattr(word.value, "value", "") == "host" for word in node.keywords):
+        return
+    labels = (walk.make(node, Kind.BATCH, name="labels"),)
+    output = (walk.make(node, Kind.OUTPUT, name="output"),)
+    named = [("", value) for value in arguments.values[1:]] + list(arguments.keywords.items())
+    for name, value in named:
+        given = Arguments([labels]) if "transform" in name else Arguments([output, labels])
+        for item in (*value, *find_element(walk, value, node)):
+            for function in item.function if isinstance(item, Partial) else (item,):
+                if isinstance(function, Function):
+                    with walk.standing(in_forward=True):
+                        call_function(walk, function, given, node)
 
 
 def _make_several(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
 
 from porting.diagnostics import Place
 from porting.source.facts import Call, Kind, Loop, Statement, Thing, Things, Where
@@ -93,8 +93,8 @@ class Walk:
     """The classes that define a method of a name."""
     instances: Dict[Class, List[Object]] = field(default_factory=dict)
     by_thing: Dict[Thing, Object] = field(default_factory=dict)
-    guessed: Set[Thing] = field(default_factory=set)
-    """The parameters of `forward` that were taken for tensors, though they may be settings."""
+    guessed: Dict[Thing, bool] = field(default_factory=dict)
+    """The parameters of `forward` that were taken for tensors, and whether they may well be settings."""
     walks: Dict[ast.AST, int] = field(default_factory=dict)
     """How often the body of each function was walked."""
     results: Dict[ast.AST, Value] = field(default_factory=dict)
