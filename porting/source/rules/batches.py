@@ -9,7 +9,8 @@ from typing import Iterator, List, Sequence, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
 from porting.source.rules.guards import is_of_one_rank, list_words, mentions
-from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.reading import Reading, is_weight, name_last, write_dotted
+from porting.source.rules.steps import find_gradients_read, find_updates_by_hand
 
 __all__ = [
     "find_carried_states",
@@ -49,11 +50,18 @@ def find_host_reads(reading: Reading) -> Iterator[Finding]:
 
 
 def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
+    updates = (*find_updates_by_hand(reading), *find_gradients_read(reading))
+    updated = {(one.place.file, one.place.line) for one in updates if one.place is not None}
     for read in reading.facts.reads:
         is_asked = read.asks in ("value", "text") and (_are_results(read.things) or not read.things)
         if is_asked and not read.where.in_forward:
             yield read.place, read.where
+        is_weight_read = read.asks == "data" and any(map(is_weight, read.things))
+        if is_weight_read and (read.place.file, read.place.line) not in updated and reading.find_batch_loop(read.where):
+            yield read.place, read.where
     for call in reading.facts.calls:
+        if call.is_method("update_parameters") and reading.find_batch_loop(call.where) is not None:
+            yield call.place, call.where
         if not call.where.in_forward and _are_results(call.receiver):
             if call.is_method("cpu") or call.is_method("to") and _names_host(call):
                 yield call.place, call.where

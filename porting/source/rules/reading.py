@@ -13,7 +13,17 @@ from porting.source.files import Unit
 from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.wordings import WORDINGS
 
-__all__ = ["TENSORS", "Reading", "go_through_parts", "is_for_ports", "name_last", "write_dotted"]
+__all__ = [
+    "TENSORS",
+    "Reading",
+    "go_through_parts",
+    "is_for_ports",
+    "is_in_place",
+    "is_weight",
+    "list_averaged_lines",
+    "name_last",
+    "write_dotted",
+]
 
 TENSORS = (Kind.LOSS, Kind.OUTPUT, Kind.TENSOR, Kind.BATCH)
 
@@ -297,6 +307,24 @@ def go_through_parts(things: Things, kinds: Sequence[Kind] = tuple(Kind)) -> Ite
             seen.add(thing)
             yield thing
             waiting.extend(thing.parts)
+
+
+def is_in_place(call: Call) -> bool:
+    """Tell whether a call changes what it is called on: `.add_`, but not `.requires_grad_`."""
+    is_method = call.name.startswith(".") and call.name.endswith("_") and not call.name.endswith("__")
+    return is_method and call.name not in (".requires_grad_", ".unscale_", ".retain_grad_")
+
+
+def is_weight(thing: Thing) -> bool:
+    """Tell whether a thing is the parameters of a module, or one of them."""
+    return thing.kind is Kind.PARAMETERS and thing.name != ".param_groups" or thing.name.endswith(".Parameter")
+
+
+def list_averaged_lines(reading: Reading) -> Set[Tuple[str, int]]:
+    """List the lines where weights are computed of other weights, as for a moving average."""
+    calls = (call for call in reading.facts.calls if is_in_place(call) or call.name.startswith("torch.lerp"))
+    places = [call.place for call in calls if any(is_weight(thing) for given in call.arguments for thing in given)]
+    return {(place.file, place.line) for place in places}
 
 
 def name_last(name: str) -> str:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Dict, Iterator, List, Optional, Set, Union
+from typing import Dict, Iterator, List, Optional, Set, Tuple, Union
 
 from porting.diagnostics import Finding, Place
-from porting.source.facts import Call, Kind, Statement, Thing
-from porting.source.rules.reading import TENSORS, Reading, name_last, write_dotted
+from porting.source.facts import Call, Kind, Statement, Thing, Where
+from porting.source.rules.reading import (
+    TENSORS,
+    Reading,
+    is_in_place,
+    is_weight,
+    list_averaged_lines,
+    name_last,
+    write_dotted,
+)
 
 __all__ = [
     "find_autocast",
     "find_backward",
     "find_clipping",
     "find_gradients_in_loop",
+    "find_gradients_read",
     "find_kept_graphs",
     "find_loss_outside_forward",
     "find_loss_scaling",
@@ -76,10 +85,29 @@ def _is_optimizer_step(call: Call) -> bool:
 
 def find_zero_grad(reading: Reading) -> Iterator[Finding]:
     """O008: gradients are set to zero on the host."""
+    for statement in reading.facts.statements:
+        if _drops_gradient(statement.node) and not statement.where.in_forward and not reading.is_ported:
+            yield reading.report("O008", statement.place)
     for call in reading.facts.calls:
         zeroes_one = call.is_method("zero_") and write_dotted(call.node.func).endswith(".grad.zero_")
         if (call.is_method("zero_grad") or zeroes_one) and reading.concerns_port(call):
             yield reading.report("O008", call.place)
+
+
+def _drops_gradient(node: ast.AST) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) else []
+    return any(isinstance(target, ast.Attribute) and target.attr == "grad" for target in targets)
+
+
+def find_gradients_read(reading: Reading) -> Iterator[Finding]:
+    """D009: the loop reads or writes the gradients of weights."""
+    if reading.has_host_loop or not reading.backward_calls and not reading.is_ported:
+        return
+    told = {(one.place.file, one.place.line) for rule in (find_updates_by_hand, find_zero_grad) for one in rule(reading) if one.place}
+    for read in reading.facts.reads:
+        if read.asks == "grad" and _is_update(read.where.function, read.where.in_forward):
+            if (read.place.file, read.place.line) not in told and not reading.is_excluded(read.where):
+                yield reading.report("D009", read.place)
 
 
 _CLIPPING = {"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "dispatch_clip_grad"}
@@ -102,7 +130,7 @@ def find_loss_scaling(reading: Reading) -> Iterator[Finding]:
                 yield reading.report("O010", call.place)
 
 
-_AUTOCAST = re.compile(r"torch(\.\w+)*\.autocast|accelerate.*\.autocast")
+_AUTOCAST = re.compile(r"torch(\.\w+)*\.autocast|(accelerate|lightning).*")
 _HALF_ARGUMENTS = {"fp16", "bf16"}
 
 
@@ -112,6 +140,7 @@ def find_autocast(reading: Reading) -> Iterator[Finding]:
         return
     for call in reading.facts.calls:
         names = [name for name in (call.name, *call.other_names) if name.endswith("autocast")]
+        names += [thing.name for thing in call.receiver] if call.is_method("autocast") else []
         asks = any(_AUTOCAST.fullmatch(name) for name in names) or _asks_trainer(call)
         if asks and not reading.is_excluded(call.where):
             yield reading.report("P013", call.place)
@@ -139,10 +168,14 @@ def find_synchronisation(reading: Reading) -> Iterator[Finding]:
 
 
 def find_updates_by_hand(reading: Reading) -> Iterator[Finding]:
-    """O015: weights are changed by their gradients without an optimizer."""
+    """O015: weights are changed in each step without an optimizer."""
+    averaged = list_averaged_lines(reading)
+    for place, where in _list_touched(reading):
+        if (place.file, place.line) not in averaged and reading.find_batch_loop(where) is not None:
+            if not reading.has_host_loop and not reading.is_excluded(where):
+                yield reading.report("O015", place)
     for call in reading.facts.calls:
-        in_place = call.name.startswith(".") and call.name.endswith("_") and not call.name.endswith("__")
-        if in_place and _is_update(call.where.function, call.where.in_forward) and _reads_gradient(call.node.args):
+        if is_in_place(call) and _is_update(call.where.function, call.where.in_forward) and _reads_gradient(call.node.args):
             if _owner_of(call.node) != "grad" and reading.concerns_port(call):
                 yield reading.report("O015", call.place)
     if not reading.is_ported:
@@ -151,6 +184,19 @@ def find_updates_by_hand(reading: Reading) -> Iterator[Finding]:
                 continue
             for node in _list_updates(reading.parse(file)):
                 yield reading.report("O015", Place(file, node.lineno, node.col_offset + 1))
+
+
+def _list_touched(reading: Reading) -> Iterator[Tuple[Place, Where]]:
+    """List where weights are changed in place, or get other memory, in what is no optimizer of the program's own."""
+    for call in reading.facts.calls:
+        things = call.arguments[0] if call.name.startswith("torch.nn.init.") and call.arguments else call.receiver
+        changes = is_in_place(call) or call.name.startswith("torch.nn.init.")
+        if changes and any(map(is_weight, things)) and _is_update(call.where.function, call.where.in_forward):
+            yield call.place, call.where
+    for read in reading.facts.reads:
+        is_written = isinstance(getattr(read.node, "ctx", None), ast.Store) and read.asks == "data"
+        if is_written and any(map(is_weight, read.things)) and _is_update(read.where.function, read.where.in_forward):
+            yield read.place, read.where
 
 
 def _is_update(function: str, in_forward: bool) -> bool:

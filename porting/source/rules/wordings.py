@@ -202,6 +202,11 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
             "move or cast the model before it is ported; `PortOptions(precision=)` chooses the precision",
             ("cosmictagger", 8),
         ),
+        "D009": Wording(
+            "a port keeps its gradients on the device: `p.grad` stays empty",
+            "drop the line, or keep the loop with `to_ipu(model, loop='host')`; clipping is `to_ipu(..., max_grad_norm=)`",
+            ("first_port", 2),
+        ),
         "D010": Wording(
             "the import of PopTorch fails on machines that do not have it",
             "`try: import poptorch` and `except ImportError: poptorch = None`, or import it where it is used",

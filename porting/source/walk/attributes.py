@@ -91,6 +91,12 @@ def read_bound(walk: Walk, value: Value, node: ast.AST) -> Value:
         if not isinstance(item, Bound):
             parts.append((item,))
             continue
+        weights = list_objects(item.receiver, Kind.PARAMETERS)
+        if item.name in ("data", "grad"):
+            _record_touched(walk, item, node)
+        if item.name == "data" and weights:
+            parts.append(tuple(weights))
+            continue
         for thing_object in list_objects(item.receiver, *TENSOR_KINDS):
             assert thing_object.thing is not None
             parts.append((walk.derive(node, (thing_object.thing,), name=f".{item.name}", label=item.name),))
@@ -99,6 +105,13 @@ def read_bound(walk: Walk, value: Value, node: ast.AST) -> Value:
         if not list_objects(item.receiver, *TENSOR_KINDS, Kind.MODULE):
             parts.append((item,))
     return join(*parts)
+
+
+def _record_touched(walk: Walk, item: Bound, node: ast.AST) -> None:
+    """Record that the program wants the gradient, or the memory, of weights or of a tensor."""
+    things = tuple(part.thing for part in list_objects(item.receiver, *TENSOR_KINDS, Kind.PARAMETERS) if part.thing)
+    if things and not walk.asks_nothing:
+        walk.record_statement(node, things, asks=item.name)
 
 
 _NO_MODULES = frozenset({"training", "device", "config", "dtype", "name", "hparams", "num_features", "in_features"})

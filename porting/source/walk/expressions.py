@@ -14,6 +14,7 @@ from porting.source.walk.calls import evaluate_call
 from porting.source.walk.functions import Arguments, call_function, evaluate_defaults
 from porting.source.walk.host_reads import ask_truth, is_mask, record_read
 from porting.source.walk.iteration import find_element, index_value
+from porting.source.walk.loops import find_loop_over_batches
 from porting.source.walk.values import (
     ANY,
     UNKNOWN,
@@ -138,7 +139,9 @@ def _evaluate_unary(walk: Walk, node: ast.UnaryOp) -> Value:
 
 
 def _evaluate_comparison(walk: Walk, node: ast.Compare) -> Value:
-    values = [walk.evaluate(node.left), *[walk.evaluate(part) for part in node.comparators]]
+    is_identity = all(isinstance(operator, (ast.Is, ast.IsNot)) for operator in node.ops)
+    with walk.standing(asks_nothing=walk.asks_nothing or is_identity):
+        values = [walk.evaluate(part) for part in (node.left, *node.comparators)]
     things = _list_tensors(*values)
     compares = not any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in node.ops)
     # no tensor is compared with a text
@@ -207,8 +210,9 @@ def _copy_elements(walk: Walk, container: Object, value: Value) -> None:
 
 
 def _evaluate_comprehension(walk: Walk, node: Union[ast.ListComp, ast.SetComp, ast.GeneratorExp]) -> Value:
-    _enter_generators(walk, node.generators)
-    element = walk.evaluate(node.elt)
+    with walk.standing(loops=walk.loops):
+        _enter_generators(walk, node)
+        element = walk.evaluate(node.elt)
     if isinstance(node, ast.GeneratorExp):
         return (Stream(element, list_things(element)),)
     container = walk.make_container(node)
@@ -218,17 +222,19 @@ def _evaluate_comprehension(walk: Walk, node: Union[ast.ListComp, ast.SetComp, a
 
 
 def _evaluate_dictionary_comprehension(walk: Walk, node: ast.DictComp) -> Value:
-    _enter_generators(walk, node.generators)
-    walk.evaluate(node.key)
     container = walk.make_container(node)
     assert container.elements is not None
-    walk.store.write(container.elements, ANY, walk.evaluate(node.value))
+    with walk.standing(loops=walk.loops):
+        _enter_generators(walk, node)
+        walk.evaluate(node.key)
+        walk.store.write(container.elements, ANY, walk.evaluate(node.value))
     return (container,)
 
 
-def _enter_generators(walk: Walk, generators: List[ast.comprehension]) -> None:
-    for generator in generators:
+def _enter_generators(walk: Walk, node: Union[ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp]) -> None:
+    for generator in node.generators:
         value = walk.evaluate(generator.iter)
+        walk.loops = (*walk.loops, *find_loop_over_batches(walk, node, value))
         assign(walk, generator.target, find_element(walk, value, generator.iter), generator.iter)
         for test in generator.ifs:
             ask_truth(walk, test)

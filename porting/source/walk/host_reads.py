@@ -28,7 +28,7 @@ def record_read(walk: Walk, node: ast.AST, value: Value, *, asks: str = "value")
     """Record that Python asks for the value of an expression, if it is known to be a tensor on every way to it."""
     items = [item for item in value if not (isinstance(item, Constant) and item.value is None)]
     things = _list_tensors(value)
-    if not things or len(things) < len(items) or walk.in_failure:
+    if not things or len(things) < len(items) or walk.asks_nothing:
         return
     if not all(_is_vague(walk, thing, node, asks) for thing in things):
         walk.record_statement(node, things, asks=asks)

@@ -15,7 +15,7 @@ from porting.source.walk.store import Writes
 from porting.source.walk.values import Stream, Value, list_things
 from porting.source.walk.walk import Flow, Walk
 
-__all__ = ["execute_for", "execute_while", "leave_loop"]
+__all__ = ["execute_for", "execute_while", "find_loop_over_batches", "leave_loop"]
 
 _BATCHES = (Kind.LOADER, Kind.PORT_LOADER, Kind.DATASET, Kind.BATCH)
 
@@ -48,6 +48,13 @@ def execute_while(walk: Walk, node: ast.While) -> None:
     walk.run(node.orelse)
 
 
+def find_loop_over_batches(walk: Walk, node: ast.expr, value: Value) -> List[Loop]:
+    """Find the loop that a comprehension is, if it goes through batches."""
+    things = _list_sources(value)
+    is_over_batches = any(thing.kind in _BATCHES for thing in things)
+    return [_make_loop(walk, node, things, LoopKind.BATCHES)] if is_over_batches else []
+
+
 def leave_loop(walk: Walk, node: ast.stmt) -> None:
     """Walk a `break` or `continue`."""
     walk.flow = Flow.LOOP
@@ -58,7 +65,7 @@ def _list_sources(value: Value) -> Things:
     return tuple(dict.fromkeys((*things, *list_things(tuple(i for i in value if not isinstance(i, Stream))))))
 
 
-def _make_loop(walk: Walk, node: ast.stmt, things: Things, kind: LoopKind) -> Loop:
+def _make_loop(walk: Walk, node: ast.AST, things: Things, kind: LoopKind) -> Loop:
     loop = walk.loop_facts.get(node)
     if loop is None:
         loop = walk.loop_facts[node] = Loop(node, kind, things)

@@ -127,6 +127,8 @@ def _call_of_other(walk: Walk, item: Object, name: str, arguments: Arguments, no
         return _scale_loss(walk, name, arguments, node, call)
     if kind is not None:
         return (walk.make(node, kind, name=f".{name}", parts=(thing,), call=call),)
+    if thing.kind is Kind.PARAMETERS and (name.endswith("_") or name == "detach"):
+        return (item,)
     if thing.name.startswith("torch.distributions."):
         parts = tuple(part for part in (*thing.parts, *_list_tensors(arguments)) if part.kind in TENSOR_KINDS)
         return (walk.derive(node, parts, name=f".{name}", call=call),) if parts else UNKNOWN

@@ -93,7 +93,7 @@ def _execute_return(walk: Walk, node: ast.Return) -> None:
 
 
 def _execute_raise(walk: Walk, node: ast.Raise) -> None:
-    with walk.standing(in_failure=True):
+    with walk.standing(asks_nothing=True):
         walk.evaluate(node.exc)
     walk.flow = Flow.RAISED
 

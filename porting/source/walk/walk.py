@@ -76,8 +76,8 @@ class Walk:
     in_forward: bool = False
     without_gradients: bool = False
     in_try: bool = False
-    in_failure: bool = False
-    """Whether what is walked runs only where the program gives up."""
+    asks_nothing: bool = False
+    """Whether what is walked asks for no values: it runs only where the program gives up, or asks whether one is there."""
     is_main: bool = True
     """Whether the module that is being walked is the program and not imported."""
     flow: str = Flow.ON
