@@ -182,7 +182,8 @@ class Facts:
     calls: List[Call] = field(default_factory=list)
     statements: List[Statement] = field(default_factory=list)
     reads: List[Statement] = field(default_factory=list)
-    """The expressions whose tensors Python asks for a `value`, a `text` or a `shape`, or weights for their `grad` or `data`."""
+    """The expressions whose tensors Python asks for a `value`, a `text` or a `shape`, or weights for their `grad` or `data`; and `parts`: the
+    lists of a module that hold modules."""
     imports: List[Import] = field(default_factory=list)
     things: List[Thing] = field(default_factory=list)
     unread: List[Call] = field(default_factory=list)

@@ -56,7 +56,7 @@ def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
         is_asked = read.asks in ("value", "text") and (_are_results(read.things) or not read.things)
         if is_asked and not read.where.in_forward:
             yield read.place, read.where
-        is_weight_read = read.asks == "data" and any(map(is_weight, read.things))
+        is_weight_read = read.asks == "data" and not read.where.in_forward and any(map(is_weight, read.things))
         if is_weight_read and (read.place.file, read.place.line) not in updated and reading.find_batch_loop(read.where):
             yield read.place, read.where
     for call in reading.facts.calls:

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, List, Optional, Set, Tuple
+from typing import Iterator, List, Optional, Set, Tuple, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing, Things
-from porting.source.rules.reading import TENSORS, Reading, name_last, write_dotted
+from porting.source.rules.reading import (
+    TENSORS,
+    Reading,
+    go_through_parts,
+    is_in_place,
+    is_weight,
+    name_last,
+    write_dotted,
+)
 
 __all__ = [
+    "find_annealed_values",
     "find_changed_inputs",
     "find_custom_functions",
     "find_data_dependent_shapes",
     "find_frozen_values",
+    "find_hidden_parts",
     "find_homeless_tensors",
     "find_moves_to_host",
-    "find_reassigned_buffers",
+    "find_reassigned_state",
+    "find_unsupported_tensors",
     "find_values_read",
 ]
 
@@ -142,13 +153,64 @@ def find_frozen_values(reading: Reading) -> Iterator[Finding]:
                 yield reading.report("C020", call.place)
 
 
+def find_annealed_values(reading: Reading) -> Iterator[Finding]:
+    """C020: a number that changes from step to step goes into the loss, or into the model."""
+    for call in reading.module_calls:
+        if not call.name.startswith("."):
+            values = [*call.node.args, *(word.value for word in call.node.keywords)]
+            plain = [value for value, things in zip(values, (*call.arguments, *call.keywords.values())) if not things]
+            if not call.is_on(Kind.PORT) and _is_annealed(reading, call, plain):
+                yield reading.report("C020", call.place)
+    for call in reading.facts.calls:
+        if not call.where.in_forward and not reading.loss_parts.isdisjoint(call.result):
+            if call.name not in (".backward", ".item") and _is_annealed(reading, call, call.node.args):
+                yield reading.report("C020", call.place)
+    for statement in reading.facts.statements:
+        value = getattr(statement.node, "value", None)
+        changed = statement.targets if isinstance(statement.node, ast.AugAssign) else ()
+        is_loss = not reading.loss_parts.isdisjoint((*statement.things, *changed))
+        if is_loss and not statement.where.in_forward and isinstance(statement.node, (ast.Assign, ast.AugAssign)):
+            factors = [part for node in ast.walk(value) if isinstance(node, ast.BinOp) for part in (node.left, node.right)]
+            if value is not None and _is_annealed(reading, statement, factors):
+                yield reading.report("C020", statement.place)
+
+
+def _is_annealed(reading: Reading, fact: Union[Call, Statement], values: List[ast.expr]) -> bool:
+    names = reading.list_counted(fact.where)
+    return any(isinstance(value, ast.Name) and value.id in names for value in values)
+
+
+def find_hidden_parts(reading: Reading) -> Iterator[Finding]:
+    """C003: a module keeps modules with weights in a plain list or dictionary."""
+    registered = {
+        thing
+        for call in reading.facts.calls
+        if name_last(call.name) in ("add_module", "register_module", "register_parameter", "setattr", *_HOLDERS)
+        for thing in (*_list_given(call), *(part for thing in call.result for part in thing.parts))
+    }
+    for read in reading.facts.reads:
+        if read.asks == "parts" and any(_has_weights(thing) for thing in read.things):
+            if not all(thing in registered for thing in read.things):
+                yield reading.report("C003", read.place)
+
+
+_HOLDERS = ("ModuleList", "ModuleDict", "Sequential", "ParameterList", "ParameterDict")
+_WITHOUT_WEIGHTS = re.compile(
+    r"torch\.nn\.(\w+\.)*(\w*(ReLU|GELU|Sigmoid|Tanh|Softmax|Softplus|SiLU|ELU|Mish|Swish|Hard\w+|Pool\dd|Pad\dd|Dropout\w*)"
+    r"|Flatten|Unflatten|Identity|Upsample\w*|PixelShuffle|Fold|Unfold|\w*Loss)(?<!PReLU)"
+)
+
+
+def _has_weights(thing: Thing) -> bool:
+    return not _WITHOUT_WEIGHTS.fullmatch(thing.name)
+
+
 def find_changed_inputs(reading: Reading) -> Iterator[Finding]:
     """C026: `forward` writes into what it was given."""
     if reading.is_of_poptorch:
         return
     for call in _list_calls(reading):
-        is_in_place = call.name.startswith(".") and call.name.endswith("_") and not call.name.endswith("__")
-        if is_in_place and call.name != ".requires_grad_" and isinstance(call.node.func, ast.Attribute):
+        if is_in_place(call) and isinstance(call.node.func, ast.Attribute):
             if _is_input(reading, call.node.func.value, call.receiver, call.place):
                 yield reading.report("C026", call.place)
     for statement in _list_statements(reading):
@@ -193,15 +255,29 @@ def _is_given(thing: Thing) -> bool:
     return is_parameter or is_of_batch
 
 
-def find_reassigned_buffers(reading: Reading) -> Iterator[Finding]:
-    """C006: `forward` assigns a new tensor to a registered buffer; a port copies it into the registered one."""
-    if not reading.is_of_poptorch:
-        return
-    buffers = _list_buffers(reading)
+def find_reassigned_state(reading: Reading) -> Iterator[Finding]:
+    """C006: `forward` changes a weight, or assigns a new tensor to a buffer, which a port copies into the registered one."""
+    buffers = _list_buffers(reading) if reading.is_of_poptorch else set()
     for statement in _list_statements(reading):
         name = _find_own_attribute(statement.node)
-        if name and (statement.where.function.rpartition(".")[0], name) in buffers:
-            yield reading.report("C006", statement.place)
+        makes_weight = any(thing.name.endswith("nn.Parameter") for thing in statement.things)
+        if name and (makes_weight or (statement.where.function.rpartition(".")[0], name) in buffers):
+            if not statement.where.function.endswith(".__init__"):
+                yield reading.report("C006", statement.place)
+    for call in _list_calls(reading):
+        sets = call.name == "builtins.setattr" and len(call.arguments) > 2 and len(call.node.args) > 2
+        sets = sets and any(thing.kind is Kind.MODULE for thing in call.arguments[0])
+        if sets and (_has_tensor(call.arguments[2]) or _reads_weight(call.node.args[2])) or is_in_place(call) and any(map(is_weight, call.receiver)):
+            if not call.where.function.endswith(".__init__"):
+                yield reading.report("C006", call.place)
+    for read in reading.facts.reads:
+        is_written = read.asks == "data" and isinstance(getattr(read.node, "ctx", None), ast.Store)
+        if is_written and read.where.in_forward and not read.where.function.endswith(".__init__"):
+            yield reading.report("C006", read.place)
+
+
+def _reads_weight(node: ast.expr) -> bool:
+    return any(isinstance(part, ast.Attribute) and part.attr in ("weight", "bias") for part in ast.walk(node))
 
 
 def _find_own_attribute(node: ast.AST) -> Optional[str]:
@@ -209,3 +285,39 @@ def _find_own_attribute(node: ast.AST) -> Optional[str]:
         if isinstance(target, ast.Attribute) and write_dotted(target.value) == "self":
             return target.attr
     return None
+
+
+# -------------------------------------------------------------------------------- kinds of tensors
+
+_SPARSE = re.compile(r"\.(to_sparse\w*|coalesce|to_dense)|torch\.(spmm|hspmm|dsmm|sspaddmm|smm|sparse(_\w+_tensor|\.\w+))")
+_DOUBLE = re.compile(r"(torch\.)?(float64|double|complex128|DoubleTensor)")
+
+
+def find_unsupported_tensors(reading: Reading) -> Iterator[Finding]:
+    """C017 and C044: a sparse tensor, or float64, is in `forward` or goes into it."""
+    given = {thing for call in _list_calls_of_models(reading) for thing in _list_given(call)}
+    parts = set(go_through_parts(tuple(given), TENSORS))
+    for call in reading.facts.calls:
+        is_inside = call.where.in_forward or not parts.isdisjoint(call.result)
+        if is_inside and _SPARSE.fullmatch(call.name):
+            yield reading.report("C017", call.place)
+        if (is_inside or call.is_on(Kind.MODULE) or call.name == "torch.set_default_dtype") and _makes_double(call):
+            yield reading.report("C044", call.place)
+
+
+def _list_calls_of_models(reading: Reading) -> List[Call]:
+    called = [call for call in reading.facts.calls if call.is_on(Kind.MODULE, Kind.PORT, Kind.CRITERION)]
+    return [call for call in called if not call.name.startswith(".") and not call.where.in_forward]
+
+
+def _list_given(call: Call) -> List[Thing]:
+    return [thing for given in (*call.arguments, *call.keywords.values()) for thing in given]
+
+
+def _makes_double(call: Call) -> bool:
+    if call.is_method("double") or call.name == "torch.DoubleTensor":
+        return True
+    casts = call.is_method("to", "type", "astype") or call.name == "torch.set_default_dtype"
+    values = [*(call.node.args if casts else ()), *(word.value for word in call.node.keywords if word.arg == "dtype")]
+    is_of_torch = call.name.startswith("torch.") or call.name.startswith(".")
+    return is_of_torch and any(_DOUBLE.fullmatch(write_dotted(value)) for value in values)

@@ -9,12 +9,13 @@ from typing import Iterator, List, Set
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
 from porting.source.rules.guards import excludes_ports
-from porting.source.rules.reading import Reading, name_last
+from porting.source.rules.reading import Reading, name_last, write_dotted
 
 __all__ = [
     "find_host_loaders",
     "find_process_samplers",
     "find_ragged_batches",
+    "find_short_slices",
     "find_slow_augmentation",
 ]
 
@@ -61,9 +62,15 @@ def _find_fed_ports(reading: Reading) -> Iterator[Finding]:
             is_new = thing.kind is Kind.LOADER and thing.place is not None and thing.place not in seen
             if is_new and thing.place is not None and not _makes_combined_batches(thing):
                 seen.add(thing.place)
-                yield reading.report("B014", thing.place)
+                infers = all(port.name.endswith(("inference", "inferenceModel")) for port in call.receiver)
+                yield reading.report("B010" if infers and _may_be_short(reading, thing) else "B014", thing.place)
     if not seen and not reading.facts.list_things(Kind.PORT_LOADER):
         yield from _find_fetches(reading)
+
+
+def _may_be_short(reading: Reading, loader: Thing) -> bool:
+    is_padded = any(part.name.endswith("FixedBatchDataset") for part in reading.go_through(loader))
+    return loader.call is not None and not is_padded and not _decides_last_batch(loader.call)
 
 
 def _makes_combined_batches(loader: Thing) -> bool:
@@ -153,8 +160,15 @@ def find_ragged_batches(reading: Reading) -> Iterator[Finding]:
     """B018: a batch is as long as its longest sample."""
     if reading.is_ported and any("max_executables" in call.keywords for call in reading.facts.calls):
         return
+    collating = {
+        name_last(write_dotted(word.value))
+        for loader in reading.facts.list_things(Kind.LOADER)
+        for word in (loader.call.node.keywords if loader.call is not None else ())
+        if word.arg == "collate_fn"
+    }
     for call in reading.facts.calls:
-        if call.where.in_forward or not (_PADDING.fullmatch(call.name) or _pads_to_longest(call)):
+        pads = _PADDING.fullmatch(call.name) or _pads_to_longest(call) or _takes_longest(call, collating)
+        if call.where.in_forward or not pads:
             continue
         padding = [word.value for word in call.node.keywords if word.arg in ("padding", "max_length")]
         if not any(isinstance(value, ast.Constant) and value.value == "max_length" for value in padding):
@@ -169,3 +183,55 @@ def _pads_to_longest(call: Call) -> bool:
     values = [word.value for word in call.node.keywords if word.arg == "padding"]
     longest = any(isinstance(value, ast.Constant) and value.value in (True, "longest") for value in values)
     return is_tokenizer and longest
+
+
+def _takes_longest(call: Call, collating: Set[str]) -> bool:
+    """Tell whether a function that makes batches looks for the longest sample, or a part for what is left of the data."""
+    words = {getattr(part, "id", getattr(part, "attr", "")) for node in call.node.args for part in ast.walk(node)}
+    measures = bool(words & {"len", "shape", "size"}) or any(re.search(r"len(gth)?s?(_|$)", str(word)) for word in words)
+    if call.name == "builtins.max" or call.is_method("max"):
+        return name_last(call.where.function) in collating and (measures or _names_lengths(call))
+    rests = [part for node in call.node.args for part in ast.walk(node) if isinstance(part, ast.BinOp)]
+    return call.name == "builtins.min" and measures and any(_is_rest(part) for part in rests)
+
+
+def _names_lengths(call: Call) -> bool:
+    return bool(re.search(r"len", write_dotted(call.node.func)))
+
+
+def _is_rest(node: ast.BinOp) -> bool:
+    """Tell whether what is left is computed: a length, less a variable."""
+    is_length = any(getattr(part, "id", getattr(part, "attr", "")) in ("len", "shape", "size") for part in ast.walk(node.left))
+    return isinstance(node.op, ast.Sub) and is_length and any(isinstance(part, ast.Name) for part in ast.walk(node.right))
+
+
+def find_short_slices(reading: Reading) -> Iterator[Finding]:
+    """B010: batches are slices, of which the last is short."""
+    seen: Set[ast.AST] = set()
+    for call in (*reading.module_calls, *_list_port_calls(reading)):
+        for loop in call.where.loops:
+            file = reading.files_of_loops.get(loop.node, "")
+            if loop.node not in seen and file and isinstance(loop.node, ast.For) and _goes_in_strides(loop.node):
+                seen.add(loop.node)
+                places = (Place(file, part.lineno, part.col_offset + 1) for part in _list_slices(loop.node))
+                yield from (reading.report("B010", place) for place in places)
+
+
+def _goes_in_strides(loop: ast.For) -> bool:
+    """Tell whether a loop counts in strides, up to a number that is not cut to a multiple of them."""
+    head = loop.iter
+    is_range = isinstance(head, ast.Call) and write_dotted(head.func) in ("range", "trange") and len(head.args) == 3
+    if is_range and all(isinstance(part, ast.Constant) for part in head.args):
+        return bool(len(range(*(part.value for part in head.args))) * head.args[2].value != head.args[1].value)
+    # `n // size * size` and `n - n % size` leave no rest
+    return is_range and not any(isinstance(part, (ast.Mod, ast.FloorDiv)) for part in ast.walk(head))
+
+
+def _list_slices(loop: ast.For) -> Iterator[ast.Subscript]:
+    name = getattr(loop.target, "id", "")
+    for part in (part for statement in loop.body for part in ast.walk(statement)):
+        index = getattr(part, "slice", None)
+        upper = getattr(index, "upper", None)
+        if isinstance(part, ast.Subscript) and isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add):
+            if name in {node.id for node in ast.walk(upper) if isinstance(node, ast.Name)}:
+                yield part

@@ -13,6 +13,7 @@ from porting.source.rules.reading import Reading, name_last, write_dotted
 
 __all__ = [
     "find_accumulation",
+    "find_foreign_tensors",
     "find_lengths_in_schedules",
     "find_several_optimizers",
     "find_silent_schedules",
@@ -57,6 +58,26 @@ def _list_optimizers(reading: Reading) -> List[Thing]:
 
 def _is_elsewhere(reading: Reading, thing: Thing) -> bool:
     return reading.is_ported and thing.call is not None and reading.is_excluded(thing.call.where)
+
+
+def find_foreign_tensors(reading: Reading) -> Iterator[Finding]:
+    """O003: an optimizer changes a tensor that is no parameter of a model."""
+    if reading.has_host_loop:
+        return
+    kept = {thing for one in reading.facts.statements if _is_attribute(one.node) for thing in one.things}
+    for thing in _list_optimizers(reading):
+        given = thing.call.arguments[:1] or [thing.call.keywords.get("params", ())] if thing.call is not None else []
+        for part in (part for things in given for part in things):
+            is_own = part.kind is Kind.PARAMETERS or part.name.endswith(".Parameter") and part in kept
+            is_own = is_own or any(made.kind in (Kind.MODULE, Kind.PARAMETERS) for made in reading.go_through(part))
+            if part.kind in (Kind.TENSOR, Kind.BATCH) and part.call is not None and not is_own:
+                if thing.place is not None and not _is_elsewhere(reading, thing):
+                    yield reading.report("O003", thing.place, note=f"the tensor is made at {part.place}")
+
+
+def _is_attribute(node: ast.AST) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return any(isinstance(target, ast.Attribute) for target in targets)
 
 
 # -------------------------------------------------------------------------------- handed over

@@ -11,6 +11,7 @@ from porting.diagnostics import CODES, Finding, Place, Severity
 from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Things, Where
 from porting.source.files import Unit
 from porting.source.rules.guards import are_exclusive, excludes_ports
+from porting.source.rules.paths import find_counted
 from porting.source.rules.wordings import WORDINGS
 
 __all__ = [
@@ -44,6 +45,7 @@ class Reading:
         self._trees: Dict[str, Optional[ast.Module]] = {file: unit.tree for file, unit in self._units.items()}
         self._nodes: Dict[ast.AST, FrozenSet[int]] = {}
         self._parts: Dict[Thing, Tuple[Thing, ...]] = {}
+        self._counted: Dict[ast.AST, Set[str]] = {}
 
     # ---------------------------------------------------------------- what kind of program
 
@@ -216,6 +218,21 @@ class Reading:
             if is_call and call.where.loops and call.where.loops[-1].kind is not LoopKind.EPOCHS:
                 innermost.append(call.where.loops[-1])
         return {loop.node for loop in innermost}
+
+    def list_counted(self, where: Where) -> Set[str]:
+        """List the variables around a fact that hold numbers which change with the steps: counts, and what is made of them."""
+        loops = [loop.node for loop in where.loops if loop.kind is not LoopKind.OTHER and loop.node in self.files_of_loops]
+        if not loops:
+            return set()
+        if loops[0] not in self._counted:
+            self._counted[loops[0]] = set(find_counted(loops, self.tensor_names))
+        return self._counted[loops[0]]
+
+    @cached_property
+    def tensor_names(self) -> Set[str]:
+        """The variables that hold anything but plain numbers somewhere."""
+        assigned = [one for one in self.facts.statements if isinstance(one.node, (ast.Assign, ast.AugAssign)) and one.things]
+        return {part.id for one in assigned for part in ast.walk(one.node) if isinstance(getattr(part, "ctx", None), ast.Store) and isinstance(part, ast.Name)}
 
     # ---------------------------------------------------------------- source
 

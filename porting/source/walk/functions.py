@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Union
 
 from porting.source.facts import Call, Kind
-from porting.source.walk.attributes import bind_function, find_in_class, find_kind_of_class, list_bases
+from porting.source.walk.attributes import (
+    bind_function,
+    find_in_class,
+    find_kind_of_class,
+    is_parameter,
+    list_bases,
+)
 from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name
 from porting.source.walk.values import (
     ANY,
@@ -206,7 +212,31 @@ def instantiate_class(
         kinds = (Kind.MODULE, Kind.CRITERION, Kind.DATASET)
         parts = tuple(thing for things in inner for thing in things if thing.kind in kinds)
         walk.recorder.add_parts(instance.thing, parts)
+        if instance.thing.kind is Kind.MODULE:
+            _record_hidden_parts(walk, instance, definition)
     return instance
+
+
+def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> None:
+    """Record the lists and dictionaries of a module that hold modules or parameters, which it then does not know of."""
+    holders = {
+        name: [item for item in value if isinstance(item, Object) and item.thing is None and item.elements]
+        for name, value in instance.cells.items()
+    }
+    places = {
+        target.attr: node
+        for node in (part for cls in list_bases(definition) for part in ast.walk(cls.node))
+        if isinstance(node, (ast.Assign, ast.AnnAssign))
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Attribute)
+    }
+    known = {item.thing for value in instance.cells.values() for item in value if isinstance(item, Object) and item.thing}
+    walk.frames.append(Frame(unit=definition.unit, module=definition.module, cells={}, name=definition.name))
+    for name, items in holders.items():
+        things = [thing for thing in list_things(tuple(items)) if thing.kind is Kind.MODULE or is_parameter(thing)]
+        if name in places and things and known.isdisjoint(things):
+            walk.record_statement(places[name].value, tuple(things), asks="parts")
+    walk.frames.pop()
 
 
 def find_instance(walk: Walk, definition: Class) -> Object:
