@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, List, Optional, Set, Tuple, Union
+from typing import Iterator, List, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing, Things
+from porting.source.rules.paths import computes_number
 from porting.source.rules.reading import (
     TENSORS,
     Reading,
@@ -155,29 +156,53 @@ def find_frozen_values(reading: Reading) -> Iterator[Finding]:
 
 def find_annealed_values(reading: Reading) -> Iterator[Finding]:
     """C020: a number that changes from step to step goes into the loss, or into the model."""
-    for call in reading.module_calls:
-        if not call.name.startswith("."):
-            values = [*call.node.args, *(word.value for word in call.node.keywords)]
-            plain = [value for value, things in zip(values, (*call.arguments, *call.keywords.values())) if not things]
-            if not call.is_on(Kind.PORT) and _is_annealed(reading, call, plain):
-                yield reading.report("C020", call.place)
     for call in reading.facts.calls:
-        if not call.where.in_forward and not reading.loss_parts.isdisjoint(call.result):
-            if call.name not in (".backward", ".item") and _is_annealed(reading, call, call.node.args):
-                yield reading.report("C020", call.place)
+        given = [*zip(call.node.args, call.arguments), *((one.value, call.keywords.get(one.arg or "", ())) for one in call.node.keywords)]
+        plain = [node for node, things in given if not things]
+        takes = call.is_on(Kind.MODULE) and not call.name.startswith(".")
+        # a port's call refuses what is no tensor by itself
+        takes = takes or not call.is_method("backward", "item") and not reading.loss_parts.isdisjoint(call.result)
+        if takes and not call.where.in_forward and _has_counted(reading.list_counted(call.where), plain):
+            yield reading.report("C020", call.place)
     for statement in reading.facts.statements:
-        value = getattr(statement.node, "value", None)
         changed = statement.targets if isinstance(statement.node, ast.AugAssign) else ()
-        is_loss = not reading.loss_parts.isdisjoint((*statement.things, *changed))
-        if is_loss and not statement.where.in_forward and isinstance(statement.node, (ast.Assign, ast.AugAssign)):
-            factors = [part for node in ast.walk(value) if isinstance(node, ast.BinOp) for part in (node.left, node.right)]
-            if value is not None and _is_annealed(reading, statement, factors):
+        if not reading.loss_parts.isdisjoint((*statement.things, *changed)) and not statement.where.in_forward:
+            value = getattr(statement.node, "value", None)
+            names = reading.list_counted(statement.where)
+            if isinstance(statement.node, (ast.Assign, ast.AugAssign)) and _has_counted(names, [value]):
                 yield reading.report("C020", statement.place)
+    yield from _find_annealed_globals(reading)
 
 
-def _is_annealed(reading: Reading, fact: Union[Call, Statement], values: List[ast.expr]) -> bool:
-    names = reading.list_counted(fact.where)
-    return any(isinstance(value, ast.Name) and value.id in names for value in values)
+def _has_counted(names: Set[str], nodes: Sequence[Optional[ast.expr]]) -> bool:
+    """Tell whether one of the variables is a factor or a part of a sum, or the argument of a number's function there."""
+    for node in nodes if names else ():
+        if isinstance(node, ast.Name) and node.id in names:
+            return True
+        parts = [node.left, node.right] if isinstance(node, ast.BinOp) else []
+        parts += node.args if isinstance(node, ast.Call) and computes_number(node) else []
+        if _has_counted(names, parts):
+            return True
+    return False
+
+
+def _find_annealed_globals(reading: Reading) -> Iterator[Finding]:
+    """Find what is annealed in a variable of the module, which `forward` or a loss reads."""
+    annealed = {(call.where.file, name) for call in reading.backward_calls for name in _list_global(reading, call)}
+    bodies = {call.where.body: call.where.file for call in _list_calls(reading) if annealed and call.where.body}
+    for body, file in bodies.items():
+        own = {part.id for part in ast.walk(body) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+        own |= {part.arg for part in ast.walk(body) if isinstance(part, ast.arg)}
+        for part in ast.walk(body):
+            if isinstance(part, ast.Name) and part.id not in own and (file, part.id) in annealed:
+                yield reading.report("C020", Place(file, part.lineno, part.col_offset + 1))
+
+
+def _list_global(reading: Reading, call: Call) -> Set[str]:
+    body = call.where.body
+    declared = {name for part in ast.walk(body) if isinstance(part, ast.Global) for name in part.names} if body else None
+    counted = reading.list_counted(call.where)
+    return counted if declared is None else counted & declared
 
 
 def find_hidden_parts(reading: Reading) -> Iterator[Finding]:

@@ -161,9 +161,10 @@ def find_ragged_batches(reading: Reading) -> Iterator[Finding]:
     if reading.is_ported and any("max_executables" in call.keywords for call in reading.facts.calls):
         return
     collating = {
-        name_last(write_dotted(word.value))
+        getattr(part, "id", getattr(part, "attr", ""))
         for loader in reading.facts.list_things(Kind.LOADER)
         for word in (loader.call.node.keywords if loader.call is not None else ())
+        for part in ast.walk(word.value)
         if word.arg == "collate_fn"
     }
     for call in reading.facts.calls:
@@ -190,13 +191,10 @@ def _takes_longest(call: Call, collating: Set[str]) -> bool:
     words = {getattr(part, "id", getattr(part, "attr", "")) for node in call.node.args for part in ast.walk(node)}
     measures = bool(words & {"len", "shape", "size"}) or any(re.search(r"len(gth)?s?(_|$)", str(word)) for word in words)
     if call.name == "builtins.max" or call.is_method("max"):
-        return name_last(call.where.function) in collating and (measures or _names_lengths(call))
+        is_collating = not collating.isdisjoint(call.where.function.split("."))
+        return is_collating and (measures or bool(re.search(r"len", write_dotted(call.node.func))))
     rests = [part for node in call.node.args for part in ast.walk(node) if isinstance(part, ast.BinOp)]
     return call.name == "builtins.min" and measures and any(_is_rest(part) for part in rests)
-
-
-def _names_lengths(call: Call) -> bool:
-    return bool(re.search(r"len", write_dotted(call.node.func)))
 
 
 def _is_rest(node: ast.BinOp) -> bool:
@@ -207,14 +205,23 @@ def _is_rest(node: ast.BinOp) -> bool:
 
 def find_short_slices(reading: Reading) -> Iterator[Finding]:
     """B010: batches are slices, of which the last is short."""
-    seen: Set[ast.AST] = set()
-    for call in (*reading.module_calls, *_list_port_calls(reading)):
-        for loop in call.where.loops:
-            file = reading.files_of_loops.get(loop.node, "")
-            if loop.node not in seen and file and isinstance(loop.node, ast.For) and _goes_in_strides(loop.node):
-                seen.add(loop.node)
-                places = (Place(file, part.lineno, part.col_offset + 1) for part in _list_slices(loop.node))
-                yield from (reading.report("B010", place) for place in places)
+    loops = {loop.node for call in (*reading.module_calls, *_list_port_calls(reading)) for loop in call.where.loops}
+    for node, file in reading.files_of_loops.items():
+        yields = any(isinstance(part, ast.Yield) for part in ast.walk(node))
+        is_of_training = node in loops or yields and bool(reading.backward_calls or reading.ports)
+        if isinstance(node, ast.For) and is_of_training:
+            for part in (*_list_slices(node), *_list_splits(node)):
+                yield reading.report("B010", Place(file, part.lineno, part.col_offset + 1))
+
+
+def _list_splits(loop: ast.For) -> Iterator[ast.Call]:
+    """List where a loop goes through a tensor's parts of one length."""
+    for part in ast.walk(loop.iter):
+        size = part.args[0] if isinstance(part, ast.Call) and len(part.args) == 1 else None
+        is_number = isinstance(size, ast.Constant) and isinstance(size.value, int) and size.value > 1
+        is_number = is_number or size is not None and bool(re.search(r"batch|size|bs$", write_dotted(size)))
+        if isinstance(part, ast.Call) and is_number and getattr(part.func, "attr", "") == "split":
+            yield part
 
 
 def _goes_in_strides(loop: ast.For) -> bool:
@@ -228,10 +235,14 @@ def _goes_in_strides(loop: ast.For) -> bool:
 
 
 def _list_slices(loop: ast.For) -> Iterator[ast.Subscript]:
+    """List the slices from a loop's variable on that are as long as its strides."""
+    if not _goes_in_strides(loop):
+        return
+    stride = ast.dump(loop.iter.args[2])  # type: ignore[attr-defined]
     name = getattr(loop.target, "id", "")
     for part in (part for statement in loop.body for part in ast.walk(statement)):
         index = getattr(part, "slice", None)
         upper = getattr(index, "upper", None)
         if isinstance(part, ast.Subscript) and isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add):
-            if name in {node.id for node in ast.walk(upper) if isinstance(node, ast.Name)}:
+            if stride in (ast.dump(upper.left), ast.dump(upper.right)) and name in map(write_dotted, ast.walk(upper)):
                 yield part

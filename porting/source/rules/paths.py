@@ -8,7 +8,7 @@ from typing import Dict, FrozenSet, Iterator, List, Sequence, Set, Tuple
 
 from porting.source.rules.guards import mentions, normalise_guard
 
-__all__ = ["find_counted", "find_unbound_uses", "list_attributes_of_training"]
+__all__ = ["computes_number", "find_counted", "find_unbound_uses", "list_attributes_of_training"]
 
 _MOST_PATHS = 256
 _IPU = r"(^|_)ipus?($|_)"
@@ -149,11 +149,12 @@ def _counts(node: ast.AST, counted: Set[str]) -> bool:
         return isinstance(value, ast.Constant) or isinstance(value, ast.Name) and value.id in counted
     names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
     own = {target.id for target in getattr(node, "targets", ()) if isinstance(target, ast.Name)}
-    is_number = isinstance(value, (ast.BinOp, ast.IfExp)) or isinstance(value, ast.Call) and _is_of_numbers(value)
+    is_number = isinstance(value, (ast.BinOp, ast.IfExp)) or isinstance(value, ast.Call) and computes_number(value)
     return is_number and bool(names & (counted | own))
 
 
-def _is_of_numbers(node: ast.Call) -> bool:
+def computes_number(node: ast.Call) -> bool:
+    """Tell whether a call returns a number, by what it is called."""
     name = getattr(node.func, "id", getattr(node.func, "attr", ""))
     return name in ("min", "max", "float", "exp", "cos", "sqrt", "pow", "clip", "tanh", "sigmoid", "log") or bool(
         re.search(r"anneal|schedul|ramp|warm|weight|beta|temperature|tau|coef", name)

@@ -93,8 +93,9 @@ def _call_of_module(walk: Walk, item: Object, name: str, arguments: Arguments, n
         kind = Kind.OUTPUT
     if kind is None:
         return UNKNOWN
-    made = walk.make(node, kind, name=f".{name}", parts=(thing, *_list_parts(kind, arguments)), call=call)
-    return (made,)
+    # a call of an executor is none of a method
+    full = f"{thing.name}.{name}" if kind is Kind.PORT else f".{name}"
+    return (walk.make(node, kind, name=full, parts=(thing, *_list_parts(kind, arguments)), call=call),)
 
 
 def _register(walk: Walk, item: Object, arguments: Arguments, node: ast.Call, call: Call) -> Value:
