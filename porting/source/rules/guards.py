@@ -68,9 +68,14 @@ def _tells_ports(guard: ast.AST) -> bool:
     return mentions((guard,), r"(^|_)ipus?($|_)|poptorch|PortedModel")
 
 
+def _holds_as_a_whole(guard: ast.expr) -> bool:
+    return isinstance(guard, ast.BoolOp) and isinstance(guard.op, ast.And)
+
+
 def excludes_ports(guards: Sequence[ast.expr]) -> bool:
     """Tell whether conditions hold only where no port is: `not args.use_ipu`, `mode != ComputeMode.IPU`."""
-    return any(_tells_ports(guard) and not normalise_guard(guard)[1] for guard in guards)
+    parts = [part for guard in guards for part in (guard.values if _holds_as_a_whole(guard) else [guard])]
+    return any(_tells_ports(part) and not normalise_guard(part)[1] for part in parts)
 
 
 def requires_port(guards: Sequence[ast.expr]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 from functools import cached_property
 from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
@@ -21,6 +22,7 @@ __all__ = [
     "is_for_ports",
     "is_in_place",
     "is_weight",
+    "joins_processes",
     "list_averaged_lines",
     "name_last",
     "write_dotted",
@@ -342,6 +344,17 @@ def list_averaged_lines(reading: Reading) -> Set[Tuple[str, int]]:
     calls = (call for call in reading.facts.calls if is_in_place(call) or call.name.startswith("torch.lerp"))
     places = [call.place for call in calls if any(is_weight(thing) for given in call.arguments for thing in given)]
     return {(place.file, place.line) for place in places}
+
+
+_JOINING = re.compile(
+    r"torch\.distributed\.(\w+\.)*init_process_group|popdist\.(get\w+|isPopdistEnvSet|init)|horovod\.\w+\.init"
+    r"|mpi4py\..*|\.Get_rank"
+)
+
+
+def joins_processes(call: Call) -> bool:
+    """Tell whether a call asks which of several processes this is, or joins them."""
+    return any(_JOINING.fullmatch(name) for name in (call.name, *call.other_names))
 
 
 def name_last(name: str) -> str:
