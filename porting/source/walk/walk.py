@@ -94,7 +94,7 @@ class Walk:
     instances: Dict[Class, List[Object]] = field(default_factory=dict)
     by_thing: Dict[Thing, Object] = field(default_factory=dict)
     guessed: Dict[Thing, bool] = field(default_factory=dict)
-    """The parameters of `forward` that were taken for tensors, and whether they may well be settings."""
+    """What was taken for a tensor though nothing tells, as parameters of `forward`, and whether it may be a number."""
     walks: Dict[ast.AST, int] = field(default_factory=dict)
     """How often the body of each function was walked."""
     results: Dict[ast.AST, Value] = field(default_factory=dict)
