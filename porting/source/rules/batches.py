@@ -36,6 +36,7 @@ def find_comparison_slips(reading: Reading) -> Iterator[Finding]:
 
 # -------------------------------------------------------------------------------- values read in each step
 
+
 def find_host_reads(reading: Reading) -> Iterator[Finding]:
     """D020: the host reads a value of the device in every step of a loop."""
     if reading.is_ported:

@@ -157,7 +157,10 @@ def find_frozen_values(reading: Reading) -> Iterator[Finding]:
 def find_annealed_values(reading: Reading) -> Iterator[Finding]:
     """C020: a number that changes from step to step goes into the loss, or into the model."""
     for call in reading.facts.calls:
-        given = [*zip(call.node.args, call.arguments), *((one.value, call.keywords.get(one.arg or "", ())) for one in call.node.keywords)]
+        given = [
+            *zip(call.node.args, call.arguments),
+            *((one.value, call.keywords.get(one.arg or "", ())) for one in call.node.keywords),
+        ]
         plain = [node for node, things in given if not things]
         takes = call.is_on(Kind.MODULE) and not call.name.startswith(".")
         # a port's call refuses what is no tensor by itself
@@ -200,7 +203,9 @@ def _find_annealed_globals(reading: Reading) -> Iterator[Finding]:
 
 def _list_global(reading: Reading, call: Call) -> Set[str]:
     body = call.where.body
-    declared = {name for part in ast.walk(body) if isinstance(part, ast.Global) for name in part.names} if body else None
+    declared = (
+        {name for part in ast.walk(body) if isinstance(part, ast.Global) for name in part.names} if body else None
+    )
     counted = reading.list_counted(call.where)
     return counted if declared is None else counted & declared
 
@@ -292,7 +297,12 @@ def find_reassigned_state(reading: Reading) -> Iterator[Finding]:
     for call in _list_calls(reading):
         sets = call.name == "builtins.setattr" and len(call.arguments) > 2 and len(call.node.args) > 2
         sets = sets and any(thing.kind is Kind.MODULE for thing in call.arguments[0])
-        if sets and (_has_tensor(call.arguments[2]) or _reads_weight(call.node.args[2])) or is_in_place(call) and any(map(is_weight, call.receiver)):
+        if (
+            sets
+            and (_has_tensor(call.arguments[2]) or _reads_weight(call.node.args[2]))
+            or is_in_place(call)
+            and any(map(is_weight, call.receiver))
+        ):
             if not call.where.function.endswith(".__init__"):
                 yield reading.report("C006", call.place)
     for read in reading.facts.reads:
@@ -314,7 +324,9 @@ def _find_own_attribute(node: ast.AST) -> Optional[str]:
 
 # -------------------------------------------------------------------------------- kinds of tensors
 
-_SPARSE = re.compile(r"\.(to_sparse\w*|coalesce|to_dense)|torch\.(spmm|hspmm|dsmm|sspaddmm|smm|sparse(_\w+_tensor|\.\w+))")
+_SPARSE = re.compile(
+    r"\.(to_sparse\w*|coalesce|to_dense)|torch\.(spmm|hspmm|dsmm|sspaddmm|smm|sparse(_\w+_tensor|\.\w+))"
+)
 _DOUBLE = re.compile(r"(torch\.)?(float64|double|complex128|DoubleTensor)")
 
 

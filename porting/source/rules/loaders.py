@@ -189,7 +189,9 @@ def _pads_to_longest(call: Call) -> bool:
 def _takes_longest(call: Call, collating: Set[str]) -> bool:
     """Tell whether a function that makes batches looks for the longest sample, or a part for what is left of the data."""
     words = {getattr(part, "id", getattr(part, "attr", "")) for node in call.node.args for part in ast.walk(node)}
-    measures = bool(words & {"len", "shape", "size"}) or any(re.search(r"len(gth)?s?(_|$)", str(word)) for word in words)
+    measures = bool(words & {"len", "shape", "size"}) or any(
+        re.search(r"len(gth)?s?(_|$)", str(word)) for word in words
+    )
     if call.name == "builtins.max" or call.is_method("max"):
         is_collating = not collating.isdisjoint(call.where.function.split("."))
         return is_collating and (measures or bool(re.search(r"len", write_dotted(call.node.func))))
@@ -199,8 +201,12 @@ def _takes_longest(call: Call, collating: Set[str]) -> bool:
 
 def _is_rest(node: ast.BinOp) -> bool:
     """Tell whether what is left is computed: a length, less a variable."""
-    is_length = any(getattr(part, "id", getattr(part, "attr", "")) in ("len", "shape", "size") for part in ast.walk(node.left))
-    return isinstance(node.op, ast.Sub) and is_length and any(isinstance(part, ast.Name) for part in ast.walk(node.right))
+    is_length = any(
+        getattr(part, "id", getattr(part, "attr", "")) in ("len", "shape", "size") for part in ast.walk(node.left)
+    )
+    return (
+        isinstance(node.op, ast.Sub) and is_length and any(isinstance(part, ast.Name) for part in ast.walk(node.right))
+    )
 
 
 def find_short_slices(reading: Reading) -> Iterator[Finding]:

@@ -138,7 +138,9 @@ def find_counted(loops: Sequence[ast.AST], others: Set[str]) -> Set[str]:
         for node in nodes:
             if isinstance(node, (ast.Assign, ast.AugAssign)) and _counts(node, found):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                found.update(target.id for target in targets if isinstance(target, ast.Name) and target.id not in others)
+                found.update(
+                    target.id for target in targets if isinstance(target, ast.Name) and target.id not in others
+                )
     return found
 
 

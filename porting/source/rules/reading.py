@@ -131,7 +131,9 @@ class Reading:
     def loss_parts(self) -> Set[Thing]:
         """The tensors that losses are computed of, beginning with a model's outputs."""
         tensors = set(go_through_parts(tuple(self.facts.list_things(Kind.LOSS)), TENSORS))
-        return {thing for thing in tensors if any(part.kind is Kind.OUTPUT for part in go_through_parts((thing,), TENSORS))}
+        return {
+            thing for thing in tensors if any(part.kind is Kind.OUTPUT for part in go_through_parts((thing,), TENSORS))
+        }
 
     # ---------------------------------------------------------------- where
 
@@ -223,7 +225,9 @@ class Reading:
 
     def list_counted(self, where: Where) -> Set[str]:
         """List the variables around a fact that hold numbers which change with the steps: counts, and what is made of them."""
-        loops = [loop.node for loop in where.loops if loop.kind is not LoopKind.OTHER and loop.node in self.files_of_loops]
+        loops = [
+            loop.node for loop in where.loops if loop.kind is not LoopKind.OTHER and loop.node in self.files_of_loops
+        ]
         if not loops:
             return set()
         if loops[0] not in self._counted:
@@ -233,8 +237,15 @@ class Reading:
     @cached_property
     def tensor_names(self) -> Set[str]:
         """The variables that hold anything but plain numbers somewhere."""
-        assigned = [one for one in self.facts.statements if isinstance(one.node, (ast.Assign, ast.AugAssign)) and one.things]
-        return {part.id for one in assigned for part in ast.walk(one.node) if isinstance(getattr(part, "ctx", None), ast.Store) and isinstance(part, ast.Name)}
+        assigned = [
+            one for one in self.facts.statements if isinstance(one.node, (ast.Assign, ast.AugAssign)) and one.things
+        ]
+        return {
+            part.id
+            for one in assigned
+            for part in ast.walk(one.node)
+            if isinstance(getattr(part, "ctx", None), ast.Store) and isinstance(part, ast.Name)
+        }
 
     # ---------------------------------------------------------------- source
 

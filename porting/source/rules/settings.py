@@ -138,7 +138,11 @@ def _applies_precision(reading: Reading) -> bool:
         if reading.is_excluded(call.where) or call.is_on(Kind.PORT):
             continue
         of_port = call.is_on(Kind.OPTIONS) or name_last(call.name) in ("PortOptions", "to_ipu")
-        if call.is_method("half", "bfloat16") or of_port and {"precision", "*"} & {word.arg or "*" for word in call.node.keywords}:
+        if (
+            call.is_method("half", "bfloat16")
+            or of_port
+            and {"precision", "*"} & {word.arg or "*" for word in call.node.keywords}
+        ):
             return True
         casts = call.is_method("to") and call.is_on(Kind.MODULE)
         if casts and any(mentions((node,), r"dtype|half|float16|precision") for node in _list_given(call.node)):

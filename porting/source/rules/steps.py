@@ -103,7 +103,12 @@ def find_gradients_read(reading: Reading) -> Iterator[Finding]:
     """D009: the loop reads or writes the gradients of weights."""
     if reading.has_host_loop or not reading.backward_calls and not reading.is_ported:
         return
-    told = {(one.place.file, one.place.line) for rule in (find_updates_by_hand, find_zero_grad) for one in rule(reading) if one.place}
+    told = {
+        (one.place.file, one.place.line)
+        for rule in (find_updates_by_hand, find_zero_grad)
+        for one in rule(reading)
+        if one.place
+    }
     for read in reading.facts.reads:
         if read.asks == "grad" and _is_update(read.where.function, read.where.in_forward):
             if (read.place.file, read.place.line) not in told and not reading.is_excluded(read.where):
@@ -175,7 +180,11 @@ def find_updates_by_hand(reading: Reading) -> Iterator[Finding]:
             if not reading.has_host_loop and not reading.is_excluded(where):
                 yield reading.report("O015", place)
     for call in reading.facts.calls:
-        if is_in_place(call) and _is_update(call.where.function, call.where.in_forward) and _reads_gradient(call.node.args):
+        if (
+            is_in_place(call)
+            and _is_update(call.where.function, call.where.in_forward)
+            and _reads_gradient(call.node.args)
+        ):
             if _owner_of(call.node) != "grad" and reading.concerns_port(call):
                 yield reading.report("O015", call.place)
     if not reading.is_ported:

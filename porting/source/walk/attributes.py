@@ -22,7 +22,15 @@ from porting.source.walk.values import (
 )
 from porting.source.walk.walk import Walk
 
-__all__ = ["bind_function", "find_in_class", "find_kind_of_class", "is_parameter", "list_bases", "list_wrapped", "read_attribute"]
+__all__ = [
+    "bind_function",
+    "find_in_class",
+    "find_kind_of_class",
+    "is_parameter",
+    "list_bases",
+    "list_wrapped",
+    "read_attribute",
+]
 
 _WRAPPING_NAMES = ("module", "model", "_orig_mod")
 
@@ -91,7 +99,11 @@ def read_bound(walk: Walk, value: Value, node: ast.AST) -> Value:
         if not isinstance(item, Bound):
             parts.append((item,))
             continue
-        weights = [part for part in list_objects(item.receiver, *TENSOR_KINDS, Kind.PARAMETERS) if part.thing and is_parameter(part.thing)]
+        weights = [
+            part
+            for part in list_objects(item.receiver, *TENSOR_KINDS, Kind.PARAMETERS)
+            if part.thing and is_parameter(part.thing)
+        ]
         if item.name in ("data", "grad"):
             _record_touched(walk, item, node)
         if item.name == "data" and weights:

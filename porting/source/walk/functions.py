@@ -230,7 +230,9 @@ def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> Non
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Attribute)
     }
-    known = {item.thing for value in instance.cells.values() for item in value if isinstance(item, Object) and item.thing}
+    known = {
+        item.thing for value in instance.cells.values() for item in value if isinstance(item, Object) and item.thing
+    }
     walk.frames.append(Frame(unit=definition.unit, module=definition.module, cells={}, name=definition.name))
     for name, items in holders.items():
         things = [thing for thing in list_things(tuple(items)) if thing.kind is Kind.MODULE or is_parameter(thing)]

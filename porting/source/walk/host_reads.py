@@ -73,7 +73,9 @@ def is_mask(thing: Thing) -> bool:
 
 _COMPARING = frozenset("bool eq ne gt ge lt le isnan isinf isfinite isclose logical_and logical_or logical_not".split())
 _LOGIC = frozenset("& | ^ ~ [] part".split())
-_KEEPING = frozenset("unsqueeze expand_as expand view view_as squeeze reshape flatten to clone detach cuda roll".split())
+_KEEPING = frozenset(
+    "unsqueeze expand_as expand view view_as squeeze reshape flatten to clone detach cuda roll".split()
+)
 
 
 def ask_call(walk: Walk, name: str, receiver: Value, arguments: Arguments, node: ast.Call) -> None:
