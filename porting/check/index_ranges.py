@@ -1,4 +1,4 @@
-"""Labels and indices of batches are held against what they choose from: the graph says what that is, and how they come."""
+"""Labels and indices of batches are held against what they choose from, as the graph of the step tells."""
 
 from __future__ import annotations
 

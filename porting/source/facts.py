@@ -161,7 +161,7 @@ class Statement:
     targets: Things = ()
     text: str = ""
     asks: str = ""
-    """What Python asks the tensors for, where the node is an expression that it wants the value of: see `Facts.reads`."""
+    """What Python asks the tensors of the node for, if the node is an expression of `Facts.reads`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,8 +182,10 @@ class Facts:
     calls: List[Call] = field(default_factory=list)
     statements: List[Statement] = field(default_factory=list)
     reads: List[Statement] = field(default_factory=list)
-    """The expressions whose tensors Python asks for a `value`, a `text` or a `shape`, or weights for their `grad` or `data`; and `parts`: the
-    lists of a module that hold modules."""
+    """The expressions whose tensors Python asks for their `value`, their `text` or, by a mask, for a new `shape`.
+
+    Of weights it asks for `data` or `grad`, and of a module's own lists and dictionaries for its `parts`.
+    """
     imports: List[Import] = field(default_factory=list)
     things: List[Thing] = field(default_factory=list)
     unread: List[Call] = field(default_factory=list)

@@ -223,10 +223,10 @@ TENSOR_HOST_METHODS = frozenset(
 """Methods of tensors that return no tensor."""
 
 TENSOR_METHODS = frozenset(
-    "abs all amax amin any argmax argmin bool clamp clone count_nonzero cpu cross cumsum detach diff div dot double eq exp"
-    " flatten float floor ge gt half int isfinite isinf isnan le log logical_and logical_not logical_or long lt matmul max"
-    " mean median min mm mul ne neg norm permute pow prod ravel relu reshape round sigmoid softmax sqrt square squeeze std"
-    " sub sum tanh trace transpose trunc unique unsqueeze var view".split()
+    "abs all amax amin any argmax argmin bool clamp clone count_nonzero cpu cross cumsum detach diff div dot"
+    " double eq exp flatten float floor ge gt half int isfinite isinf isnan le log logical_and logical_not"
+    " logical_or long lt matmul max mean median min mm mul ne neg norm permute pow prod ravel relu reshape round"
+    " sigmoid softmax sqrt square squeeze std sub sum tanh trace transpose trunc unique unsqueeze var view".split()
 )
 """Methods that only tensors have, or arrays: of what they are called on nothing else need be known."""
 

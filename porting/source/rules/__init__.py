@@ -6,6 +6,7 @@ from typing import Callable, Iterator, Tuple
 
 from porting.diagnostics import Finding
 from porting.source.rules import (
+    annealed,
     batches,
     devices,
     executors,
@@ -14,6 +15,7 @@ from porting.source.rules import (
     optimizers,
     settings,
     steps,
+    weights,
     written_files,
 )
 from porting.source.rules.reading import Reading
@@ -22,7 +24,9 @@ __all__ = ["RULES", "Reading", "Rule"]
 
 Rule = Callable[[Reading], Iterator[Finding]]
 
-_THEMES = (steps, optimizers, loaders, batches, forward, devices, executors, settings, written_files)
+_THEMES = (
+    *(steps, weights, optimizers, loaders, batches, forward, annealed, devices, executors, settings, written_files),
+)
 
 RULES: Tuple[Rule, ...] = tuple(getattr(theme, name) for theme in _THEMES for name in theme.__all__)
 """All rules, theme by theme."""

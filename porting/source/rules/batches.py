@@ -9,8 +9,9 @@ from typing import Iterator, List, Sequence, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
 from porting.source.rules.guards import is_of_one_rank, list_words, mentions
-from porting.source.rules.reading import Reading, is_weight, name_last, write_dotted
+from porting.source.rules.reading import Reading, name_last, write_dotted
 from porting.source.rules.steps import find_gradients_read, find_updates_by_hand
+from porting.source.rules.weights import is_weight
 
 __all__ = [
     "find_carried_states",

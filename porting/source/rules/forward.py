@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Iterator, List, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing, Things
-from porting.source.rules.paths import computes_number
 from porting.source.rules.reading import (
     TENSORS,
     Reading,
     go_through_parts,
     is_in_place,
-    is_weight,
     name_last,
     write_dotted,
 )
 
 __all__ = [
-    "find_annealed_values",
     "find_changed_inputs",
     "find_custom_functions",
     "find_data_dependent_shapes",
     "find_frozen_values",
-    "find_hidden_parts",
     "find_homeless_tensors",
     "find_moves_to_host",
-    "find_reassigned_state",
     "find_unsupported_tensors",
     "find_values_read",
 ]
@@ -57,15 +52,6 @@ def find_values_read(reading: Reading) -> Iterator[Finding]:
 
 
 _ASKED = {"value": "C001", "text": "C010"}
-
-
-def _list_buffers(reading: Reading) -> Set[Tuple[str, object]]:
-    """List the registered buffers, each with its class."""
-    return {
-        (call.where.function.rpartition(".")[0], call.node.args[0].value)
-        for call in reading.facts.calls
-        if call.is_method("register_buffer") and call.node.args and isinstance(call.node.args[0], ast.Constant)
-    }
 
 
 # -------------------------------------------------------------------------------- shapes
@@ -154,87 +140,6 @@ def find_frozen_values(reading: Reading) -> Iterator[Finding]:
                 yield reading.report("C020", call.place)
 
 
-def find_annealed_values(reading: Reading) -> Iterator[Finding]:
-    """C020: a number that changes from step to step goes into the loss, or into the model."""
-    for call in reading.facts.calls:
-        given = [
-            *zip(call.node.args, call.arguments),
-            *((one.value, call.keywords.get(one.arg or "", ())) for one in call.node.keywords),
-        ]
-        plain = [node for node, things in given if not things]
-        takes = call.is_on(Kind.MODULE) and not call.name.startswith(".")
-        # a port's call refuses what is no tensor by itself
-        takes = takes or not call.is_method("backward", "item") and not reading.loss_parts.isdisjoint(call.result)
-        if takes and not call.where.in_forward and _has_counted(reading.list_counted(call.where), plain):
-            yield reading.report("C020", call.place)
-    for statement in reading.facts.statements:
-        changed = statement.targets if isinstance(statement.node, ast.AugAssign) else ()
-        if not reading.loss_parts.isdisjoint((*statement.things, *changed)) and not statement.where.in_forward:
-            value = getattr(statement.node, "value", None)
-            names = reading.list_counted(statement.where)
-            if isinstance(statement.node, (ast.Assign, ast.AugAssign)) and _has_counted(names, [value]):
-                yield reading.report("C020", statement.place)
-    yield from _find_annealed_globals(reading)
-
-
-def _has_counted(names: Set[str], nodes: Sequence[Optional[ast.expr]]) -> bool:
-    """Tell whether one of the variables is a factor or a part of a sum, or the argument of a number's function there."""
-    for node in nodes if names else ():
-        if isinstance(node, ast.Name) and node.id in names:
-            return True
-        parts = [node.left, node.right] if isinstance(node, ast.BinOp) else []
-        parts += node.args if isinstance(node, ast.Call) and computes_number(node) else []
-        if _has_counted(names, parts):
-            return True
-    return False
-
-
-def _find_annealed_globals(reading: Reading) -> Iterator[Finding]:
-    """Find what is annealed in a variable of the module, which `forward` or a loss reads."""
-    annealed = {(call.where.file, name) for call in reading.backward_calls for name in _list_global(reading, call)}
-    bodies = {call.where.body: call.where.file for call in _list_calls(reading) if annealed and call.where.body}
-    for body, file in bodies.items():
-        own = {part.id for part in ast.walk(body) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
-        own |= {part.arg for part in ast.walk(body) if isinstance(part, ast.arg)}
-        for part in ast.walk(body):
-            if isinstance(part, ast.Name) and part.id not in own and (file, part.id) in annealed:
-                yield reading.report("C020", Place(file, part.lineno, part.col_offset + 1))
-
-
-def _list_global(reading: Reading, call: Call) -> Set[str]:
-    body = call.where.body
-    declared = (
-        {name for part in ast.walk(body) if isinstance(part, ast.Global) for name in part.names} if body else None
-    )
-    counted = reading.list_counted(call.where)
-    return counted if declared is None else counted & declared
-
-
-def find_hidden_parts(reading: Reading) -> Iterator[Finding]:
-    """C003: a module keeps modules with weights in a plain list or dictionary."""
-    registered = {
-        thing
-        for call in reading.facts.calls
-        if name_last(call.name) in ("add_module", "register_module", "register_parameter", "setattr", *_HOLDERS)
-        for thing in (*_list_given(call), *(part for thing in call.result for part in thing.parts))
-    }
-    for read in reading.facts.reads:
-        if read.asks == "parts" and any(_has_weights(thing) for thing in read.things):
-            if not all(thing in registered for thing in read.things):
-                yield reading.report("C003", read.place)
-
-
-_HOLDERS = ("ModuleList", "ModuleDict", "Sequential", "ParameterList", "ParameterDict")
-_WITHOUT_WEIGHTS = re.compile(
-    r"torch\.nn\.(\w+\.)*(\w*(ReLU|GELU|Sigmoid|Tanh|Softmax|Softplus|SiLU|ELU|Mish|Swish|Hard\w+|Pool\dd|Pad\dd|Dropout\w*)"
-    r"|Flatten|Unflatten|Identity|Upsample\w*|PixelShuffle|Fold|Unfold|\w*Loss)(?<!PReLU)"
-)
-
-
-def _has_weights(thing: Thing) -> bool:
-    return not _WITHOUT_WEIGHTS.fullmatch(thing.name)
-
-
 def find_changed_inputs(reading: Reading) -> Iterator[Finding]:
     """C026: `forward` writes into what it was given."""
     if reading.is_of_poptorch:
@@ -283,43 +188,6 @@ def _is_given(thing: Thing) -> bool:
     is_parameter = thing.kind is Kind.TENSOR and thing.call is None and not thing.parts and thing.name.isidentifier()
     is_of_batch = thing.kind is Kind.BATCH and (thing.call is None or not thing.call.where.in_forward)
     return is_parameter or is_of_batch
-
-
-def find_reassigned_state(reading: Reading) -> Iterator[Finding]:
-    """C006: `forward` changes a weight, or assigns a new tensor to a buffer, which a port copies into the registered one."""
-    buffers = _list_buffers(reading) if reading.is_of_poptorch else set()
-    for statement in _list_statements(reading):
-        name = _find_own_attribute(statement.node)
-        makes_weight = any(thing.name.endswith("nn.Parameter") for thing in statement.things)
-        if name and (makes_weight or (statement.where.function.rpartition(".")[0], name) in buffers):
-            if not statement.where.function.endswith(".__init__"):
-                yield reading.report("C006", statement.place)
-    for call in _list_calls(reading):
-        sets = call.name == "builtins.setattr" and len(call.arguments) > 2 and len(call.node.args) > 2
-        sets = sets and any(thing.kind is Kind.MODULE for thing in call.arguments[0])
-        if (
-            sets
-            and (_has_tensor(call.arguments[2]) or _reads_weight(call.node.args[2]))
-            or is_in_place(call)
-            and any(map(is_weight, call.receiver))
-        ):
-            if not call.where.function.endswith(".__init__"):
-                yield reading.report("C006", call.place)
-    for read in reading.facts.reads:
-        is_written = read.asks == "data" and isinstance(getattr(read.node, "ctx", None), ast.Store)
-        if is_written and read.where.in_forward and not read.where.function.endswith(".__init__"):
-            yield reading.report("C006", read.place)
-
-
-def _reads_weight(node: ast.expr) -> bool:
-    return any(isinstance(part, ast.Attribute) and part.attr in ("weight", "bias") for part in ast.walk(node))
-
-
-def _find_own_attribute(node: ast.AST) -> Optional[str]:
-    for target in node.targets if isinstance(node, ast.Assign) else ():
-        if isinstance(target, ast.Attribute) and write_dotted(target.value) == "self":
-            return target.attr
-    return None
 
 
 # -------------------------------------------------------------------------------- kinds of tensors

@@ -68,13 +68,13 @@ def _tells_ports(guard: ast.AST) -> bool:
     return mentions((guard,), r"(^|_)ipus?($|_)|poptorch|PortedModel")
 
 
-def _holds_as_a_whole(guard: ast.expr) -> bool:
-    return isinstance(guard, ast.BoolOp) and isinstance(guard.op, ast.And)
+def _list_parts(guard: ast.expr) -> Sequence[ast.expr]:
+    return guard.values if isinstance(guard, ast.BoolOp) and isinstance(guard.op, ast.And) else [guard]
 
 
 def excludes_ports(guards: Sequence[ast.expr]) -> bool:
     """Tell whether conditions hold only where no port is: `not args.use_ipu`, `mode != ComputeMode.IPU`."""
-    parts = [part for guard in guards for part in (guard.values if _holds_as_a_whole(guard) else [guard])]
+    parts = [part for guard in guards for part in _list_parts(guard)]
     return any(_tells_ports(part) and not normalise_guard(part)[1] for part in parts)
 
 

@@ -187,7 +187,7 @@ def _pads_to_longest(call: Call) -> bool:
 
 
 def _takes_longest(call: Call, collating: Set[str]) -> bool:
-    """Tell whether a function that makes batches looks for the longest sample, or a part for what is left of the data."""
+    """Tell whether a function that makes batches looks for the longest sample, or for what is left of the data."""
     words = {getattr(part, "id", getattr(part, "attr", "")) for node in call.node.args for part in ast.walk(node)}
     measures = bool(words & {"len", "shape", "size"}) or any(
         re.search(r"len(gth)?s?(_|$)", str(word)) for word in words
@@ -233,11 +233,13 @@ def _list_splits(loop: ast.For) -> Iterator[ast.Call]:
 def _goes_in_strides(loop: ast.For) -> bool:
     """Tell whether a loop counts in strides, up to a number that is not cut to a multiple of them."""
     head = loop.iter
-    is_range = isinstance(head, ast.Call) and write_dotted(head.func) in ("range", "trange") and len(head.args) == 3
-    if is_range and all(isinstance(part, ast.Constant) for part in head.args):
-        return bool(len(range(*(part.value for part in head.args))) * head.args[2].value != head.args[1].value)
+    if not isinstance(head, ast.Call) or write_dotted(head.func) not in ("range", "trange") or len(head.args) != 3:
+        return False
+    numbers = [part.value for part in head.args if isinstance(part, ast.Constant) and isinstance(part.value, int)]
+    if len(numbers) == len(head.args):
+        return (numbers[1] - numbers[0]) % numbers[2] != 0
     # `n // size * size` and `n - n % size` leave no rest
-    return is_range and not any(isinstance(part, (ast.Mod, ast.FloorDiv)) for part in ast.walk(head))
+    return not any(isinstance(part, (ast.Mod, ast.FloorDiv)) for part in ast.walk(head))
 
 
 def _list_slices(loop: ast.For) -> Iterator[ast.Subscript]:

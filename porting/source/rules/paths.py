@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
-from typing import Dict, FrozenSet, Iterator, List, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, Iterator, List, Set, Tuple
 
 from porting.source.rules.guards import mentions, normalise_guard
 
-__all__ = ["computes_number", "find_counted", "find_unbound_uses", "list_attributes_of_training"]
+__all__ = ["find_unbound_uses", "list_attributes_of_training"]
 
 _MOST_PATHS = 256
 _IPU = r"(^|_)ipus?($|_)"
@@ -120,44 +119,3 @@ def _list_own(node: ast.Assign) -> Iterator[str]:
     for target in node.targets:
         if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
             yield target.attr
-
-
-def find_counted(loops: Sequence[ast.AST], others: Set[str]) -> Set[str]:
-    """Find the variables that count the rounds of loops, and those whose numbers are computed of them; not `others`."""
-    found: Set[str] = set()
-    nodes = [node for loop in loops for node in ast.walk(loop)]
-    for loop in loops:
-        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call):
-            name = getattr(loop.iter.func, "id", "")
-            first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
-            if name in ("range", "trange", "enumerate") and isinstance(first, ast.Name):
-                found.add(first.id)
-    size = -1
-    while size != len(found):
-        size = len(found)
-        for node in nodes:
-            if isinstance(node, (ast.Assign, ast.AugAssign)) and _counts(node, found):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                found.update(
-                    target.id for target in targets if isinstance(target, ast.Name) and target.id not in others
-                )
-    return found
-
-
-def _counts(node: ast.AST, counted: Set[str]) -> bool:
-    """Tell whether an assignment computes a number of counted ones, or of what its variable was."""
-    value = getattr(node, "value", None)
-    if isinstance(node, ast.AugAssign):
-        return isinstance(value, ast.Constant) or isinstance(value, ast.Name) and value.id in counted
-    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
-    own = {target.id for target in getattr(node, "targets", ()) if isinstance(target, ast.Name)}
-    is_number = isinstance(value, (ast.BinOp, ast.IfExp)) or isinstance(value, ast.Call) and computes_number(value)
-    return is_number and bool(names & (counted | own))
-
-
-def computes_number(node: ast.Call) -> bool:
-    """Tell whether a call returns a number, by what it is called."""
-    name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-    return name in ("min", "max", "float", "exp", "cos", "sqrt", "pow", "clip", "tanh", "sigmoid", "log") or bool(
-        re.search(r"anneal|schedul|ramp|warm|weight|beta|temperature|tau|coef", name)
-    )

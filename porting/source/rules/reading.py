@@ -12,7 +12,6 @@ from porting.diagnostics import CODES, Finding, Place, Severity
 from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Things, Where
 from porting.source.files import Unit
 from porting.source.rules.guards import are_exclusive, excludes_ports
-from porting.source.rules.paths import find_counted
 from porting.source.rules.wordings import WORDINGS
 
 __all__ = [
@@ -21,9 +20,7 @@ __all__ = [
     "go_through_parts",
     "is_for_ports",
     "is_in_place",
-    "is_weight",
     "joins_processes",
-    "list_averaged_lines",
     "name_last",
     "write_dotted",
 ]
@@ -47,7 +44,6 @@ class Reading:
         self._trees: Dict[str, Optional[ast.Module]] = {file: unit.tree for file, unit in self._units.items()}
         self._nodes: Dict[ast.AST, FrozenSet[int]] = {}
         self._parts: Dict[Thing, Tuple[Thing, ...]] = {}
-        self._counted: Dict[ast.AST, Set[str]] = {}
 
     # ---------------------------------------------------------------- what kind of program
 
@@ -223,30 +219,6 @@ class Reading:
                 innermost.append(call.where.loops[-1])
         return {loop.node for loop in innermost}
 
-    def list_counted(self, where: Where) -> Set[str]:
-        """List the variables around a fact that hold numbers which change with the steps: counts, and what is made of them."""
-        loops = [
-            loop.node for loop in where.loops if loop.kind is not LoopKind.OTHER and loop.node in self.files_of_loops
-        ]
-        if not loops:
-            return set()
-        if loops[0] not in self._counted:
-            self._counted[loops[0]] = set(find_counted(loops, self.tensor_names))
-        return self._counted[loops[0]]
-
-    @cached_property
-    def tensor_names(self) -> Set[str]:
-        """The variables that hold anything but plain numbers somewhere."""
-        assigned = [
-            one for one in self.facts.statements if isinstance(one.node, (ast.Assign, ast.AugAssign)) and one.things
-        ]
-        return {
-            part.id
-            for one in assigned
-            for part in ast.walk(one.node)
-            if isinstance(getattr(part, "ctx", None), ast.Store) and isinstance(part, ast.Name)
-        }
-
     # ---------------------------------------------------------------- source
 
     @cached_property
@@ -343,18 +315,6 @@ def is_in_place(call: Call) -> bool:
     """Tell whether a call changes what it is called on: `.add_`, but not `.requires_grad_`."""
     is_method = call.name.startswith(".") and call.name.endswith("_") and not call.name.endswith("__")
     return is_method and call.name not in (".requires_grad_", ".unscale_", ".retain_grad_")
-
-
-def is_weight(thing: Thing) -> bool:
-    """Tell whether a thing is the parameters of a module, or one of them."""
-    return thing.kind is Kind.PARAMETERS and thing.name != ".param_groups" or thing.name.endswith(".Parameter")
-
-
-def list_averaged_lines(reading: Reading) -> Set[Tuple[str, int]]:
-    """List the lines where weights are computed of other weights, as for a moving average."""
-    calls = (call for call in reading.facts.calls if is_in_place(call) or call.name.startswith("torch.lerp"))
-    places = [call.place for call in calls if any(is_weight(thing) for given in call.arguments for thing in given)]
-    return {(place.file, place.line) for place in places}
 
 
 _JOINING = re.compile(

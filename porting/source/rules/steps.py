@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Dict, Iterator, List, Optional, Set, Tuple, Union
+from typing import Dict, Iterator, List, Optional, Set, Union
 
 from porting.diagnostics import Finding, Place
-from porting.source.facts import Call, Kind, Statement, Thing, Where
-from porting.source.rules.reading import (
-    TENSORS,
-    Reading,
-    is_in_place,
-    is_weight,
-    list_averaged_lines,
-    name_last,
-    write_dotted,
-)
+from porting.source.facts import Call, Kind, Statement, Thing
+from porting.source.rules.reading import TENSORS, Reading, is_in_place, name_last, write_dotted
+from porting.source.rules.weights import drops_gradient, is_of_loop, list_changed
 
 __all__ = [
     "find_autocast",
@@ -86,7 +79,7 @@ def _is_optimizer_step(call: Call) -> bool:
 def find_zero_grad(reading: Reading) -> Iterator[Finding]:
     """O008: gradients are set to zero on the host."""
     for statement in reading.facts.statements:
-        if _drops_gradient(statement.node) and not statement.where.in_forward and not reading.is_ported:
+        if drops_gradient(statement.node) and not statement.where.in_forward and not reading.is_ported:
             yield reading.report("O008", statement.place)
     for call in reading.facts.calls:
         zeroes_one = call.is_method("zero_") and write_dotted(call.node.func).endswith(".grad.zero_")
@@ -94,23 +87,14 @@ def find_zero_grad(reading: Reading) -> Iterator[Finding]:
             yield reading.report("O008", call.place)
 
 
-def _drops_gradient(node: ast.AST) -> bool:
-    targets = node.targets if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) else []
-    return any(isinstance(target, ast.Attribute) and target.attr == "grad" for target in targets)
-
-
 def find_gradients_read(reading: Reading) -> Iterator[Finding]:
     """D009: the loop reads or writes the gradients of weights."""
     if reading.has_host_loop or not reading.backward_calls and not reading.is_ported:
         return
-    told = {
-        (one.place.file, one.place.line)
-        for rule in (find_updates_by_hand, find_zero_grad)
-        for one in rule(reading)
-        if one.place
-    }
+    others = (one.place for rule in (find_updates_by_hand, find_zero_grad) for one in rule(reading))
+    told = {(place.file, place.line) for place in others if place is not None}
     for read in reading.facts.reads:
-        if read.asks == "grad" and _is_update(read.where.function, read.where.in_forward):
+        if read.asks == "grad" and is_of_loop(read.where):
             if (read.place.file, read.place.line) not in told and not reading.is_excluded(read.where):
                 yield reading.report("D009", read.place)
 
@@ -174,17 +158,12 @@ def find_synchronisation(reading: Reading) -> Iterator[Finding]:
 
 def find_updates_by_hand(reading: Reading) -> Iterator[Finding]:
     """O015: weights are changed in each step without an optimizer."""
-    averaged = list_averaged_lines(reading)
-    for place, where in _list_touched(reading):
-        if (place.file, place.line) not in averaged and reading.find_batch_loop(where) is not None:
-            if not reading.has_host_loop and not reading.is_excluded(where):
-                yield reading.report("O015", place)
+    for place, where in list_changed(reading):
+        is_each_step = is_of_loop(where) and reading.find_batch_loop(where) is not None
+        if is_each_step and not reading.has_host_loop and not reading.is_excluded(where):
+            yield reading.report("O015", place)
     for call in reading.facts.calls:
-        if (
-            is_in_place(call)
-            and _is_update(call.where.function, call.where.in_forward)
-            and _reads_gradient(call.node.args)
-        ):
+        if is_in_place(call) and is_of_loop(call.where) and _reads_gradient(call.node.args):
             if _owner_of(call.node) != "grad" and reading.concerns_port(call):
                 yield reading.report("O015", call.place)
     if not reading.is_ported:
@@ -193,24 +172,6 @@ def find_updates_by_hand(reading: Reading) -> Iterator[Finding]:
                 continue
             for node in _list_updates(reading.parse(file)):
                 yield reading.report("O015", Place(file, node.lineno, node.col_offset + 1))
-
-
-def _list_touched(reading: Reading) -> Iterator[Tuple[Place, Where]]:
-    """List where weights are changed in place, or get other memory, in what is no optimizer of the program's own."""
-    for call in reading.facts.calls:
-        things = call.arguments[0] if call.name.startswith("torch.nn.init.") and call.arguments else call.receiver
-        changes = is_in_place(call) or call.name.startswith("torch.nn.init.")
-        if changes and any(map(is_weight, things)) and _is_update(call.where.function, call.where.in_forward):
-            yield call.place, call.where
-    for read in reading.facts.reads:
-        is_written = isinstance(getattr(read.node, "ctx", None), ast.Store) and read.asks == "data"
-        if is_written and any(map(is_weight, read.things)) and _is_update(read.where.function, read.where.in_forward):
-            yield read.place, read.where
-
-
-def _is_update(function: str, in_forward: bool) -> bool:
-    # an optimizer of the program's own is another matter
-    return not in_forward and not function.endswith(".step")
 
 
 def _owner_of(node: ast.Call) -> str:

@@ -201,7 +201,7 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
         ),
         "C017": Wording(
             "a port has no sparse tensors",
-            "compute with dense ones: a dense matrix, or `torch.gather` and `scatter_add` with indices of a fixed number",
+            "compute with dense ones: a dense matrix, or `gather` and `scatter_add` with as many indices each time",
             None,
         ),
         "C044": Wording(
@@ -222,7 +222,7 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
         ),
         "D009": Wording(
             "a port keeps its gradients on the device: `p.grad` stays empty",
-            "drop the line, or keep the loop with `to_ipu(model, loop='host')`; clipping is `to_ipu(..., max_grad_norm=)`",
+            "drop the line, or `to_ipu(model, loop='host')`; to clip, hand the norm over: `to_ipu(..., max_grad_norm=1)`",
             ("first_port", 2),
         ),
         "D010": Wording(

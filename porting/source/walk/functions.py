@@ -224,9 +224,9 @@ def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> Non
         for name, value in instance.cells.items()
     }
     places = {
-        target.attr: node
+        target.attr: node.value
         for node in (part for cls in list_bases(definition) for part in ast.walk(cls.node))
-        if isinstance(node, (ast.Assign, ast.AnnAssign))
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Attribute)
     }
@@ -237,7 +237,7 @@ def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> Non
     for name, items in holders.items():
         things = [thing for thing in list_things(tuple(items)) if thing.kind is Kind.MODULE or is_parameter(thing)]
         if name in places and things and known.isdisjoint(things):
-            walk.record_statement(places[name].value, tuple(things), asks="parts")
+            walk.record_statement(places[name], tuple(things), asks="parts")
     walk.frames.pop()
 
 

@@ -185,9 +185,10 @@ class Recorder:
         for call in self._calls.values():
             bodies = self._follow(call.node) if _computes_loss(call) else set()
             moved.update(bodies if bodies.isdisjoint(on_host) else ())
-        for fact in (*self._calls.values(), *self._statements.values()):
-            if fact.where.body in moved:
-                _amend_fact(fact.where, in_forward=True)
+        places = [call.where for call in self._calls.values()] + [one.where for one in self._statements.values()]
+        for where in places:
+            if where.body in moved:
+                _amend_fact(where, in_forward=True)
 
     def _follow(self, node: ast.AST) -> Set[ast.AST]:
         found: Set[ast.AST] = set()

@@ -77,7 +77,7 @@ class Walk:
     without_gradients: bool = False
     in_try: bool = False
     asks_nothing: bool = False
-    """Whether what is walked asks for no values: it runs only where the program gives up, or asks whether one is there."""
+    """Whether no value is asked for: where the program gives up, or asks only whether there is one."""
     is_main: bool = True
     """Whether the module that is being walked is the program and not imported."""
     flow: str = Flow.ON
