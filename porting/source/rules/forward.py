@@ -205,7 +205,8 @@ def find_unsupported_tensors(reading: Reading) -> Iterator[Finding]:
     for call in reading.facts.calls:
         is_inside = call.where.in_forward or not parts.isdisjoint(call.result)
         if is_inside and _SPARSE.fullmatch(call.name):
-            yield reading.report("C017", call.place)
+            fault = "the device has no sparse tensors" if reading.is_ported else ""
+            yield reading.report("C017", call.place, fault=fault)
         if (is_inside or call.is_on(Kind.MODULE) or call.name == "torch.set_default_dtype") and _makes_double(call):
             yield reading.report("C044", call.place)
 

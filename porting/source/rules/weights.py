@@ -117,7 +117,8 @@ def find_hidden_parts(reading: Reading) -> Iterator[Finding]:
     }
     for read in reading.facts.reads:
         if read.asks == "parts" and any(map(_has_weights, read.things)) and not registered.issuperset(read.things):
-            yield reading.report("C003", read.place)
+            fault = "a module keeps layers where nothing finds their weights" if reading.is_ported else ""
+            yield reading.report("C003", read.place, fault=fault)
 
 
 _HOLDERS = ("ModuleList", "ModuleDict", "Sequential", "ParameterList", "ParameterDict")

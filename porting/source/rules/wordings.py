@@ -222,7 +222,7 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
         ),
         "D009": Wording(
             "a port keeps its gradients on the device: `p.grad` stays empty",
-            "drop the line, or `to_ipu(model, loop='host')`; to clip, hand the norm over: `to_ipu(..., max_grad_norm=1)`",
+            "read `ported.gradients()`, with `PortOptions(keep_gradients=True)`; or `to_ipu(model, loop='host')`",
             ("first_port", 2),
         ),
         "D010": Wording(
