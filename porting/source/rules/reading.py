@@ -319,7 +319,7 @@ def is_in_place(call: Call) -> bool:
 
 _JOINING = re.compile(
     r"torch\.distributed\.(\w+\.)*init_process_group|popdist\.(get\w+|isPopdistEnvSet|init)|horovod\.\w+\.init"
-    r"|mpi4py\..*|\.Get_rank"
+    r"|mpi4py\..*|\.Get_rank|porting\.(\w+\.)*this_instance"
 )
 
 

@@ -59,3 +59,17 @@ def test_a_wrapper_is_found_once_and_not_where_the_model_is_called(find):
     """
 
     assert find(program) == ["D012:2"]
+
+
+def test_data_parallel_in_forward_is_for_gpus(find):
+    program = """
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(4, 3)
+            def forward(self, x):
+                return torch.nn.parallel.data_parallel(self.fc, x)
+    """
+
+    assert find(program) == ["D012:7"]

@@ -122,3 +122,25 @@ def test_a_printed_shape_is_no_printed_tensor(find):
     """
 
     assert find(write(body)) == ["C010:12"]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("return torch.sparse.mm(x, self.net.weight)", "C017"),
+        ("return self.net(x) @ x.to_sparse()", "C017"),
+        ("return self.net(x).to(torch.float64)", "C044"),
+        ("return self.net(x).double()", "C044"),
+        ("return self.net(x) + torch.ones_like(x, dtype=torch.double)", "C044"),
+    ],
+)
+def test_a_kind_of_tensor_that_the_device_does_not_have(find, line, code):
+    assert find(write(line)) == [f"{code}:11"]
+
+
+def test_what_goes_into_the_model_is_of_its_kinds(find):
+    head = "import torch\nfrom data import X\nmodel = torch.nn.Linear(4, 3)\n"
+
+    assert find(head + "A = torch.sparse_coo_tensor(X, X, (4, 4))\nmodel(A)\n") == ["C017:4"]
+    assert find(head + "model.double()\n") == ["C044:4"]
+    assert find(head + "n = (model(X) > 0).double().mean()\nA = X.to_sparse()\n") == []

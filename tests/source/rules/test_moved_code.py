@@ -53,7 +53,8 @@ def list_codes(find, program):
         ),
         ("fit = lambda o, y: o.mean() if o.sum() > 0 else y.mean()", "loss = fit(out, y)", "C001"),
         (
-            "class Fit:\n    def part(self, o, y):\n        return (o - y)[y > 0].mean()\n    def all(self, o, y):\n        return 2 * self.part(o, y)",
+            "class Fit:\n    def part(self, o, y):\n        return (o - y)[y > 0].mean()\n"
+            "    def all(self, o, y):\n        return 2 * self.part(o, y)",
             "loss = Fit().all(out, y)",
             "C002",
         ),
@@ -83,13 +84,15 @@ def test_a_loss_is_judged_as_forward_is(find, functions, loss, code):
             ["D020"],
         ),
         (
-            "def fit(o, y, w=None):\n    if o.shape[0] > 3 and w is not None:\n        o = o * w\n    return F.mse_loss(o, y)",
+            "def fit(o, y, w=None):\n    if o.shape[0] > 3 and w is not None:\n        o = o * w\n"
+            "    return F.mse_loss(o, y)",
             "loss = fit(out, y)",
             [],
         ),
         ("def tell(l):\n    print(l.item())", "loss = F.mse_loss(out, y); tell(loss)", ["D020"]),
         (
-            "def step(x, y):\n    l = F.mse_loss(model(x), y)\n    if l > 3: print('high')\n    l.backward()\n    return l",
+            "def step(x, y):\n    l = F.mse_loss(model(x), y)\n    if l > 3: print('high')\n"
+            "    l.backward()\n    return l",
             "loss = step(x, y)",
             ["D020"],
         ),
