@@ -56,7 +56,7 @@ def find_values_out_of_range(graph: StepGraph, batches: Mapping[str, IndexTensor
             wrong = sorted({value for part in parts for value in _list_wrong(part, limit, ignored)})
             if wrong:
                 seen = f"{name} has {', '.join(map(str, wrong[:_MOST_SHOWN]))}"
-                yield _describe(node, seen, limit, is_loss=choice is _LOSS)
+                yield _describe_fault(node, seen, limit, is_loss=choice is _LOSS)
                 break
 
 
@@ -112,7 +112,7 @@ def _list_wrong(index: torch.Tensor, limit: int, ignored: Optional[int]) -> List
     return [] if not bool(is_wrong.any()) else torch.unique(index[is_wrong]).tolist()
 
 
-def _describe(node: torch.fx.Node, seen: str, limit: int, *, is_loss: bool) -> Finding:
+def _describe_fault(node: torch.fx.Node, seen: str, limit: int, *, is_loss: bool) -> Finding:
     return Finding(
         "B013",
         message="a label is none of the classes" if is_loss else "an index has no row in the table",

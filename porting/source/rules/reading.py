@@ -126,10 +126,19 @@ class Reading:
     @cached_property
     def loss_parts(self) -> Set[Thing]:
         """The tensors that losses are computed of, beginning with a model's outputs."""
-        tensors = set(go_through_parts(tuple(self.facts.list_things(Kind.LOSS)), TENSORS))
-        return {
-            thing for thing in tensors if any(part.kind is Kind.OUTPUT for part in go_through_parts((thing,), TENSORS))
-        }
+        tensors = list(go_through_parts(tuple(self.facts.list_things(Kind.LOSS)), TENSORS))
+        computed: Dict[Thing, List[Thing]] = {}
+        for thing in tensors:
+            for part in thing.parts:
+                computed.setdefault(part, []).append(thing)
+        found: Set[Thing] = set()
+        waiting = [thing for thing in tensors if thing.kind is Kind.OUTPUT]
+        while waiting:
+            thing = waiting.pop()
+            if thing not in found:
+                found.add(thing)
+                waiting.extend(computed.get(thing, ()))
+        return found
 
     # ---------------------------------------------------------------- where
 
