@@ -52,7 +52,7 @@ def find_values_out_of_range(graph: StepGraph, batches: Mapping[str, IndexTensor
         limit = _count_choices(node.args[choice[0]], is_loss=choice is _LOSS)
         ignored = _find_ignored(node, choice[2])
         for name, batch in batches.items():
-            parts = _compute(index, graph, batch)
+            parts = _compute_index(index, graph, batch)
             wrong = sorted({value for part in parts for value in _list_wrong(part, limit, ignored)})
             if wrong:
                 seen = f"{name} has {', '.join(map(str, wrong[:_MOST_SHOWN]))}"
@@ -72,7 +72,7 @@ def _find_ignored(node: torch.fx.Node, position: Optional[int]) -> Optional[int]
     return given if isinstance(given, int) else None
 
 
-def _compute(index: torch.fx.Node, graph: StepGraph, batch: IndexTensors) -> Iterator[torch.Tensor]:
+def _compute_index(index: torch.fx.Node, graph: StepGraph, batch: IndexTensors) -> Iterator[torch.Tensor]:
     """Compute an index of a batch, for one micro-batch after the other; nothing where it needs more than the batch."""
     first = len(graph.parameters) + len(graph.buffers)
     inputs = graph.placeholders[first : first + len(graph.inputs)]
@@ -89,18 +89,20 @@ def _compute(index: torch.fx.Node, graph: StepGraph, batch: IndexTensors) -> Ite
             if tensor is not None
         }
         try:
-            computed = _evaluate(index, values)
+            computed = _evaluate_node(index, values)
         except (LookupError, RuntimeError, TypeError):
             return
         if not computed.is_floating_point():
             yield computed
 
 
-def _evaluate(node: torch.fx.Node, values: Dict[torch.fx.Node, Any]) -> Any:
+def _evaluate_node(node: torch.fx.Node, values: Dict[torch.fx.Node, Any]) -> Any:
     if node not in values:
         if not isinstance(node.target, OpOverload) or is_random(node):
             raise LookupError(node.name)
-        args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), lambda inner: _evaluate(inner, values))
+        args, kwargs = torch.fx.node.map_arg(
+            (node.args, dict(node.kwargs)), lambda inner: _evaluate_node(inner, values)
+        )
         values[node] = node.target(*args, **kwargs)
     return values[node]
 

@@ -104,7 +104,7 @@ def _find_counted(loops: Sequence[ast.AST], others: Set[str]) -> Set[str]:
     while size != len(found):
         size = len(found)
         for node in nodes:
-            if isinstance(node, (ast.Assign, ast.AugAssign)) and _counts(node, found):
+            if isinstance(node, (ast.Assign, ast.AugAssign)) and _counts_rounds(node, found):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 found.update(
                     target.id for target in targets if isinstance(target, ast.Name) and target.id not in others
@@ -112,7 +112,7 @@ def _find_counted(loops: Sequence[ast.AST], others: Set[str]) -> Set[str]:
     return found
 
 
-def _counts(node: ast.AST, counted: Set[str]) -> bool:
+def _counts_rounds(node: ast.AST, counted: Set[str]) -> bool:
     """Tell whether an assignment computes a number of counted ones, or of what its variable was."""
     value = getattr(node, "value", None)
     if isinstance(node, ast.AugAssign):
