@@ -192,8 +192,9 @@ def _is_given(thing: Thing) -> bool:
 
 # -------------------------------------------------------------------------------- kinds of tensors
 
-_SPARSE = re.compile(
-    r"\.(to_sparse\w*|coalesce|to_dense)|torch\.(spmm|hspmm|dsmm|sspaddmm|smm|sparse(_\w+_tensor|\.\w+))"
+_SPARSE = re.compile(r"\.(to_sparse\w*|coalesce)|torch\.(spmm|hspmm|dsmm|sspaddmm|smm|sparse(_\w+_tensor|\.\w+))")
+_KEEPING_SPARSE = re.compile(
+    r"\.(to|cuda|cpu|float|t|coalesce|to_sparse\w*)|part|\[\]|element|torch\.sparse_\w+_tensor"
 )
 _DOUBLE = re.compile(r"(torch\.)?(float64|double|complex128|DoubleTensor)")
 
@@ -202,12 +203,16 @@ def find_unsupported_tensors(reading: Reading) -> Iterator[Finding]:
     """C017 and C044: a sparse tensor, or float64, is in `forward` or goes into it."""
     given = {thing for call in _list_calls_of_models(reading) for thing in _list_given(call)}
     parts = set(go_through_parts(tuple(given), TENSORS))
+    # what is computed of sparse tensors may be dense
+    computed = [thing for thing in parts if not _KEEPING_SPARSE.fullmatch(thing.name)]
+    sparse = {*given, *go_through_parts(tuple(given), TENSORS, until=computed)}
     for call in reading.facts.calls:
-        is_inside = call.where.in_forward or not parts.isdisjoint(call.result)
-        if is_inside and _SPARSE.fullmatch(call.name):
+        is_sparse = call.where.in_forward or not sparse.isdisjoint(call.result)
+        if is_sparse and _SPARSE.fullmatch(call.name):
             fault = "the device has no sparse tensors" if reading.is_ported else ""
             yield reading.report("C017", call.place, fault=fault)
-        if (is_inside or call.is_on(Kind.MODULE) or call.name == "torch.set_default_dtype") and _makes_double(call):
+        is_inside = call.where.in_forward or not parts.isdisjoint(call.result) or call.is_on(Kind.MODULE)
+        if (is_inside or call.name == "torch.set_default_dtype") and _makes_double(call):
             yield reading.report("C044", call.place)
 
 

@@ -308,9 +308,11 @@ def is_for_ports(module: str) -> bool:
     return module.partition(".")[0] in _VENDORS and not is_plain
 
 
-def go_through_parts(things: Things, kinds: Sequence[Kind] = tuple(Kind)) -> Iterator[Thing]:
-    """Go through things and all that they are made of, each once; only those of some kinds."""
-    seen: Set[Thing] = set()
+def go_through_parts(
+    things: Things, kinds: Sequence[Kind] = tuple(Kind), until: Iterable[Thing] = ()
+) -> Iterator[Thing]:
+    """Go through things and all that they are made of, each once: those of some kinds, `until` some of them."""
+    seen = set(until)
     waiting = list(things)
     while waiting:
         thing = waiting.pop()

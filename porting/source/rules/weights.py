@@ -68,8 +68,11 @@ def is_weight(thing: Thing) -> bool:
 
 
 def is_of_loop(where: Where) -> bool:
-    """Tell what a training loop does from what `forward` does, and from an optimizer of the program's own."""
-    return not where.in_forward and not where.function.endswith(".step")
+    """Tell what a training loop does from what `forward` does, an optimizer of one's own, and what makes models."""
+    return not where.in_forward and not _OF_OTHERS.search(where.function)
+
+
+_OF_OTHERS = re.compile(r"\.(step|\w*(init|reset)\w*)$")
 
 
 def list_changed(reading: Reading) -> Iterator[Tuple[Place, Where]]:

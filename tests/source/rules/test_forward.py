@@ -143,4 +143,5 @@ def test_what_goes_into_the_model_is_of_its_kinds(find):
 
     assert find(head + "A = torch.sparse_coo_tensor(X, X, (4, 4))\nmodel(A)\n") == ["C017:4"]
     assert find(head + "model.double()\n") == ["C044:4"]
+    assert find(head + "A = torch.sparse_coo_tensor(X, X, (4, 4))\nmodel(A.to_dense())\n") == []
     assert find(head + "n = (model(X) > 0).double().mean()\nA = X.to_sparse()\n") == []
