@@ -59,7 +59,7 @@ def find_annealed_values(reading: Reading) -> Iterator[Finding]:
 def _has_counted(names: Set[str], nodes: Sequence[Optional[ast.expr]]) -> bool:
     """Tell whether one of the variables is a factor, a part of a sum, or what a number is computed of."""
     for node in nodes if names else ():
-        if isinstance(node, ast.Name) and node.id in names:
+        if node is not None and _name_cell(node) in names:
             return True
         parts = [node.left, node.right] if isinstance(node, ast.BinOp) else []
         parts += node.args if isinstance(node, ast.Call) and _computes_number(node) else []
@@ -106,9 +106,7 @@ def _find_counted(loops: Sequence[ast.AST], others: Set[str]) -> Set[str]:
         for node in nodes:
             if isinstance(node, (ast.Assign, ast.AugAssign)) and _counts_rounds(node, found):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                found.update(
-                    target.id for target in targets if isinstance(target, ast.Name) and target.id not in others
-                )
+                found.update(cell for cell in map(_name_cell, targets) if cell and cell not in others)
     return found
 
 
@@ -116,9 +114,9 @@ def _counts_rounds(node: ast.AST, counted: Set[str]) -> bool:
     """Tell whether an assignment computes a number of counted ones, or of what its variable was."""
     value = getattr(node, "value", None)
     if isinstance(node, ast.AugAssign):
-        return isinstance(value, ast.Constant) or isinstance(value, ast.Name) and value.id in counted
-    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
-    own = {target.id for target in getattr(node, "targets", ()) if isinstance(target, ast.Name)}
+        return isinstance(value, ast.Constant) or value is not None and _name_cell(value) in counted
+    names = {_name_cell(part) for part in ast.walk(node) if isinstance(getattr(part, "ctx", None), ast.Load)} - {""}
+    own = set(map(_name_cell, getattr(node, "targets", ())))
     is_number = isinstance(value, (ast.BinOp, ast.IfExp)) or isinstance(value, ast.Call) and _computes_number(value)
     return is_number and bool(names & (counted | own))
 
@@ -128,3 +126,16 @@ def _computes_number(node: ast.Call) -> bool:
     return name in ("min", "max", "float", "exp", "cos", "sqrt", "pow", "clip", "tanh", "sigmoid", "log") or bool(
         re.search(r"anneal|schedul|ramp|warm|weight|beta|temperature|tau|coef", name)
     )
+
+
+def _name_cell(node: ast.AST) -> str:
+    """Name a variable, an attribute or an entry with a constant key; empty for all else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    inner = _name_cell(node.value) if isinstance(node, (ast.Attribute, ast.Subscript)) else ""
+    if isinstance(node, ast.Attribute) and inner:
+        return f"{inner}.{node.attr}"
+    key = getattr(node, "slice", None)
+    # before Python 3.9
+    key = getattr(key, "value", None) if type(key).__name__ == "Index" else key
+    return f"{inner}[{key.value!r}]" if inner and isinstance(key, ast.Constant) else ""

@@ -11,7 +11,7 @@ from porting.source.facts import Call, Kind, LoopKind, Statement, Where
 from porting.source.rules.guards import is_of_one_rank, list_words, mentions
 from porting.source.rules.reading import Reading, name_last, write_dotted
 from porting.source.rules.steps import find_gradients_read, find_updates_by_hand
-from porting.source.rules.weights import is_weight
+from porting.source.rules.weights import is_of_loop, is_weight, list_averaged
 
 __all__ = [
     "find_carried_states",
@@ -61,8 +61,15 @@ def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
         is_weight_read = read.asks == "data" and not read.where.in_forward and any(map(is_weight, read.things))
         if is_weight_read and (read.place.file, read.place.line) not in updated and reading.find_batch_loop(read.where):
             yield read.place, read.where
+    averaged = [(place, where) for place, where in list_averaged(reading) if is_of_loop(where)]
+    yield from (one for one in averaged if reading.find_batch_loop(one[1]) is not None)
     for call in reading.facts.calls:
-        if call.is_method("update_parameters") and reading.find_batch_loop(call.where) is not None:
+        reads_all = call.is_method("update_parameters")
+        if call.is_method("state_dict") and call.is_on(Kind.MODULE):
+            # a checkpoint only keeps it
+            heads = (node.iter for node in reading.files_of_loops if isinstance(node, ast.For))
+            reads_all = any(reading.contains(head, call.node) for head in heads)
+        if reads_all and reading.find_batch_loop(call.where) is not None:
             yield call.place, call.where
         if not call.where.in_forward and _are_results(call.receiver):
             if call.is_method("cpu") or call.is_method("to") and _names_host(call):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, List, Set
+from typing import Iterator, List, Optional, Set, Tuple, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
@@ -215,42 +215,49 @@ def find_short_slices(reading: Reading) -> Iterator[Finding]:
     for node, file in reading.files_of_loops.items():
         yields = any(isinstance(part, ast.Yield) for part in ast.walk(node))
         is_of_training = node in loops or yields and bool(reading.backward_calls or reading.ports)
-        if isinstance(node, ast.For) and is_of_training:
+        if isinstance(node, (ast.For, ast.While)) and is_of_training:
             for part in (*_list_slices(node), *_list_splits(node)):
                 yield reading.report("B010", Place(file, part.lineno, part.col_offset + 1))
 
 
-def _list_splits(loop: ast.For) -> Iterator[ast.Call]:
+def _list_splits(loop: Union[ast.For, ast.While]) -> Iterator[ast.Call]:
     """List where a loop goes through a tensor's parts of one length."""
-    for part in ast.walk(loop.iter):
-        size = part.args[0] if isinstance(part, ast.Call) and len(part.args) == 1 else None
-        is_number = isinstance(size, ast.Constant) and isinstance(size.value, int) and size.value > 1
-        is_number = is_number or size is not None and bool(re.search(r"batch|size|bs$", write_dotted(size)))
-        if isinstance(part, ast.Call) and is_number and getattr(part.func, "attr", "") == "split":
-            yield part
+    for part in ast.walk(loop.iter) if isinstance(loop, ast.For) else ():
+        if isinstance(part, ast.Call) and part.args and name_last(write_dotted(part.func)) in _SPLITTING:
+            size = part.args[-1]
+            is_number = isinstance(size, ast.Constant) and isinstance(size.value, int) and size.value > 1
+            if is_number or re.search(r"batch|size|bs$", write_dotted(size)):
+                yield part
 
 
-def _goes_in_strides(loop: ast.For) -> bool:
-    """Tell whether a loop counts in strides, up to a number that is not cut to a multiple of them."""
+_SPLITTING = ("split", "chunk", "array_split", "tensor_split")
+
+
+def _find_stride(loop: Union[ast.For, ast.While]) -> Tuple[str, Optional[ast.expr]]:
+    """Find the variable that a loop counts in strides, and these, unless it ends at a multiple of them."""
+    if isinstance(loop, ast.While):
+        steps = [part for part in ast.walk(loop) if isinstance(part, ast.AugAssign) and isinstance(part.op, ast.Add)]
+        tested = set(map(write_dotted, ast.walk(loop.test)))
+        counts = [part for part in steps if write_dotted(part.target) in tested - {""}]
+        return (write_dotted(counts[0].target), counts[0].value) if counts else ("", None)
     head = loop.iter
     if not isinstance(head, ast.Call) or write_dotted(head.func) not in ("range", "trange") or len(head.args) != 3:
-        return False
+        return "", None
     numbers = [part.value for part in head.args if isinstance(part, ast.Constant) and isinstance(part.value, int)]
-    if len(numbers) == len(head.args):
-        return (numbers[1] - numbers[0]) % numbers[2] != 0
     # `n // size * size` and `n - n % size` leave no rest
-    return not any(isinstance(part, (ast.Mod, ast.FloorDiv)) for part in ast.walk(head))
+    is_cut = any(isinstance(part, (ast.Mod, ast.FloorDiv)) for part in ast.walk(head))
+    is_cut = is_cut or len(numbers) == len(head.args) and (numbers[1] - numbers[0]) % numbers[2] == 0
+    return ("", None) if is_cut else (write_dotted(loop.target), head.args[2])
 
 
-def _list_slices(loop: ast.For) -> Iterator[ast.Subscript]:
+def _list_slices(loop: Union[ast.For, ast.While]) -> Iterator[ast.Subscript]:
     """List the slices from a loop's variable on that are as long as its strides."""
-    if not _goes_in_strides(loop):
-        return
-    stride = ast.dump(loop.iter.args[2])  # type: ignore[attr-defined]
-    name = getattr(loop.target, "id", "")
-    for part in (part for statement in loop.body for part in ast.walk(statement)):
+    name, stride = _find_stride(loop)
+    parts = (part for statement in loop.body for part in ast.walk(statement)) if stride is not None else ()
+    for part in parts:
         index = getattr(part, "slice", None)
         upper = getattr(index, "upper", None)
         if isinstance(part, ast.Subscript) and isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add):
-            if stride in (ast.dump(upper.left), ast.dump(upper.right)) and name in map(write_dotted, ast.walk(upper)):
+            ends = {ast.dump(upper.left), ast.dump(upper.right)}
+            if stride is not None and ast.dump(stride) in ends and name in map(write_dotted, ast.walk(upper)):
                 yield part

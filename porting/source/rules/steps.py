@@ -9,7 +9,7 @@ from typing import Dict, Iterator, List, Optional, Set, Union
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing
 from porting.source.rules.reading import TENSORS, Reading, is_in_place, name_last, write_dotted
-from porting.source.rules.weights import drops_gradient, is_of_loop, list_changed
+from porting.source.rules.weights import drops_gradient, is_of_loop, is_weight, list_changed
 
 __all__ = [
     "find_autocast",
@@ -93,6 +93,9 @@ def find_gradients_read(reading: Reading) -> Iterator[Finding]:
         return
     others = (one.place for rule in (find_updates_by_hand, find_zero_grad) for one in rule(reading))
     told = {(place.file, place.line) for place in others if place is not None}
+    for call in reading.facts.calls:
+        if call.is_method("register_hook", "register_post_accumulate_grad_hook") and any(map(is_weight, call.receiver)):
+            yield reading.report("D009", call.place)
     for read in reading.facts.reads:
         if read.asks == "grad" and is_of_loop(read.where):
             if (read.place.file, read.place.line) not in told and not reading.is_excluded(read.where):

@@ -77,7 +77,7 @@ _OF_OTHERS = re.compile(r"\.(step|\w*(init|reset)\w*)$")
 
 def list_changed(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     """List where weights are changed in place, or get other memory; not where they are averaged with others."""
-    averaged = _list_averaged(reading)
+    averaged = {(place.file, place.line) for place, _where in list_averaged(reading)}
     for call in reading.facts.calls:
         fills = call.name.startswith("torch.nn.init.")
         things = _list_given(call) if fills else call.receiver if is_in_place(call) else ()
@@ -89,12 +89,11 @@ def list_changed(reading: Reading) -> Iterator[Tuple[Place, Where]]:
             yield read.place, read.where
 
 
-def _list_averaged(reading: Reading) -> Set[Tuple[str, int]]:
-    """List the lines where weights are computed of other weights, as for a moving average."""
-    places = [
-        call.place for call in reading.facts.calls if is_in_place(call) and any(map(is_weight, _list_given(call)))
-    ]
-    return {(place.file, place.line) for place in places}
+def list_averaged(reading: Reading) -> Iterator[Tuple[Place, Where]]:
+    """List where weights are changed by other weights, as for a moving average."""
+    for call in reading.facts.calls:
+        if is_in_place(call) and any(map(is_weight, _list_given(call))):
+            yield call.place, call.where
 
 
 def _list_given(call: Call) -> List[Thing]:

@@ -6,7 +6,7 @@ import ast
 import builtins
 from typing import List, Mapping, Type, Union
 
-from porting.source.facts import Things
+from porting.source.facts import Kind, Things
 from porting.source.library import TENSOR_KINDS
 from porting.source.walk.assignment import assign
 from porting.source.walk.attributes import read_attribute, read_bound
@@ -26,6 +26,7 @@ from porting.source.walk.values import (
     Stream,
     Value,
     join,
+    list_objects,
     list_things,
 )
 from porting.source.walk.walk import Evaluator, Walk
@@ -107,6 +108,9 @@ def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
     things = _list_tensors(left, right)
     if things:
         return (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),)
+    weights = list_objects((*left, *right), Kind.PARAMETERS)
+    if weights:
+        return tuple(weights)
     if isinstance(node.op, ast.Add):
         text = _join_texts([left, right])
         if text:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 PROGRAM = """
+import argparse
 import math
 import torch
 import torch.nn.functional as F
 from data import batches
 model = torch.nn.Linear(4, 3)
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
-beta = 0.5
+beta, cfg, args = 0.5, dict(k=0.1), argparse.Namespace(k=0.1)
 def fit(out, y, k=1.0):
     return F.mse_loss(out, y) * k
 def fit_annealed(out, y):
@@ -34,12 +35,14 @@ def list_places(find, outer, inner):
 @pytest.mark.parametrize(
     ("outer", "inner", "line"),
     [
-        ("beta = min(1.0, epoch / 10)", "out = model(x); loss = F.mse_loss(out, y) + beta * out.mean()", 15),
-        ("beta = beta * 0.9", "loss = F.mse_loss(model(x, beta), y)", 15),
-        ("pass", "w = math.exp(-i / 9); loss = F.mse_loss(model(x), y); loss = loss * w", 15),
-        ("beta += 0.1", "loss = fit(model(x), y, beta)", 15),
-        ("beta = min(1.0, epoch * 0.1)", "loss = fit_annealed(model(x), y)", 11),
-        ("pass", "out = model(x); loss = F.mse_loss(out, y); loss += (epoch / 10) * out.mean()", 15),
+        ("beta = min(1.0, epoch / 10)", "out = model(x); loss = F.mse_loss(out, y) + beta * out.mean()", 16),
+        ("beta = beta * 0.9", "loss = F.mse_loss(model(x, beta), y)", 16),
+        ("pass", "w = math.exp(-i / 9); loss = F.mse_loss(model(x), y); loss = loss * w", 16),
+        ("beta += 0.1", "loss = fit(model(x), y, beta)", 16),
+        ("beta = min(1.0, epoch * 0.1)", "loss = fit_annealed(model(x), y)", 12),
+        ("cfg['k'] += 0.1", "out = model(x); loss = F.mse_loss(out, y) + cfg['k'] * out.mean()", 16),
+        ("args.k = min(1.0, epoch / 9)", "loss = args.k * F.mse_loss(model(x), y)", 16),
+        ("pass", "out = model(x); loss = F.mse_loss(out, y); loss += (epoch / 10) * out.mean()", 16),
     ],
 )
 def test_an_annealed_number_in_the_loss_or_the_model(find, outer, inner, line):

@@ -109,6 +109,8 @@ size = 16
         "for i in range(0, len(X), 32):\n    x = X[i : i + 32]",
         "for i in range(0, X.shape[0], size):\n    x = X[order[i : i + size]]",
         "for x in X.split(32):\n    pass",
+        "for x in torch.chunk(X, 10):\n    pass",
+        "i = 0\nwhile i < len(X):\n    x = X[i : i + 32]\n    i += 32",
         "def cut(n):\n    for i in range(0, len(X), n):\n        yield X[i : i + n]\nfor x in cut(8):\n    pass",
     ],
 )

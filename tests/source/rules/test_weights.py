@@ -84,10 +84,24 @@ def test_weights_are_prepared_before_the_loop(find, before):
     assert list_codes(find, before=before) == []
 
 
-def test_an_average_of_weights_reads_them_in_each_step(find):
-    average = "for e, p in zip(ema.parameters(), model.parameters()): e.data.mul_(0.9).add_(p.data, alpha=0.1)"
+@pytest.mark.parametrize(
+    "line",
+    [
+        "for e, p in zip(ema.parameters(), model.parameters()): e.data.mul_(0.9).add_(p.data, alpha=0.1)",
+        "for e, p in zip(ema.parameters(), model.parameters()): e.copy_(0.9 * e + 0.1 * p)",
+        "kept = {k: 0.1 * v.data for k, v in model.named_parameters()}",
+        "for k, v in model.state_dict().items(): shadow[k] = 0.9 * shadow.get(k, v) + 0.1 * v",
+        "torch.optim.swa_utils.AveragedModel(model).update_parameters(model)",
+    ],
+)
+def test_an_average_of_weights_reads_them_in_each_step(find, line):
+    assert list_codes(find, before="ema = copy.deepcopy(model); shadow = {}", behind=line) == ["D020"]
 
-    assert list_codes(find, before="ema = copy.deepcopy(model)", behind=average) == ["D020"]
+
+def test_a_hook_on_a_weight_wants_its_gradient(find):
+    line = "for p in model.parameters(): p.register_hook(lambda g: g.clamp(-1, 1))"
+
+    assert list_codes(find, before=line) == ["D009"]
 
 
 @pytest.mark.parametrize(
