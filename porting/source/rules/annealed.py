@@ -8,7 +8,7 @@ from typing import Dict, Iterator, Optional, Sequence, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Where
-from porting.source.rules.reading import Reading
+from porting.source.rules.reading import TENSORS, Reading
 
 __all__ = ["find_annealed_values"]
 
@@ -19,8 +19,8 @@ class _Counted:
     def __init__(self, reading: Reading) -> None:
         self._loops = reading.files_of_loops
         self._known: Dict[ast.AST, Set[str]] = {}
-        assigned = (one.node for one in reading.facts.statements if one.things)
-        assigned = (node for node in assigned if isinstance(node, (ast.Assign, ast.AugAssign)))
+        tensors = (one for one in reading.facts.statements if any(thing.kind in TENSORS for thing in one.things))
+        assigned = (one.node for one in tensors if isinstance(one.node, (ast.Assign, ast.AugAssign)))
         parts = (part for node in assigned for part in ast.walk(node) if isinstance(part, ast.Name))
         self._others = {part.id for part in parts if isinstance(part.ctx, ast.Store)}
 
