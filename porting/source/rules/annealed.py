@@ -12,6 +12,8 @@ from porting.source.rules.reading import TENSORS, Reading
 
 __all__ = ["find_annealed_values"]
 
+_REMEDY = "hand the number over as a tensor among the call's inputs, or keep it in a buffer that the loop writes"
+
 
 class _Counted:
     """The variables of each training loop whose numbers change with the steps."""
@@ -45,14 +47,14 @@ def find_annealed_values(reading: Reading) -> Iterator[Finding]:
         # a port's call refuses what is no tensor by itself
         takes = takes or not call.is_method("backward", "item") and not reading.loss_parts.isdisjoint(call.result)
         if takes and not call.where.in_forward and _has_counted(counted.list_around(call.where), plain):
-            yield reading.report("C020", call.place)
+            yield reading.report("C020", call.place, remedy=_REMEDY)
     for statement in reading.facts.statements:
         changed = statement.targets if isinstance(statement.node, ast.AugAssign) else ()
         if not reading.loss_parts.isdisjoint((*statement.things, *changed)) and not statement.where.in_forward:
             value = getattr(statement.node, "value", None)
             names = counted.list_around(statement.where)
             if isinstance(statement.node, (ast.Assign, ast.AugAssign)) and _has_counted(names, [value]):
-                yield reading.report("C020", statement.place)
+                yield reading.report("C020", statement.place, remedy=_REMEDY)
     yield from _find_annealed_globals(reading, counted)
 
 
@@ -78,7 +80,7 @@ def _find_annealed_globals(reading: Reading, counted: _Counted) -> Iterator[Find
         own |= {part.arg for part in ast.walk(body) if isinstance(part, ast.arg)}
         for part in ast.walk(body):
             if isinstance(part, ast.Name) and part.id not in own and (file, part.id) in annealed:
-                yield reading.report("C020", Place(file, part.lineno, part.col_offset + 1))
+                yield reading.report("C020", Place(file, part.lineno, part.col_offset + 1), remedy=_REMEDY)
 
 
 def _list_global(counted: _Counted, call: Call) -> Set[str]:

@@ -217,7 +217,10 @@ def find_short_slices(reading: Reading) -> Iterator[Finding]:
         is_of_training = node in loops or yields and bool(reading.backward_calls or reading.ports)
         if isinstance(node, (ast.For, ast.While)) and is_of_training:
             for part in (*_list_slices(node), *_list_splits(node)):
-                yield reading.report("B010", Place(file, part.lineno, part.col_offset + 1))
+                place = Place(file, part.lineno, part.col_offset + 1)
+                yield reading.report(
+                    "B010", place, remedy="leave the rest out, or give the data to a loader that pads it"
+                )
 
 
 def _list_splits(loop: Union[ast.For, ast.While]) -> Iterator[ast.Call]:

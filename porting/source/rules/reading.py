@@ -284,13 +284,18 @@ class Reading:
 
     # ---------------------------------------------------------------- findings
 
-    def report(self, code: str, place: Place, *, fault: str = "", note: str = "", label: str = "") -> Finding:
-        """Make a finding: a fault in a program with a port, what a port will need in one without."""
+    def report(
+        self, code: str, place: Place, *, fault: str = "", note: str = "", label: str = "", remedy: str = ""
+    ) -> Finding:
+        """Make a finding: a fault in a program with a port, what a port will need in one without.
+
+        A `remedy` stands in the place of the usual help of the code.
+        """
         wording = WORDINGS[code]
         usual = CODES[code].severity
         plain = Severity.WARNING if usual is Severity.ERROR else Severity.NOTE
-        helps = [wording.help]
-        if wording.shown is not None:
+        helps = [remedy or wording.help]
+        if wording.shown is not None and not remedy:
             helps.append(f"`porting recipe show {wording.shown[0]} --step {wording.shown[1]}` shows it")
         message = fault or (CODES[code].title if self.is_ported else wording.needs)
         notes = (note,) if note else ()

@@ -19,15 +19,21 @@ __all__ = [
 def find_reassigned_state(reading: Reading) -> Iterator[Finding]:
     """C006: `forward` changes a weight, or assigns a new tensor to a buffer, which only some ports can copy."""
     buffers = _list_buffers(reading) if reading.is_of_poptorch else set()
-    changed = [*list_changed(reading), *_list_set(reading)]
+    weights = [*list_changed(reading), *_list_set(reading)]
+    assigned = []
     for statement in reading.facts.statements:
         name = _find_own_attribute(statement.node)
-        makes_weight = any(thing.name.endswith("nn.Parameter") for thing in statement.things)
-        if name and (makes_weight or (statement.where.function.rpartition(".")[0], name) in buffers):
-            changed.append((statement.place, statement.where))
-    for place, where in changed:
-        if where.in_forward and not where.function.endswith(".__init__"):
-            yield reading.report("C006", place)
+        if name and any(thing.name.endswith("nn.Parameter") for thing in statement.things):
+            weights.append((statement.place, statement.where))
+        elif name and (statement.where.function.rpartition(".")[0], name) in buffers:
+            assigned.append((statement.place, statement.where))
+    for places, remedy in ((weights, _NEW_WEIGHT), (assigned, "")):
+        for place, where in places:
+            if where.in_forward and not where.function.endswith(".__init__"):
+                yield reading.report("C006", place, remedy=remedy)
+
+
+_NEW_WEIGHT = "compute with a new tensor: `torch.nn.functional.linear(x, f(self.weight))`"
 
 
 def _list_buffers(reading: Reading) -> Set[Tuple[str, object]]:

@@ -118,7 +118,7 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
             ("mnist_loop", 1),
         ),
         "O003": Wording(
-            "a port's optimizer changes the parameters of its model, and nothing else",
+            "a port needs an optimizer of its model's parameters, and of nothing else",
             "make the tensor a parameter of the model: `self.image = torch.nn.Parameter(image)` in a module around it",
             None,
         ),
@@ -200,12 +200,14 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
             "a port needs new tensors on the device of the others", "name it: `device=x.device`, or `x.new_zeros(...)`"
         ),
         "C017": Wording(
-            "a port has no sparse tensors",
+            "a port needs dense tensors",
             "compute with dense ones: a dense matrix, or `gather` and `scatter_add` with as many indices each time",
             None,
         ),
         "C044": Wording(
-            "a port computes in float32 what is float64", "write float32, so that both compute the same numbers", None
+            "a port needs float32, in which it computes what is float64",
+            "write float32, so that both compute the same numbers",
+            None,
         ),
         "C020": Wording(
             "a port compiles in what Python decides", "draw random numbers on the device: `torch.rand_like(x)`", None
@@ -221,7 +223,7 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
             ("cosmictagger", 8),
         ),
         "D009": Wording(
-            "a port keeps its gradients on the device: `p.grad` stays empty",
+            "a port needs a loop without `p.grad`: gradients stay on the device",
             "read `ported.gradients()`, with `PortOptions(keep_gradients=True)`; or `to_ipu(model, loop='host')`",
             ("first_port", 2),
         ),
