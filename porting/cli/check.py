@@ -9,6 +9,7 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, FrozenSet, List, Mapping, Optional, Set, Tuple
 
@@ -45,7 +46,7 @@ start a training; the step that it gives is captured.
   $ porting check train.py
   $ porting check train.py:make --html findings.html
   $ porting check . --baseline known.json --write-baseline
-  $ porting check . --baseline known.json
+  $ porting check . --baseline known.json --source-only
   $ porting check train.py --fix --diff
 
 A comment `# porting: allow host-read` allows a finding on its line, or on the
@@ -68,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     wanted.add_argument("--baseline", type=Path, metavar="FILE", help="leave out the findings of this file")
     wanted.add_argument("--write-baseline", action="store_true", help="write all findings into the baseline")
     wanted.add_argument("--allow-unread", action="store_true", help="take what was not read for clean, too")
+    wanted.add_argument("--source-only", action="store_true", help="run nothing: of PROGRAM:FUNCTION read PROGRAM alone")
     wanted.add_argument("--quiet", action="store_true", help="print the summary alone")
     wanted.add_argument("--html", type=Path, metavar="FILE", help="write the report as one HTML page as well")
     fixes = parser.add_argument_group("what is put right")
@@ -167,6 +169,8 @@ def _make_report(
 ) -> Tuple[Report, FrozenSet[str], List[PortingError]]:
     """Make the report of all programs; list files that have a port, and what kept functions from being looked at."""
     named: List[Tuple[str, Optional[str]]] = [split_program(text) for text in arguments.programs]
+    if arguments.source_only:
+        named = [(source, None) for source, _function in named]
     reports: List[Report] = []
     failures: List[PortingError] = []
     with show_progress(sys.stderr) as tell:
@@ -192,16 +196,17 @@ def _make_report(
         writes_baseline=writes_baseline,
     )
     if not failures and not report.standing and not report.coverage.has_training:
-        failures.append(_report_no_training(report))
+        failures.append(_report_no_training(report, source_only=arguments.source_only))
     return report, sources.ported_files, failures
 
 
-def _report_no_training(report: Report) -> ExecutableError:
+def _report_no_training(report: Report, *, source_only: bool) -> ExecutableError:
     """Say that there was nothing to judge, which is no clean word."""
     return ExecutableError.of(
         "X025",
         message=f"nothing in {report.program} trains a model: {', '.join(report.looked_at)}",
-        help="name the script that trains; a model alone is judged as PROGRAM:FUNCTION",
+        help="name the script that trains; a model alone is judged as PROGRAM:FUNCTION"
+        + (", without `--source-only`" if source_only else ""),
     )
 
 
@@ -223,6 +228,13 @@ def _name_source(source: str, function: Optional[str]) -> str:
     if function is None:
         return source
     # loads torch, which a program with a function needs anyway
+    missing = next((name for name in ("torch", "porting.models") if find_spec(name) is None), None)
+    if missing is not None:
+        raise PortingError.of(
+            "X001",
+            message=f"`{function}` of `{source}` cannot be run: `{missing}` is not installed",
+            help=("pip install ipu-porting", "`--source-only` reads the program, and runs nothing"),
+        )
     from porting.cli.programs import ProgramName, is_reference_model
 
     name = ProgramName(source, function)
