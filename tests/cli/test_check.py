@@ -398,6 +398,32 @@ def test_sources_are_read_without_torch():
     assert (result.stderr, "between plain.py and an IPU" in result.stdout) == ("\n", True)
 
 
+def test_source_only_runs_nothing(check):
+    text = Path("plain.py").read_text() + "\ndef make():\n    raise RuntimeError\n"
+    Path("plain.py").write_text(text)
+
+    with_function = check("plain.py:make", "--source-only", "--format", "json")[1]
+
+    assert codes_in(with_function) == codes_in(check("plain.py", "--format", "json")[1])
+
+
+def test_a_model_alone_has_nothing_to_judge_in_its_source(check):
+    status, _output, errors = check("model_of_test.py:make", "--source-only", "--ignore", "C")
+
+    assert status == 2
+    assert "judged as PROGRAM:FUNCTION, without `--source-only`" in errors
+
+
+def test_a_function_without_torch_is_refused_with_what_helps(check, monkeypatch):
+    monkeypatch.setattr("porting.cli.check.find_spec", lambda name: None if name == "torch" else name)
+
+    status, _output, errors = check("model_of_test.py:make")
+
+    assert status == 2
+    assert "error[X001]: `make` of `model_of_test.py` cannot be run: `torch` is not installed" in errors
+    assert "= help: `--source-only` reads the program, and runs nothing" in errors
+
+
 # ---------------------------------------------------------------- fixes
 
 HOST_STEP = "    loss.backward()\n    optimizer.step()\n"
