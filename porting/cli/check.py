@@ -69,9 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     wanted.add_argument("--baseline", type=Path, metavar="FILE", help="leave out the findings of this file")
     wanted.add_argument("--write-baseline", action="store_true", help="write all findings into the baseline")
     wanted.add_argument("--allow-unread", action="store_true", help="take what was not read for clean, too")
-    wanted.add_argument(
-        "--source-only", action="store_true", help="run nothing: of PROGRAM:FUNCTION read PROGRAM alone"
-    )
+    wanted.add_argument("--source-only", action="store_true", help="run nothing: of PROGRAM:FUNCTION read PROGRAM")
     wanted.add_argument("--quiet", action="store_true", help="print the summary alone")
     wanted.add_argument("--html", type=Path, metavar="FILE", help="write the report as one HTML page as well")
     fixes = parser.add_argument_group("what is put right")

@@ -31,7 +31,7 @@ _INSTALL = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-
 
 
 def make_bare_environment(folder: Path, wheel: Path) -> Path:
-    """Make an environment that has a wheel and nothing else, no package of this one, and return its folder of commands."""
+    """Make an environment with a wheel and nothing else, no package of this one; return its folder of commands."""
     run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
     run([sys.executable, "-m", "pip", "--python", python_in(folder), *_INSTALL[2:], str(wheel)])
     return folder / "bin"
