@@ -152,15 +152,16 @@ def _find_innermost_line(error: BaseException) -> str:
 
 
 def _join_findings(of_sources: Sequence[Finding], of_model: Sequence[Finding]) -> List[Finding]:
-    """Join findings; what a capture has seen takes the place of what the source says of the same line."""
+    """Join findings; what a capture has seen of a line takes the place of what its source says, whatever the code."""
     captured = list(map(_name_from_here, of_model))
-    seen = {(finding.code, finding.place.file, finding.place.line) for finding in captured if finding.place is not None}
-    read = [
-        finding
-        for finding in of_sources
-        if finding.place is None or (finding.code, finding.place.file, finding.place.line) not in seen
-    ]
-    return [*read, *captured]
+    seen = set(map(_get_subject, captured)) - {None}
+    return [*(finding for finding in of_sources if _get_subject(finding) not in seen), *captured]
+
+
+def _get_subject(finding: Finding) -> Optional[Tuple[str, str, int]]:
+    """Return line and family of a finding: what is known of a line by a capture, its source is only read to have."""
+    place = finding.place
+    return None if place is None else (finding.code[0], place.file, place.line)
 
 
 def _name_from_here(finding: Finding) -> Finding:
