@@ -23,6 +23,7 @@ from porting.source.facts import Facts
 from porting.source.project import Project, Unit, read_programs
 from porting.source.rules.wordings import WORDINGS
 from porting.source.walk import collect_facts
+from porting.support.garbage_pause import garbage_pause
 
 __all__ = ["SourceLook", "assemble_report", "look_at_sources", "read_allowances"]
 
@@ -40,6 +41,8 @@ class SourceLook:
     """The files that train when they are imported, by their full path, and the line of the backward pass."""
 
 
+# the trees of many files are millions of objects, all of which stay
+@garbage_pause()
 def look_at_sources(paths: Sequence[str]) -> SourceLook:
     """Read scripts, folders, notebooks and modules, and apply all rules; nothing of them is run or imported.
 

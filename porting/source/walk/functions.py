@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Union
 
 from porting.source.facts import Call, Kind
-from porting.source.walk.attributes import bind_function, find_in_class, find_kind_of_class, list_bases
+from porting.source.walk.attributes import bind_function, find_in_class, find_kind_of_class
 from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name
 from porting.source.walk.values import (
     ANY,
@@ -200,10 +200,10 @@ def instantiate_class(
 def find_instance(walk: Walk, definition: Class) -> Object:
     """Find an instance of a class that the program makes, of one that derives from it, or make one."""
     for owner, instances in walk.instances.items():
-        if definition in list_bases(owner):
+        if definition in owner.line:
             return instances[-1]
-    derived = [cls for cls in walk.classes.values() if cls is not definition and definition in list_bases(cls)]
-    owner = derived[0] if derived else definition
+    derived = (cls for cls in walk.classes.values() if cls is not definition and definition in cls.line)
+    owner = next(derived, definition)
     frame = Frame(unit=owner.unit, module=owner.module, cells=walk.globals[owner.module])
     walk.frames.append(frame)
     try:
@@ -231,7 +231,7 @@ def _fill_fields(walk: Walk, instance: Object, definition: Class, arguments: Arg
     """Set the fields of a dataclass or a named tuple."""
     fields = [
         statement.target.id
-        for cls in reversed(list_bases(definition))
+        for cls in reversed(definition.line)
         for statement in cls.node.body
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Dict, Optional, Set
 
 from porting.source.facts import Kind
+from porting.source.files import list_nodes
 
 __all__ = ["Uses", "find_uses", "guess_kind", "guess_kind_by_name", "is_loss_name", "name_expression"]
 
@@ -24,7 +25,7 @@ class Uses:
 def find_uses(scope: ast.AST) -> Uses:
     """Find what is done with the names of a scope, in the functions in it, too; attributes as `self.model`."""
     uses = Uses()
-    for node in ast.walk(scope):
+    for node in list_nodes(scope):
         if isinstance(node, ast.Call):
             _add_call(uses, node)
         elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):

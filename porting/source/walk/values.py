@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 from porting.source.facts import Kind, Thing, Things
@@ -77,6 +78,12 @@ class Class:
     module: Module
     bases: Tuple[Value, ...] = ()
     cells: Scope = field(default_factory=dict)
+
+    @cached_property
+    def line(self) -> Tuple[Class, ...]:
+        """The class, and those of the program's that it derives from, the nearest first."""
+        above = (base for value in self.bases for base in value if isinstance(base, Class))
+        return tuple(dict.fromkeys((self, *(cls for base in above for cls in base.line))))
 
 
 @dataclass(frozen=True)
