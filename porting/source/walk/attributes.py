@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Iterator, List, Optional, Tuple
+from typing import Iterator, List, Optional
 
 from porting.source.facts import Kind
 from porting.source.library import TENSOR_HOST_NAMES, TENSOR_KINDS, find_class_kind

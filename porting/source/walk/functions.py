@@ -8,7 +8,7 @@ from typing import Dict, List, Optional, Union
 
 from porting.source.facts import Call, Kind
 from porting.source.walk.attributes import bind_function, find_in_class, find_kind_of_class
-from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name
+from porting.source.walk.guesses import guess_kind, guess_kind_by_name
 from porting.source.walk.values import (
     ANY,
     UNKNOWN,
@@ -84,12 +84,6 @@ def _is_enough(walk: Walk, times: int) -> bool:
     return times >= most or walk.num_steps > walk.most_steps
 
 
-def _find_uses(walk: Walk, body: ast.AST) -> Uses:
-    if body not in walk.uses:
-        walk.uses[body] = find_uses(body)
-    return walk.uses[body]
-
-
 def _run_body(walk: Walk, body: Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda], frame: Frame) -> Value:
     if isinstance(body, ast.Lambda):
         return walk.evaluate(body.body)
@@ -153,7 +147,7 @@ def _bind_parameter(
 
 def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_be_tensor: bool) -> Value:
     name = parameter.arg
-    kind = guess_kind(_find_uses(walk, function.node), name) or guess_kind_by_name(name)
+    kind = guess_kind(walk.find_uses(function.node, function.unit), name) or guess_kind_by_name(name)
     if kind is None and may_be_tensor and walk.in_forward and function.owner is not None and name != "self":
         kind = Kind.TENSOR if function.node.args.args[1:2] else None
     if kind is None or name in ("self", "cls"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass, field
-from typing import Dict, Optional, Set
+from typing import Dict, Optional, Sequence, Set
 
 from porting.source.facts import Kind
 from porting.source.files import list_nodes
@@ -19,31 +19,23 @@ class Uses:
 
     methods: Dict[str, Set[str]] = field(default_factory=dict)
     called: Set[str] = field(default_factory=set)
-    iterated: Set[str] = field(default_factory=set)
 
 
-def find_uses(scope: ast.AST) -> Uses:
-    """Find what is done with the names of a scope, in the functions in it, too; attributes as `self.model`."""
+def find_uses(scope: ast.AST, lines: Sequence[str]) -> Uses:
+    """Find what is done with the names of a scope, in the functions in it, too; attributes as `self.model`.
+
+    `lines` are those of its file: where none calls a method that tells something, nothing is looked for.
+    """
     uses = Uses()
-    for node in list_nodes(scope):
+    text = "\n".join(lines[getattr(scope, "lineno", 1) - 1 : getattr(scope, "end_lineno", None)])
+    for node in list_nodes(scope) if _TELLING.search(text) else ():
         if isinstance(node, ast.Call):
-            _add_call(uses, node)
-        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-            for name in _list_iterated(node.iter):
-                uses.iterated.add(name)
+            uses.called.add(name_expression(node.func))
+            if isinstance(node.func, ast.Attribute):
+                uses.methods.setdefault(name_expression(node.func.value), set()).add(node.func.attr)
+    # of what has no name
+    uses.methods.pop("", None)
     return uses
-
-
-def _add_call(uses: Uses, node: ast.Call) -> None:
-    name = name_expression(node.func)
-    if name:
-        uses.called.add(name)
-    if isinstance(node.func, ast.Attribute):
-        owner = name_expression(node.func.value)
-        if owner:
-            uses.methods.setdefault(owner, set()).add(node.func.attr)
-    elif isinstance(node.func, ast.Name) and node.func.id in ("next", "iter") and node.args:
-        uses.iterated.update(_list_iterated(node.args[0]))
 
 
 def name_expression(node: ast.AST) -> str:
@@ -53,16 +45,6 @@ def name_expression(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"{node.value.id}.{node.attr}"
     return ""
-
-
-def _list_iterated(node: ast.expr) -> Set[str]:
-    """List what a loop goes through, also where `enumerate`, `tqdm` and the like stand around it."""
-    name = name_expression(node)
-    if name:
-        return {name}
-    if isinstance(node, ast.Call):
-        return {inner for argument in node.args for inner in _list_iterated(argument)}
-    return set()
 
 
 def guess_kind(uses: Uses, name: str) -> Optional[Kind]:
@@ -86,6 +68,9 @@ def guess_kind(uses: Uses, name: str) -> Optional[Kind]:
 
 
 _MODULE_METHODS = {"train", "eval", "parameters", "named_parameters", "cuda", "half", "requires_grad_", "zero_grad"}
+_TELLING = re.compile(
+    rf"\.\s*({'|'.join(sorted(_MODULE_METHODS))}|add_(param_group|scalars?|image|histogram)|unscale_|scale|backward|get_(last_)?lr)\b"
+)
 
 _NAMES = (
     (

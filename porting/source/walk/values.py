@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 from porting.source.facts import Kind, Thing, Things
@@ -101,6 +102,7 @@ class Constant:
     kind: str = ""
 
     @staticmethod
+    @lru_cache(maxsize=4096, typed=True)
     def of(value: Any) -> Constant:
         """Make a constant that differs from equal ones of another type, as 1 and True are."""
         return Constant(value, type(value).__name__)
@@ -143,13 +145,10 @@ _MOST_ITEMS = 12
 def join(*values: Value) -> Value:
     """Join what a value may be on several ways to it; of very many possibilities the first are kept."""
     first = values[0] if values else UNKNOWN
-    if all(value is first or not value for value in values):
-        return first
-    items: Dict[Item, None] = {}
     for value in values:
-        for item in value:
-            items[item] = None
-    return tuple(items)[:_MOST_ITEMS]
+        if value is not first and value:
+            return tuple(dict.fromkeys(chain(*values)))[:_MOST_ITEMS]
+    return first
 
 
 def list_objects(value: Value, *kinds: Kind) -> List[Object]:
