@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Iterator, List, Optional
+from typing import Iterator, List, Optional, Tuple
 
 from porting.source.facts import Kind
 from porting.source.library import TENSOR_HOST_NAMES, TENSOR_KINDS, find_class_kind
@@ -22,7 +22,7 @@ from porting.source.walk.values import (
 )
 from porting.source.walk.walk import Walk
 
-__all__ = ["bind_function", "find_in_class", "find_kind_of_class", "list_wrapped", "read_attribute"]
+__all__ = ["bind_function", "find_in_class", "find_kind_of_class", "list_bases", "list_wrapped", "read_attribute"]
 
 _WRAPPING_NAMES = ("module", "model", "_orig_mod")
 
@@ -147,13 +147,18 @@ def _with_receiver(function: Function, receiver: Value) -> Function:
 
 def find_in_class(walk: Walk, definition: Class, name: str, *, above: bool = False) -> Optional[Value]:
     """Find a name in a class of the program's and the classes that it derives from; None where no class has it."""
-    for cls in definition.line:
+    for cls in list_bases(definition):
         if above and cls is definition:
             continue
         value = walk.store.read(cls.cells, name)
         if value is not None:
             return value
     return None
+
+
+def list_bases(definition: Class) -> Tuple[Class, ...]:
+    """List a class of the program's and those that it derives from, the nearest first."""
+    return definition.line
 
 
 def find_kind_of_class(definition: Class) -> Optional[Kind]:
@@ -168,7 +173,7 @@ def find_kind_of_class(definition: Class) -> Optional[Kind]:
 
 
 def _list_library_bases(definition: Class) -> Iterator[str]:
-    for cls in definition.line:
+    for cls in list_bases(definition):
         for value in cls.bases:
             for item in value:
                 if isinstance(item, External):
@@ -176,7 +181,7 @@ def _list_library_bases(definition: Class) -> Iterator[str]:
 
 
 def _has_unknown_base(definition: Class) -> bool:
-    return any(not value for cls in definition.line for value in cls.bases)
+    return any(not value for cls in list_bases(definition) for value in cls.bases)
 
 
 def _is_named_as_loss(definition: Class) -> bool:

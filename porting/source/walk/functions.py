@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Union
 
 from porting.source.facts import Call, Kind
-from porting.source.walk.attributes import bind_function, find_in_class, find_kind_of_class
-from porting.source.walk.guesses import guess_kind, guess_kind_by_name
+from porting.source.walk.attributes import bind_function, find_in_class, find_kind_of_class, list_bases
+from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name
 from porting.source.walk.values import (
     ANY,
     UNKNOWN,
@@ -84,6 +84,12 @@ def _is_enough(walk: Walk, times: int) -> bool:
     return times >= most or walk.num_steps > walk.most_steps
 
 
+def _find_uses(walk: Walk, body: ast.AST) -> Uses:
+    if body not in walk.uses:
+        walk.uses[body] = find_uses(body, walk.frame.unit.lines)
+    return walk.uses[body]
+
+
 def _run_body(walk: Walk, body: Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda], frame: Frame) -> Value:
     if isinstance(body, ast.Lambda):
         return walk.evaluate(body.body)
@@ -147,7 +153,7 @@ def _bind_parameter(
 
 def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_be_tensor: bool) -> Value:
     name = parameter.arg
-    kind = guess_kind(walk.find_uses(function.node, function.unit), name) or guess_kind_by_name(name)
+    kind = guess_kind(_find_uses(walk, function.node), name) or guess_kind_by_name(name)
     if kind is None and may_be_tensor and walk.in_forward and function.owner is not None and name != "self":
         kind = Kind.TENSOR if function.node.args.args[1:2] else None
     if kind is None or name in ("self", "cls"):
@@ -194,10 +200,10 @@ def instantiate_class(
 def find_instance(walk: Walk, definition: Class) -> Object:
     """Find an instance of a class that the program makes, of one that derives from it, or make one."""
     for owner, instances in walk.instances.items():
-        if definition in owner.line:
+        if definition in list_bases(owner):
             return instances[-1]
-    derived = (cls for cls in walk.classes.values() if cls is not definition and definition in cls.line)
-    owner = next(derived, definition)
+    derived = [cls for cls in walk.classes.values() if cls is not definition and definition in list_bases(cls)]
+    owner = derived[0] if derived else definition
     frame = Frame(unit=owner.unit, module=owner.module, cells=walk.globals[owner.module])
     walk.frames.append(frame)
     try:
@@ -225,7 +231,7 @@ def _fill_fields(walk: Walk, instance: Object, definition: Class, arguments: Arg
     """Set the fields of a dataclass or a named tuple."""
     fields = [
         statement.target.id
-        for cls in reversed(definition.line)
+        for cls in reversed(list_bases(definition))
         for statement in cls.node.body
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
     ]

@@ -9,6 +9,7 @@ from typing import Dict, Optional, Sequence, Set
 
 from porting.source.facts import Kind
 from porting.source.files import list_nodes
+from porting.source.library import find_kinds
 
 __all__ = ["Uses", "find_uses", "guess_kind", "guess_kind_by_name", "is_loss_name", "name_expression"]
 
@@ -72,32 +73,6 @@ _TELLING = re.compile(
     rf"\.\s*({'|'.join(sorted(_MODULE_METHODS))}|add_(param_group|scalars?|image|histogram)|unscale_|scale|backward|get_(last_)?lr)\b"
 )
 
-_NAMES = (
-    (
-        r"(train|trn|tr|val|valid|validation|test|eval|dev|data|batch|calib)?_?(data_?)?(loader|iterator)s?(_\w+)?",
-        Kind.LOADER,
-    ),
-    (r"(train|val|valid|test|eval)_?dl|\w+_(data_?)?loader", Kind.LOADER),
-    (r"(train|val|valid|validation|test|eval)?_?(data_?set|ds)", Kind.DATASET),
-    (
-        r"criterion\w*|loss_?(fn|func|function|fct|module|criterion|obj)|(\w+_)?(criterion|loss_fn|loss_func|lossfn)",
-        Kind.CRITERION,
-    ),
-    (r"\w*(lr_)?sched(uler)?(_\w+)?", Kind.SCHEDULER),
-    (r"optim|optims?_\w+|\w*optimi[zs]er\w*", Kind.OPTIMIZER),
-    (r"(grad_|loss_|amp_)?scaler", Kind.SCALER),
-    (
-        r"(\w+_)?(model|net|network|module|backbone|classifier|generator|discriminator|encoder|decoder)(_ema|_ddp|_without_ddp)?|net[GDgd]|ddp_model|unet|resnet",
-        Kind.MODULE,
-    ),
-    (r"(train|avg|total)?_?loss", Kind.LOSS),
-    (r"(tb_?|summary_)?writer", Kind.WRITER),
-    (r"device", Kind.DEVICE),
-    (r"(mini_?)?batch(_data|_dict)?", Kind.BATCH),
-    (r"sampler|\w+_sampler", Kind.SAMPLER),
-)
-_COMPILED = tuple((re.compile(pattern), kind) for pattern, kind in _NAMES)
-
 
 def guess_kind_by_name(name: str) -> Optional[Kind]:
     """Guess what a parameter is by the name that people usually give it.
@@ -105,7 +80,7 @@ def guess_kind_by_name(name: str) -> Optional[Kind]:
     >>> guess_kind_by_name("train_loader")
     <Kind.LOADER: 'loader'>
     """
-    return next((kind for pattern, kind in _COMPILED if pattern.fullmatch(name)), None)
+    return next(iter(find_kinds("names", name)), None)
 
 
 def is_loss_name(name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from porting.diagnostics import Place
 from porting.source.facts import Call, Kind, Loop, Statement, Thing, Things, Where
 from porting.source.project import Module, Project, Unit
-from porting.source.walk.guesses import Uses, find_uses
+from porting.source.walk.guesses import Uses
 from porting.source.walk.recorder import Recorder
 from porting.source.walk.store import Store, Writes
 from porting.source.walk.values import UNKNOWN, Class, Constant, Function, Object, Scope, Value
@@ -233,12 +233,6 @@ class Walk:
         if known is None:
             known = self.objects[key] = Object(elements={})
         return known
-
-    def find_uses(self, scope: ast.AST, unit: Unit) -> Uses:
-        """Find what is done with the names of a function, a class or a module."""
-        if scope not in self.uses:
-            self.uses[scope] = find_uses(scope, unit.lines)
-        return self.uses[scope]
 
     def negate(self, test: ast.expr) -> ast.expr:
         """Give the negation of a test, the same one each time."""
