@@ -53,8 +53,7 @@ def replace_state(
     with keep_attributes(
         model,
         is_device_tensor=lambda tensor: isinstance(tensor, DeviceTensor),
-        # what came in by the call has no place of its own
-        place_of=lambda module, name, tensor: _find_place(tensor) or find_assignment(type(module), name),
+        place_of=lambda module, name, tensor: find_assignment(type(module), name) or _find_place(tensor),
         report=report,
     ):
         try:

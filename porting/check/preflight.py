@@ -7,7 +7,7 @@ import os
 import traceback
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.check.allowances import Allowance, divide_findings, list_allowances
 from porting.check.baseline import divide_known, write_baseline
@@ -157,14 +157,16 @@ def _find_innermost_line(error: BaseException) -> str:
 def _join_findings(of_sources: Sequence[Finding], of_model: Sequence[Finding]) -> List[Finding]:
     """Join findings; what a capture has seen of a line takes the place of what its source says, whatever the code."""
     captured = list(map(_name_from_here, of_model))
-    seen = set(map(_get_subject, captured)) - {None}
-    return [*(finding for finding in of_sources if _get_subject(finding) not in seen), *captured]
+    seen = {subject for finding in captured for subject in _list_subjects(finding)}
+    return [*(finding for finding in of_sources if seen.isdisjoint(_list_subjects(finding))), *captured]
 
 
-def _get_subject(finding: Finding) -> Optional[Tuple[str, str, int]]:
-    """Return line and family of a finding: what is known of a line by a capture, its source is only read to have."""
+def _list_subjects(finding: Finding) -> Tuple[Tuple[Any, ...], ...]:
+    """List what a finding is about: its line, for codes of its family, and what begins at its column, for all."""
     place = finding.place
-    return None if place is None else (finding.code[0], place.file, place.line)
+    if place is None:
+        return ()
+    return (finding.code[0], place.file, place.line), (place.file, place.line, place.column or finding.code)
 
 
 def _name_from_here(finding: Finding) -> Finding:

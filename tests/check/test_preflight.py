@@ -78,12 +78,13 @@ def test_findings_of_sources_and_of_the_model_are_one_report(program):
 
 
 def test_what_sources_and_model_both_say_is_told_once(program):
-    read = [Finding(code, place=Place(program, 3, 5, 3, 9)) for code in ("C001", "C002", "L001")]
+    read = [Finding(code, place=Place(program, 3, 1, 3, 9)) for code in ("C001", "C002", "L001")]
+    read.append(Finding("D013", place=Place(program, 3, 5, 3, 9)))
     captured = Finding("C001", "`item` reads a value", place=Place(program, 3, 5, 3, 14))
 
     report = assemble_report("train.py", make_look(*read), model_report=Report([captured]))
 
-    # of a line that a capture has seen its source tells nothing more of the kind
+    # of a line that a capture has seen its source tells nothing more of the kind, and nothing of the same expression
     assert report.codes == ("L001", "C001")
     assert report.findings[1].message == captured.message
 
