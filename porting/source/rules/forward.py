@@ -8,7 +8,6 @@ from typing import Iterator, List, Optional, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing, Things
-from porting.source.files import list_nodes
 from porting.source.rules.reading import TENSORS, Reading, name_last, write_dotted
 
 __all__ = [
@@ -250,7 +249,7 @@ def _is_input(reading: Reading, node: ast.expr, things: Things, place: Place) ->
 def _list_parameters(reading: Reading, place: Place) -> Set[str]:
     """List the parameters of the functions around a place."""
     tree = reading.parse(place.file)
-    functions = (node for node in list_nodes(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
     return {
         argument.arg
         for function in functions

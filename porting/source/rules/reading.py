@@ -9,7 +9,7 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Set, Tup
 
 from porting.diagnostics import CODES, Finding, Place, Severity
 from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Things, Where
-from porting.source.files import Unit, list_nodes
+from porting.source.files import Unit
 from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.wordings import WORDINGS
 
@@ -221,7 +221,7 @@ class Reading:
             node: file
             for file, tree in trees
             if tree is not None
-            for node in list_nodes(tree)
+            for node in ast.walk(tree)
             if isinstance(node, (ast.For, ast.While))
         }
 
