@@ -228,7 +228,10 @@ def _name_source(source: str, function: Optional[str]) -> str:
         raise PortingError.of(
             "X001",
             message=f"`{function}` of `{source}` cannot be run: `{missing}` is not installed",
-            help=("pip install ipu-porting", "`--source-only` reads the program, and runs nothing"),
+            help=(
+                "run it with `porting check`, which `pip install ipu-porting` brings, and torch with it",
+                "`--source-only` reads the program, and runs nothing",
+            ),
         )
     from porting.cli.programs import ProgramName, is_reference_model
 
