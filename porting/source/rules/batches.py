@@ -9,7 +9,8 @@ from typing import Iterator, List, Sequence, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
 from porting.source.rules.guards import is_of_one_rank, list_words, mentions
-from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.names import name_last, write_dotted
+from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, list_lines, rule
 from porting.source.rules.steps import UPDATES, find_gradients_read
 from porting.source.rules.weights import is_of_loop, is_weight, list_averaged
