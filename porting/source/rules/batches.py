@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 
+@rule(everywhere=True)
 def find_comparison_slips(reading: Reading) -> Iterator[Finding]:
     """B022: `a == b` stands as a statement of its own."""
     for statement in reading.facts.statements:

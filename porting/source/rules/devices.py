@@ -11,7 +11,7 @@ from porting.source.facts import Call, Kind, Thing
 from porting.source.rules.guards import mentions, normalise_guard, split_guards
 from porting.source.rules.names import name_last
 from porting.source.rules.reading import Reading
-from porting.source.rules.scope import Programs, rule
+from porting.source.rules.scope import MAY_BE_BARE, Programs, rule
 from porting.source.rules.things import tell_guess
 
 __all__ = ["find_cuda_devices", "find_cuda_only", "find_gpu_processes", "find_gpu_wrappers", "find_moved_ports"]
@@ -25,18 +25,33 @@ _WRAPPER = re.compile(
 
 def find_moved_ports(reading: Reading) -> Iterator[Finding]:
     """D003: a port is moved, cast or wrapped."""
+    kept = {one.node.value for one in reading.facts.statements if isinstance(one.node, ast.Assign)}
     for call in reading.facts.calls if reading.ports else ():
         things = [thing for argument in call.arguments for thing in argument]
         wraps = _is_port(things) and any(_WRAPPER.fullmatch(name) for name in (call.name, *call.other_names))
-        moves = call.is_method(*_MOVES) and _is_port(call.receiver)
+        moves = call.is_method(*_MOVES) and _is_moved(reading, call, is_kept=call.node in kept)
         if moves or wraps:
-            yield reading.report("D003", call.place)
+            yield reading.report("D003", call.place, note=MAY_BE_BARE if reading.may_be_bare(call) else "")
 
 
 def _is_port(things: Sequence[Thing]) -> bool:
     """Tell whether it is a port whatever way the program has come, and not the bare model on another one."""
     kinds = {thing.kind for thing in things if thing.kind in (Kind.MODULE, Kind.PORT)}
     return kinds == {Kind.PORT}
+
+
+def _is_moved(reading: Reading, call: Call, *, is_kept: bool) -> bool:
+    """Tell whether a port is moved; one that may be the bare model, if what comes out takes its place."""
+    ports = [thing for thing in reading.list_met(call) if thing.kind is Kind.PORT]
+    if is_kept:
+        return bool(ports) and (_is_port(call.receiver) or not mentions(call.where.guards, _GUARD))
+    # PopTorch's executor passes on what casts the weights of its model in place
+    casts = call.is_method("half", "float", "double", "bfloat16") and all(map(_is_of_poptorch, ports))
+    return _is_port(call.receiver) and not casts
+
+
+def _is_of_poptorch(port: Thing) -> bool:
+    return port.name.startswith("poptorch.")
 
 
 @rule(Programs.PLAIN)

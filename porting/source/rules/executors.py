@@ -12,7 +12,8 @@ from porting.source.rules.guards import are_exclusive
 from porting.source.rules.names import name_last
 from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
 from porting.source.rules.reading import Reading, share_program
-from porting.source.rules.scope import Programs, rule
+from porting.source.rules.scope import MAY_BE_BARE, Programs, rule
+from porting.source.rules.things import is_of_no_module
 
 __all__ = [
     "find_bare_calls",
@@ -43,8 +44,10 @@ def find_validation(reading: Reading) -> Iterator[Finding]:
 
 def _is_of_training(reading: Reading, call: Call) -> bool:
     """Tell whether the module that is called is trained, in a program that does not only infer."""
-    optimizers = [thing.call for thing in reading.facts.list_things(Kind.OPTIMIZER) if thing.call is not None]
-    trains = any(share_program(one.where, call.where) for one in (*optimizers, *reading.backward_calls))
+    optimizers = reading.facts.list_things(Kind.OPTIMIZER)
+    makers = [thing.call for thing in optimizers if thing.call is not None]
+    trains = any(share_program(one.where, call.where) for one in (*makers, *reading.backward_calls))
+    trains = trains and not (optimizers and all(map(is_of_no_module, optimizers)))
     return trains and _are_trained(reading, _list_modules(call), _list_trained(reading))
 
 
@@ -111,10 +114,11 @@ def find_validation_of_ports(reading: Reading) -> Iterator[Finding]:
     """D014: validation goes through the port that trains."""
     ports = {port for port in reading.training_ports if port.name.endswith("trainingModel")}
     switched: Set[Thing] = set()
-    for call in reading.facts.calls:
-        if call.receiver and ports.issuperset(call.receiver) and _turns_training_off(call):
+    for call in filter(_turns_training_off, reading.facts.calls):
+        on_way = ports.intersection(reading.list_met(call))
+        if on_way:
             switched.update(call.receiver)
-            yield reading.report("D014", call.place)
+            yield reading.report("D014", call.place, note=MAY_BE_BARE if reading.may_be_bare(call) else "")
     for call in reading.facts.calls:
         is_bare = call.receiver and ports.issuperset(call.receiver) and not call.name.startswith(".")
         if is_bare and call.where.without_gradients and switched.isdisjoint(call.receiver):
@@ -182,7 +186,8 @@ def find_refused_arguments(reading: Reading) -> Iterator[Finding]:
         modules = {part for port in ports for part in port.parts if part.kind is Kind.MODULE}
         refusing = [module for module in modules if not _takes(reading, module, call)]
         if refusing:
-            names = ", ".join(sorted(f"`{name_last(module.name)}`" for module in refusing))
+            made = sorted({f"`{name_last(module.name)}` of {module.place}" for module in refusing})
+            names = ", ".join(made)
             yield reading.report("L014", call.place, note=f"the port may hold {names}")
 
 

@@ -76,9 +76,29 @@ def split_guards(guards: Sequence[ast.expr]) -> Iterator[ast.expr]:
 
 
 def are_exclusive(one: Sequence[ast.expr], other: Sequence[ast.expr]) -> bool:
-    """Tell whether no run of the program comes to both."""
-    known = dict(map(normalise_guard, split_guards(one)))
-    return any(known.get(text, holds) != holds for text, holds in map(normalise_guard, split_guards(other)))
+    """Tell whether no run of the program comes to both: a condition differs, or the value that two of them choose.
+
+    >>> ipu, gpu, cpu = (ast.parse(f"mode {text}", mode="eval").body for text in ("== M.IPU", "== M.GPU", "!= M.IPU"))
+    >>> are_exclusive([ipu], [gpu]), are_exclusive([ipu], [cpu]), are_exclusive([gpu], [cpu])
+    (True, True, False)
+    """
+    parts, others = list(split_guards(one)), list(split_guards(other))
+    known = dict(map(normalise_guard, parts))
+    if any(known.get(text, holds) != holds for text, holds in map(normalise_guard, others)):
+        return True
+    chosen = dict(_list_choices(parts))
+    return any(chosen.get(asked, value) != value for asked, value in _list_choices(others))
+
+
+def _list_choices(guards: Sequence[ast.expr]) -> Iterator[Tuple[Tuple[str, str], str]]:
+    """List what conditions compare with a member of what, or with a text or number, and with which one."""
+    for guard in guards:
+        if isinstance(guard, ast.Compare) and len(guard.ops) == 1 and isinstance(guard.ops[0], ast.Eq):
+            value = guard.comparators[0]
+            if isinstance(value, ast.Constant):
+                yield (ast.dump(guard.left), ""), repr(value.value)
+            elif isinstance(value, ast.Attribute):
+                yield (ast.dump(guard.left), ast.dump(value.value)), value.attr
 
 
 def _tells_ports(guard: ast.AST) -> bool:
@@ -90,8 +110,13 @@ def _list_parts(guard: ast.expr) -> Sequence[ast.expr]:
 
 
 def excludes_ports(guards: Sequence[ast.expr]) -> bool:
-    """Tell whether conditions hold only where no port is: `not args.use_ipu`, `mode != ComputeMode.IPU`."""
-    return any(_tells_ports(guard) and not normalise_guard(guard)[1] for guard in split_guards(guards))
+    """Tell whether conditions hold only where no port is: `not args.use_ipu`, `mode != ComputeMode.IPU`, `cpu_mode`."""
+    return any(
+        mentions((guard,), _CPU) if normalise_guard(guard)[1] else _tells_ports(guard) for guard in split_guards(guards)
+    )
+
+
+_CPU = r"^((is|use|on|run_on|only)_)*cpu(_(mode|only))?$"
 
 
 def requires_port(guards: Sequence[ast.expr]) -> bool:

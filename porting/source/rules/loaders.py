@@ -8,6 +8,7 @@ from typing import Iterator, List, Optional, Set, Tuple, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
+from porting.source.rules.guards import mentions
 from porting.source.rules.names import name_last, write_dotted
 from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, rule
@@ -93,10 +94,11 @@ _FETCH = re.compile(r"(fetch|get|load|next|read)_?(next|mini)?_?(mini)?batch\w*"
 
 
 def _find_fetches(reading: Reading) -> Iterator[Finding]:
-    loops = {loop.node for call in reading.port_calls for loop in call.where.loops}
+    loops = {(loop.node, call.place.file) for call in reading.port_calls for loop in call.where.loops}
+    loaders = reading.facts.list_things(Kind.LOADER)
     for call in reading.facts.calls:
-        is_fetch = _FETCH.fullmatch(name_last(call.name)) and not call.result
-        in_loop = bool(call.where.loops) and call.where.loops[-1].node in loops
+        is_fetch = _FETCH.fullmatch(name_last(call.name)) and not reading.is_made_of(call.result, loaders)
+        in_loop = bool(call.where.loops) and (call.where.loops[-1].node, call.place.file) in loops
         if is_fetch and in_loop and not call.where.in_evaluation and not call.where.without_gradients:
             yield reading.report("B014", call.place)
 
@@ -168,6 +170,8 @@ def find_ragged_batches(reading: Reading) -> Iterator[Finding]:
     """B018: a batch is as long as its longest sample."""
     if reading.is_ported and any("max_executables" in call.keywords for call in reading.facts.calls):
         return
+    if reading.is_ported and any(_pads_to_maximum(reading, call) for call in reading.facts.calls):
+        return
     collating = {
         getattr(part, "id", getattr(part, "attr", ""))
         for loader in reading.facts.list_things(Kind.LOADER)
@@ -186,6 +190,15 @@ def find_ragged_batches(reading: Reading) -> Iterator[Finding]:
             yield reading.report("B018", call.place)
 
 
+def _pads_to_maximum(reading: Reading, call: Call) -> bool:
+    """Tell whether what makes the batches fills tensors of the longest length that there may be."""
+    is_filled = _FILLED.fullmatch(call.name) and mentions((call.node,), r"(^|_)max_")
+    return bool(is_filled) and not call.where.in_forward and _makes_batches(reading, call)
+
+
+_FILLED = re.compile(r"(torch|numpy)\.(zeros|ones|full)")
+
+
 def _pads_once_more(reading: Reading, call: Call) -> bool:
     """Tell whether the function of a call pads to a length of its own as well."""
     own = (other for other in reading.facts.calls if other.where.function == call.where.function)
@@ -194,6 +207,9 @@ def _pads_once_more(reading: Reading, call: Call) -> bool:
 
 def _makes_batches(reading: Reading, call: Call) -> bool:
     """Tell whether a function makes batches of samples, by who is given it or by its name."""
+    models = {thing.name for thing in reading.facts.list_things(Kind.MODULE)}
+    if call.where.function.rpartition(".")[0] in models:
+        return False
     if name_last(call.name).startswith("DataCollator") or call.where.loops:
         return True
     words = (word for other in reading.facts.calls for word in other.node.keywords if word.arg == "collate_fn")

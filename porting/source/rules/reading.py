@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from functools import cached_property
 from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
@@ -17,6 +18,7 @@ __all__ = [
     "TENSORS",
     "Reading",
     "is_for_ports",
+    "make_guess",
     "share_program",
 ]
 
@@ -150,7 +152,16 @@ class Reading:
 
     def _is_beside(self, ports: List[Thing], where: Where) -> bool:
         makers = [port.call.where.guards for port in ports if port.call is not None]
-        return bool(makers) and all(are_exclusive(guards, where.guards) for guards in makers)
+        guards = where.guards
+        if where.in_forward:
+            # a `forward` is walked for the first of its callers: what holds around that one tells nothing of the others
+            guards = tuple(guard for guard in guards if id(guard) in self._inside_forwards)
+        return bool(makers) and all(are_exclusive(maker, guards) for maker in makers)
+
+    @cached_property
+    def _inside_forwards(self) -> Set[int]:
+        bodies = {statement.where.body for statement in self.facts.statements if statement.where.in_forward}
+        return {id(part) for body in bodies if body is not None for part in ast.walk(body)}
 
     def is_judged(self, place: Place, *, of_steps: bool) -> bool:
         """Tell whether what stands at a place is the port's business, in a program that has one."""
@@ -160,6 +171,25 @@ class Reading:
             return any(map(self.concerns_port, steps))
         return not facts or not all(self.is_excluded(fact.where) for fact in facts)
 
+    def is_unreached(self, place: Optional[Place]) -> bool:
+        """Tell whether no program is known that comes to a place, though one comes to where a port is made."""
+        facts = self._facts_by_place.get(place, []) if place is not None else []
+        is_known = any(port.call is not None and port.call.where.programs for port in self.ports)
+        return is_known and bool(facts) and not any(map(self._is_reached, facts))
+
+    def _is_reached(self, fact: Union[Call, Statement]) -> bool:
+        return bool(fact.where.programs) or fact.where.function.rpartition(".")[2] in self._handed_over
+
+    @cached_property
+    def _handed_over(self) -> Set[str]:
+        """The names of what is given to calls, which may call it: `DataLoader(data, collate_fn=join)`."""
+        reached = (call.node for call in self.facts.calls if call.where.programs)
+        given = (value for node in reached for value in (*node.args, *(word.value for word in node.keywords)))
+        parts = (
+            part for value in given for part in (value, getattr(value, "body", None), getattr(value, "orelse", None))
+        )
+        return {name for part in parts for name in (getattr(part, "id", ""), getattr(part, "attr", "")) if name}
+
     def list_calls(self, place: Place) -> List[Call]:
         """List the calls that stand at a place."""
         return [fact for fact in self._facts_by_place.get(place, []) if isinstance(fact, Call)]
@@ -167,7 +197,7 @@ class Reading:
     @cached_property
     def _facts_by_place(self) -> Dict[Place, List[Union[Call, Statement]]]:
         found: Dict[Place, List[Union[Call, Statement]]] = {}
-        facts: List[Union[Call, Statement]] = [*self.facts.calls, *self.facts.statements]
+        facts: List[Union[Call, Statement]] = [*self.facts.calls, *self.facts.statements, *self.facts.reads]
         for fact in facts:
             found.setdefault(fact.place, []).append(fact)
         return found
@@ -190,18 +220,20 @@ class Reading:
         return [call for call in self.facts.calls if not call.where.in_forward and _is_backward(call)]
 
     def tell_uncalled(self, call: Call, others: Iterable[Call]) -> str:
-        """Say that no program is known that comes to a call and to one of others, if there are several programs."""
-        if any(call.where.programs & other.where.programs for other in others) or len(self._programs) < 2:
+        """Say that no program is known that comes to a call and to one of others, where programs are known."""
+        programs = {program for other in others for program in other.where.programs}
+        if programs & call.where.programs or not programs | call.where.programs:
             return ""
         return "no program was found that comes here and joins its instances"
-
-    @cached_property
-    def _programs(self) -> FrozenSet[str]:
-        return frozenset(program for call in self.facts.calls for program in call.where.programs)
 
     def may_meet(self, one: Where, other: Where) -> bool:
         """Tell whether one run of a program may come to both."""
         return share_program(one, other) and not are_exclusive(one.guards, other.guards)
+
+    def list_met(self, call: Call) -> List[Thing]:
+        """List what a call is on in some run: nothing that is made only where the call is not."""
+        made = ((thing, thing.call) for thing in call.receiver)
+        return [thing for thing, maker in made if maker is None or self.may_meet(maker.where, call.where)]
 
     @cached_property
     def _port_loops(self) -> Set[ast.AST]:
@@ -347,9 +379,16 @@ class Reading:
         if wording.shown is not None and not remedy:
             helps.append(f"`porting recipe show {wording.shown[0]} --step {wording.shown[1]}` shows it")
         message = fault or (CODES[code].title if self.is_ported else wording.needs)
-        notes = [text for text in (note, guess and f"a guess: {guess}") if text]
-        severity = Severity.NOTE if guess else usual if self.is_ported else plain
-        return Finding(code, message, place, label, notes, helps, severity, bool(guess))
+        found = Finding(code, message, place, label, [note] if note else [], helps, usual if self.is_ported else plain)
+        return make_guess(found, guess) if guess else found
+
+
+def make_guess(finding: Finding, guess: str) -> Finding:
+    """Make a finding one that rests on a guess: a note that says so."""
+    if finding.is_guess:
+        return finding
+    notes = (*finding.notes, f"a guess: {guess}")
+    return replace(finding, notes=notes, severity=Severity.NOTE, is_guess=True)
 
 
 def is_for_ports(module: str) -> bool:

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Callable, Iterable, Iterator, Optional, Set, Tuple
 
 from porting.diagnostics import Finding
-from porting.source.rules.reading import Reading
+from porting.source.rules.reading import Reading, make_guess
 
 __all__ = ["MAY_BE_BARE", "Programs", "Rule", "apply_rule", "list_lines", "rule"]
 
@@ -35,6 +35,8 @@ class Rule:
     """Whether it also judges a port whose loop stays on the host by intention."""
     of_steps: bool = False
     """Whether it is about the step of a training: in a program with a port, the port's."""
+    everywhere: bool = False
+    """Whether it also judges what runs only where no port does, as what is wrong in any program."""
     with_poptorch: Optional[bool] = None
     """Whether it judges only programs that use PopTorch by itself, or never those; None judges both."""
 
@@ -44,10 +46,11 @@ def rule(
     *,
     in_host_loops: bool = True,
     of_steps: bool = False,
+    everywhere: bool = False,
     with_poptorch: Optional[bool] = None,
 ) -> Callable[[Find], Rule]:
     """Make a rule of a search."""
-    return lambda find: Rule(find, programs, in_host_loops, of_steps, with_poptorch)
+    return lambda find: Rule(find, programs, in_host_loops, of_steps, everywhere, with_poptorch)
 
 
 def apply_rule(rule: Rule, reading: Reading) -> Iterator[Finding]:
@@ -63,9 +66,10 @@ def apply_rule(rule: Rule, reading: Reading) -> Iterator[Finding]:
             continue
         if not reading.is_ported:
             yield finding
-        elif reading.is_judged(finding.place, of_steps=rule.of_steps):
+        elif rule.everywhere or reading.is_judged(finding.place, of_steps=rule.of_steps):
             may_be_bare = rule.of_steps and any(map(reading.may_be_bare, reading.list_calls(finding.place)))
-            yield replace(finding, notes=(*finding.notes, MAY_BE_BARE)) if may_be_bare else finding
+            told = replace(finding, notes=(*finding.notes, MAY_BE_BARE)) if may_be_bare else finding
+            yield make_guess(told, "no program was found that comes here") if reading.is_unreached(told.place) else told
 
 
 def list_lines(rules: Iterable[Rule], reading: Reading) -> Set[Tuple[str, int]]:

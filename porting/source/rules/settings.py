@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, List, Optional, Set
+from typing import Iterable, Iterator, List, Optional, Set
 
 from porting.diagnostics import Finding, Place
-from porting.source.facts import Import, Kind
+from porting.source.facts import Call, Import, Kind
 from porting.source.rules.guards import mentions, requires_port
 from porting.source.rules.names import joins_processes, name_last, write_dotted
-from porting.source.rules.reading import Reading
+from porting.source.rules.reading import TENSORS, Reading
 from porting.source.rules.scope import Programs, rule
 
 __all__ = [
@@ -34,12 +34,21 @@ def find_unguarded_imports(reading: Reading) -> Iterator[Finding]:
     ports = [port for port in reading.ports if port.call is not None]
     if not ports or not all(port.call is not None and requires_port(port.call.where.guards) for port in ports):
         return
-    seen: Set[Place] = set()
-    for one in _list_vendor_imports(reading):
-        is_late = bool(one.where.function)
-        if not one.is_guarded and not is_late and one.place not in seen:
-            seen.add(one.place)
-            yield reading.report("D010", one.place)
+    certain = [one for one in _list_vendor_imports(reading) if not one.is_guarded and not one.where.function]
+    files = {one.place.file for one in certain}
+    if not any(call.place.file in files and _is_written_for_ports(call) for call in reading.facts.calls):
+        for place in dict.fromkeys(one.place for one in certain):
+            yield reading.report("D010", place)
+
+
+def _is_written_for_ports(call: Call) -> bool:
+    """Tell whether a model calls PopTorch however it is called, and not only where it is given a loss or labels."""
+    may_lack = any(isinstance(part, ast.Constant) and part.value is None for part in _walk_all(call.where.guards))
+    return call.where.in_forward and call.name.startswith("poptorch.") and not may_lack
+
+
+def _walk_all(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    return (part for node in nodes for part in ast.walk(node))
 
 
 def find_swallowed_imports(reading: Reading) -> Iterator[Finding]:
@@ -151,6 +160,7 @@ def _applies_precision(reading: Reading) -> bool:
         of_port = call.is_on(Kind.OPTIONS) or name_last(call.name) in ("PortOptions", "to_ipu")
         if (
             call.is_method("half", "bfloat16")
+            and not call.is_on(*TENSORS)
             or of_port
             and {"precision", "*"} & {word.arg or "*" for word in call.node.keywords}
         ):

@@ -79,7 +79,8 @@ def is_of_loop(where: Where) -> bool:
     return not where.in_forward and not _OF_OTHERS.search(where.function)
 
 
-_OF_OTHERS = re.compile(r"\.(step|\w*(init|reset)\w*)$")
+# a name like `trunc_normal_` is one of what fills weights at first, as in `torch.nn.init`
+_OF_OTHERS = re.compile(r"\.(step|\w*(init|reset)\w*|\w*(normal|uniform)_)$")
 
 
 def list_changed(reading: Reading) -> Iterator[Tuple[Place, Where]]:

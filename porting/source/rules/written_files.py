@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, List
+from typing import Iterator, List, Optional, Sequence, Set
 
 from porting.diagnostics import Finding
 from porting.source.facts import Call, Kind
-from porting.source.rules.guards import is_of_one_rank
-from porting.source.rules.names import joins_processes, name_last
+from porting.source.rules.guards import is_of_one_rank, list_words, mentions
+from porting.source.rules.names import joins_processes, name_last, write_dotted
 from porting.source.rules.reading import Reading
 
 __all__ = ["find_pickled_models", "find_shared_files"]
@@ -45,7 +45,7 @@ def find_shared_files(reading: Reading) -> Iterator[Finding]:
         is_joined = not joins or any(reading.may_meet(join.where, call.where) for join in joins)
         joined = {program for join in joins for program in join.where.programs}
         ways = [way for way in call.where.ways if not joined & call.where.programs or joined & way[1]]
-        is_of_all = not all(is_of_one_rank(guards) for guards, _ in ways)
+        is_of_all = not all(is_of_one_rank(_list_certain(reading, call, guards)) for guards, _ in ways)
         if is_joined and is_of_all and not _is_own(reading, call):
             yield reading.report("K007", call.place, guess=reading.tell_uncalled(call, joins))
 
@@ -69,9 +69,54 @@ def _is_mode(node: ast.expr) -> bool:
 
 def _is_own(reading: Reading, call: Call) -> bool:
     """Tell whether the file's name says which process writes it, by itself or by a variable that goes into it."""
-    words = {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(call.node)}
-    named = sorted(word for word in words if isinstance(word, str) and word)
-    if any(re.search(_OWN_NAME, word, re.IGNORECASE) for word in named):
-        return True
-    assigned = re.compile(rf"\s*(self\.)?({'|'.join(map(re.escape, named))})\s*=(?!=).*({_OWN_NAME})", re.IGNORECASE)
-    return any(assigned.match(line) for line in reading.read_lines(call.place.file))
+    values = _list_values(reading.parse(call.place.file), set(list_words(call.node)))
+    return any(map(_names_process, (call.node, *values)))
+
+
+def _names_process(value: ast.AST) -> bool:
+    """Tell whether a variable in an expression says which process it is, or a text that something is put into."""
+    formats = [part for part in ast.walk(value) if isinstance(part, ast.JoinedStr)]
+    texts = [part for part in ast.walk(value) if isinstance(part, ast.Constant) and re.search(r"[%{]", str(part.value))]
+    names = [part.id if isinstance(part, ast.Name) else getattr(part, "attr", "") for part in ast.walk(value)]
+    written = any(re.search(_OWN_NAME, name, re.IGNORECASE) for name in names)
+    return written or mentions((*formats, *texts), _OWN_NAME)
+
+
+def _list_values(tree: Optional[ast.AST], names: Set[str]) -> List[ast.AST]:
+    """List what is assigned to names, and what a function of the file has put into what it returns to them."""
+    values: List[ast.AST] = []
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)] if tree is not None else []
+    for node in assigned:
+        targets = node.targets[0].elts if isinstance(node.targets[0], ast.Tuple) else node.targets
+        for number, target in enumerate(targets):
+            if names & {getattr(target, "id", ""), getattr(target, "attr", "")} - {""}:
+                values.append(node.value)
+                returned = _list_returned(tree, node.value, number)
+                read = {name for value in returned for name in list_words(value)}
+                values += [*returned, *(one.value for one in assigned if getattr(one.targets[0], "id", "") in read)]
+    return values
+
+
+def _list_returned(tree: Optional[ast.AST], value: ast.expr, number: int) -> List[ast.expr]:
+    """List what the function of the file that an expression calls returns, of a tuple the part of this number."""
+    name = name_last(write_dotted(value.func)) if isinstance(value, ast.Call) else ""
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
+    body = (part for node in functions if node.name == name for part in ast.walk(node))
+    returned = [node.value for node in body if isinstance(node, ast.Return) and node.value is not None]
+    return [one.elts[number] if isinstance(one, ast.Tuple) and number < len(one.elts) else one for one in returned]
+
+
+def _list_certain(reading: Reading, call: Call, guards: Sequence[ast.expr]) -> List[ast.expr]:
+    """List the conditions around a call, but not on a rank that each instance of a port may have.
+
+    A function that returns 0 where a setting says that nothing is distributed does so in each instance of `poprun`.
+    """
+    tree = reading.parse(call.place.file) if reading.is_of_poptorch else None
+    return [guard for guard in guards if not _is_of_setting(tree, guard)] if tree is not None else list(guards)
+
+
+def _is_of_setting(tree: ast.AST, guard: ast.expr) -> bool:
+    names = {part.id for part in ast.walk(guard) if isinstance(part, ast.Name)}
+    returned = [value for value in _list_values(tree, names) if isinstance(value, ast.expr)]
+    is_first = any(isinstance(value, ast.Constant) and value.value == 0 for value in returned)
+    return is_first and mentions(returned, "Get_rank")

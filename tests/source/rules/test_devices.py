@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 
 def test_cuda_under_a_question_is_no_finding(find):
     program = """
@@ -105,3 +107,43 @@ def test_data_parallel_in_forward_is_for_gpus(find):
     """
 
     assert find(program) == ["D012:7"]
+
+
+MAYBE_PORTED = """
+        import argparse
+        import poptorch
+        from model import dataset
+        from torch import nn
+        args = argparse.ArgumentParser().parse_args()
+        model = nn.Linear(4, 3)
+        if args.ipu:
+            model = poptorch.trainingModel(model)
+"""
+
+
+def test_what_moves_a_port_and_takes_its_place_is_found_though_it_may_be_the_bare_model(find):
+    assert find(MAYBE_PORTED + "        model = model.to(args.device)\n") == ["D010:2", "D003:9"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "model.to(args.device)",
+        "if not args.ipu: model = model.to(args.device)",
+        "if args.cuda: model = model.cuda()",
+    ],
+)
+def test_what_leaves_the_port_where_it_is_is_no_move(line, find):
+    assert find(f"{MAYBE_PORTED}        {line}\n") == ["D010:2"]
+
+
+def test_an_executor_casts_the_weights_of_its_model_in_place(find):
+    program = """
+        import poptorch
+        from model import model
+        infer = poptorch.inferenceModel(model)
+        infer.half()
+        infer = infer.half()
+    """
+
+    assert find(program) == ["D003:5"]

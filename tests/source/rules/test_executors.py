@@ -163,3 +163,39 @@ def test_a_deep_copy_is_another_model(find):
     )
 
     assert find(program) == []
+
+
+def test_a_switch_to_evaluation_of_what_may_be_the_training_port_is_found_and_not_that_of_the_inference(find):
+    program = """
+        import argparse
+        import poptorch
+        from model import ModelWithLoss
+        args = argparse.ArgumentParser().parse_args()
+        model = ModelWithLoss()
+        if args.ipu:
+            if args.train:
+                model = poptorch.trainingModel(model)
+            else:
+                model = poptorch.inferenceModel(model)
+        if args.train:
+            model.eval()
+        else:
+            model.eval()
+    """
+
+    assert find(program) == ["D010:2", "D014:12"]
+
+
+def test_a_network_that_an_optimizer_of_inputs_uses_is_not_validated(find):
+    program = """
+        import torch
+        net = torch.nn.Linear(8, 8).eval()
+        image = torch.rand(1, 8).requires_grad_(True)
+        optimizer = torch.optim.Adam([image])
+        for _ in range(3):
+            loss = (net(image) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+    """
+
+    assert not [finding for finding in find(program) if finding.startswith("D014")]

@@ -197,3 +197,64 @@ def test_a_short_last_batch_reaches_an_inference(find, settings, codes, use):
     found = find(textwrap.dedent(HEAD) + program + use.format(settings) + "\n")
 
     assert [one.split(":")[0] for one in found] == codes
+
+
+def test_batches_that_a_port_s_loop_fetches_are_found_whatever_their_name_says(find):
+    program = """
+        import poptorch
+        from model import ModelWithLoss, reader
+        port = poptorch.trainingModel(ModelWithLoss())
+        def train():
+            for step in range(3):
+                minibatch_data = reader.fetch_next_batch("train")
+                port(minibatch_data["image"])
+        train()
+    """
+
+    assert find(program) == ["B014:6"]
+
+
+def test_a_collate_function_that_pads_to_the_longest_length_of_all_makes_batches_of_one_shape(find):
+    program = """
+        import poptorch
+        import torch
+        from torch.nn.utils.rnn import pad_sequence
+        from model import ModelWithLoss, dataset
+        def pad(chunks):
+            for chunk in chunks:
+                yield pad_sequence(chunk)
+        class Collate:
+            def __init__(self, max_length):
+                self.max_length = max_length
+            def __call__(self, batch):
+                padded = torch.zeros(len(batch), self.max_length)
+                return padded
+        options = poptorch.Options()
+        loader = poptorch.DataLoader(options, dataset.map(pad), collate_fn=Collate(8))
+        port = poptorch.trainingModel(ModelWithLoss(), options)
+        for batch in loader:
+            port(batch)
+    """
+
+    assert find(program) == []
+
+
+def test_hypotheses_that_a_model_pads_are_no_batches(find):
+    program = """
+        import poptorch
+        import torch
+        from data import dataset
+        class Speech(torch.nn.Module):
+            def forward(self, x):
+                return poptorch.identity_loss(x.mean(), "none")
+            def rescore(self, hypotheses):
+                for some in hypotheses:
+                    yield torch.nn.utils.rnn.pad_sequence(some)
+        model = Speech()
+        port = poptorch.trainingModel(model)
+        for batch in poptorch.DataLoader(poptorch.Options(), dataset):
+            port(batch)
+            list(model.rescore(batch))
+    """
+
+    assert find(program) == []

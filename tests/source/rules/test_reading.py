@@ -54,3 +54,25 @@ def test_a_finding_of_a_plain_program_is_milder_than_the_fault(tmp_path):
     assert plain.report("L001", place).severity.value == "warning"
     assert ported.report("L001", place).severity.value == "error"
     assert plain.report("D020", place).severity.value == "note"
+
+
+def test_the_first_caller_of_a_forward_does_not_say_where_no_port_runs(find):
+    program = """
+        import poptorch
+        import torch
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                if self.use_cpu:
+                    x = x * x.sum().item()
+                return x * x.mean().item()
+        def run(mode, x):
+            net = Net()
+            if mode == Mode.CPU:
+                net(x)
+            if mode == Mode.IPU:
+                net = poptorch.inferenceModel(net)
+                net(x)
+        run("", torch.rand(3))
+    """
+
+    assert find(program) == ["D010:1", "C001:7"]

@@ -89,3 +89,36 @@ def test_a_rule_of_steps_judges_the_ports_step_alone(tmp_path):
 def test_a_search_that_says_nothing_of_its_scope_judges_all_programs():
     assert all(isinstance(each, Rule) for each in RULES)
     assert any(each == Rule(each.find) for each in RULES)
+
+
+SPARE = """
+def seed():
+    torch.manual_seed(1)
+"""
+
+
+@pytest.mark.parametrize(("use", "is_guess"), [("", True), ("seed()", False), ("print(seed)", False)])
+def test_what_no_program_comes_to_is_told_as_a_guess_where_the_port_is_reached(use, is_guess, tmp_path):
+    reading = read(tmp_path, f"{HEADS['ported']}{SPARE}\nif __name__ == '__main__':\n    port(1)\n    {use}\n")
+
+    (finding,) = apply_rule(Rule(find_seeds), reading)
+
+    assert finding.is_guess is is_guess
+
+
+def test_a_rule_of_any_program_judges_what_runs_beside_the_port_as_well(tmp_path):
+    reading = read(
+        tmp_path,
+        """
+        import poptorch
+        import torch
+        def run(mode):
+            if mode == Mode.IPU:
+                poptorch.trainingModel(torch.nn.Linear(4, 3))
+            if mode == Mode.GPU:
+                torch.manual_seed(1)
+        """,
+    )
+
+    assert not list(apply_rule(Rule(find_seeds), reading))
+    assert len(list(apply_rule(Rule(find_seeds, everywhere=True), reading))) == 1

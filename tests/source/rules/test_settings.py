@@ -152,3 +152,42 @@ def test_a_precision_that_nothing_brings_to_the_port(find, before):
 )
 def test_a_precision_that_the_port_knows_of_or_nobody_asks_for(find, before):
     assert "P012:8" not in find(PORT.format(before=before))
+
+
+def test_a_model_that_is_written_for_poptorch_needs_its_import(find):
+    program = """
+        import argparse
+        import poptorch
+        import torch
+        from data import dataset
+        args = argparse.ArgumentParser().parse_args()
+        class Model(torch.nn.Module):
+            def forward(self, x):
+                with poptorch.Block("all"):
+                    return poptorch.identity_loss(x.mean(), "none")
+        if args.device == "ipu":
+            options = poptorch.Options()
+            model = poptorch.trainingModel(Model(), options)
+            for x in poptorch.DataLoader(options, dataset):
+                model(x)
+    """
+
+    assert find(program) == []
+
+
+def test_a_batch_that_is_cast_gives_a_port_no_precision(find):
+    program = """
+        import argparse
+        import poptorch
+        from model import ModelWithLoss, dataset
+        args = argparse.ArgumentParser().parse_args()
+        options = poptorch.Options()
+        loader = poptorch.DataLoader(options, dataset)
+        port = poptorch.trainingModel(ModelWithLoss(), options)
+        for batch in loader:
+            if args.precision == "half":
+                batch = batch.half()
+            port(batch)
+    """
+
+    assert find(program) == ["P012:7"]

@@ -162,3 +162,16 @@ def test_an_optimizer_of_what_no_model_has(find, before):
 @pytest.mark.parametrize("given", ["[model.w]", "[model.fc.weight]", "[{'params': model.fc.parameters()}]"])
 def test_an_optimizer_of_a_part_of_the_model(find, given):
     assert list_codes(find, before=f"o = torch.optim.Adam({given})") == []
+
+
+def test_a_function_that_fills_weights_as_those_of_torch_do_is_no_update(find):
+    program = """
+        import torch
+        def fill_normal_(tensor):
+            with torch.no_grad():
+                return tensor.erfinv_().mul_(0.1)
+        model = torch.nn.Linear(4, 3)
+        fill_normal_(model.weight)
+    """
+
+    assert find(program) == []

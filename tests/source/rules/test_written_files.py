@@ -120,3 +120,53 @@ def test_a_port_of_one_instance_has_its_files_for_itself(find):
     """
 
     assert find(program) == []
+
+
+def test_a_name_that_a_method_makes_of_the_instance_is_one_of_its_own(find):
+    program = """
+        import popdist
+        import torch
+        class Trainer:
+            def __init__(self, folder):
+                self.folder = folder
+                self.instance = popdist.getInstanceIndex()
+            def make_paths(self):
+                name = self.folder + f"/model-{self.instance}.pt"
+                latest = self.folder + "/processes.txt"
+                return name, latest
+            def save(self, state):
+                path, latest = self.make_paths()
+                torch.save(state, path)
+                open(latest, "w")
+        Trainer("runs").save({})
+    """
+
+    assert find(program) == ["K007:14"]
+
+
+def test_a_rank_of_mpi_that_a_setting_turns_off_is_the_first_in_each_instance_of_a_port(find):
+    program = """
+        import logging
+        import poptorch
+        from model import ModelWithLoss
+        class Run:
+            def __init__(self, args):
+                self.args = args
+                rank = self.init_mpi()
+                self.configure_logger(rank)
+                self.port = poptorch.trainingModel(ModelWithLoss())
+            def init_mpi(self):
+                if not self.args.distributed:
+                    return 0
+                from mpi4py import MPI
+                return MPI.COMM_WORLD.Get_rank()
+            def configure_logger(self, rank):
+                if rank == 0:
+                    logging.FileHandler("process.log")
+        def main(args):
+            Run(args)
+        if __name__ == "__main__":
+            main(object())
+    """
+
+    assert find(program) == ["K007:17"]

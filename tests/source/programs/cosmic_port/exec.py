@@ -1,8 +1,22 @@
 import argparse
+import logging
 
 from src.config import Config
 from src.distributed_trainer import distributed_trainer
 from src.trainer import torch_trainer
+
+
+def init_mpi(args):
+    if not args.run.distributed:
+        return 0
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.Get_rank()
+
+
+def configure_logger(args, rank):
+    if rank == 0:
+        logging.getLogger().addHandler(logging.FileHandler(args.output_dir + "/process.log"))  # finds: K007
 
 
 def main():
@@ -11,6 +25,8 @@ def main():
     options = parser.parse_args()
     args = Config()
     args.run.iterations = options.iterations
+    rank = init_mpi(args)
+    configure_logger(args, rank)
     if args.run.distributed:
         trainer = distributed_trainer(args)
     else:
