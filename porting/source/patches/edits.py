@@ -198,9 +198,15 @@ def _name_device(call: cst.Call, around: Surroundings) -> Replacement:
     device = cst.Attribute(cst.Name(name), cst.Name("device"))
     equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
     args = list(call.args)
+    named = cst.Arg(device, cst.Name("device"), equal)
     if args and isinstance(args[-1].comma, cst.MaybeSentinel):
-        args[-1] = args[-1].with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
-    return call.with_changes(args=[*args, cst.Arg(device, cst.Name("device"), equal)])
+        # brackets of several lines close where they did, and the new line begins as the first one
+        named = named.with_changes(whitespace_after_arg=args[-1].whitespace_after_arg)
+        is_broken = isinstance(args[-1].whitespace_after_arg, cst.ParenthesizedWhitespace)
+        between = call.whitespace_before_args if is_broken else cst.SimpleWhitespace(" ")
+        comma = cst.Comma(whitespace_after=between)
+        args[-1] = args[-1].with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
+    return call.with_changes(args=[*args, named])
 
 
 _OF_TENSORS = frozenset(
@@ -221,7 +227,9 @@ def _is_tensor(parameter: cst.Param, function: cst.FunctionDef) -> bool:
     read = m.findall(function.body, m.Attribute(value=named))
     if any(isinstance(node, cst.Attribute) and node.attr.value in _OF_TENSORS for node in read):
         return True
-    return bool(m.findall(function.body, m.BinaryOperation(left=named) | m.BinaryOperation(right=named)))
+    # what numbers and attributes are added to may be a number: `n - 1`, `n * self.heads`
+    made = m.Call(func=m.Attribute())
+    return bool(m.findall(function.body, m.BinaryOperation(named, right=made) | m.BinaryOperation(made, right=named)))
 
 
 def _save_state(call: cst.Call, _around: Surroundings) -> Replacement:

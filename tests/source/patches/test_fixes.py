@@ -126,6 +126,7 @@ def test_a_result_that_is_used_stays(tmp_path):
         ("O016", "with model.no_sync() as context:\n    a()\n", "model.no_sync()"),
         ("O016", "with model.no_sync(), other():\n    a()\n", "model.no_sync()"),
         ("C011", "def forward(self, batch):\n    return batch['x'] + torch.zeros(3)\n", "torch.zeros(3)"),
+        ("C011", "def forward(self, n):\n    return self.w[n - 1] + torch.zeros(3)\n", "torch.zeros(3)"),
         ("C011", "def forward(self, x=None):\n    return x.sum() + torch.zeros(3)\n", "torch.zeros(3)"),
         ("C026", "def forward(self, x):\n    x.bernoulli_(0.5)\n", "x.bernoulli_(0.5)"),
         ("C026", "def forward(self, x):\n    x[0] += 1\n", "x[0] += 1"),
@@ -261,3 +262,13 @@ def test_what_cannot_be_read_is_passed_over(tmp_path, content):
     path.write_bytes(content)
 
     assert propose_fixes([Finding("L010", place=Place(str(path), 1))], ported_files=EVERYWHERE) == []
+
+
+def test_a_call_of_several_lines_is_closed_where_it_was(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text("def forward(self, x):\n    y = torch.tensor(\n        self.t\n    )\n    return x.float() * y\n")
+
+    (fix,) = propose_fixes([_find(path, "C011", "torch.tensor(")], ported_files=())
+
+    expected = "def forward(self, x):\n    y = torch.tensor(\n        self.t,\n        device=x.device\n    )\n"
+    assert fix.after.decode() == expected + "    return x.float() * y\n"

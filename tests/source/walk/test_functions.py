@@ -139,3 +139,11 @@ def test_other_parameters_are_not(facts_of, parameter):
 )
 def test_functions_that_libraries_wrap_or_call_are_walked(facts_of, program):
     assert kinds_of(facts_of(START + program)) == {Kind.MODULE}
+
+
+def test_a_forward_without_a_second_parameter_may_take_a_tensor_by_name(facts_of):
+    program = "class Net(nn.Module):\n    def forward(self, *, x):\n        return x.cuda()\nnet = Net()\nnet()\n"
+
+    facts = facts_of(START + program)
+
+    assert kinds_of(facts) == {Kind.TENSOR}
