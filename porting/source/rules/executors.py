@@ -11,7 +11,7 @@ from porting.source.facts import Call, Kind, Thing
 from porting.source.rules.guards import are_exclusive
 from porting.source.rules.names import name_last
 from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
-from porting.source.rules.reading import Reading, share_program
+from porting.source.rules.reading import Reading
 from porting.source.rules.scope import MAY_BE_BARE, Programs, rule
 from porting.source.rules.things import is_of_no_module
 
@@ -46,7 +46,7 @@ def _is_of_training(reading: Reading, call: Call) -> bool:
     """Tell whether the module that is called is trained, in a program that does not only infer."""
     optimizers = reading.facts.list_things(Kind.OPTIMIZER)
     makers = [thing.call for thing in optimizers if thing.call is not None]
-    trains = any(share_program(one.where, call.where) for one in (*makers, *reading.backward_calls))
+    trains = any(reading.may_meet(one.where, call.where) for one in (*makers, *reading.backward_calls))
     trains = trains and not (optimizers and all(map(is_of_no_module, optimizers)))
     return trains and _are_trained(reading, _list_modules(call), _list_trained(reading))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 from functools import cached_property
 from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
@@ -11,15 +10,14 @@ from porting.diagnostics import CODES, Finding, Place, Severity
 from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Where
 from porting.source.files import Unit
 from porting.source.rules.guards import are_exclusive, excludes_ports
-from porting.source.rules.things import go_through_parts, is_of_no_module, list_modules, share_module
+from porting.source.rules.reach import Reach
+from porting.source.rules.things import go_through_parts, is_of_no_module, list_modules, make_guess, share_module
 from porting.source.rules.wordings import WORDINGS
 
 __all__ = [
     "TENSORS",
     "Reading",
     "is_for_ports",
-    "make_guess",
-    "share_program",
 ]
 
 TENSORS = (Kind.LOSS, Kind.OUTPUT, Kind.TENSOR, Kind.BATCH)
@@ -103,6 +101,11 @@ class Reading:
         """Whether it uses PopTorch by itself, whose tracing helps itself where ours asks for more."""
         return any(port.name.startswith("poptorch.") for port in self.ports)
 
+    @cached_property
+    def reach(self) -> Reach:
+        """What of it programs come to, and which files are for it."""
+        return Reach(self.facts)
+
     # ---------------------------------------------------------------- things
 
     def go_through(self, thing: Thing) -> Tuple[Thing, ...]:
@@ -171,24 +174,9 @@ class Reading:
             return any(map(self.concerns_port, steps))
         return not facts or not all(self.is_excluded(fact.where) for fact in facts)
 
-    def is_unreached(self, place: Optional[Place]) -> bool:
+    def is_missed(self, place: Optional[Place]) -> bool:
         """Tell whether no program is known that comes to a place, though one comes to where a port is made."""
-        facts = self._facts_by_place.get(place, []) if place is not None else []
-        is_known = any(port.call is not None and port.call.where.programs for port in self.ports)
-        return is_known and bool(facts) and not any(map(self._is_reached, facts))
-
-    def _is_reached(self, fact: Union[Call, Statement]) -> bool:
-        return bool(fact.where.programs) or fact.where.function.rpartition(".")[2] in self._handed_over
-
-    @cached_property
-    def _handed_over(self) -> Set[str]:
-        """The names of what is given to calls, which may call it: `DataLoader(data, collate_fn=join)`."""
-        reached = (call.node for call in self.facts.calls if call.where.programs)
-        given = (value for node in reached for value in (*node.args, *(word.value for word in node.keywords)))
-        parts = (
-            part for value in given for part in (value, getattr(value, "body", None), getattr(value, "orelse", None))
-        )
-        return {name for part in parts for name in (getattr(part, "id", ""), getattr(part, "attr", "")) if name}
+        return self.reach.is_missed(self._facts_by_place.get(place, ()) if place is not None else ())
 
     def list_calls(self, place: Place) -> List[Call]:
         """List the calls that stand at a place."""
@@ -228,7 +216,7 @@ class Reading:
 
     def may_meet(self, one: Where, other: Where) -> bool:
         """Tell whether one run of a program may come to both."""
-        return share_program(one, other) and not are_exclusive(one.guards, other.guards)
+        return _share_program(one, other) and not are_exclusive(one.guards, other.guards)
 
     def list_met(self, call: Call) -> List[Thing]:
         """List what a call is on in some run: nothing that is made only where the call is not."""
@@ -383,14 +371,6 @@ class Reading:
         return make_guess(found, guess) if guess else found
 
 
-def make_guess(finding: Finding, guess: str) -> Finding:
-    """Make a finding one that rests on a guess: a note that says so."""
-    if finding.is_guess:
-        return finding
-    notes = (*finding.notes, f"a guess: {guess}")
-    return replace(finding, notes=notes, severity=Severity.NOTE, is_guess=True)
-
-
 def is_for_ports(module: str) -> bool:
     """Tell whether only programs with a port import a module.
 
@@ -401,7 +381,7 @@ def is_for_ports(module: str) -> bool:
     return module.partition(".")[0] in _VENDORS and not is_plain
 
 
-def share_program(one: Where, other: Where) -> bool:
+def _share_program(one: Where, other: Where) -> bool:
     """Tell whether one program comes to both; of what nothing calls nobody knows."""
     return not one.programs or not other.programs or bool(one.programs & other.programs)
 

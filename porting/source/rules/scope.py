@@ -7,7 +7,8 @@ from enum import Enum
 from typing import Callable, Iterable, Iterator, Optional, Set, Tuple
 
 from porting.diagnostics import Finding
-from porting.source.rules.reading import Reading, make_guess
+from porting.source.rules.reading import Reading
+from porting.source.rules.things import make_guess
 
 __all__ = ["MAY_BE_BARE", "Programs", "Rule", "apply_rule", "list_lines", "rule"]
 
@@ -62,14 +63,14 @@ def apply_rule(rule: Rule, reading: Reading) -> Iterator[Finding]:
     if rule.with_poptorch is not None and rule.with_poptorch is not reading.is_of_poptorch:
         return
     for finding in rule.find(reading):
-        if finding is None or finding.place is None:
+        if finding is None or finding.place is None or reading.reach.is_of_others(finding.place.file):
             continue
         if not reading.is_ported:
             yield finding
         elif rule.everywhere or reading.is_judged(finding.place, of_steps=rule.of_steps):
             may_be_bare = rule.of_steps and any(map(reading.may_be_bare, reading.list_calls(finding.place)))
             told = replace(finding, notes=(*finding.notes, MAY_BE_BARE)) if may_be_bare else finding
-            yield make_guess(told, "no program was found that comes here") if reading.is_unreached(told.place) else told
+            yield make_guess(told, "no program was found that comes here") if reading.is_missed(told.place) else told
 
 
 def list_lines(rules: Iterable[Rule], reading: Reading) -> Set[Tuple[str, int]]:

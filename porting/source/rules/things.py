@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Callable, Collection, Iterable, Iterator, Set
 
+from porting.diagnostics import Finding, Severity
 from porting.source.facts import Kind, Thing, Things
 
-__all__ = ["go_through_parts", "is_of_no_module", "list_modules", "share_module", "tell_guess"]
+__all__ = ["go_through_parts", "is_of_no_module", "list_modules", "make_guess", "share_module", "tell_guess"]
 
 
 def tell_guess(things: Iterable[Thing]) -> str:
@@ -15,6 +17,14 @@ def tell_guess(things: Iterable[Thing]) -> str:
     if not guessed or not all(thing.is_guess for thing in guessed):
         return ""
     return f"only its name says that `{guessed[0].name}` is a {guessed[0].kind.value}"
+
+
+def make_guess(finding: Finding, guess: str) -> Finding:
+    """Make a finding one that rests on a guess: a note that says so."""
+    if finding.is_guess:
+        return finding
+    notes = (*finding.notes, f"a guess: {guess}")
+    return replace(finding, notes=notes, severity=Severity.NOTE, is_guess=True)
 
 
 def list_modules(things: Iterable[Thing], *, outermost: bool = False) -> Set[Thing]:

@@ -186,6 +186,24 @@ def test_a_switch_to_evaluation_of_what_may_be_the_training_port_is_found_and_no
     assert find(program) == ["D010:2", "D014:12"]
 
 
+def test_a_model_that_is_evaluated_where_nothing_trains_is_not_validated(find):
+    program = """
+        import torch
+        from torch import nn
+        def run(is_training, x):
+            model = nn.Linear(4, 3)
+            if is_training:
+                optimizer = torch.optim.SGD(model.parameters())
+                model(x).sum().backward()
+            else:
+                model.eval()
+                model(x)
+        run(True, torch.rand(4))
+    """
+
+    assert not [finding for finding in find(program) if finding.startswith("D014")]
+
+
 def test_a_network_that_an_optimizer_of_inputs_uses_is_not_validated(find):
     program = """
         import torch
