@@ -79,7 +79,8 @@ class SourceTree:
                 root = root.value if isinstance(root, ast.Attribute) else root.func
             return isinstance(root, ast.Name) and root.id in _FUNCTIONS and self._stays(parent, seen)
         if isinstance(parent, ast.Assign):
-            return all(isinstance(target, ast.Name) and self._follow(target, seen) for target in parent.targets)
+            targets = [part for target in parent.targets for part in getattr(target, "elts", [target])]
+            return all(isinstance(target, ast.Name) and self._follow(target, seen) for target in targets)
         return isinstance(parent, _ENDS) or isinstance(parent, _PASSING) and self._stays(parent, seen)
 
     def _follow(self, target: ast.Name, seen: Set[str]) -> bool:

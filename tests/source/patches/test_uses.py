@@ -27,6 +27,7 @@ def find(text: str, wanted: str = "x.cpu()"):
         "y = x.cpu()\n    y = y * 2\n    return F.relu(y)",
         "return x.cpu() + 1 if self.training else x",
         "return nn.functional.pad(input=x.cpu(), pad=(0, 1))",
+        "h, c = self.lstm(x.cpu(), (h, c))\n    return self.fc(h)",
     ],
 )
 def test_a_tensor_that_stays_a_tensor_stays_with_torch(text):
@@ -45,6 +46,8 @@ def test_a_tensor_that_stays_a_tensor_stays_with_torch(text):
         "y = x.cpu()\n    z = y + 1\n    return scipy.fft.fft(z)",
         "self.kept = x.cpu()\n    return x",
         "return sorted(x.cpu().tolist())",
+        "h, c = self.lstm(x.cpu())\n    return h + c.numpy()",
+        "h, *others = self.lstm(x.cpu())\n    return h",
         "for row in x.cpu():\n        print(row)",
         "return torch.stack(list(x.cpu()))",
     ],
