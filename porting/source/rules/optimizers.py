@@ -99,15 +99,23 @@ def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
         if call.is_method("setOptimizer"):
             given.update(thing for argument in call.arguments for thing in argument)
     places = {thing.place for thing in given if thing.place is not None}
-    used = {thing for call in reading.facts.calls for part in (call.receiver, *call.arguments) for thing in part}
+    others = [one for one in reading.facts.list_things(Kind.OPTIMIZER) if not {one} & given and one.place not in places]
     for port in reading.training_ports:
         has_own = any(part.kind is Kind.OPTIMIZER for part in port.parts)
-        for optimizer in reading.facts.list_things(Kind.OPTIMIZER):
+        for optimizer in others:
             # where a port has its optimizer, another one that nothing uses is none that the program configures
-            is_other = optimizer not in given and optimizer.place not in places and (optimizer in used or not has_own)
+            is_other = not has_own or _is_used(reading, optimizer, beside=port)
             if is_other and port.place is not None and _is_configured(reading, port, optimizer):
                 yield reading.report("O012", port.place, note=f"`{optimizer.name}` is made at {optimizer.place}")
                 break
+
+
+def _is_used(reading: Reading, optimizer: Thing, *, beside: Thing) -> bool:
+    """Tell whether an optimizer is used; one that is made after a port for more than the state of the port's own."""
+    makers = [thing.call.where.order for thing in (beside, optimizer) if thing.call is not None]
+    passing = ("state_dict", "load_state_dict") if makers == sorted(makers) else ()
+    calls = (call for call in reading.facts.calls if not call.is_method(*passing))
+    return any(optimizer in things for call in calls for things in (call.receiver, *call.arguments))
 
 
 def _is_configured(reading: Reading, port: Thing, optimizer: Thing) -> bool:

@@ -203,3 +203,18 @@ def test_a_step_of_remote_optimizers_takes_no_closure(find):
     """
 
     assert find(program) == ["O007:5"]
+
+
+@pytest.mark.parametrize(("use", "found"), [("load_state_dict({})", []), ("step()", ["O012:4"])])
+def test_an_optimizer_that_later_only_takes_over_a_state_is_none_that_the_port_lacks(use, found, find):
+    program = f"""
+        import poptorch
+        from model import model, batch
+        optimizer = poptorch.optim.Adam(model.parameters())
+        port = poptorch.trainingModel(model, optimizer=optimizer)
+        restored = poptorch.optim.Adam(model.parameters())
+        restored.{use}
+        port(batch)
+    """
+
+    assert find(program) == found
