@@ -93,6 +93,13 @@ def test_precision_over_the_corpus(results):
     assert 1 - len(wrong) / num_found >= 0.97, describe(wrong)
 
 
+@pytest.mark.parametrize("name", ["cosmic", "cosmic_port"])
+def test_a_large_program_and_its_port_are_found_line_by_line(name, results):
+    expected, found = results[PROGRAMS / name]
+
+    assert describe(found) == describe(expected)
+
+
 @pytest.mark.parametrize("program", sorted((PROGRAMS / "clean").glob("*.py")), ids=lambda path: path.stem)
 def test_a_clean_port_gives_no_finding(program, results):
     assert results[program][1] == set()

@@ -19,14 +19,17 @@ class Reach:
         self._facts = facts
 
     def is_of_others(self, file: str) -> bool:
-        """Tell whether a file is written for another framework, as programs with two of them have."""
+        """Tell whether a file is written for another framework, as programs that may run with either have.
+
+        One that imports it in a function, as a launcher does, is not.
+        """
         imported = self._imported.get(file, set())
         return bool(imported & _OTHERS) and "torch" not in imported
 
     @cached_property
     def _imported(self) -> Dict[str, Set[str]]:
         found: Dict[str, Set[str]] = {}
-        for one in self._facts.imports:
+        for one in (one for one in self._facts.imports if not one.where.function):
             found.setdefault(one.place.file, set()).add(one.name.partition(".")[0])
         return found
 

@@ -124,8 +124,11 @@ def test_a_rule_of_any_program_judges_what_runs_beside_the_port_as_well(tmp_path
     assert len(list(apply_rule(Rule(find_seeds, everywhere=True), reading))) == 1
 
 
-@pytest.mark.parametrize(("imported", "is_judged"), [("tensorflow", False), ("torch, tensorflow", True)])
+@pytest.mark.parametrize(
+    ("imported", "is_judged"),
+    [("import tensorflow", False), ("import torch, tensorflow", True), ("def run():\n    import tensorflow", True)],
+)
 def test_a_file_of_another_framework_is_not_judged(imported, is_judged, tmp_path):
-    reading = read(tmp_path, f"import {imported}\nvalues = tensorflow.constant(3)\nvalues == 3\n")
+    reading = read(tmp_path, f"{imported}\nvalues = tensorflow.constant(3)\nvalues == 3\n")
 
     assert bool(list(apply_rule(next(one for one in RULES if one.everywhere), reading))) is is_judged

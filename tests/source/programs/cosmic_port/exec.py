@@ -27,6 +27,10 @@ def main():
     args.run.iterations = options.iterations
     rank = init_mpi(args)
     configure_logger(args, rank)
+    if args.framework == "tensorflow":
+        import tensorflow
+
+        raise SystemExit(tensorflow.__version__)
     if args.run.distributed:
         trainer = distributed_trainer(args)
     else:
