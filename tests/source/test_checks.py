@@ -15,6 +15,7 @@ from porting.diagnostics import CODES, Severity
 from porting.diagnostics.codes import read_page
 from porting.source.checks import check_source
 from porting.source.facts import Facts
+from porting.source.notebooks import read_cells
 from porting.source.project import read_programs
 from porting.source.rules.wordings import WORDINGS
 
@@ -32,19 +33,28 @@ Found = Set[Tuple[str, int, str]]
 
 def list_programs() -> List[Path]:
     """List the programs of the corpus: scripts, and folders that are one project each."""
-    groups = [PROGRAMS / "clean", PROGRAMS / "faulty_ports"]
-    single = [path for group in groups for path in group.glob("*.py")]
+    groups = [PROGRAMS / "clean", PROGRAMS / "faulty_ports", PROGRAMS / "kinds"]
+    single = [path for group in groups for path in [*group.glob("*.py"), *group.glob("*.ipynb")]]
     single += PROGRAMS.glob("*.py")
-    projects = [path for path in PROGRAMS.iterdir() if path.is_dir() and path not in groups]
+    projects = [path for folder in (PROGRAMS, groups[-1]) for path in folder.iterdir() if path.is_dir()]
+    projects = [path for path in projects if path not in groups]
     return sorted([*single, *(path for path in projects if path.name != "__pycache__")])
 
 
+def read_texts(program: Path) -> Iterator[Tuple[str, str]]:
+    """Read the files of a program, each cell of a notebook as one."""
+    for file in [program] if program.is_file() else sorted(program.rglob("*.py")):
+        if file.suffix == ".ipynb":
+            yield from ((f"{file}:cell {cell.number}", cell.text) for cell in read_cells(file.read_bytes()))
+        else:
+            yield str(file), file.read_text(encoding="utf-8")
+
+
 def read_expected(program: Path) -> Found:
-    files = [program] if program.is_file() else sorted(program.rglob("*.py"))
     return {
-        (str(file), number, code.strip())
-        for file in files
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1)
+        (place, number, code.strip())
+        for place, text in read_texts(program)
+        for number, line in enumerate(text.splitlines(), start=1)
         for match in ANNOTATION.finditer(line)
         for code in match[1].split(",")
     }
