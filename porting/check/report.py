@@ -60,8 +60,8 @@ class Report:
 
     @property
     def standing(self) -> Tuple[Finding, ...]:
-        """The findings that stand between the program and an IPU: all but those of what was not read."""
-        return tuple(finding for finding in self.findings if finding.code != "X024")
+        """The findings that stand between the program and an IPU: not those of what was not read, and no guesses."""
+        return tuple(finding for finding in self.findings if finding.code != "X024" and not finding.is_guess)
 
     @property
     def codes(self) -> Tuple[str, ...]:
@@ -137,9 +137,11 @@ class Report:
 
     def _tell_left_out(self) -> str:
         gaps = f"; not read: {self.coverage.gaps}" if self.coverage.gaps else ""
+        num_guesses = sum(finding.is_guess for finding in self.findings)
         left_out = [
             text
             for number, text in (
+                (num_guesses, f"{num_guesses} by guess alone"),
                 (self.num_allowed, f"{self.num_allowed} allowed in the source"),
                 (self.num_known, f"{self.num_known} in the baseline"),
                 (self.num_obsolete, f"{self.num_obsolete} of the baseline are gone: write it again"),

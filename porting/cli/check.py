@@ -133,14 +133,20 @@ def _print_failure(error: PortingError, format: str) -> None:
 def _fix_programs(arguments: argparse.Namespace, selection: Selection) -> Tuple[Report, List[PortingError]]:
     """Write the mechanical fixes and look again; or print them as a diff; return the report and what failed."""
     require_extra("libcst", extra="fix", message="`--fix` changes programs with LibCST, which is not installed")
-    from porting.source.patches.fixes import propose_fixes, write_fixes
+    from porting.source.patches.fixes import list_unproven, propose_fixes, write_fixes
 
     loaded = set(sys.modules)
     report, ported_files, failures = _make_report(arguments, selection, writes_baseline=False)
     fixes = propose_fixes(report.findings, ported_files=ported_files)
     fixed = [finding for fix in fixes for finding in fix.fixed]
+    shown = list_unproven(report.findings, fixes, ported_files=ported_files)
     if arguments.diff:
         sys.stdout.write("".join(fix.diff for fix in fixes))
+        if shown:
+            print(
+                "these are never written, as nothing around them proves that the program still runs:", file=sys.stderr
+            )
+            sys.stderr.write("".join(fix.diff for fix in shown))
         told = f"would fix {say_number(len(fixed), 'finding')} of {len(report.findings)}; nothing is written"
         print(told, file=sys.stderr)
         return report, failures
@@ -149,7 +155,8 @@ def _fix_programs(arguments: argparse.Namespace, selection: Selection) -> Tuple[
     # the lines have moved, and a fix may have put more right than it was made for
     report, _files, failures = _make_report(arguments, selection, writes_baseline=arguments.write_baseline)
     told = f"fixed: {say_number(len(fixed), 'finding')} in {say_number(len(fixes), 'file')}"
-    return replace(report, facts=[*report.facts, told]), failures
+    unproven = f"not written, as nothing proves them: {sum(len(fix.fixed) for fix in shown)}; `--fix --diff` shows them"
+    return replace(report, facts=[*report.facts, told, *([unproven] if shown else [])]), failures
 
 
 def _forget_modules(known: Set[str]) -> None:

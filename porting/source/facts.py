@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import List, Mapping, Optional, Tuple
+from functools import cached_property
+from typing import FrozenSet, List, Mapping, Optional, Tuple
 
 from porting.diagnostics import Place
 
-__all__ = ["Call", "Facts", "Import", "Kind", "Loop", "LoopKind", "Statement", "Thing", "Things", "Where"]
+__all__ = ["Call", "Facts", "Import", "Kind", "Loop", "LoopKind", "Statement", "Thing", "Things", "Way", "Where"]
 
 
 class Kind(str, Enum):
@@ -70,6 +71,8 @@ class Thing:
     parts: Tuple[Thing, ...] = ()
     call: Optional[Call] = None
     """The call that made it, whose keywords tell its settings."""
+    is_guess: bool = False
+    """Whether nothing but a name tells what it is."""
 
 
 Things = Tuple[Thing, ...]
@@ -90,6 +93,10 @@ class Loop:
     node: ast.AST
     kind: LoopKind
     things: Things = ()
+
+
+Way = Tuple[Tuple[ast.expr, ...], FrozenSet[str]]
+"""A way to a fact: its guards, and the programs that take it."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,13 @@ class Where:
     in_evaluation: bool = False
     """Whether the last `train()` or `eval()` on the way here was an `eval()`."""
     order: int = 0
+    ways: Tuple[Way, ...] = ()
+    """The ways that lead here; `guards` are those that all have."""
+
+    @cached_property
+    def programs(self) -> FrozenSet[str]:
+        """The programs that come here, by their files; none is known of what nothing calls."""
+        return frozenset(program for way in self.ways for program in way[1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,11 @@ __all__ = [
     "RETURNING_SELF",
     "SEQUENCES",
     "TENSOR_HOST_METHODS",
-    "TENSOR_HOST_NAMES",
     "TENSOR_KINDS",
     "find_class_kind",
     "find_method_kind",
     "find_result_kinds",
+    "is_host_name",
     "is_known_library",
     "is_of_python",
 ]
@@ -31,6 +31,7 @@ _RESULTS: Tuple[Tuple[str, Tuple[Kind, ...]], ...] = (
     (r"poptorch\.(trainingModel|inferenceModel)|porting(\.api)?(\.\w+)?\.to_ipu", (Kind.PORT,)),
     (r"(poptorch|porting\.simulator)\.(trainingModel|inferenceModel)", (Kind.PORT,)),
     (r"(poptorch|porting\.simulator)\.(DataLoader|AsynchronousDataAccessor)", (Kind.PORT_LOADER,)),
+    (r"poptorch_geometric(\.\w+)*\.\w*Loader", (Kind.PORT_LOADER,)),
     (r"(poptorch|porting\.simulator|popdist\.poptorch)\.Options", (Kind.OPTIONS,)),
     (r"porting(\.\w+)*\.PortOptions", (Kind.OPTIONS,)),
     (r"(poptorch|porting\.simulator)\.optim\.[A-Z]\w+", (Kind.OPTIMIZER,)),
@@ -161,7 +162,14 @@ def find_class_kind(name: str) -> Optional[Kind]:
     >>> find_class_kind("torch.nn.Module")
     <Kind.MODULE: 'module'>
     """
+    if name.partition(".")[0] in _OTHER_FRAMEWORKS:
+        return None
     return next((kind for pattern, kind in _COMPILED_CLASSES if pattern.fullmatch(name)), None)
+
+
+_OTHER_FRAMEWORKS = frozenset(
+    {"flax", "haiku", "equinox", "tensorflow", "keras", "paddle", "mxnet", "mindspore", "jax"}
+)
 
 
 _MODULE_METHODS = {
@@ -215,15 +223,23 @@ RETURNING_SELF = frozenset(
 """Methods of modules, ports and optimizers that return what they are called on."""
 
 TENSOR_HOST_METHODS = frozenset(
-    {"item", "tolist", "numpy", "size", "dim", "numel", "ndimension", "is_floating_point", "data_ptr", "stride"}
-    | {"backward", "is_contiguous", "get_device", "element_size", "nelement", "register_hook", "keys", "__len__"}
+    {"item", "tolist", "numpy", "size", "dim", "numel", "ndimension", "data_ptr", "stride", "storage_offset"}
+    | {"backward", "get_device", "element_size", "nelement", "register_hook", "keys", "__len__", "result_type"}
 )
 """Methods of tensors that return no tensor."""
 
-TENSOR_HOST_NAMES = frozenset(
-    {"shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "grad_fn", "is_leaf", "layout"}
-)
-"""Attributes of tensors that are no tensors."""
+_TENSOR_HOST_NAMES = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "grad_fn", "layout", "names"})
+
+
+def is_host_name(name: str) -> bool:
+    """Tell an attribute or method of tensors, or a function of torch's, that gives no tensor and reads none.
+
+    >>> is_host_name("is_xpu"), is_host_name("numel"), is_host_name("isnan"), is_host_name("is_nonzero")
+    (True, True, False, False)
+    """
+    is_question = name.startswith("is_") and name != "is_nonzero"
+    return is_question or name in _TENSOR_HOST_NAMES or name in TENSOR_HOST_METHODS
+
 
 NO_GRADIENT_CONTEXTS = frozenset(
     {"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"}
@@ -260,7 +276,6 @@ PASSING: Dict[str, int] = {
     "itertools.cycle": 0,
     "itertools.chain": 0,
     "itertools.takewhile": 1,
-    "copy.deepcopy": 0,
     "copy.copy": 0,
     "torch.nn.utils.clip_grad_norm_": -1,
 }

@@ -124,3 +124,12 @@ def test_severities_are_counted_from_the_worst_on():
 @pytest.mark.parametrize("number", [0, 1])
 def test_codes_are_each_told_once(number):
     assert Report([Finding("L002")] * (number + 1)).codes == ("L002",)
+
+
+def test_guesses_are_told_and_change_nothing():
+    report = Report([Finding("B014", is_guess=True)], program="train.py")
+
+    assert report.is_clean
+    assert report.summary.endswith("; 1 by guess alone")
+    assert report.to_dict()["findings"][0]["is_guess"]
+    assert not Report([Finding("B014")], program="train.py").is_clean

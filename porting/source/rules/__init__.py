@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, Tuple
+from typing import Tuple
 
-from porting.diagnostics import Finding
 from porting.source.rules import (
     batches,
     devices,
@@ -17,12 +16,13 @@ from porting.source.rules import (
     written_files,
 )
 from porting.source.rules.reading import Reading
+from porting.source.rules.scope import Rule, apply_rule
 
-__all__ = ["RULES", "Reading", "Rule"]
-
-Rule = Callable[[Reading], Iterator[Finding]]
+__all__ = ["RULES", "Reading", "Rule", "apply_rule"]
 
 _THEMES = (steps, optimizers, loaders, batches, forward, devices, executors, settings, written_files)
 
-RULES: Tuple[Rule, ...] = tuple(getattr(theme, name) for theme in _THEMES for name in theme.__all__)
-"""All rules, theme by theme."""
+_FOUND = [getattr(theme, name) for theme in _THEMES for name in theme.__all__]
+
+RULES: Tuple[Rule, ...] = tuple(found if isinstance(found, Rule) else Rule(found) for found in _FOUND)
+"""All rules, theme by theme; a search that says nothing of its scope judges all programs."""

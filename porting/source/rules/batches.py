@@ -10,6 +10,7 @@ from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
 from porting.source.rules.guards import is_of_one_rank, list_words, mentions
 from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.scope import Programs, rule
 
 __all__ = [
     "find_carried_states",
@@ -38,11 +39,10 @@ def find_comparison_slips(reading: Reading) -> Iterator[Finding]:
 _READS = ("item", "tolist", "numpy", "cpu")
 
 
+# what a port's call returns is on the host already
+@rule(Programs.PLAIN)
 def find_host_reads(reading: Reading) -> Iterator[Finding]:
     """D020: the host reads a value of the device in every step of a loop."""
-    if reading.is_ported:
-        # what a port's call returns is on the host already
-        return
     lines: Set[Tuple[str, int]] = set()
     for place, where in _list_reads(reading):
         line = (place.file, place.line)
@@ -145,10 +145,9 @@ def _is_for_one_round(guard: ast.expr) -> bool:
 # -------------------------------------------------------------------------------- state
 
 
+@rule(Programs.PLAIN)
 def find_carried_states(reading: Reading) -> Iterator[Finding]:
     """B019: a state that the model returns is its input in the next batch."""
-    if reading.is_ported:
-        return
     detaching = {call.where.function for call in reading.facts.calls if call.is_method("detach", "detach_")}
     for statement in reading.facts.statements:
         loop = reading.find_batch_loop(statement.where)
@@ -200,7 +199,8 @@ def _find_undetached(reading: Reading) -> Iterator[Finding]:
             continue
         targets = {name for target in node.targets for name in _list_names(target)}
         carried = targets & {argument.id for argument in node.value.args if isinstance(argument, ast.Name)}
-        if carried and not _is_set_before(loop.node, node, carried):
+        # what a function of its own assigns begins anew with each call
+        if carried and reading.contains(loop.node, node) and not _is_set_before(loop.node, node, carried):
             yield reading.report("B019", statement.place)
 
 
@@ -217,8 +217,13 @@ def _is_set_before(loop: ast.AST, node: ast.AST, names: Set[str]) -> bool:
 
 def find_data_from_models(reading: Reading) -> Iterator[Finding]:
     """B020: an environment is stepped with what the model has chosen."""
+    others = {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] in ("jax", "tensorflow")}
+    others -= {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] == "torch"}
     for call in reading.facts.calls:
-        if not call.is_method("step") or not call.node.args or call.where.in_forward:
+        if not call.is_method("step") or not call.node.args or call.where.in_forward or call.place.file in others:
+            continue
+        # an environment around another one hands on what it was given
+        if name_last(call.where.function) in ("step", "reset") or isinstance(call.node.args[0], ast.Constant):
             continue
         owner = name_last(write_dotted(call.node.func).rpartition(".")[0])
         made = any(

@@ -9,6 +9,7 @@ from typing import Iterator, List, Optional, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing, Things
 from porting.source.rules.reading import TENSORS, Reading, name_last, write_dotted
+from porting.source.rules.scope import rule
 
 __all__ = [
     "find_changed_inputs",
@@ -83,7 +84,7 @@ def _reads_values(reading: Reading, test: ast.expr) -> bool:
     if isinstance(test, ast.Compare):
         return not any(isinstance(operator, _IDENTITY) for operator in test.ops) and _compares_values(test)
     call = reading.calls_by_node.get(test)
-    return call is not None and _has_tensor((*call.receiver, *call.result)) and not _is_of_shape(test)
+    return call is not None and _has_tensor(call.result) and not _is_of_shape(test)
 
 
 _IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
@@ -169,11 +170,10 @@ def find_moves_to_host(reading: Reading) -> Iterator[Finding]:
             yield reading.report("C004", call.place)
 
 
+# PopTorch makes it on the device, and says so
+@rule(with_poptorch=False)
 def find_homeless_tensors(reading: Reading) -> Iterator[Finding]:
     """C011: `forward` makes a tensor without naming its device."""
-    if reading.is_of_poptorch:
-        # PopTorch makes it on the device, and says so
-        return
     calls = _list_calls(reading)
     moved = {
         part
@@ -220,10 +220,9 @@ def find_frozen_values(reading: Reading) -> Iterator[Finding]:
                 yield reading.report("C020", call.place)
 
 
+@rule(with_poptorch=False)
 def find_changed_inputs(reading: Reading) -> Iterator[Finding]:
     """C026: `forward` writes into what it was given."""
-    if reading.is_of_poptorch:
-        return
     for call in _list_calls(reading):
         is_in_place = call.name.startswith(".") and call.name.endswith("_") and not call.name.endswith("__")
         if is_in_place and call.name != ".requires_grad_" and isinstance(call.node.func, ast.Attribute):
@@ -271,10 +270,9 @@ def _is_given(thing: Thing) -> bool:
     return is_parameter or is_of_batch
 
 
+@rule(with_poptorch=True)
 def find_reassigned_buffers(reading: Reading) -> Iterator[Finding]:
     """C006: `forward` assigns a new tensor to a registered buffer; a port copies it into the registered one."""
-    if not reading.is_of_poptorch:
-        return
     buffers = _list_buffers(reading)
     for statement in _list_statements(reading):
         name = _find_own_attribute(statement.node)

@@ -8,10 +8,12 @@ from typing import Iterator, List, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
-from porting.source.rules.guards import excludes_ports
-from porting.source.rules.reading import Reading, name_last
+from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.scope import Programs, rule
+from porting.source.rules.things import tell_guess
 
 __all__ = [
+    "find_fed_ports",
     "find_host_loaders",
     "find_process_samplers",
     "find_ragged_batches",
@@ -19,11 +21,9 @@ __all__ = [
 ]
 
 
+@rule(Programs.PLAIN)
 def find_host_loaders(reading: Reading) -> Iterator[Finding]:
     """B010 and B014: a loader that does not know the device, and what it does with a short last batch."""
-    if reading.is_ported:
-        yield from _find_fed_ports(reading)
-        return
     for loader in _list_loaders(reading):
         if loader.place is not None and loader.call is not None:
             yield reading.report("B014" if _decides_last_batch(loader.call) else "B010", loader.place)
@@ -50,10 +50,9 @@ def _decides_last_batch(call: Call) -> bool:
     return isinstance(sizes[0], ast.Constant) and sizes[0].value in (1, None)
 
 
-def _find_fed_ports(reading: Reading) -> Iterator[Finding]:
+@rule(Programs.PORTED, in_host_loops=False)
+def find_fed_ports(reading: Reading) -> Iterator[Finding]:
     """B014: a port's loop goes through torch's loader, or fetches its batches itself."""
-    if reading.has_host_loop:
-        return
     seen: Set[Place] = set()
     for call in _list_port_calls(reading):
         loop = reading.find_batch_loop(call.where)
@@ -61,7 +60,7 @@ def _find_fed_ports(reading: Reading) -> Iterator[Finding]:
             is_new = thing.kind is Kind.LOADER and thing.place is not None and thing.place not in seen
             if is_new and thing.place is not None and not _makes_combined_batches(thing):
                 seen.add(thing.place)
-                yield reading.report("B014", thing.place)
+                yield reading.report("B014", thing.place, guess=tell_guess([thing]))
     if not seen and not reading.facts.list_things(Kind.PORT_LOADER):
         yield from _find_fetches(reading)
 
@@ -76,7 +75,7 @@ def _makes_combined_batches(loader: Thing) -> bool:
 def _list_port_calls(reading: Reading) -> List[Call]:
     called = [call for call in reading.facts.calls if call.is_on(Kind.PORT) and not call.name.startswith(".")]
     calls = list(dict.fromkeys((*reading.port_calls, *called)))
-    return [call for call in calls if not excludes_ports(call.where.guards)]
+    return [call for call in calls if not reading.is_excluded(call.where)]
 
 
 _FETCH = re.compile(r"(fetch|get|load|next|read)_?(next|mini)?_?(mini)?batch\w*", re.IGNORECASE)
@@ -91,12 +90,12 @@ def _find_fetches(reading: Reading) -> Iterator[Finding]:
             yield reading.report("B014", call.place)
 
 
+@rule(in_host_loops=False)
 def find_process_samplers(reading: Reading) -> Iterator[Finding]:
     """B015: `DistributedSampler` deals out the data to processes."""
     for call in reading.facts.calls:
-        if name_last(call.name) == "DistributedSampler" and not reading.is_excluded(call.where):
-            if any(thing.call is call for thing in call.result) and not reading.has_host_loop:
-                yield reading.report("B015", call.place)
+        if name_last(call.name) == "DistributedSampler" and any(thing.call is call for thing in call.result):
+            yield reading.report("B015", call.place)
 
 
 # -------------------------------------------------------------------------------- augmentation
@@ -120,6 +119,11 @@ def find_slow_augmentation(reading: Reading) -> Iterator[Finding]:
         if loader.call is None or loader.place is None or loader.place in seen or _may_have_workers(reading, loader):
             continue
         parts = reading.go_through(loader)
+        # one that no loop goes through gives a batch to compile with
+        if reading.is_ported and not any(
+            loader in loop.things for call in reading.facts.calls for loop in call.where.loops
+        ):
+            continue
         # what only the program draws may be the data itself
         draws = not reading.is_ported and any(part.name in random_classes for part in parts)
         if draws or any(_RANDOM_TRANSFORM.fullmatch(part.name) for part in parts):
@@ -156,9 +160,27 @@ def find_ragged_batches(reading: Reading) -> Iterator[Finding]:
     for call in reading.facts.calls:
         if call.where.in_forward or not (_PADDING.fullmatch(call.name) or _pads_to_longest(call)):
             continue
+        if _pads_once_more(reading, call) or reading.is_ported and not _makes_batches(reading, call):
+            continue
         padding = [word.value for word in call.node.keywords if word.arg in ("padding", "max_length")]
         if not any(isinstance(value, ast.Constant) and value.value == "max_length" for value in padding):
             yield reading.report("B018", call.place)
+
+
+def _pads_once_more(reading: Reading, call: Call) -> bool:
+    """Tell whether the function of a call pads to a length of its own as well."""
+    own = (other for other in reading.facts.calls if other.where.function == call.where.function)
+    return bool(call.where.function) and any(name_last(other.name) == "pad" for other in own)
+
+
+def _makes_batches(reading: Reading, call: Call) -> bool:
+    """Tell whether a function makes batches of samples, by who is given it or by its name."""
+    if name_last(call.name).startswith("DataCollator") or call.where.loops:
+        return True
+    words = (word for other in reading.facts.calls for word in other.node.keywords if word.arg == "collate_fn")
+    given = {name_last(write_dotted(word.value)) for word in words}
+    names = call.where.function.split(".")[-2:]
+    return bool(given & set(names)) or any("collat" in name.lower() for name in names)
 
 
 def _pads_to_longest(call: Call) -> bool:

@@ -10,6 +10,7 @@ from porting.diagnostics import Finding, Place
 from porting.source.facts import Import, Kind
 from porting.source.rules.guards import mentions, requires_port
 from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.scope import Programs, rule
 
 __all__ = [
     "find_lonely_options",
@@ -26,6 +27,7 @@ def _list_vendor_imports(reading: Reading) -> List[Import]:
     return [one for one in reading.facts.imports if one.name.partition(".")[0] in _VENDORS]
 
 
+@rule(Programs.PORTED)
 def find_unguarded_imports(reading: Reading) -> Iterator[Finding]:
     """D010: PopTorch is imported always, in a program that also runs without it."""
     ports = [port for port in reading.ports if port.call is not None]
@@ -87,7 +89,8 @@ _CONFIGURED = re.compile(r"popdist\.poptorch\.Options|\.configureProcessId|\.dis
 
 def find_lonely_options(reading: Reading) -> Iterator[Finding]:
     """D017: several instances train, each with options of its own."""
-    joined = {call.place.file for call in reading.facts.calls if _JOINED.fullmatch(call.name)}
+    joins = [call for call in reading.facts.calls if _JOINED.fullmatch(call.name)]
+    joined = {call.place.file for call in joins}
     if not joined or any(_CONFIGURED.fullmatch(call.name) for call in reading.facts.calls):
         return
     options = [
@@ -95,8 +98,10 @@ def find_lonely_options(reading: Reading) -> Iterator[Finding]:
     ]
     beside = [call for call in options if call.place.file in joined]
     for call in beside or options:
-        if not mentions(call.where.guards, r"popdist"):
-            yield reading.report("D017", call.place)
+        if not mentions(call.where.guards, r"popdist") and any(
+            reading.may_meet(one.where, call.where) for one in joins
+        ):
+            yield reading.report("D017", call.place, guess=reading.tell_uncalled(call, joins))
 
 
 # -------------------------------------------------------------------------------- precision
@@ -104,11 +109,10 @@ def find_lonely_options(reading: Reading) -> Iterator[Finding]:
 _PRECISION = r"^(--)?(precision|amp|fp16|half|bf16|use_amp|mixed_precision|dtype)$"
 
 
+@rule(Programs.PORTED, in_host_loops=False)
 def find_unapplied_precision(reading: Reading) -> Iterator[Finding]:
     """P012: the program has a setting for the precision that its port does not know."""
-    if reading.has_host_loop or not reading.training_ports or _applies_precision(reading):
-        return
-    if not _asks_for_precision(reading):
+    if _applies_precision(reading) or not _asks_for_precision(reading):
         return
     port = next((port for port in reading.training_ports if port.place is not None), None)
     if port is not None and port.place is not None:
@@ -121,7 +125,11 @@ def _asks_for_precision(reading: Reading) -> bool:
             return True
     tests = [statement.node.test for statement in reading.facts.statements if isinstance(statement.node, ast.If)]
     return any(
-        isinstance(part, ast.Attribute) and re.match(_PRECISION, part.attr) for t in tests for part in ast.walk(t)
+        isinstance(part, ast.Attribute)
+        and re.match(_PRECISION, part.attr)
+        and _SETTINGS.search(write_dotted(part.value))
+        for test in tests
+        for part in ast.walk(test)
     )
 
 
@@ -141,24 +149,38 @@ def _applies_precision(reading: Reading) -> bool:
 _OF_PORTS = re.compile(r"replica|(^|_)ipus?($|_)|instance|device_iter|accum|pipeline|popdist", re.IGNORECASE)
 
 
+@rule(Programs.PORTED)
 def find_unknown_settings(reading: Reading) -> Iterator[Finding]:
     """P014: what only a port needs is read from a setting that nothing in the program defines."""
     if not reading.ports or _has_settings_elsewhere(reading):
         return
     text = [line for file in reading.files for line in reading.read_lines(file)]
+    known = {"parse_args", *(match[1] for line in text for match in [_DEFINED.match(line)] if match)}
     files = dict.fromkeys(one.where.file for one in _list_vendor_imports(reading))
     for file in files:
         tree = reading.parse(file)
         for node in _list_settings(tree) if tree is not None else ():
-            if not any(_defines(line, node.attr) for line in text):
+            if not any(_defines(line, node.attr) or _reads_elsewhere(line, node, known) for line in text):
                 place = Place(file, node.lineno, node.col_offset + 1)
                 yield reading.report("P014", place, note=f"nothing in the program defines `{node.attr}`")
 
 
 def _has_settings_elsewhere(reading: Reading) -> bool:
     names = {one.name.partition(".")[0] for one in reading.facts.imports}
-    has_files = bool(names & {"yaml", "omegaconf", "hydra", "toml", "tomllib", "ml_collections", "gin", "fire"})
-    return has_files and "dataclasses" not in names
+    readers = {"yaml", "omegaconf", "hydra", "toml", "tomllib", "ml_collections", "gin", "fire", "json", "configparser"}
+    return bool(names & readers) and "dataclasses" not in names
+
+
+_DEFINED = re.compile(r"\s*(?:def|class)\s+(\w+)")
+
+
+def _reads_elsewhere(line: str, node: ast.Attribute, known: Set[str]) -> bool:
+    """Tell whether a line makes the settings by something that the program does not define."""
+    for name in write_dotted(node.value).split("."):
+        made = re.search(rf"(?<!\w){name}\s*=\s*([\w.]+)\(", line)
+        if made and name_last(made[1]) not in known:
+            return True
+    return False
 
 
 _SETTINGS = re.compile(r"(^|\.)_?(args?|opt|config|cfg|conf|flags|settings|hparams|params)($|\.)", re.IGNORECASE)

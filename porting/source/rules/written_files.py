@@ -35,11 +35,15 @@ _OWN_NAME = r"rank|instance|process|worker|node|host|pid|replica"
 
 def find_shared_files(reading: Reading) -> Iterator[Finding]:
     """K007: each of several processes writes the same file."""
-    if not any(_JOINED.fullmatch(name) for call in reading.facts.calls for name in (call.name, *call.other_names)):
-        return
-    for call in reading.facts.calls:
-        if _writes(call) and not is_of_one_rank(call.where.guards) and not _is_own(reading, call):
-            yield reading.report("K007", call.place)
+    calls = reading.facts.calls
+    joins = [call for call in calls if any(map(_JOINED.fullmatch, (call.name, *call.other_names)))]
+    for call in filter(_writes, calls):
+        is_joined = any(reading.may_meet(join.where, call.where) for join in joins)
+        joined = {program for join in joins for program in join.where.programs}
+        ways = [way for way in call.where.ways if not joined & call.where.programs or joined & way[1]]
+        is_of_all = not all(is_of_one_rank(guards) for guards, _ in ways)
+        if is_joined and is_of_all and not _is_own(reading, call):
+            yield reading.report("K007", call.place, guess=reading.tell_uncalled(call, joins))
 
 
 def _writes(call: Call) -> bool:

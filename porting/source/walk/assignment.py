@@ -64,11 +64,11 @@ def _learn_kind(walk: Walk, name: str, value: Value) -> None:
         if isinstance(item, Object) and item.thing is not None and item.thing.kind is Kind.OTHER:
             if is_known_library(item.thing.name):
                 continue
-            kind = guess_kind(_find_uses(walk, name), name)
+            by_use = guess_kind(_find_uses(walk, name), name)
             by_name = guess_kind_by_name(name.rpartition(".")[2])
-            kind = kind or (by_name if by_name in _GUESSED_BY_NAME else None)
+            kind = by_use or (by_name if by_name in _GUESSED_BY_NAME else None)
             if kind is not None:
-                walk.recorder.become(item.thing, kind)
+                walk.recorder.become(item.thing, kind, is_guess=by_use is None)
 
 
 def _find_uses(walk: Walk, name: str) -> Uses:
@@ -86,13 +86,12 @@ def _guess_value(walk: Walk, target: ast.expr, name: str, source: Optional[ast.A
     """Guess what a call of something unknown returned, by what is done with it and what it is called."""
     if not isinstance(source, (ast.Call, ast.Subscript)) or _is_of_python(walk, source):
         return UNKNOWN
-    kind = guess_kind(_find_uses(walk, name), name)
-    if kind is None:
-        by_name = guess_kind_by_name(name.rpartition(".")[2])
-        kind = by_name if by_name in _GUESSED_BY_NAME and isinstance(source, ast.Call) else None
+    by_use = guess_kind(_find_uses(walk, name), name)
+    by_name = guess_kind_by_name(name.rpartition(".")[2]) if isinstance(source, ast.Call) else None
+    kind = by_use or (by_name if by_name in _GUESSED_BY_NAME else None)
     if kind is None:
         return UNKNOWN
-    return (walk.make(target, kind, name=name, label="guess"),)
+    return (walk.make(target, kind, name=name, label="guess", is_guess=by_use is None),)
 
 
 def _is_of_python(walk: Walk, source: ast.AST) -> bool:

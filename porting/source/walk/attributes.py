@@ -6,7 +6,7 @@ import ast
 from typing import Iterator, List, Optional, Tuple
 
 from porting.source.facts import Kind
-from porting.source.library import TENSOR_HOST_NAMES, TENSOR_KINDS, find_class_kind
+from porting.source.library import TENSOR_HOST_METHODS, TENSOR_KINDS, find_class_kind, is_host_name
 from porting.source.walk.guesses import is_loss_name
 from porting.source.walk.values import (
     UNKNOWN,
@@ -63,7 +63,7 @@ def _read_of_thing(walk: Walk, item: Object, name: str, node: ast.AST) -> Value:
     thing = item.thing
     assert thing is not None
     if thing.kind in TENSOR_KINDS:
-        if name in TENSOR_HOST_NAMES:
+        if is_host_name(name) and name not in TENSOR_HOST_METHODS:
             return UNKNOWN
         if is_loss_name(name) and thing.kind is Kind.OUTPUT:
             return (walk.make(node, Kind.LOSS, name=f".{name}", parts=(thing,)),)

@@ -128,7 +128,13 @@ def _evaluate_comparison(walk: Walk, node: ast.Compare) -> Value:
 
 
 def _evaluate_choice(walk: Walk, node: ast.BoolOp) -> Value:
-    return join(*[walk.evaluate(value) for value in node.values])
+    values: List[Value] = []
+    with walk.standing(guards=walk.guards):
+        for part in node.values:
+            values.append(walk.evaluate(part))
+            walk.guards = (*walk.guards, part if isinstance(node.op, ast.And) else walk.negate(part))
+    # a constant beside what is not known is not the value
+    return join(*[tuple(i for i in value if all(values) or not isinstance(i, Constant)) for value in values])
 
 
 def _evaluate_conditional(walk: Walk, node: ast.IfExp) -> Value:

@@ -153,13 +153,29 @@ def _bind_parameter(
 
 def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_be_tensor: bool) -> Value:
     name = parameter.arg
-    kind = guess_kind(_find_uses(walk, function.node), name) or guess_kind_by_name(name)
-    if kind is None and may_be_tensor and walk.in_forward and function.owner is not None and name != "self":
-        kind = Kind.TENSOR if function.node.args.args[1:2] else None
+    by_use = guess_kind(_find_uses(walk, function.node), name)
+    kind = by_use or guess_kind_by_name(name)
+    is_guess = by_use is None and kind is not None
+    if kind is None and may_be_tensor and name != "self" and _takes_batch(walk, function, parameter):
+        kind = Kind.TENSOR
     if kind is None or name in ("self", "cls"):
         return UNKNOWN
     key = (parameter, "guess", kind)
-    return (walk.wrap(walk.recorder.make_thing(key, kind, name=name, place=walk.place_of(parameter))),)
+    made = walk.recorder.make_thing(key, kind, name=name, place=walk.place_of(parameter), is_guess=is_guess)
+    return (walk.wrap(made),)
+
+
+def _takes_batch(walk: Walk, function: Function, parameter: ast.arg) -> bool:
+    """Tell whether a parameter is a `forward`'s that is called from outside: its tensors come with the batch."""
+    if not walk.in_forward or function.owner is None or not _is_forward(function):
+        return False
+    if any(frame.function is not None and _is_forward(frame.function) for frame in walk.frames[:-1]):
+        return False
+    return parameter.annotation is None or "Tensor" in walk.frame.unit.text_of(parameter.annotation)
+
+
+def _is_forward(function: Function) -> bool:
+    return getattr(function.node, "name", "") == "forward"
 
 
 def call_method_of(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.AST) -> Optional[Value]:

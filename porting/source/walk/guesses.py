@@ -18,7 +18,6 @@ class Uses:
 
     methods: Dict[str, Set[str]] = field(default_factory=dict)
     called: Set[str] = field(default_factory=set)
-    iterated: Set[str] = field(default_factory=set)
 
 
 def find_uses(scope: ast.AST) -> Uses:
@@ -27,9 +26,6 @@ def find_uses(scope: ast.AST) -> Uses:
     for node in ast.walk(scope):
         if isinstance(node, ast.Call):
             _add_call(uses, node)
-        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-            for name in _list_iterated(node.iter):
-                uses.iterated.add(name)
     return uses
 
 
@@ -41,8 +37,6 @@ def _add_call(uses: Uses, node: ast.Call) -> None:
         owner = name_expression(node.func.value)
         if owner:
             uses.methods.setdefault(owner, set()).add(node.func.attr)
-    elif isinstance(node.func, ast.Name) and node.func.id in ("next", "iter") and node.args:
-        uses.iterated.update(_list_iterated(node.args[0]))
 
 
 def name_expression(node: ast.AST) -> str:
@@ -52,16 +46,6 @@ def name_expression(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"{node.value.id}.{node.attr}"
     return ""
-
-
-def _list_iterated(node: ast.expr) -> Set[str]:
-    """List what a loop goes through, also where `enumerate`, `tqdm` and the like stand around it."""
-    name = name_expression(node)
-    if name:
-        return {name}
-    if isinstance(node, ast.Call):
-        return {inner for argument in node.args for inner in _list_iterated(argument)}
-    return set()
 
 
 def guess_kind(uses: Uses, name: str) -> Optional[Kind]:

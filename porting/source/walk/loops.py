@@ -9,20 +9,21 @@ from typing import Callable, Iterator, List, Sequence, Union
 from porting.source.facts import Kind, Loop, LoopKind, Things
 from porting.source.walk.assignment import assign
 from porting.source.walk.branches import run_part
-from porting.source.walk.iteration import find_element
+from porting.source.walk.iteration import find_element, list_sources
 from porting.source.walk.store import Writes
-from porting.source.walk.values import Stream, Value, list_things
+from porting.source.walk.values import list_things
 from porting.source.walk.walk import Flow, Walk
 
 __all__ = ["execute_for", "execute_while", "leave_loop"]
 
+_OF_MODELS = (Kind.MODULE, Kind.PARAMETERS, Kind.OPTIMIZER, Kind.STATE)
 _BATCHES = (Kind.LOADER, Kind.PORT_LOADER, Kind.DATASET, Kind.BATCH)
 
 
 def execute_for(walk: Walk, node: Union[ast.For, ast.AsyncFor]) -> None:
     """Walk a `for` loop."""
     value = walk.evaluate(node.iter)
-    things = _list_sources(value)
+    things = list_sources(value)
     loop = _make_loop(walk, node, things, _find_kind(node, things))
 
     def run_round() -> None:
@@ -50,11 +51,6 @@ def execute_while(walk: Walk, node: ast.While) -> None:
 def leave_loop(walk: Walk, node: ast.stmt) -> None:
     """Walk a `break` or `continue`."""
     walk.flow = Flow.LOOP
-
-
-def _list_sources(value: Value) -> Things:
-    things = [thing for item in value if isinstance(item, Stream) for thing in item.things]
-    return tuple(dict.fromkeys((*things, *list_things(tuple(i for i in value if not isinstance(i, Stream))))))
 
 
 def _make_loop(walk: Walk, node: ast.stmt, things: Things, kind: LoopKind) -> Loop:
@@ -104,6 +100,8 @@ _STEP = re.compile(r"(\w+_)?(iter|step|batch|it|itr|iteration)(e?s)?(_\w+|id|idx
 def _find_kind(node: Union[ast.For, ast.AsyncFor, ast.While], things: Things) -> LoopKind:
     if any(thing.kind in _BATCHES for thing in things):
         return LoopKind.BATCHES
+    if things and all(thing.kind in _OF_MODELS for thing in things):
+        return LoopKind.OTHER
     names = list(_list_names(node))
     if any(_EPOCH.fullmatch(name) for name in names):
         return LoopKind.EPOCHS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from porting.source.facts import Call, Kind, Things
-from porting.source.library import RETURNING_SELF, TENSOR_HOST_METHODS, TENSOR_KINDS, find_method_kind
+from porting.source.library import RETURNING_SELF, TENSOR_KINDS, find_method_kind, is_host_name
 from porting.source.walk.functions import Arguments, call_function
 from porting.source.walk.iteration import find_element
 from porting.source.walk.module_calls import call_module
@@ -22,7 +22,7 @@ from porting.source.walk.values import (
 )
 from porting.source.walk.walk import Walk
 
-__all__ = ["call_method", "update_elements"]
+__all__ = ["call_method", "pass_on", "update_elements"]
 
 # of what trains for the program: of Accelerate, Fabric and Ignite
 _PASSING = frozenset(
@@ -65,7 +65,7 @@ def _call_of_tensor(walk: Walk, item: Object, name: str, arguments: Arguments, n
         walk.recorder.mark_loss(thing)
     if name in ("items", "values"):
         return (Stream(find_element(walk, (item,), node), (thing,)),)
-    if name in TENSOR_HOST_METHODS:
+    if is_host_name(name):
         return UNKNOWN
     return (walk.derive(node, (thing, *_list_tensors(arguments)), name=f".{name}", call=call),)
 
@@ -134,7 +134,7 @@ def _call_of_helper(walk: Walk, item: Object, name: str, arguments: Arguments, n
     thing = item.thing
     assert thing is not None
     if name in _PASSING:
-        return _pass_on(walk, arguments, node)
+        return pass_on(walk, arguments, node)
     if name == "backward":
         for part in _list_tensors(arguments):
             walk.recorder.mark_loss(part)
@@ -144,10 +144,10 @@ def _call_of_helper(walk: Walk, item: Object, name: str, arguments: Arguments, n
     return (item,) if returns_self else UNKNOWN
 
 
-def _pass_on(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+def pass_on(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     """Give back what was given, as `accelerator.prepare` does."""
-    if len(arguments.values) == 1:
-        return arguments.values[0]
+    if len(arguments.values) <= 1:
+        return join(*arguments.values)
     container = walk.make_container(node)
     assert container.elements is not None
     for number, value in enumerate(arguments.values):

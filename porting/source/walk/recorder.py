@@ -30,12 +30,20 @@ class Recorder:
         """The main parts of imported files, which do not run."""
 
     def make_thing(
-        self, key: Hashable, kind: Kind, *, name: str, place: Place, parts: Things = (), call: Optional[Call] = None
+        self,
+        key: Hashable,
+        kind: Kind,
+        *,
+        name: str,
+        place: Place,
+        parts: Things = (),
+        call: Optional[Call] = None,
+        is_guess: bool = False,
     ) -> Thing:
         """Make a thing, or return the one that was made under the same key, with more parts."""
         thing = self._things.get(key)
         if thing is None:
-            thing = self._things[key] = Thing(kind, name, place, parts, call)
+            thing = self._things[key] = Thing(kind, name, place, parts, call, is_guess)
         elif parts != thing.parts:
             self.add_parts(thing, parts)
         return thing
@@ -83,10 +91,10 @@ class Recorder:
         if loop.kind is LoopKind.OTHER and kind is not loop.kind:
             _amend_fact(loop, kind=kind)
 
-    def become(self, thing: Thing, kind: Kind) -> None:
+    def become(self, thing: Thing, kind: Kind, *, is_guess: bool = False) -> None:
         """Say what a thing is of which nothing was known but its name, or that it was loaded."""
         if thing.kind in (Kind.OTHER, Kind.STATE):
-            _amend_fact(thing, kind=kind)
+            _amend_fact(thing, kind=kind, is_guess=is_guess)
 
     def is_derived(self, thing: Thing) -> bool:
         """Tell whether a thing was computed of other tensors by an operator or a function of torch's."""
@@ -179,7 +187,7 @@ def _learn_of_loop(call: Call) -> None:
     """Take a loop that calls a model, and that stands in no loop over batches, for one."""
     loops = call.where.loops
     is_of_training = call.is_on(*_TRAINED) and not call.where.in_forward
-    if not loops or not is_of_training or call.name.startswith("."):
+    if not loops or not is_of_training or call.name.startswith(".") or set(loops[-1].things) & set(call.receiver):
         return
     if loops[-1].kind is LoopKind.OTHER and not any(loop.kind is LoopKind.BATCHES for loop in loops):
         _amend_fact(loops[-1], kind=LoopKind.BATCHES)
@@ -251,4 +259,5 @@ def _merge_where(one: Where, other: Where) -> Where:
         without_gradients=one.without_gradients and other.without_gradients,
         in_evaluation=one.in_evaluation and other.in_evaluation,
         order=one.order,
+        ways=tuple(dict.fromkeys((*one.ways, *other.ways)))[:_MOST_PARTS],
     )

@@ -176,8 +176,12 @@ _PLAIN = (ast.Name, ast.Attribute)
 
 
 def _read_comparison(walk: Walk, test: ast.Compare) -> Optional[bool]:
-    """Tell whether `x is None` or `x is not None` is known."""
+    """Tell whether `x is None` or `x is not None` is known, or whether a name is one constant or another."""
     other = test.comparators[0]
+    if isinstance(test.ops[0], (ast.Eq, ast.NotEq)) and len(test.ops) == 1 and isinstance(test.left, ast.Name):
+        values = [*walk.evaluate(test.left), *walk.evaluate(other)]
+        is_known = len(values) == 2 and all(isinstance(item, Constant) and item.kind == "str" for item in values)
+        return (values[0] == values[1]) is isinstance(test.ops[0], ast.Eq) if is_known else None
     if not isinstance(test.ops[0], (ast.Is, ast.IsNot)) or not isinstance(other, ast.Constant):
         return None
     is_none = {isinstance(item, Constant) and item.value is None for item in walk.evaluate(test.left)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
 
 from porting.diagnostics import Place
 from porting.source.facts import Call, Kind, Loop, Statement, Thing, Things, Where
@@ -76,6 +76,10 @@ class Walk:
     in_forward: bool = False
     without_gradients: bool = False
     in_try: bool = False
+    programs: FrozenSet[str] = frozenset()
+    """The program that is being walked, as a set of one; none in what nothing calls."""
+    mains: Set[Module] = field(default_factory=set)
+    """The modules that were walked as programs of their own."""
     is_main: bool = True
     """Whether the module that is being walked is the program and not imported."""
     flow: str = Flow.ON
@@ -182,13 +186,14 @@ class Walk:
             without_gradients=self.without_gradients,
             in_evaluation=len(mode) == 1 and mode[0] == _IN_EVALUATION,
             order=self.recorder.num_facts,
+            ways=((self.guards, self.programs),),
         )
 
     def stands_as(self, where: Where) -> bool:
         """Tell whether the walk stands as it stood when a fact was found, which saves to merge the two."""
         return (
             where.loops == self.loops
-            and where.guards == self.guards
+            and (self.guards, self.programs) in where.ways
             and where.in_forward == self.in_forward
             and where.without_gradients == self.without_gradients
             and not where.in_evaluation
@@ -206,14 +211,24 @@ class Walk:
         return known
 
     def make(
-        self, node: ast.AST, kind: Kind, *, name: str, parts: Things = (), call: Optional[Call] = None, label: Any = ""
+        self,
+        node: ast.AST,
+        kind: Kind,
+        *,
+        name: str,
+        parts: Things = (),
+        call: Optional[Call] = None,
+        label: Any = "",
+        is_guess: bool = False,
     ) -> Object:
         """Make the thing that an expression of the function that is being walked makes."""
         key = (node, self.frame.key, kind, name, label)
         thing = self.recorder.find_thing(key, parts)
         if thing is None:
             place = self.place_of(node)
-            thing = self.recorder.make_thing(key, kind, name=name, place=place, parts=parts, call=call)
+            thing = self.recorder.make_thing(
+                key, kind, name=name, place=place, parts=parts, call=call, is_guess=is_guess
+            )
         return self.wrap(thing)
 
     def derive(

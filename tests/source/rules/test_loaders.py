@@ -89,3 +89,31 @@ def test_a_loader_of_whole_calls_feeds_a_port_as_well(find):
     """
 
     assert find(program) == ["B014:8"]
+
+
+def test_padding_once_more_makes_one_length(find):
+    program = """
+        from torch.nn.functional import pad
+        from torch.nn.utils.rnn import pad_sequence
+        def collate(samples):
+            padded = pad_sequence(samples, batch_first=True)
+            return pad(padded, (0, 64 - padded.shape[1]))
+        def collate_short(samples):
+            return pad_sequence(samples, batch_first=True)
+        collate([]), collate_short([])
+    """
+
+    assert find(program) == ["B018:7"]
+
+
+def test_poptorch_geometric_has_loaders_of_the_devices(find):
+    program = """
+        import poptorch
+        from model import ModelWithLoss, dataset
+        from poptorch_geometric.dataloader import FixedSizeDataLoader
+        port = poptorch.trainingModel(ModelWithLoss(), poptorch.Options())
+        for data in FixedSizeDataLoader(dataset, batch_size=4):
+            port(data.x, data.edge_index)
+    """
+
+    assert find(program) == []

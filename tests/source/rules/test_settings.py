@@ -80,3 +80,31 @@ def test_a_precision_given_to_the_options_is_applied(find):
     """
 
     assert find(program) == []
+
+
+def test_settings_that_are_made_where_nobody_reads_are_not_judged(find):
+    program = """
+        import poptorch
+        from model import ModelWithLoss
+        from configuration import load
+        config = load("base")
+        port = poptorch.trainingModel(ModelWithLoss(), poptorch.Options().replicationFactor(config.replicas))
+    """
+
+    assert find(program) == []
+
+
+def test_the_type_of_a_tensor_is_no_setting(find):
+    program = """
+        import poptorch
+        import torch
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                if x.dtype == torch.float32:
+                    x = x + 1
+                return x
+        port = poptorch.trainingModel(Net(), poptorch.Options())
+        port(torch.rand(4))
+    """
+
+    assert find(program) == []

@@ -50,3 +50,36 @@ def test_a_model_within_a_checkpoint_is_pickled_as_well(find):
     """
 
     assert find(program) == ["K005:3"]
+
+
+def test_a_function_that_one_instance_executes_writes_its_own_file(find):
+    program = """
+        import popdist
+        import torch
+        from model import model
+        popdist.init()
+        def save(path):
+            torch.save(model.state_dict(), path)
+        if popdist.isPopdistEnvSet():
+            popdist.execute_on_instances({0}, save, "a.pt")
+        if not popdist.isPopdistEnvSet():
+            save("b.pt")
+    """
+
+    assert find(program) == []
+
+
+def test_every_way_to_a_file_counts(find):
+    program = """
+        import popdist
+        import torch
+        from model import model
+        popdist.init()
+        def save(path):
+            torch.save(model.state_dict(), path)
+        if popdist.getInstanceIndex() == 0:
+            save("a.pt")
+        save("b.pt")
+    """
+
+    assert find(program) == ["K007:6"]

@@ -36,12 +36,6 @@ def test_an_attribute_of_self_has_uses_of_its_own():
     assert guess_kind(uses, "a") is Kind.LOSS
 
 
-def test_what_a_loop_goes_through_is_found_in_its_wrappers():
-    uses = find_uses(ast.parse("for i, x in enumerate(tqdm(a)):\n    pass\nnext(iter(b))"))
-
-    assert uses.iterated >= {"a", "b"}
-
-
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
