@@ -33,7 +33,7 @@ def get_dataflow(config):
 def initialize(config):
     model = models.resnet18(num_classes=10)
     model = idist.auto_model(model, find_unused_parameters=True)  # finds: D012
-    optimizer = optim.SGD(model.parameters(), lr=config["lr"], momentum=0.9, weight_decay=1e-4, nesterov=True)  # finds: O002
+    optimizer = optim.SGD(model.parameters(), lr=config["lr"], momentum=0.9, weight_decay=1e-4, nesterov=True)
     criterion = nn.CrossEntropyLoss().to(idist.device())
     length = config["num_iters_per_epoch"]
     milestones = [(0, 0.0), (4 * length, config["lr"]), (config["epochs"] * length, 0.0)]

@@ -72,7 +72,7 @@ class MoCo(L.LightningModule):
         q = self(view_q)
         self._momentum_update()
         with torch.no_grad():
-            shuffle = torch.randperm(view_k.shape[0], device=view_k.device)  # finds: C017
+            shuffle = torch.randperm(view_k.shape[0], device=view_k.device)
             k = F.normalize(self.encoder_k(view_k[shuffle]), dim=1)
             k = k[torch.argsort(shuffle)]
         pos = (q * k).sum(1, keepdim=True)

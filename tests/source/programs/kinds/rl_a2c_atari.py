@@ -121,7 +121,7 @@ def main():
     for j in range(num_updates):
         for step in range(args.num_steps):
             with torch.no_grad():
-                value, action, _, hxs = policy.act(rollouts.obs[step], rollouts.hxs[step], rollouts.masks[step])  # finds: D014, B019
+                value, action, _, hxs = policy.act(rollouts.obs[step], rollouts.hxs[step], rollouts.masks[step])  # finds: D014
             obs, reward, done, infos = envs.step(action)  # finds: B020
             for info in infos:
                 if "episode" in info:

@@ -105,7 +105,7 @@ def main():
             continue
         b_obs, b_act, b_rew, b_next, b_done = buffer.sample(args.batch_size)
         with torch.no_grad():
-            next_action, next_log_prob = actor.get_action(b_next)
+            next_action, next_log_prob = actor.get_action(b_next)  # finds: D014
             target = qf_target(b_next, next_action) - log_alpha.exp() * next_log_prob
             target = b_rew.view(-1, 1) + (1 - b_done.view(-1, 1)) * args.gamma * target
         q_loss = F.mse_loss(qf(b_obs, b_act), target)  # finds: L001

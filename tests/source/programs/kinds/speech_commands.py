@@ -38,7 +38,7 @@ loader_args = dict(batch_size=256, collate_fn=collate_fn)
 if device.type == "cuda":
     loader_args.update(num_workers=1, pin_memory=True)
 train_loader = torch.utils.data.DataLoader(train_set, shuffle=True, drop_last=True, **loader_args)  # finds: B014
-test_loader = torch.utils.data.DataLoader(test_set, shuffle=False, drop_last=False, **loader_args)  # finds: B010
+test_loader = torch.utils.data.DataLoader(test_set, shuffle=False, drop_last=False, **loader_args)  # finds: B014
 
 
 class M5(nn.Module):

@@ -89,7 +89,7 @@ class TacotronLoss(nn.Module):
 
 def reduce_tensor(tensor, n_gpus):
     rt = tensor.clone()
-    dist.all_reduce(rt, op=dist.ReduceOp.SUM)  # finds: D018
+    dist.all_reduce(rt, op=dist.ReduceOp.SUM)
     return rt / n_gpus
 
 

@@ -46,7 +46,7 @@ def main():
     logging.basicConfig(level=logging.INFO)
     local_rank = int(os.environ.get("LOCAL_RANK", -1))
     if local_rank != -1:
-        torch.cuda.set_device(local_rank)  # finds: D013
+        torch.cuda.set_device(local_rank)
         torch.distributed.init_process_group(backend="nccl")  # finds: D018
     tokenizer = AutoTokenizer.from_pretrained("gpt2")
     config = AutoConfig.from_pretrained("gpt2")

@@ -34,7 +34,7 @@ def main(cfg):
         adam.zero_grad()  # finds: O008
         inside = torch.rand(2048, 2, device=device)
         start, value = sample_boundary(256, device)
-        loss = residual(model, inside, 0.01 / math.pi).pow(2).mean()  # finds: L001
+        loss = residual(model, inside, 0.01 / math.pi).pow(2).mean()
         loss = loss + weight * (model(start) - value).pow(2).mean()  # finds: L001
         loss.backward()  # finds: L010
         adam.step()  # finds: O007
