@@ -11,11 +11,13 @@ from ..diagnostics import Finding, PortingError
 from ..options import PortOptions
 from ..structure import flatten_tensors, make_call_arguments
 from ..torch_insides.trees import tree_leaves, tree_map
+from .index_ranges import IndexTensors, list_index_tensors
 from .step_capture import Arguments
 
 __all__ = ["BatchLook", "cut_micro_batch", "find_lost_values"]
 
 _MOST_KEPT = 3
+_MOST_BYTES = 2**26
 
 
 class BatchLook:
@@ -24,6 +26,9 @@ class BatchLook:
     def __init__(self) -> None:
         """Begin before the first batch."""
         self.kept: List[Arguments] = []
+        self.indices: List[IndexTensors] = []
+        """The whole numbers of each batch, as far as they need little memory."""
+        self._num_bytes = 0
         self._shapes: Set[str] = set()
         self._findings: Dict[str, Finding] = {}
 
@@ -34,6 +39,10 @@ class BatchLook:
         if len(self.kept) < _MOST_KEPT:
             self.kept.insert(0 if shape not in self._shapes else len(self.kept), (args, kwargs))
         self._shapes.add(shape)
+        indices = list_index_tensors((args, kwargs))
+        self._num_bytes += sum(tensor.numel() * tensor.element_size() for tensor in indices if tensor is not None)
+        if self._num_bytes <= _MOST_BYTES:
+            self.indices.append(indices)
         for finding in find_lost_values((args, kwargs)):
             self._findings.setdefault(finding.code, finding)
 

@@ -28,6 +28,7 @@ from ..structure import make_call_arguments
 from .batch_look import BatchLook, cut_micro_batch, find_lost_values
 from .data_audit import DataAudit, audit_data
 from .freeze_search import find_frozen
+from .index_ranges import IndexTensors, find_values_out_of_range, list_index_tensors
 from .report import Report
 from .step_capture import Arguments, CheckedStep, capture_with_faults, wrap_model
 
@@ -101,7 +102,7 @@ def check(
     except PortingError as error:
         return Report([*found, error.finding], program=name)
     search = _Search(forward, model, loss, options, allowed=allow_frozen)
-    found += search.run(micro_batch, look)
+    found += search.run(micro_batch, look, _name_batches(arguments, look))
     found += _find_optimizer_faults(optimizer, forward)
     if options.precision in _HALVES:
         found += search.look_at_ranges(micro_batch)
@@ -119,6 +120,11 @@ def _look_at_data(
     return look, audit_data(loader, options=options, watch=look.add, **questions, **limits)
 
 
+def _name_batches(arguments: Arguments, look: Optional[BatchLook]) -> Dict[str, IndexTensors]:
+    of_loader = enumerate(look.indices, start=1) if look is not None else ()
+    return {"the batch": list_index_tensors(arguments), **{f"batch {n} of the loader": batch for n, batch in of_loader}}
+
+
 class _Search:
     """One preflight at work; `looked_at` and `facts` are for its report."""
 
@@ -131,7 +137,9 @@ class _Search:
         self.looked_at: List[str] = []
         self.facts: List[str] = []
 
-    def run(self, arguments: Arguments, look: Optional[BatchLook]) -> List[Finding]:
+    def run(
+        self, arguments: Arguments, look: Optional[BatchLook], batches: Mapping[str, IndexTensors]
+    ) -> List[Finding]:
         """Capture the step, look at its graph, and search for what it would freeze."""
         with without_trace(self._modules):
             materialise_lazy_modules(self._forward, *arguments)
@@ -144,6 +152,7 @@ class _Search:
                 self.looked_at.append(f"a step of {num_operators} operators")
                 # without its end a graph has neither loss nor outputs
                 found += find_step_faults(step.graph, self._model, host_tensors(self._forward))
+                found += find_values_out_of_range(step.graph, batches)
             if step.other_graph is not None:
                 found += find_operator_faults(step.other_graph, attention=list_attention(self._model))
             if step.failure is not None and not any(fault.code == "C040" for fault in step.faults):

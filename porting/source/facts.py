@@ -114,7 +114,7 @@ class Where:
     loops: Tuple[Loop, ...] = ()
     guards: Tuple[ast.expr, ...] = ()
     in_forward: bool = False
-    """Whether a module's `forward`, or what it calls, is what runs here."""
+    """Whether a module's `forward`, what it calls, or a function that a port moves there is what runs here."""
     without_gradients: bool = False
     """Whether it stands under `torch.no_grad()` or `inference_mode()`."""
     in_evaluation: bool = False
@@ -127,6 +127,9 @@ class Where:
     def programs(self) -> FrozenSet[str]:
         """The programs that come here, by their files; none is known of what nothing calls."""
         return frozenset(program for way in self.ways for program in way[1])
+
+    body: Optional[ast.AST] = field(default=None, compare=False, repr=False)
+    """The node of that function."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +175,8 @@ class Statement:
     things: Things = ()
     targets: Things = ()
     text: str = ""
+    asks: str = ""
+    """What Python asks the tensors of the node for, if the node is an expression of `Facts.reads`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +196,11 @@ class Facts:
 
     calls: List[Call] = field(default_factory=list)
     statements: List[Statement] = field(default_factory=list)
+    reads: List[Statement] = field(default_factory=list)
+    """The expressions whose tensors Python asks for their `value`, their `text` or, by a mask, for a new `shape`.
+
+    Of weights it asks for `data` or `grad`, and of a module's own lists and dictionaries for its `parts`.
+    """
     imports: List[Import] = field(default_factory=list)
     things: List[Thing] = field(default_factory=list)
     unread: List[Call] = field(default_factory=list)

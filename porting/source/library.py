@@ -15,6 +15,8 @@ __all__ = [
     "SEQUENCES",
     "TENSOR_HOST_METHODS",
     "TENSOR_KINDS",
+    "TENSOR_METHODS",
+    "find_asking",
     "find_class_kind",
     "find_method_kind",
     "find_result_kinds",
@@ -239,6 +241,36 @@ def is_host_name(name: str) -> bool:
     """
     is_question = name.startswith("is_") and name != "is_nonzero"
     return is_question or name in _TENSOR_HOST_NAMES or name in TENSOR_HOST_METHODS
+
+
+TENSOR_METHODS = frozenset(
+    "abs all amax amin any argmax argmin bool clamp clone count_nonzero cpu cross cumsum detach diff div dot"
+    " double eq exp flatten float floor ge gt half int isfinite isinf isnan le log logical_and logical_not"
+    " logical_or long lt matmul max mean median min mm mul ne neg norm permute pow prod ravel relu reshape round"
+    " sigmoid softmax sqrt square squeeze std sub sum tanh trace transpose trunc unique unsqueeze var view".split()
+)
+"""Methods that only tensors have, or arrays: of what they are called on nothing else need be known."""
+
+_ASKING: Tuple[Tuple[str, str], ...] = (
+    (r"\.(item|tolist|numpy|is_nonzero|equal|allclose|__(bool|int|float|index)__)", "method"),
+    (r"builtins\.(int|float|bool|complex|range|slice|hex|oct|bin|chr)|math\.\w+|numpy\.(\w+\.)*\w+", "number"),
+    (r"torch\.(is_nonzero|equal|allclose|zeros|ones|empty|rand|randn|eye|arange|linspace|full)", "number"),
+    (r"\.(repeat|expand|narrow|new_(zeros|ones|empty|full)|topk|unflatten|reshape)", "number of a tensor"),
+    (r"builtins\.(any|all|min|max|sorted)", "elements"),
+    (r"torch\.(tensor|Tensor|FloatTensor|LongTensor)", "list"),
+    (r"builtins\.(str|repr|format|ascii|print)|\.format", "text"),
+)
+_COMPILED_ASKING = tuple((re.compile(pattern), asked) for pattern, asked in _ASKING)
+
+
+@functools.lru_cache(maxsize=8192)
+def find_asking(name: str) -> str:
+    """Find what a call of this name asks of tensors in Python; empty where it asks nothing.
+
+    >>> find_asking("builtins.max"), find_asking(".item"), find_asking("torch.mean")
+    ('elements', 'method', '')
+    """
+    return next((asked for pattern, asked in _COMPILED_ASKING if pattern.fullmatch(name)), "")
 
 
 NO_GRADIENT_CONTEXTS = frozenset(

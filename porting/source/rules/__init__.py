@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Tuple
 
 from porting.source.rules import (
+    annealed,
     batches,
     devices,
     executors,
@@ -13,6 +14,7 @@ from porting.source.rules import (
     optimizers,
     settings,
     steps,
+    weights,
     written_files,
 )
 from porting.source.rules.reading import Reading
@@ -20,7 +22,9 @@ from porting.source.rules.scope import Rule, apply_rule
 
 __all__ = ["RULES", "Reading", "Rule", "apply_rule"]
 
-_THEMES = (steps, optimizers, loaders, batches, forward, devices, executors, settings, written_files)
+_THEMES = (
+    *(steps, weights, optimizers, loaders, batches, forward, annealed, devices, executors, settings, written_files),
+)
 
 _FOUND = [getattr(theme, name) for theme in _THEMES for name in theme.__all__]
 

@@ -10,7 +10,9 @@ from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
 from porting.source.rules.guards import is_of_one_rank, list_words, mentions
 from porting.source.rules.reading import Reading, name_last, write_dotted
-from porting.source.rules.scope import Programs, rule
+from porting.source.rules.scope import Programs, list_lines, rule
+from porting.source.rules.steps import UPDATES, find_gradients_read
+from porting.source.rules.weights import is_of_loop, is_weight, list_averaged
 
 __all__ = [
     "find_carried_states",
@@ -36,8 +38,6 @@ def find_comparison_slips(reading: Reading) -> Iterator[Finding]:
 
 # -------------------------------------------------------------------------------- values read in each step
 
-_READS = ("item", "tolist", "numpy", "cpu")
-
 
 # what a port's call returns is on the host already
 @rule(Programs.PLAIN)
@@ -52,29 +52,31 @@ def find_host_reads(reading: Reading) -> Iterator[Finding]:
 
 
 def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
+    updated = list_lines((*UPDATES, find_gradients_read), reading)
+    for read in reading.facts.reads:
+        is_asked = read.asks in ("value", "text") and (_are_results(read.things) or not read.things)
+        if is_asked and not read.where.in_forward:
+            yield read.place, read.where
+        is_weight_read = read.asks == "data" and not read.where.in_forward and any(map(is_weight, read.things))
+        if is_weight_read and (read.place.file, read.place.line) not in updated and reading.find_batch_loop(read.where):
+            yield read.place, read.where
+    averaged = [(place, where) for place, where in list_averaged(reading) if is_of_loop(where)]
+    yield from (one for one in averaged if reading.find_batch_loop(one[1]) is not None)
     for call in reading.facts.calls:
-        if not call.where.in_forward and (_reads_value(call) or _prints_result(reading, call)):
+        reads_all = call.is_method("update_parameters")
+        if call.is_method("state_dict") and call.is_on(Kind.MODULE):
+            # a checkpoint only keeps it
+            heads = (node.iter for node in reading.files_of_loops if isinstance(node, ast.For))
+            reads_all = any(reading.contains(head, call.node) for head in heads)
+        if reads_all and reading.find_batch_loop(call.where) is not None:
             yield call.place, call.where
-    for statement in reading.facts.statements:
-        is_print = isinstance(statement.node, ast.Expr) and not isinstance(statement.node.value, ast.Compare)
-        if is_print and not statement.where.in_forward and _are_results(statement.things):
-            yield statement.place, statement.where
+        if not call.where.in_forward and _are_results(call.receiver):
+            if call.is_method("cpu") or call.is_method("to") and _names_host(call):
+                yield call.place, call.where
 
 
 def _are_results(things: Sequence) -> bool:
     return any(thing.kind in (Kind.OUTPUT, Kind.LOSS) for thing in things)
-
-
-def _reads_value(call: Call) -> bool:
-    if call.is_method(*_READS):
-        if call.is_method("item") and not call.receiver:
-            return True
-        return _are_results(call.receiver)
-    if call.is_method("to"):
-        return _are_results(call.receiver) and _names_host(call)
-    if call.name in ("builtins.float", "builtins.int", "builtins.print") and call.arguments:
-        return any(_are_results(argument) for argument in call.arguments)
-    return False
 
 
 def _names_host(call: Call) -> bool:
@@ -84,26 +86,6 @@ def _names_host(call: Call) -> bool:
     made = [thing.call.node.args[:1] for thing in things if thing.name == "torch.device" and thing.call is not None]
     values = [*given, *(value for values in made for value in values)]
     return any(isinstance(value, ast.Constant) and value.value == "cpu" for value in values)
-
-
-def _prints_result(reading: Reading, call: Call) -> bool:
-    """Tell whether a formatted text that is printed has a variable in it that holds a result."""
-    if call.name != "builtins.print":
-        return False
-    names = {
-        part.value.id
-        for argument in call.node.args
-        for part in ast.walk(argument)
-        if isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Name)
-    }
-    own = reading.statements_by_function.get((call.place.file, call.where.function), []) if names else []
-    before = (one for one in own if one.place.line < call.place.line and _are_results(one.things))
-    return any(names & _list_assigned(statement) for statement in before)
-
-
-def _list_assigned(statement: Statement) -> Set[str]:
-    targets = statement.node.targets if isinstance(statement.node, ast.Assign) else []
-    return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def _is_each_step(reading: Reading, where: Where) -> bool:

@@ -17,7 +17,7 @@ __all__ = ["find_cuda_devices", "find_cuda_only", "find_gpu_processes", "find_gp
 
 _MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "xpu")
 _WRAPPER = re.compile(
-    r"(torch|apex|fairscale|deepspeed)\.(\w+\.)*(DataParallel|DistributedDataParallel|FullyShardedDataParallel|compile)"
+    r"(torch|apex|fairscale|deepspeed)\.(\w+\.)*(data_parallel|(Data|DistributedData|FullyShardedData)Parallel|compile)"
     r"|torch\.distributed\.(\w+\.)*fully_shard"
 )
 

@@ -85,6 +85,10 @@ def _tells_ports(guard: ast.AST) -> bool:
     return mentions((guard,), r"(^|_)ipus?($|_)|poptorch|PortedModel")
 
 
+def _list_parts(guard: ast.expr) -> Sequence[ast.expr]:
+    return guard.values if isinstance(guard, ast.BoolOp) and isinstance(guard.op, ast.And) else [guard]
+
+
 def excludes_ports(guards: Sequence[ast.expr]) -> bool:
     """Tell whether conditions hold only where no port is: `not args.use_ipu`, `mode != ComputeMode.IPU`."""
     return any(_tells_ports(guard) and not normalise_guard(guard)[1] for guard in split_guards(guards))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, List, Set
+from typing import Iterator, List, Optional, Set, Tuple, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
@@ -17,6 +17,7 @@ __all__ = [
     "find_host_loaders",
     "find_process_samplers",
     "find_ragged_batches",
+    "find_short_slices",
     "find_slow_augmentation",
 ]
 
@@ -60,9 +61,18 @@ def find_fed_ports(reading: Reading) -> Iterator[Finding]:
             is_new = thing.kind is Kind.LOADER and thing.place is not None and thing.place not in seen
             if is_new and thing.place is not None and not _makes_combined_batches(thing):
                 seen.add(thing.place)
-                yield reading.report("B014", thing.place, guess=tell_guess([thing]))
+                infers = all(port.name.endswith(("inference", "inferenceModel")) for port in call.receiver)
+                code = "B010" if infers and _may_be_short(reading, thing) else "B014"
+                # our executor for inference takes whole batches of any loader
+                if code == "B010" or not all(port.name.endswith(".inference") for port in call.receiver):
+                    yield reading.report(code, thing.place, guess=tell_guess([thing]))
     if not seen and not reading.facts.list_things(Kind.PORT_LOADER):
         yield from _find_fetches(reading)
+
+
+def _may_be_short(reading: Reading, loader: Thing) -> bool:
+    is_padded = any(part.name.endswith("FixedBatchDataset") for part in reading.go_through(loader))
+    return loader.call is not None and not is_padded and not _decides_last_batch(loader.call)
 
 
 def _makes_combined_batches(loader: Thing) -> bool:
@@ -157,8 +167,16 @@ def find_ragged_batches(reading: Reading) -> Iterator[Finding]:
     """B018: a batch is as long as its longest sample."""
     if reading.is_ported and any("max_executables" in call.keywords for call in reading.facts.calls):
         return
+    collating = {
+        getattr(part, "id", getattr(part, "attr", ""))
+        for loader in reading.facts.list_things(Kind.LOADER)
+        for word in (loader.call.node.keywords if loader.call is not None else ())
+        for part in ast.walk(word.value)
+        if word.arg == "collate_fn"
+    }
     for call in reading.facts.calls:
-        if call.where.in_forward or not (_PADDING.fullmatch(call.name) or _pads_to_longest(call)):
+        pads = _PADDING.fullmatch(call.name) or _pads_to_longest(call) or _takes_longest(call, collating)
+        if call.where.in_forward or not pads:
             continue
         if _pads_once_more(reading, call) or reading.is_ported and not _makes_batches(reading, call):
             continue
@@ -191,3 +209,83 @@ def _pads_to_longest(call: Call) -> bool:
     values = [word.value for word in call.node.keywords if word.arg == "padding"]
     longest = any(isinstance(value, ast.Constant) and value.value in (True, "longest") for value in values)
     return is_tokenizer and longest
+
+
+def _takes_longest(call: Call, collating: Set[str]) -> bool:
+    """Tell whether a function that makes batches looks for the longest sample, or for what is left of the data."""
+    words = {getattr(part, "id", getattr(part, "attr", "")) for node in call.node.args for part in ast.walk(node)}
+    measures = bool(words & {"len", "shape", "size"}) or any(
+        re.search(r"len(gth)?s?(_|$)", str(word)) for word in words
+    )
+    if call.name == "builtins.max" or call.is_method("max"):
+        is_collating = not collating.isdisjoint(call.where.function.split("."))
+        return is_collating and (measures or bool(re.search(r"len", write_dotted(call.node.func))))
+    rests = [part for node in call.node.args for part in ast.walk(node) if isinstance(part, ast.BinOp)]
+    return call.name == "builtins.min" and measures and any(_is_rest(part) for part in rests)
+
+
+def _is_rest(node: ast.BinOp) -> bool:
+    """Tell whether what is left is computed: a length, less a variable."""
+    is_length = any(
+        getattr(part, "id", getattr(part, "attr", "")) in ("len", "shape", "size") for part in ast.walk(node.left)
+    )
+    return (
+        isinstance(node.op, ast.Sub) and is_length and any(isinstance(part, ast.Name) for part in ast.walk(node.right))
+    )
+
+
+def find_short_slices(reading: Reading) -> Iterator[Finding]:
+    """B010: batches are slices, of which the last is short."""
+    loops = {loop.node for call in (*reading.module_calls, *_list_port_calls(reading)) for loop in call.where.loops}
+    for node, file in reading.files_of_loops.items():
+        yields = any(isinstance(part, ast.Yield) for part in ast.walk(node))
+        is_of_training = node in loops or yields and bool(reading.backward_calls or reading.ports)
+        if isinstance(node, (ast.For, ast.While)) and is_of_training:
+            for part in (*_list_slices(node), *_list_splits(node)):
+                place = Place(file, part.lineno, part.col_offset + 1)
+                yield reading.report(
+                    "B010", place, remedy="leave the rest out, or give the data to a loader that pads it"
+                )
+
+
+def _list_splits(loop: Union[ast.For, ast.While]) -> Iterator[ast.Call]:
+    """List where a loop goes through a tensor's parts of one length."""
+    for part in ast.walk(loop.iter) if isinstance(loop, ast.For) else ():
+        if isinstance(part, ast.Call) and part.args and name_last(write_dotted(part.func)) in _SPLITTING:
+            size = part.args[-1]
+            is_number = isinstance(size, ast.Constant) and isinstance(size.value, int) and size.value > 1
+            if is_number or re.search(r"batch|size|bs$", write_dotted(size)):
+                yield part
+
+
+_SPLITTING = ("split", "chunk", "array_split", "tensor_split")
+
+
+def _find_stride(loop: Union[ast.For, ast.While]) -> Tuple[str, Optional[ast.expr]]:
+    """Find the variable that a loop counts in strides, and these, unless it ends at a multiple of them."""
+    if isinstance(loop, ast.While):
+        steps = [part for part in ast.walk(loop) if isinstance(part, ast.AugAssign) and isinstance(part.op, ast.Add)]
+        tested = set(map(write_dotted, ast.walk(loop.test)))
+        counts = [part for part in steps if write_dotted(part.target) in tested - {""}]
+        return (write_dotted(counts[0].target), counts[0].value) if counts else ("", None)
+    head = loop.iter
+    if not isinstance(head, ast.Call) or write_dotted(head.func) not in ("range", "trange") or len(head.args) != 3:
+        return "", None
+    numbers = [part.value for part in head.args if isinstance(part, ast.Constant) and isinstance(part.value, int)]
+    # `n // size * size` and `n - n % size` leave no rest
+    is_cut = any(isinstance(part, (ast.Mod, ast.FloorDiv)) for part in ast.walk(head))
+    is_cut = is_cut or len(numbers) == len(head.args) and (numbers[1] - numbers[0]) % numbers[2] == 0
+    return ("", None) if is_cut else (write_dotted(loop.target), head.args[2])
+
+
+def _list_slices(loop: Union[ast.For, ast.While]) -> Iterator[ast.Subscript]:
+    """List the slices from a loop's variable on that are as long as its strides."""
+    name, stride = _find_stride(loop)
+    parts = (part for statement in loop.body for part in ast.walk(statement)) if stride is not None else ()
+    for part in parts:
+        index = getattr(part, "slice", None)
+        upper = getattr(index, "upper", None)
+        if isinstance(part, ast.Subscript) and isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add):
+            ends = {ast.dump(upper.left), ast.dump(upper.right)}
+            if stride is not None and ast.dump(stride) in ends and name in map(write_dotted, ast.walk(upper)):
+                yield part

@@ -15,6 +15,7 @@ from porting.source.rules.things import list_modules, share_module, tell_guess
 
 __all__ = [
     "find_accumulation",
+    "find_foreign_tensors",
     "find_lengths_in_schedules",
     "find_rates_set_by_hand",
     "find_several_optimizers",
@@ -57,6 +58,33 @@ def find_unsupported_settings(reading: Reading) -> Iterator[Finding]:
 def _list_optimizers(reading: Reading) -> List[Thing]:
     made = reading.facts.list_things(Kind.OPTIMIZER)
     return list({thing.place: thing for thing in made}.values())
+
+
+@rule(in_host_loops=False)
+def find_foreign_tensors(reading: Reading) -> Iterator[Finding]:
+    """O003: an optimizer changes a tensor that is no parameter of a model."""
+    kept = {thing for one in reading.facts.statements if _is_attribute(one.node) for thing in one.things}
+    for thing in _list_optimizers(reading):
+        given = thing.call.arguments[:1] or [thing.call.keywords.get("params", ())] if thing.call is not None else []
+        for part in (part for things in given for part in things):
+            is_own = part.kind is Kind.PARAMETERS or part.name.endswith(".Parameter") and part in kept
+            is_own = is_own or any(made.kind in (Kind.MODULE, Kind.PARAMETERS) for made in reading.go_through(part))
+            if part.kind in (Kind.TENSOR, Kind.BATCH) and not is_own and _is_trained(reading, part, thing):
+                if thing.place is not None:
+                    yield reading.report("O003", thing.place, note=f"the tensor is made at {part.place}")
+
+
+def _is_trained(reading: Reading, part: Thing, optimizer: Thing) -> bool:
+    """Tell whether a tensor is made here and trained: beside a port, an optimizer may keep a schedule alone."""
+    calls = (call for call in reading.facts.calls if call is not optimizer.call)
+    is_given = any(part in things for call in calls for things in (*call.arguments, *call.keywords.values()))
+    is_used = is_given or reading.is_made_of(reading.facts.list_things(Kind.LOSS), [part])
+    return part.call is not None and (is_used or not reading.is_ported)
+
+
+def _is_attribute(node: ast.AST) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return any(isinstance(target, ast.Attribute) for target in targets)
 
 
 # -------------------------------------------------------------------------------- handed over

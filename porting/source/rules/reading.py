@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cached_property
 from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
@@ -17,6 +18,8 @@ __all__ = [
     "TENSORS",
     "Reading",
     "is_for_ports",
+    "is_in_place",
+    "joins_processes",
     "name_last",
     "share_program",
     "write_dotted",
@@ -115,6 +118,23 @@ class Reading:
         """Tell whether one of the things is, or is made of, one of those wanted."""
         sought = set(wanted)
         return any(part in sought for thing in things for part in self.go_through(thing))
+
+    @cached_property
+    def loss_parts(self) -> Set[Thing]:
+        """The tensors that losses are computed of, beginning with a model's outputs."""
+        tensors = list(go_through_parts(tuple(self.facts.list_things(Kind.LOSS)), TENSORS))
+        computed: Dict[Thing, List[Thing]] = {}
+        for thing in tensors:
+            for part in thing.parts:
+                computed.setdefault(part, []).append(thing)
+        found: Set[Thing] = set()
+        waiting = [thing for thing in tensors if thing.kind is Kind.OUTPUT]
+        while waiting:
+            thing = waiting.pop()
+            if thing not in found:
+                found.add(thing)
+                waiting.extend(computed.get(thing, ()))
+        return found
 
     # ---------------------------------------------------------------- where
 
@@ -310,17 +330,26 @@ class Reading:
     # ---------------------------------------------------------------- findings
 
     def report(
-        self, code: str, place: Place, *, fault: str = "", note: str = "", label: str = "", guess: str = ""
+        self,
+        code: str,
+        place: Place,
+        *,
+        fault: str = "",
+        note: str = "",
+        label: str = "",
+        remedy: str = "",
+        guess: str = "",
     ) -> Finding:
         """Make a finding: a fault in a program with a port, what a port will need in one without.
 
-        One that rests on a `guess`, as nothing but a name tells what something is, is a note that says so.
+        A `remedy` stands in the place of the usual help of the code. A finding that rests on a `guess`, as nothing but
+        a name tells what something is, is a note that says so.
         """
         wording = WORDINGS[code]
         usual = CODES[code].severity
         plain = Severity.WARNING if usual is Severity.ERROR else Severity.NOTE
-        helps = [wording.help]
-        if wording.shown is not None:
+        helps = [remedy or wording.help]
+        if wording.shown is not None and not remedy:
             helps.append(f"`porting recipe show {wording.shown[0]} --step {wording.shown[1]}` shows it")
         message = fault or (CODES[code].title if self.is_ported else wording.needs)
         notes = [text for text in (note, guess and f"a guess: {guess}") if text]
@@ -341,6 +370,23 @@ def is_for_ports(module: str) -> bool:
 def share_program(one: Where, other: Where) -> bool:
     """Tell whether one program comes to both; of what nothing calls nobody knows."""
     return not one.programs or not other.programs or bool(one.programs & other.programs)
+
+
+def is_in_place(call: Call) -> bool:
+    """Tell whether a call changes what it is called on: `.add_`, but not `.requires_grad_`."""
+    is_method = call.name.startswith(".") and call.name.endswith("_") and not call.name.endswith("__")
+    return is_method and call.name not in (".requires_grad_", ".unscale_", ".retain_grad_")
+
+
+_JOINING = re.compile(
+    r"torch\.distributed\.(\w+\.)*init_process_group|popdist\.(get\w+|isPopdistEnvSet|init)|horovod\.\w+\.init"
+    r"|mpi4py\..*|\.Get_rank|porting\.(\w+\.)*this_instance"
+)
+
+
+def joins_processes(call: Call) -> bool:
+    """Tell whether a call asks which of several processes this is, or joins them."""
+    return any(_JOINING.fullmatch(name) for name in (call.name, *call.other_names))
 
 
 def name_last(name: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Callable, Iterator, Optional
+from typing import Callable, Iterable, Iterator, Optional, Set, Tuple
 
 from porting.diagnostics import Finding
 from porting.source.rules.reading import Reading
 
-__all__ = ["MAY_BE_BARE", "Programs", "Rule", "apply_rule", "rule"]
+__all__ = ["MAY_BE_BARE", "Programs", "Rule", "apply_rule", "list_lines", "rule"]
 
 MAY_BE_BARE = "on another way to this line the model is not ported, and needs it"
 """What a finding of a step says that is one of a port's only on some ways."""
@@ -66,3 +66,9 @@ def apply_rule(rule: Rule, reading: Reading) -> Iterator[Finding]:
         elif reading.is_judged(finding.place, of_steps=rule.of_steps):
             may_be_bare = rule.of_steps and any(map(reading.may_be_bare, reading.list_calls(finding.place)))
             yield replace(finding, notes=(*finding.notes, MAY_BE_BARE)) if may_be_bare else finding
+
+
+def list_lines(rules: Iterable[Rule], reading: Reading) -> Set[Tuple[str, int]]:
+    """List the lines of which some rules tell, each as a file and its number."""
+    places = (finding.place for one in rules for finding in apply_rule(one, reading))
+    return {(place.file, place.line) for place in places if place is not None}

@@ -9,7 +9,7 @@ from typing import Iterator, List, Optional, Set
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Import, Kind
 from porting.source.rules.guards import mentions, requires_port
-from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.reading import Reading, joins_processes, name_last, write_dotted
 from porting.source.rules.scope import Programs, rule
 
 __all__ = [
@@ -80,16 +80,12 @@ def _is_used(tree: Optional[ast.AST], within: ast.AST, one: Import) -> bool:
 
 # -------------------------------------------------------------------------------- instances
 
-_JOINED = re.compile(
-    r"torch\.distributed\.(\w+\.)*init_process_group|popdist\.(get\w+|isPopdistEnvSet|init)|horovod\.\w+\.init"
-    r"|mpi4py\..*|\.Get_rank"
-)
 _CONFIGURED = re.compile(r"popdist\.poptorch\.Options|\.configureProcessId|\.disable|\.setExecutionStrategyX")
 
 
 def find_lonely_options(reading: Reading) -> Iterator[Finding]:
     """D017: several instances train, each with options of its own."""
-    joins = [call for call in reading.facts.calls if _JOINED.fullmatch(call.name)]
+    joins = [call for call in reading.facts.calls if joins_processes(call)]
     joined = {call.place.file for call in joins}
     if not joined or any(_CONFIGURED.fullmatch(call.name) for call in reading.facts.calls):
         return
@@ -120,28 +116,54 @@ def find_unapplied_precision(reading: Reading) -> Iterator[Finding]:
 
 
 def _asks_for_precision(reading: Reading) -> bool:
+    """Tell whether the program has a setting for the precision: an option, a field, an entry, or what it compares."""
     for call in reading.facts.calls:
-        if call.is_method("add_argument") and any(mentions((node,), _PRECISION) for node in call.node.args):
+        if call.is_method("add_argument", "option") and any(mentions((node,), _PRECISION) for node in call.node.args):
             return True
-    tests = [statement.node.test for statement in reading.facts.statements if isinstance(statement.node, ast.If)]
-    return any(
-        isinstance(part, ast.Attribute)
-        and re.match(_PRECISION, part.attr)
-        and _SETTINGS.search(write_dotted(part.value))
-        for test in tests
-        for part in ast.walk(test)
-    )
+    trees = (reading.parse(file) for file in reading.files)
+    return any(_is_setting(node) for tree in trees if tree is not None for node in ast.walk(tree))
+
+
+def _is_setting(node: ast.AST) -> bool:
+    if isinstance(node, ast.AnnAssign):
+        return isinstance(node.target, ast.Name) and bool(re.match(_PRECISION, node.target.id))
+    if isinstance(node, ast.Dict):
+        return any(isinstance(key, ast.Constant) and re.match(_PRECISION, str(key.value)) for key in node.keys)
+    tests = [node.test] if isinstance(node, (ast.If, ast.IfExp)) else [node] if isinstance(node, ast.Compare) else []
+    parts = (part for test in tests for part in ast.walk(test))
+    return any(map(_names_setting, parts))
+
+
+def _names_setting(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute):
+        return bool(re.match(_PRECISION, node.attr) and _SETTINGS.search(write_dotted(node.value)))
+    return isinstance(node, ast.Constant) and bool(re.match(_PRECISION, str(node.value)))
+
+
+_SETS_PRECISION = re.compile(r"(setPartialsType|enableFloat16|set_default_dtype)$|^poptorch\.autocast|\.Precision\.")
 
 
 def _applies_precision(reading: Reading) -> bool:
     for call in reading.facts.calls:
-        if call.is_method("half", "bfloat16") and not call.is_on(Kind.PORT):
+        if reading.is_excluded(call.where) or call.is_on(Kind.PORT):
+            continue
+        of_port = call.is_on(Kind.OPTIONS) or name_last(call.name) in ("PortOptions", "to_ipu")
+        if (
+            call.is_method("half", "bfloat16")
+            or of_port
+            and {"precision", "*"} & {word.arg or "*" for word in call.node.keywords}
+        ):
             return True
-        if "precision" in call.keywords or ".Precision." in f"{write_dotted(call.node.func)}.":
+        casts = call.is_method("to") and call.is_on(Kind.MODULE)
+        if casts and any(mentions((node,), r"dtype|half|float16|precision") for node in _list_given(call.node)):
             return True
-        if call.name.startswith("poptorch.autocast") or name_last(call.name) in ("setPartialsType", "enableFloat16"):
+        if any(_SETS_PRECISION.search(name) for name in (call.name, f"{write_dotted(call.node.func)}.")):
             return True
     return False
+
+
+def _list_given(node: ast.Call) -> List[ast.AST]:
+    return [*node.args, *node.keywords]
 
 
 # -------------------------------------------------------------------------------- settings

@@ -8,16 +8,19 @@ from typing import Dict, Iterator, List, Optional, Set, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing
-from porting.source.rules.reading import TENSORS, Reading, name_last, write_dotted
-from porting.source.rules.scope import Programs, rule
+from porting.source.rules.reading import TENSORS, Reading, is_in_place, name_last, write_dotted
+from porting.source.rules.scope import Programs, list_lines, rule
+from porting.source.rules.weights import drops_gradient, is_of_loop, is_weight, list_changed
 
 __all__ = [
     "find_autocast",
     "find_backward",
+    "find_changed_weights",
     "find_clipping",
     "find_gradients_in_forward",
     "find_gradients_in_loop",
     "find_gradients_of_gradients",
+    "find_gradients_read",
     "find_kept_graphs",
     "find_loss_outside_forward",
     "find_loss_scaling",
@@ -102,10 +105,28 @@ def _is_optimizer_step(call: Call) -> bool:
 @rule(of_steps=True)
 def find_zero_grad(reading: Reading) -> Iterator[Finding]:
     """O008: gradients are set to zero on the host."""
+    for statement in reading.facts.statements:
+        if drops_gradient(statement.node) and not statement.where.in_forward and not reading.is_ported:
+            yield reading.report("O008", statement.place)
     for call in reading.facts.calls:
         zeroes_one = call.is_method("zero_") and write_dotted(call.node.func).endswith(".grad.zero_")
         if call.is_method("zero_grad") or zeroes_one:
             yield reading.report("O008", call.place)
+
+
+@rule(in_host_loops=False)
+def find_gradients_read(reading: Reading) -> Iterator[Finding]:
+    """D009: the loop reads or writes the gradients of weights."""
+    if not reading.backward_calls and not reading.is_ported:
+        return
+    told = list_lines((*UPDATES, find_zero_grad), reading)
+    for call in reading.facts.calls:
+        if call.is_method("register_hook", "register_post_accumulate_grad_hook") and any(map(is_weight, call.receiver)):
+            yield reading.report("D009", call.place)
+    for read in reading.facts.reads:
+        if read.asks == "grad" and is_of_loop(read.where):
+            if (read.place.file, read.place.line) not in told:
+                yield reading.report("D009", read.place)
 
 
 _CLIPPING = {"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "dispatch_clip_grad"}
@@ -129,7 +150,7 @@ def find_loss_scaling(reading: Reading) -> Iterator[Finding]:
             yield reading.report("O010", call.place)
 
 
-_AUTOCAST = re.compile(r"torch(\.\w+)*\.autocast|accelerate.*\.autocast")
+_AUTOCAST = re.compile(r"torch(\.\w+)*\.autocast|(accelerate|lightning).*")
 _HALF_ARGUMENTS = {"fp16", "bf16"}
 
 
@@ -138,6 +159,7 @@ def find_autocast(reading: Reading) -> Iterator[Finding]:
     """P013: autocast, or a trainer's setting that asks for it, chooses the precision."""
     for call in reading.facts.calls:
         names = [name for name in (call.name, *call.other_names) if name.endswith("autocast")]
+        names += [thing.name for thing in call.receiver] if call.is_method("autocast") else []
         if any(_AUTOCAST.fullmatch(name) for name in names) or _asks_trainer(call):
             yield reading.report("P013", call.place)
 
@@ -168,12 +190,19 @@ def find_switched_synchronisation(reading: Reading) -> Iterator[Finding]:
             yield reading.report("O016", statement.place)
 
 
+@rule(in_host_loops=False)
+def find_changed_weights(reading: Reading) -> Iterator[Finding]:
+    """O015: weights are changed in each step without an optimizer."""
+    for place, where in list_changed(reading):
+        if is_of_loop(where) and reading.find_batch_loop(where) is not None:
+            yield reading.report("O015", place)
+
+
 @rule(of_steps=True)
 def find_updates(reading: Reading) -> Iterator[Finding]:
     """O015: a call changes a weight by its gradient."""
     for call in reading.facts.calls:
-        in_place = call.name.startswith(".") and call.name.endswith("_") and not call.name.endswith("__")
-        if in_place and _is_update(call.where.function, call.where.in_forward) and _reads_gradient(call.node.args):
+        if is_in_place(call) and is_of_loop(call.where) and _reads_gradient(call.node.args):
             if _owner_of(call.node) != "grad":
                 yield reading.report("O015", call.place)
 
@@ -187,9 +216,8 @@ def find_updates_by_hand(reading: Reading) -> Iterator[Finding]:
                 yield reading.report("O015", Place(file, node.lineno, node.col_offset + 1))
 
 
-def _is_update(function: str, in_forward: bool) -> bool:
-    # an optimizer of the program's own is another matter
-    return not in_forward and not function.endswith(".step")
+UPDATES = (find_changed_weights, find_updates, find_updates_by_hand)
+"""The rules of O015."""
 
 
 def _owner_of(node: ast.Call) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Iterable, Iterator, Set
+from typing import Callable, Collection, Iterable, Iterator, Set
 
 from porting.source.facts import Kind, Thing, Things
 
@@ -52,14 +52,21 @@ def _is_module(thing: Thing) -> bool:
 
 
 def go_through_parts(
-    things: Things, *, follow: Callable[[Thing], Things] = lambda thing: thing.parts
+    things: Things,
+    kinds: Collection[Kind] = tuple(Kind),
+    until: Iterable[Thing] = (),
+    *,
+    follow: Callable[[Thing], Things] = lambda thing: thing.parts,
 ) -> Iterator[Thing]:
-    """Go through things and all that they are made of, or those parts that it is to `follow`, each once."""
-    seen: Set[Thing] = set()
+    """Go through things and all that they are made of, or those parts that it is to `follow`, each once.
+
+    Those are left out, with their parts, that are of none of the `kinds`, or that are in `until`.
+    """
+    seen: Set[Thing] = set(until)
     waiting = list(things)
     while waiting:
         thing = waiting.pop()
-        if thing not in seen:
+        if thing not in seen and thing.kind in kinds:
             seen.add(thing)
             yield thing
             waiting.extend(follow(thing))

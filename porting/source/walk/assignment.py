@@ -6,7 +6,7 @@ import ast
 from typing import Optional
 
 from porting.source.facts import Kind, Things
-from porting.source.library import is_known_library, is_of_python
+from porting.source.library import TENSOR_KINDS, is_known_library, is_of_python
 from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name, name_expression
 from porting.source.walk.iteration import unpack_value
 from porting.source.walk.values import ANY, UNKNOWN, Class, External, Object, Scope, Value, list_constants, list_things
@@ -106,6 +106,9 @@ def _is_of_python(walk: Walk, source: ast.AST) -> bool:
 
 def _assign_attribute(walk: Walk, target: ast.Attribute, value: Value, source: Optional[ast.AST]) -> Things:
     owner = walk.evaluate(target.value)
+    things = tuple(thing for thing in list_things(owner) if thing.kind in (*TENSOR_KINDS, Kind.PARAMETERS))
+    if target.attr in ("data", "grad") and things:
+        walk.record_statement(target, things, asks=target.attr)
     if not value:
         value = _guess_value(walk, target, name_expression(target), source)
     _learn_kind(walk, name_expression(target), value)

@@ -18,6 +18,7 @@ from porting.source.library import (
 from porting.source.walk.attributes import read_attribute
 from porting.source.walk.functions import Arguments, call_function
 from porting.source.walk.guesses import is_loss_name
+from porting.source.walk.host_reads import record_read
 from porting.source.walk.imports import import_by_name, import_computed
 from porting.source.walk.iteration import find_element, list_sources
 from porting.source.walk.method_calls import pass_on, update_elements
@@ -74,6 +75,7 @@ def _make_thing(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: a
     if kind is Kind.PORT:
         for thing in list_things(join(*arguments.values[:1])):
             walk.recorder.become(thing, Kind.MODULE)
+        _move_functions(walk, arguments, node)
     parts = _list_parts(arguments)
     if kind is Kind.TENSOR:
         tensors = tuple(part for part in parts if part.kind in TENSOR_KINDS)
@@ -86,6 +88,22 @@ def _make_thing(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: a
         if functions:
             walk.store.write(made.cells, "$function", functions)
     return (made,)
+
+
+def _move_functions(walk: Walk, arguments: Arguments, node: ast.Call) -> None:
+    """Walk the losses, metrics and label transforms that a port is given, which it moves into `forward`."""
+    if any(word.arg == "loop" and getattr(word.value, "value", "") == "host" for word in node.keywords):
+        return
+    labels = (walk.make(node, Kind.BATCH, name="labels"),)
+    output = (walk.make(node, Kind.OUTPUT, name="output"),)
+    named = [("", value) for value in arguments.values[1:]] + list(arguments.keywords.items())
+    for name, value in named:
+        given = Arguments([labels]) if "transform" in name else Arguments([output, labels])
+        for item in (*value, *find_element(walk, value, node)):
+            for function in item.function if isinstance(item, Partial) else (item,):
+                if isinstance(function, Function):
+                    with walk.standing(in_forward=True):
+                        call_function(walk, function, given, node)
 
 
 def _make_several(
@@ -234,6 +252,15 @@ def _call_partial(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     return (Partial(arguments.values[0], tuple(arguments.values[1:]), dict(arguments.keywords)),)
 
 
+def _call_filter(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    made = _call_map(walk, arguments, node)
+    for item in made:
+        if isinstance(item, Stream):
+            record_read(walk, node, item.element)
+    elements = [find_element(walk, value, node) for value in arguments.values[1:2]]
+    return (Stream(join(*elements), list_things(join(*elements))),)
+
+
 def _call_map(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     if len(arguments.values) < 2:
         return UNKNOWN
@@ -307,6 +334,7 @@ _SPECIAL: Mapping[str, _Special] = {
     "builtins.next": _call_next,
     "builtins.getattr": _call_getattr,
     "builtins.setattr": _call_setattr,
+    "builtins.filter": _call_filter,
     "builtins.map": _call_map,
     "builtins.sum": _call_sum,
     "builtins.max": _call_max,

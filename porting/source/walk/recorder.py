@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any, Dict, Hashable, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Hashable, Iterable, List, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Place
 from porting.source.facts import Call, Facts, Import, Kind, Loop, LoopKind, Statement, Thing, Things, Where
@@ -21,6 +21,7 @@ class Recorder:
         self._imports: Dict[Tuple[ast.AST, str], Import] = {}
         self._things: Dict[Hashable, Thing] = {}
         self._derived: Dict[Thing, bool] = {}
+        self._entered: Dict[ast.AST, Set[ast.AST]] = {}
         self.num_facts = 0
         self.left: List[str] = []
         """The files of which a part was nested too deeply to be walked."""
@@ -128,6 +129,12 @@ class Recorder:
         if things and things != call.result:
             _amend_fact(call, result=_unite_things(call.result, things))
 
+    def enter(self, caller: Optional[ast.AST], node: ast.AST, body: ast.AST) -> None:
+        """Record that a call in the function `caller` leads into the function `body`."""
+        for key in (caller, node):
+            if key is not None:
+                self._entered.setdefault(key, set()).add(body)
+
     def mark_unread(self, node: ast.Call) -> None:
         """Say of a call that what it calls was not read."""
         if node in self._calls:
@@ -165,9 +172,12 @@ class Recorder:
         for call in self._calls.values():
             _learn_of_loop(call)
             _learn_of_outer_loops(call.where.loops)
+        self._move_losses()
+        statements = sorted(self._statements.values(), key=_get_order)
         facts = Facts(
             calls=sorted(self._calls.values(), key=_get_order),
-            statements=sorted(self._statements.values(), key=_get_order),
+            statements=[statement for statement in statements if not statement.asks],
+            reads=[statement for statement in statements if statement.asks],
             imports=sorted(self._imports.values(), key=_get_order),
             things=list(self._things.values()),
             unread=list(self.unread.values()),
@@ -175,6 +185,40 @@ class Recorder:
             main_parts=list(self.main_parts.values()),
         )
         return facts
+
+    def _move_losses(self) -> None:
+        """Say of functions that compute a loss of outputs, and of what they call, that they are in `forward`."""
+        on_host = {call.where.body for call in self._calls.values() if _is_of_loop(call)}
+        moved: Set[Optional[ast.AST]] = set()
+        for call in self._calls.values():
+            bodies = self._follow(call.node) if _computes_loss(call) else set()
+            moved.update(bodies if bodies.isdisjoint(on_host) else ())
+        places = [call.where for call in self._calls.values()] + [one.where for one in self._statements.values()]
+        for where in places:
+            if where.body in moved:
+                _amend_fact(where, in_forward=True)
+
+    def _follow(self, node: ast.AST) -> Set[ast.AST]:
+        found: Set[ast.AST] = set()
+        waiting = [*self._entered.get(node, ())]
+        while waiting:
+            body = waiting.pop()
+            if body not in found:
+                found.add(body)
+                waiting.extend(self._entered.get(body, ()))
+        return found
+
+
+def _computes_loss(call: Call) -> bool:
+    kinds = {thing.kind for argument in (*call.arguments, *call.keywords.values()) for thing in argument}
+    is_made = any(thing.kind is Kind.LOSS for thing in call.result)
+    return is_made and Kind.OUTPUT in kinds and Kind.LOSS not in kinds and not call.where.in_forward
+
+
+def _is_of_loop(call: Call) -> bool:
+    """Tell whether a call is one that stays in the loop: of a model, or of what a training step does."""
+    is_step = call.is_method("backward", "step", "zero_grad", "eval", "train")
+    return is_step or call.is_on(*_TRAINED) and not call.name.startswith(".") and not call.where.in_forward
 
 
 _MOST_TELLING = (Kind.LOSS, Kind.OUTPUT, Kind.BATCH, Kind.TENSOR)
@@ -260,4 +304,5 @@ def _merge_where(one: Where, other: Where) -> Where:
         in_evaluation=one.in_evaluation and other.in_evaluation,
         order=one.order,
         ways=tuple(dict.fromkeys((*one.ways, *other.ways)))[:_MOST_PARTS],
+        body=one.body,
     )

@@ -80,6 +80,8 @@ class Walk:
     """The program that is being walked, as a set of one; none in what nothing calls."""
     mains: Set[Module] = field(default_factory=set)
     """The modules that were walked as programs of their own."""
+    asks_nothing: bool = False
+    """Whether no value is asked for: where the program gives up, or asks only whether there is one."""
     is_main: bool = True
     """Whether the module that is being walked is the program and not imported."""
     flow: str = Flow.ON
@@ -95,6 +97,8 @@ class Walk:
     """The classes that define a method of a name."""
     instances: Dict[Class, List[Object]] = field(default_factory=dict)
     by_thing: Dict[Thing, Object] = field(default_factory=dict)
+    guessed: Dict[Thing, bool] = field(default_factory=dict)
+    """What was taken for a tensor though nothing tells, as parameters of `forward`, and whether it may be a number."""
     walks: Dict[ast.AST, int] = field(default_factory=dict)
     """How often the body of each function was walked."""
     results: Dict[ast.AST, Value] = field(default_factory=dict)
@@ -156,14 +160,14 @@ class Walk:
         return call
 
     def record_statement(
-        self, node: ast.AST, things: Things, targets: Things = (), *, text: Optional[ast.AST] = None
+        self, node: ast.AST, things: Things, targets: Things = (), *, text: Optional[ast.AST] = None, asks: str = ""
     ) -> None:
         """Record a statement that stands here; `text` is the part of it that is shown, if not all."""
         known = self.recorder.find_statement(node)
         if known is None:
             shown = text or node
             source = self.frame.unit.text_of(shown)
-            statement = Statement(node, self.place_of(shown), self.where, things, targets, source)
+            statement = Statement(node, self.place_of(shown), self.where, things, targets, source, asks)
             self.recorder.add_statement(statement)
         else:
             where = known.where if self.stands_as(known.where) else self.where
@@ -187,6 +191,7 @@ class Walk:
             in_evaluation=len(mode) == 1 and mode[0] == _IN_EVALUATION,
             order=self.recorder.num_facts,
             ways=((self.guards, self.programs),),
+            body=None if self.frame.function is None else self.frame.function.node,
         )
 
     def stands_as(self, where: Where) -> bool:

@@ -91,3 +91,17 @@ def test_what_may_be_the_bare_model_is_moved_as_that(find):
     """
 
     assert find(program) == []
+
+
+def test_data_parallel_in_forward_is_for_gpus(find):
+    program = """
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(4, 3)
+            def forward(self, x):
+                return torch.nn.parallel.data_parallel(self.fc, x)
+    """
+
+    assert find(program) == ["D012:7"]

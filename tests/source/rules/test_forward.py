@@ -152,10 +152,33 @@ def test_an_inner_forward_that_is_given_what_nobody_knows_is_given_no_tensor(fin
                 super().__init__()
                 self.inner = Inner()
             def forward(self, x):
-                if x > 3:
+                if x.sum() > 3:
                     x = x + 1
                 return self.inner(x, measure(3))
         Net()(open("x").read())
     """
 
     assert find(program) == ["C001:11"]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("return torch.sparse.mm(x, self.net.weight)", "C017"),
+        ("return self.net(x) @ x.to_sparse()", "C017"),
+        ("return self.net(x).to(torch.float64)", "C044"),
+        ("return self.net(x).double()", "C044"),
+        ("return self.net(x) + torch.ones_like(x, dtype=torch.double)", "C044"),
+    ],
+)
+def test_a_kind_of_tensor_that_the_device_does_not_have(find, line, code):
+    assert find(write(line)) == [f"{code}:11"]
+
+
+def test_what_goes_into_the_model_is_of_its_kinds(find):
+    head = "import torch\nfrom data import X\nmodel = torch.nn.Linear(4, 3)\n"
+
+    assert find(head + "A = torch.sparse_coo_tensor(X, X, (4, 4))\nmodel(A)\n") == ["C017:4"]
+    assert find(head + "model.double()\n") == ["C044:4"]
+    assert find(head + "A = torch.sparse_coo_tensor(X, X, (4, 4))\nmodel(A.to_dense())\n") == []
+    assert find(head + "n = (model(X) > 0).double().mean()\nA = X.to_sparse()\n") == []

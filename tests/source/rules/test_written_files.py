@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 HEAD = """
         import logging
         import torch
@@ -83,3 +85,38 @@ def test_every_way_to_a_file_counts(find):
     """
 
     assert find(program) == ["K007:6"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'logging.FileHandler("process.log")',
+        'Path("out/metrics.txt").open("w")',
+        'Path("final.json").write_text("{}")',
+        'logging.basicConfig(filename="train.log")',
+    ],
+)
+@pytest.mark.parametrize(
+    "joined", ["popdist.getNumInstances()", "MPI.COMM_WORLD.Get_size()", 'size = os.environ["WORLD_SIZE"]']
+)
+def test_every_instance_of_a_port_writes_the_file(find, line, joined):
+    program = f"""
+        import logging, os
+        import popdist
+        from mpi4py import MPI
+        from pathlib import Path
+        {joined}
+        {line}
+    """
+
+    assert "K007:6" in find(program)
+
+
+def test_a_port_of_one_instance_has_its_files_for_itself(find):
+    program = """
+        import logging
+        import poptorch
+        logging.FileHandler("process.log")
+    """
+
+    assert find(program) == []
