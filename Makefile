@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
-SOURCES := porting tests conftest.py
+SOURCES := porting tests conftest.py check_alone
 # A file's tests stay in one process: they share what they train. The percentages are the progress.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --durations=10
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 import torch
 
 from ..api.batch import BatchSignature, refuse_lost_values
 from ..diagnostics import Finding, PortingError
 from ..options import PortOptions
-from ..structure import flatten_tensors, make_call_arguments
+from ..structure import flatten_tensors, is_record, make_call_arguments
 from ..torch_insides.trees import tree_leaves, tree_map
 from .index_ranges import IndexTensors, list_index_tensors
 from .step_capture import Arguments
 
-__all__ = ["BatchLook", "cut_micro_batch", "find_lost_values"]
+__all__ = ["BatchLook", "cut_micro_batch", "find_lost_values", "is_loader", "zero_labels"]
 
 _MOST_KEPT = 3
 _MOST_BYTES = 2**26
@@ -50,6 +50,23 @@ class BatchLook:
     def findings(self) -> List[Finding]:
         """What is wrong with values of the batches: each kind of fault once."""
         return list(self._findings.values())
+
+
+def is_loader(value: Any) -> bool:
+    """Tell batches that come one after the other from one batch: tensors, or a tuple, list, dictionary or record."""
+    is_batch = isinstance(value, (torch.Tensor, torch.nn.Module, tuple, list, Mapping, str)) or is_record(value)
+    return isinstance(value, Iterable) and not is_batch and not flatten_tensors(value)
+
+
+def zero_labels(arguments: Arguments) -> Arguments:
+    """Put the first class in the place of labels, the last argument or those called so, which may be out of range."""
+
+    def zero(label: Any) -> Any:
+        return tree_map(lambda leaf: torch.zeros_like(leaf) if isinstance(leaf, torch.Tensor) else leaf, label)
+
+    args, kwargs = arguments
+    named = {name: zero(value) if "label" in name or "target" in name else value for name, value in kwargs.items()}
+    return (*args[:-1], *map(zero, args[-1:])), named
 
 
 def find_lost_values(arguments: Arguments) -> List[Finding]:

@@ -158,7 +158,8 @@ class Call:
 
     def is_on(self, *kinds: Kind) -> bool:
         """Tell whether what it is called on may be of one of these kinds."""
-        return any(thing.kind in kinds for thing in self.receiver)
+        # asked by each rule of each call, of which most are on nothing
+        return bool(self.receiver) and any(thing.kind in kinds for thing in self.receiver)
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,7 +78,7 @@ def _find_uses(walk: Walk, name: str) -> Uses:
     if function is not None and function.owner is not None and "." in name:
         scope = function.owner.node
     if scope not in walk.uses:
-        walk.uses[scope] = find_uses(scope)
+        walk.uses[scope] = find_uses(scope, walk.frame.unit.lines)
     return walk.uses[scope]
 
 

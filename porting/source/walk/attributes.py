@@ -188,14 +188,7 @@ def find_in_class(walk: Walk, definition: Class, name: str, *, above: bool = Fal
 
 def list_bases(definition: Class) -> Tuple[Class, ...]:
     """List a class of the program's and those that it derives from, the nearest first."""
-    found: List[Class] = []
-    waiting = [definition]
-    while waiting:
-        cls = waiting.pop(0)
-        if cls not in found:
-            found.append(cls)
-            waiting = [base for value in cls.bases for base in value if isinstance(base, Class)] + waiting
-    return tuple(found)
+    return definition.line
 
 
 def find_kind_of_class(definition: Class) -> Optional[Kind]:

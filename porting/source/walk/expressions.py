@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from typing import List, Mapping, Type, Union
+from typing import Dict, List, Mapping, Type, Union
 
 from porting.source.facts import Kind, Things
 from porting.source.library import TENSOR_KINDS
@@ -33,7 +33,7 @@ from porting.source.walk.walk import Evaluator, Walk
 
 __all__ = ["EVALUATORS"]
 
-_BUILTINS = frozenset(dir(builtins))
+_BUILTINS: Dict[str, Value] = {name: (External(f"builtins.{name}"),) for name in dir(builtins)}
 
 
 def _evaluate_name(walk: Walk, node: ast.Name) -> Value:
@@ -45,7 +45,7 @@ def _evaluate_name(walk: Walk, node: ast.Name) -> Value:
         value = walk.store.read(scope, node.id)
         if value is not None:
             return value
-    return (External(f"builtins.{node.id}"),) if node.id in _BUILTINS else UNKNOWN
+    return _BUILTINS.get(node.id, UNKNOWN)
 
 
 def _evaluate_constant(walk: Walk, node: ast.Constant) -> Value:

@@ -93,7 +93,7 @@ def _is_enough(walk: Walk, times: int) -> bool:
 
 def _find_uses(walk: Walk, body: ast.AST) -> Uses:
     if body not in walk.uses:
-        walk.uses[body] = find_uses(body)
+        walk.uses[body] = find_uses(body, walk.frame.unit.lines)
     return walk.uses[body]
 
 

@@ -127,7 +127,7 @@ def _list_mentioned(project: Project) -> Set[str]:
 
 
 _WORD = re.compile(r"[^\W\d]\w*")
-_DEFINED = re.compile(r"\b(?:def|class)\s+(\w+)")
+_DEFINED = re.compile(r"^[ \t]*(?:async[ \t]+)?(?:def|class)\s+(\w+)", re.MULTILINE)
 
 
 def _is_root(function: Function, mentioned: Set[str]) -> bool:
