@@ -201,6 +201,9 @@ def find_data_from_models(reading: Reading) -> Iterator[Finding]:
     """B020: an environment is stepped with what the model has chosen."""
     others = {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] in ("jax", "tensorflow")}
     others -= {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] == "torch"}
+    if any(call.is_method("inference") for call in reading.facts.calls) and reading.training_ports:
+        # experience is collected by the port that infers
+        return
     for call in reading.facts.calls:
         if not call.is_method("step") or not call.node.args or call.where.in_forward or call.place.file in others:
             continue

@@ -64,13 +64,18 @@ def _list_calls_without_gradients(reading: Reading) -> Iterator[Call]:
 
 
 def _list_modules(call: Call) -> List[Thing]:
-    return [thing for thing in call.receiver if thing.kind is Kind.MODULE]
+    given = call.arguments[0] if _makes_evaluator(call) and call.arguments else call.receiver
+    return [thing for thing in given if thing.kind is Kind.MODULE]
+
+
+def _makes_evaluator(call: Call) -> bool:
+    return call.name.startswith("ignite.") and call.name.endswith(".create_supervised_evaluator")
 
 
 def _turns_training_off(call: Call) -> bool:
     if call.is_method("train"):
         return bool(call.node.args) and getattr(call.node.args[0], "value", None) is False
-    return call.is_method("eval")
+    return call.is_method("eval") or _makes_evaluator(call)
 
 
 def _list_trained(reading: Reading) -> Set[Thing]:
@@ -92,6 +97,8 @@ def _are_known(modules: List[Thing], trained: Set[Thing]) -> bool:
 
 def _is_validated(reading: Reading, switch: Call) -> bool:
     """Tell whether a module is called in eval mode, and not only saved."""
+    if _makes_evaluator(switch):
+        return True
     loops = {loop.node for loop in switch.where.loops}
     modules = set(_list_modules(switch))
     for call in reading.module_calls:

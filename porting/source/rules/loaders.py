@@ -160,6 +160,8 @@ def _may_have_workers(reading: Reading, loader: Thing) -> bool:
 _PADDING = re.compile(
     r"torch\.nn\.utils\.rnn\.pad_sequence|transformers\.(\w+\.)*(DataCollator(WithPadding|ForSeq2Seq|ForTokenClassification))"
     r"|torchtext\.(\w+\.)*BucketIterator(\.splits)?"
+    # graphs have as many nodes as they have
+    r"|torch_geometric\.(\w+\.)*\w*Loader|dgl\.(\w+\.)*\w*DataLoader"
 )
 
 

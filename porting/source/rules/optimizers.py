@@ -178,6 +178,9 @@ def _are_of_one_training(one: Where, other: Where) -> bool:
     """Tell whether two steps stand in one loop, or, where no loop is known, in methods of one class."""
     if one.loops and other.loops:
         return _share_loop(one, other)
+    if one.function == other.function and (one.loops or other.loops):
+        # one training behind another
+        return False
     return one.function.rpartition(".")[0] == other.function.rpartition(".")[0]
 
 
@@ -257,8 +260,10 @@ def _share_loop(one: Where, other: Where) -> bool:
 
 
 def _place_of_guard(reading: Reading, guard: ast.expr) -> Optional[Place]:
+    # the step may stand behind an `if` that goes on to the next batch
+    tests = (guard, guard.operand if isinstance(guard, ast.UnaryOp) else guard)
     for statement in reading.facts.statements:
-        if isinstance(statement.node, ast.If) and statement.node.test is guard:
+        if isinstance(statement.node, ast.If) and statement.node.test in tests:
             return statement.place
     return None
 
@@ -283,7 +288,8 @@ def find_silent_schedules(reading: Reading) -> Iterator[Finding]:
     for call in reading.facts.calls:
         # a schedule of schedules steps them in its own step
         is_inner = call.where.in_forward or name_last(call.where.function) in _SCHEDULER_STEPS
-        if call.is_method(*_SCHEDULER_STEPS) and not is_inner and _is_scheduler(reading, call):
+        is_stepped = call.is_method(*_SCHEDULER_STEPS) and _is_scheduler(reading, call)
+        if not is_inner and (is_stepped or _is_attached(call)):
             schedulers = [thing for thing in call.receiver if thing.kind is Kind.SCHEDULER]
             yield reading.report("O013", call.place, guess=tell_guess(schedulers) if reading.is_ported else "")
 
@@ -305,6 +311,12 @@ def _is_scheduler(reading: Reading, call: Call) -> bool:
         return call.is_on(Kind.SCHEDULER)
     owner = name_last(write_dotted(call.node.func).rpartition(".")[0])
     return not reading.is_ported and bool(_SCHEDULER_NAME.search(owner))
+
+
+def _is_attached(call: Call) -> bool:
+    """Tell whether Ignite's engine is given a scheduler, which it steps by itself."""
+    attached = call.arguments[1:2] if call.is_method("add_event_handler") else ()
+    return any(thing.kind is Kind.SCHEDULER for argument in attached for thing in argument)
 
 
 def _sets_rate(node: ast.AST) -> bool:

@@ -268,7 +268,9 @@ class Reading:
         return next((loop for loop in reversed(where.loops) if self._goes_through_batches(loop)), None)
 
     def _goes_through_batches(self, loop: Loop) -> bool:
-        return loop.node in self._step_loops or loop.kind is LoopKind.BATCHES and bool(loop.things)
+        is_of_library = isinstance(loop.node, (ast.FunctionDef, ast.Lambda))
+        is_of_batches = loop.kind is LoopKind.BATCHES and (bool(loop.things) or is_of_library)
+        return loop.node in self._step_loops or is_of_batches
 
     @cached_property
     def _step_loops(self) -> Set[ast.AST]:

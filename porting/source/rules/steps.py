@@ -136,7 +136,7 @@ _CLIPPING = {"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "dispatch_
 def find_clipping(reading: Reading) -> Iterator[Finding]:
     """O009: gradients are clipped on the host."""
     for call in reading.facts.calls:
-        if name_last(call.name) in _CLIPPING:
+        if name_last(call.name) in _CLIPPING or call.is_method("clip_gradients"):
             yield reading.report("O009", call.place)
 
 
@@ -151,27 +151,16 @@ def find_loss_scaling(reading: Reading) -> Iterator[Finding]:
 
 
 _AUTOCAST = re.compile(r"torch(\.\w+)*\.autocast|(accelerate|lightning).*")
-_HALF_ARGUMENTS = {"fp16", "bf16"}
 
 
 @rule(in_host_loops=False)
 def find_autocast(reading: Reading) -> Iterator[Finding]:
-    """P013: autocast, or a trainer's setting that asks for it, chooses the precision."""
+    """P013: autocast chooses the precision."""
     for call in reading.facts.calls:
         names = [name for name in (call.name, *call.other_names) if name.endswith("autocast")]
         names += [thing.name for thing in call.receiver] if call.is_method("autocast") else []
-        if any(_AUTOCAST.fullmatch(name) for name in names) or _asks_trainer(call):
+        if any(_AUTOCAST.fullmatch(name) for name in names):
             yield reading.report("P013", call.place)
-
-
-def _asks_trainer(call: Call) -> bool:
-    last = name_last(call.name)
-    if last.endswith("TrainingArguments"):
-        return any(_is_true(word, name) for word in call.node.keywords for name in _HALF_ARGUMENTS)
-    if last == "Trainer" and "lightning" in call.name:
-        values = [word.value for word in call.node.keywords if word.arg == "precision"]
-        return any(isinstance(value, ast.Constant) and "16" in str(value.value) for value in values)
-    return False
 
 
 @rule(of_steps=True)

@@ -98,7 +98,7 @@ def list_changed(reading: Reading) -> Iterator[Tuple[Place, Where]]:
 def list_averaged(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     """List where weights are changed by other weights, as for a moving average."""
     for call in reading.facts.calls:
-        if is_in_place(call) and any(map(is_weight, _list_given(call))):
+        if is_in_place(call) and call.receiver and any(map(is_weight, _list_given(call))):
             yield call.place, call.where
 
 
