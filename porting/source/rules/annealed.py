@@ -56,6 +56,7 @@ def find_annealed_values(reading: Reading) -> Iterator[Finding]:
             if isinstance(statement.node, (ast.Assign, ast.AugAssign)) and _has_counted(names, [value]):
                 yield reading.report("C020", statement.place, remedy=_REMEDY)
     yield from _find_annealed_globals(reading, counted)
+    yield from _find_annealed_attributes(reading, counted)
 
 
 def _has_counted(names: Set[str], nodes: Sequence[Optional[ast.expr]]) -> bool:
@@ -90,6 +91,36 @@ def _list_global(counted: _Counted, call: Call) -> Set[str]:
     )
     names = counted.list_around(call.where)
     return names if declared is None else names & declared
+
+
+def _find_annealed_attributes(reading: Reading, counted: _Counted) -> Iterator[Finding]:
+    """Find attributes that `forward` or a loss reads of itself, and that the training sets to what it counts."""
+    read = {
+        (where.function.rpartition(".")[0], part.attr)
+        for body, where in {call.where.body: call.where for call in reading.facts.calls if call.where.in_forward}.items()
+        for part in (ast.walk(body) if body is not None else ())
+        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load) and _name_cell(part.value) == "self"
+    }
+    names = {name for _owner, name in read}
+    for statement in reading.facts.statements:
+        node, function = statement.node, statement.where.function
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if statement.where.in_forward or not isinstance(target, ast.Attribute) or target.attr not in names:
+            continue
+        is_own = _name_cell(target.value) == "self"
+        if is_own and (function.rpartition(".")[0], target.attr) not in read:
+            continue
+        # a library's trainer counts by itself
+        cells = {_name_cell(part) for part in ast.walk(node)}
+        trainers = set(filter(_COUNTED_BY_TRAINERS.search, cells))
+        around = counted.list_around(statement.where)
+        comes_again = bool(around) or bool(_CALLED_AGAIN.search(function))
+        if (trainers or comes_again) and _counts_rounds(node, around | trainers):
+            yield reading.report("C020", statement.place, remedy=_REMEDY)
+
+
+_COUNTED_BY_TRAINERS = re.compile(r"\.(current_epoch|global_step|state\.(epoch|iteration|global_step))$")
+_CALLED_AGAIN = re.compile(r"\.on_\w*(epoch|batch|step)\w*_(start|begin|end)$")
 
 
 def _find_counted(loops: Sequence[ast.AST], others: Set[str]) -> Set[str]:

@@ -54,7 +54,7 @@ def find_host_reads(reading: Reading) -> Iterator[Finding]:
 def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     updated = list_lines((*UPDATES, find_gradients_read), reading)
     for read in reading.facts.reads:
-        is_asked = read.asks in ("value", "text") and (_are_results(read.things) or not read.things)
+        is_asked = read.asks in ("value", "text") and (_are_results(read.things) or any(map(is_weight, read.things)) or not read.things)
         if is_asked and not read.where.in_forward:
             yield read.place, read.where
         is_weight_read = read.asks == "data" and not read.where.in_forward and any(map(is_weight, read.things))

@@ -12,6 +12,7 @@ from porting.source.rules.guards import are_exclusive
 from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
 from porting.source.rules.reading import Reading, name_last, share_program
 from porting.source.rules.scope import Programs, rule
+from porting.source.rules.things import list_modules
 
 __all__ = [
     "find_bare_calls",
@@ -31,12 +32,16 @@ __all__ = [
 def find_validation(reading: Reading) -> Iterator[Finding]:
     """D014: validation goes through the model that trains."""
     evaluated: Set[Thing] = set()
+    told: Set[str] = set()
     for call in filter(_turns_training_off, reading.facts.calls):
         if _is_of_training(reading, call) and _is_validated(reading, call):
             evaluated.update(_list_modules(call))
+            told.add(call.where.function)
             yield reading.report("D014", call.place)
     for call in _list_calls_without_gradients(reading):
-        if evaluated.isdisjoint(_list_modules(call)) and _is_of_training(reading, call):
+        # of a part of the model that was switched above
+        is_told = call.where.in_evaluation and call.where.function in told
+        if evaluated.isdisjoint(_list_modules(call)) and not is_told and _is_of_training(reading, call):
             yield reading.report("D014", call.place)
 
 
@@ -87,7 +92,7 @@ def _list_trained(reading: Reading) -> Set[Thing]:
 def _are_trained(reading: Reading, modules: List[Thing], trained: Set[Thing]) -> bool:
     if not modules:
         return False
-    return not trained or reading.is_made_of(modules, trained) or not _are_known(modules, trained)
+    return not trained or bool(list_modules(modules) & trained) or not _are_known(modules, trained)
 
 
 def _are_known(modules: List[Thing], trained: Set[Thing]) -> bool:

@@ -220,7 +220,8 @@ def _takes_longest(call: Call, collating: Set[str]) -> bool:
         re.search(r"len(gth)?s?(_|$)", str(word)) for word in words
     )
     if call.name == "builtins.max" or call.is_method("max"):
-        is_collating = not collating.isdisjoint(call.where.function.split("."))
+        function = call.where.function
+        is_collating = not collating.isdisjoint(function.split(".")) or "collat" in function.lower()
         return is_collating and (measures or bool(re.search(r"len", write_dotted(call.node.func))))
     rests = [part for node in call.node.args for part in ast.walk(node) if isinstance(part, ast.BinOp)]
     return call.name == "builtins.min" and measures and any(_is_rest(part) for part in rests)

@@ -213,6 +213,11 @@ class Reading:
         return {loop.node for call in self.port_calls for loop in call.where.loops}
 
     @cached_property
+    def has_trainer(self) -> bool:
+        """Whether a library's trainer has the loop over batches."""
+        return any(_is_of_library(loop) for call in self.facts.calls for loop in call.where.loops)
+
+    @cached_property
     def step_functions(self) -> Set[str]:
         """The functions that make one step, and are called in no loop that is known: a closure, a trainer's method."""
         return {call.where.function for call in self.backward_calls if call.where.function and not call.where.loops}
@@ -268,8 +273,7 @@ class Reading:
         return next((loop for loop in reversed(where.loops) if self._goes_through_batches(loop)), None)
 
     def _goes_through_batches(self, loop: Loop) -> bool:
-        is_of_library = isinstance(loop.node, (ast.FunctionDef, ast.Lambda))
-        is_of_batches = loop.kind is LoopKind.BATCHES and (bool(loop.things) or is_of_library)
+        is_of_batches = loop.kind is LoopKind.BATCHES and (bool(loop.things) or _is_of_library(loop))
         return loop.node in self._step_loops or is_of_batches
 
     @cached_property
@@ -374,10 +378,15 @@ def share_program(one: Where, other: Where) -> bool:
     return not one.programs or not other.programs or bool(one.programs & other.programs)
 
 
+def _is_of_library(loop: Loop) -> bool:
+    """Tell whether a loop is a library's, around the function that it calls."""
+    return isinstance(loop.node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+
+
 def is_in_place(call: Call) -> bool:
     """Tell whether a call changes what it is called on: `.add_`, but not `.requires_grad_`."""
     is_method = call.name.startswith(".") and call.name.endswith("_") and not call.name.endswith("__")
-    return is_method and call.name not in (".requires_grad_", ".unscale_", ".retain_grad_")
+    return is_method and call.name not in (".requires_grad_", ".unscale_", ".retain_grad_", ".clip_grad_norm_", ".clip_grad_value_")
 
 
 _JOINING = re.compile(

@@ -117,7 +117,7 @@ def find_zero_grad(reading: Reading) -> Iterator[Finding]:
 @rule(in_host_loops=False)
 def find_gradients_read(reading: Reading) -> Iterator[Finding]:
     """D009: the loop reads or writes the gradients of weights."""
-    if not reading.backward_calls and not reading.is_ported:
+    if not reading.backward_calls and not reading.is_ported and not reading.has_trainer:
         return
     told = list_lines((*UPDATES, find_zero_grad), reading)
     for call in reading.facts.calls:

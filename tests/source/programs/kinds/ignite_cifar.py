@@ -23,7 +23,7 @@ test_transform = Compose([ToTensor(), Normalize((0.49,) * 3, (0.2,) * 3)])
 def get_dataflow(config):
     train = datasets.CIFAR10(config["data_path"], train=True, download=True, transform=train_transform)
     test = datasets.CIFAR10(config["data_path"], train=False, transform=test_transform)
-    train_loader = idist.auto_dataloader(
+    train_loader = idist.auto_dataloader(  # finds: B014
         train, batch_size=config["batch_size"], num_workers=config["num_workers"], shuffle=True, drop_last=True
     )
     test_loader = idist.auto_dataloader(test, batch_size=2 * config["batch_size"], num_workers=config["num_workers"])  # finds: B010

@@ -23,7 +23,7 @@ torch.manual_seed(0)
 class TextCNN(nn.Module):
     def __init__(self, vocab_size, embed=100, filters=100, sizes=(3, 4, 5)):
         super().__init__()
-        self.embedding = nn.Embedding(vocab_size, embed, padding_idx=0, sparse=True)  # finds: C017
+        self.embedding = nn.Embedding(vocab_size, embed, padding_idx=0, sparse=True)
         self.convs = [nn.Conv1d(embed, filters, k) for k in sizes]  # finds: C003
         self.fc = nn.Linear(filters * len(sizes), 1)
         self.dropout = nn.Dropout(0.5)

@@ -40,7 +40,7 @@ class ELBO:
 
     def __call__(self, output, x):
         recon, mu, logvar = output
-        bce = F.binary_cross_entropy(recon, x.view(-1, 784), reduction="sum")  # finds: L001
+        bce = F.binary_cross_entropy(recon, x.view(-1, 784), reduction="sum")
         kld = -0.5 * torch.sum(1 + logvar - mu.pow(2) - logvar.exp())
         assert not torch.isnan(kld), "diverged"  # finds: C001
         self.history.append(float(kld))  # finds: C001
@@ -63,7 +63,7 @@ def run(args):
         x, _ = batch
         x = x.to(device)
         output = model(x)
-        loss = elbo(output, x)
+        loss = elbo(output, x)  # finds: L001
         loss.backward()  # finds: L010
         optimizer.step()  # finds: O007
         return loss.item()  # finds: D020

@@ -53,13 +53,13 @@ class MoCo(L.LightningModule):
 
     @torch.no_grad()
     def _momentum_update(self):
-        m = 1 - (1 - self.hparams.momentum) * (math.cos(math.pi * self.global_step / self.hparams.max_steps) + 1) / 2  # finds: C020
+        m = 1 - (1 - self.hparams.momentum) * (math.cos(math.pi * self.global_step / self.hparams.max_steps) + 1) / 2
         for q, k in zip(self.encoder_q.parameters(), self.encoder_k.parameters()):
-            k.data = k.data * m + q.data * (1 - m)  # finds: C006
+            k.data = k.data * m + q.data * (1 - m)  # finds: D020
 
     @torch.no_grad()
     def _enqueue(self, keys):
-        ptr = int(self.queue_ptr)  # finds: C001
+        ptr = int(self.queue_ptr)
         n = keys.shape[0]
         self.queue[:, ptr : ptr + n] = keys.T
         self.queue_ptr[0] = (ptr + n) % self.hparams.queue_size

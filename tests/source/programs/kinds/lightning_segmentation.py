@@ -28,13 +28,13 @@ class UNet(nn.Module):
     def __init__(self, num_classes, features=32, depth=3):
         super().__init__()
         self.down = nn.ModuleList()
-        self.up = []
+        self.up = []  # finds: C003
         channels = 3
         for i in range(depth):
             self.down.append(DoubleConv(channels, features * 2**i))
             channels = features * 2**i
         for i in reversed(range(depth - 1)):
-            self.up.append(DoubleConv(channels + features * 2**i, features * 2**i))  # finds: C003
+            self.up.append(DoubleConv(channels + features * 2**i, features * 2**i))
             channels = features * 2**i
         self.head = nn.Conv2d(channels, num_classes, 1)
         self.pool = nn.MaxPool2d(2)

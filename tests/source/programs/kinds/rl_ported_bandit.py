@@ -34,7 +34,7 @@ class TDLoss(nn.Module):
         chosen = q.gather(1, action[:, None]).squeeze(1)
         error = (chosen - value).clamp(-self.clip, self.clip)
         bad = error[error.abs() > 5.0]  # finds: C002
-        if bad.numel() > len(error) // 2:  # finds: C001
+        if bad.numel() > len(error) // 2:
             error = error * 0.5
         return error.pow(2).mean()
 

@@ -122,7 +122,7 @@ def main():
         alpha_loss.backward()  # finds: L010
         a_optimizer.step()  # finds: O007
         for p, t in zip(qf.parameters(), qf_target.parameters()):
-            t.data.copy_(args.tau * p.data + (1 - args.tau) * t.data)
+            t.data.copy_(args.tau * p.data + (1 - args.tau) * t.data)  # finds: D020
         if step % 100 == 0:
             writer.add_scalar("losses/q", q_loss.item(), step)
             writer.add_scalar("losses/actor", actor_loss.item(), step)

@@ -35,8 +35,8 @@ def collate(samples, train=True):
         targets.append(target)
         feature_lengths.append(spec.shape[0] // 4)
         target_lengths.append(len(target))
-    longest = max(f.shape[0] for f in features)
-    padded = torch.zeros(len(features), longest, 80)  # finds: B018
+    longest = max(f.shape[0] for f in features)  # finds: B018
+    padded = torch.zeros(len(features), longest, 80)
     for i, f in enumerate(features):
         padded[i, : f.shape[0]] = f
     return padded, torch.cat(targets), torch.tensor(feature_lengths), torch.tensor(target_lengths)

@@ -24,10 +24,10 @@ class TextMelCollate:
         input_lengths, order = torch.sort(torch.LongTensor([len(x[0]) for x in batch]), dim=0, descending=True)
         text_padded = torch.LongTensor(len(batch), input_lengths[0])  # finds: B018
         text_padded.zero_()
-        max_target = max(x[1].size(1) for x in batch)
+        max_target = max(x[1].size(1) for x in batch)  # finds: B018
         if max_target % self.frames_per_step != 0:
             max_target += self.frames_per_step - max_target % self.frames_per_step
-        mel_padded = torch.FloatTensor(len(batch), 80, max_target)  # finds: B018
+        mel_padded = torch.FloatTensor(len(batch), 80, max_target)
         mel_padded.zero_()
         gate_padded = torch.zeros(len(batch), max_target)
         for i, j in enumerate(order):

@@ -35,7 +35,7 @@ class RankModule(pl.LightningModule):
         negatives = mine_hard_negatives(scores)
         gap = scores.gather(1, negatives[:, None]).squeeze(1) - scores.diagonal() + self.hparams.margin
         violated = gap[gap > 0]  # finds: C002
-        if len(violated):  # finds: C001
+        if len(violated):
             loss = loss + violated.mean()
         self.log("temperature", self.temperature.item())  # finds: D020
         self.log("loss", loss)
