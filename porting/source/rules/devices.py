@@ -97,8 +97,16 @@ def _needs_cuda(call: Call) -> bool:
     if call.name.startswith("torch.") or call.is_method("to"):
         names_device = call.name == "torch.device" or call.is_method("to")
         values = [*(call.node.args[:1] if names_device else ()), *_list_devices(call)]
-        return any(isinstance(value, ast.Constant) and str(value.value).startswith("cuda") for value in values)
+        return any(map(_names_cuda, values))
     return False
+
+
+def _names_cuda(node: ast.expr) -> bool:
+    """Tell whether a text names CUDA, or one of its devices by a number that is computed."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        return _names_cuda(node.func.value)
+    first = node.values[0] if isinstance(node, ast.JoinedStr) and node.values else node
+    return isinstance(first, ast.Constant) and str(first.value).startswith("cuda")
 
 
 def _list_devices(call: Call) -> List[ast.expr]:

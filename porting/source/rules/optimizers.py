@@ -315,7 +315,8 @@ def _is_scheduler(reading: Reading, call: Call) -> bool:
 
 def _is_attached(call: Call) -> bool:
     """Tell whether Ignite's engine is given a scheduler, which it steps by itself."""
-    attached = call.arguments[1:2] if call.is_method("add_event_handler") else ()
+    attached = [*call.arguments[1:2]] if call.is_method("add_event_handler") else []
+    attached += [call.keywords.get("lr_scheduler", ())] if call.name.startswith("ignite.") else []
     return any(thing.kind is Kind.SCHEDULER for argument in attached for thing in argument)
 
 

@@ -292,6 +292,9 @@ def _is_elsewhere(reading: Reading, fact: Union[Call, Statement]) -> bool:
 def _find_assignment(reading: Reading, backward: Call) -> Optional[Place]:
     """Find the statement that computed what is differentiated, where no loss function did."""
     name = _name_differentiated(backward)
+    if not name and not reading.is_ported:
+        # it has no name: `(value_loss + policy_loss).backward()`
+        return backward.place
     best: Optional[Statement] = None
     for statement in reading.statements_by_function.get((backward.place.file, backward.where.function), []):
         comes_before = statement.place.line < backward.place.line and not _is_elsewhere(reading, statement)
@@ -334,8 +337,7 @@ def _computes(statement: Statement) -> bool:
     value = getattr(statement.node, "value", None)
     if not isinstance(value, (ast.BinOp, ast.Call, ast.UnaryOp)):
         return False
-    losses = [thing for thing in statement.things if thing.kind is Kind.LOSS]
-    return not any(_comes_of_model(thing) for thing in losses)
+    return not any(_comes_of_model(thing) for thing in statement.things if thing.kind in TENSORS)
 
 
 def _comes_of_model(thing: Thing) -> bool:
@@ -344,6 +346,10 @@ def _comes_of_model(thing: Thing) -> bool:
         return True
     if thing.call is None and thing.name in (".loss", "part", "[]"):
         return True
+    if thing.name in ("/", "*"):
+        # only a number has a gradient: a result that is no more than scaled is the model's loss
+        tensors = [part for part in thing.parts if part.kind in TENSORS]
+        return bool(tensors) and all(map(_comes_of_model, tensors))
     losses = [part for part in thing.parts if part.kind is Kind.LOSS]
     others = [part for part in thing.parts if part.kind in (Kind.OUTPUT, Kind.BATCH)]
     return bool(losses) and not others and all(_comes_of_model(part) for part in losses)

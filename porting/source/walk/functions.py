@@ -170,7 +170,7 @@ def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_
     key = (parameter, "guess", kind)
     made = walk.recorder.make_thing(key, kind, name=name, place=walk.place_of(parameter), is_guess=is_guess)
     if kind is Kind.TENSOR:
-        walk.guessed[made] = parameter is not function.node.args.args[1]
+        walk.guessed[made] = parameter not in function.node.args.args[1:2]
     return (walk.wrap(made),)
 
 
