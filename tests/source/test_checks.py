@@ -89,6 +89,15 @@ def test_the_corpus_is_as_large_as_it_claims(results):
     assert sum(len(expected) for expected, _ in results.values()) >= 450
 
 
+@pytest.mark.parametrize(
+    "kind", ["lightning", "trainer", "accelerate", "hydra", "ignite", "notebook", "gnn", "speech", "rl"]
+)
+def test_the_corpus_has_three_programs_of_each_kind(kind, results):
+    expected = [found[0] for program, found in results.items() if program.name.startswith(f"{kind}_")]
+
+    assert len([found for found in expected if found]) >= 3
+
+
 def test_recall_over_the_corpus(results):
     missing = {place for expected, found in results.values() for place in expected - found}
     num_expected = sum(len(expected) for expected, _ in results.values())

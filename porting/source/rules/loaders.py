@@ -241,9 +241,8 @@ def _is_rest(node: ast.BinOp) -> bool:
 def find_short_slices(reading: Reading) -> Iterator[Finding]:
     """B010: batches are slices, of which the last is short."""
     loops = {loop.node for call in (*reading.module_calls, *_list_port_calls(reading)) for loop in call.where.loops}
-    called = {loop.node for call in reading.facts.calls if call.where.programs for loop in call.where.loops}
     for node, file in reading.files_of_loops.items():
-        yields = node in called and any(isinstance(part, ast.Yield) for part in ast.walk(node))
+        yields = any(isinstance(part, ast.Yield) for part in ast.walk(node))
         is_of_training = node in loops or yields and bool(reading.backward_calls or reading.ports)
         if isinstance(node, (ast.For, ast.While)) and is_of_training:
             for part in (*_list_slices(node), *_list_splits(node)):

@@ -256,6 +256,8 @@ def _locate_loss(reading: Reading, backward: Call) -> Iterator[Place]:
     if found:
         yield from found
         return
+    if things and all(map(_comes_of_model, things)):
+        return
     if any(thing.kind is Kind.LOSS for thing in things) or not things:
         place = _find_assignment(reading, backward)
         if place is not None:

@@ -107,7 +107,7 @@ def list_averaged(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     reads = [read for read in reading.facts.reads if read.asks == "data" and any(map(is_weight, read.things))]
     for read in reads:
         others = (one for one in reads if one.place.line == read.place.line and one.place.file == read.place.file)
-        if _is_written(read) and any(set(one.things).isdisjoint(read.things) for one in others):
+        if _is_written(read) and any(write_dotted(one.node) != write_dotted(read.node) for one in others):
             yield read.place, read.where
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 
 def test_cuda_under_a_question_is_no_finding(find):
     program = """
@@ -105,3 +107,13 @@ def test_data_parallel_in_forward_is_for_gpus(find):
     """
 
     assert find(program) == ["D012:7"]
+
+
+@pytest.mark.parametrize("name", ["f'cuda:{rank}'", "'cuda:{}'.format(rank)", "'cuda:1'"])
+def test_a_device_of_cuda_by_its_number(find, name):
+    assert find(f"import sys\nimport torch\nrank = len(sys.argv)\ndevice = torch.device({name})\n") == ["D013:4"]
+
+
+@pytest.mark.parametrize("name", ["f'cpu:{rank}'", "'{}'.format(rank)", "f'{kind}:{rank}'"])
+def test_a_device_that_need_not_be_of_cuda(find, name):
+    assert find(f"import torch\nfrom ranks import kind, rank\ndevice = torch.device({name})\n") == []

@@ -203,3 +203,37 @@ def test_a_step_of_remote_optimizers_takes_no_closure(find):
     """
 
     assert find(program) == ["O007:5"]
+
+
+HEAD_OF_TWO = """
+    import torch
+    from data import loader
+    model = torch.nn.Linear(4, 3)
+    first = torch.optim.SGD(model.parameters(), lr=0.1)
+    second = torch.optim.Adam(model.parameters(), lr=0.1)
+    for x, y in loader:
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        first.step()
+{behind}
+"""
+
+
+@pytest.mark.parametrize(("behind", "codes"), [("    second.step()", []), ("        second.step()", ["O014:5"])])
+def test_an_optimizer_behind_the_training_of_another_is_none_beside_it(find, behind, codes):
+    assert [place for place in find(HEAD_OF_TWO.format(behind=behind)) if place.startswith("O014")] == codes
+
+
+def test_accumulation_by_going_on_to_the_next_batch(find):
+    program = """
+        import torch
+        from data import loader
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for i, (x, y) in enumerate(loader):
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            if i % 4 != 0:
+                continue
+            optimizer.step()
+    """
+
+    assert [place for place in find(program) if place.startswith("O011")] == ["O011:7"]
