@@ -9,7 +9,8 @@ from typing import Iterator, List, Sequence, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
 from porting.source.rules.guards import is_of_one_rank, list_words, mentions
-from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.names import name_last, write_dotted
+from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, list_lines, rule
 from porting.source.rules.steps import UPDATES, find_gradients_read
 from porting.source.rules.weights import is_of_loop, is_weight, list_averaged
@@ -54,8 +55,8 @@ def find_host_reads(reading: Reading) -> Iterator[Finding]:
 def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     updated = list_lines((*UPDATES, find_gradients_read), reading)
     for read in reading.facts.reads:
-        is_asked = read.asks in ("value", "text") and (_are_results(read.things) or any(map(is_weight, read.things)) or not read.things)
-        if is_asked and not read.where.in_forward:
+        is_of_device = _are_results(read.things) or any(map(is_weight, read.things)) or not read.things
+        if read.asks in ("value", "text") and is_of_device and not read.where.in_forward:
             yield read.place, read.where
         is_weight_read = read.asks == "data" and is_of_loop(read.where) and any(map(is_weight, read.things))
         if is_weight_read and (read.place.file, read.place.line) not in updated and reading.find_batch_loop(read.where):

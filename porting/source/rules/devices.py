@@ -9,7 +9,8 @@ from typing import Iterator, List, Sequence
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
 from porting.source.rules.guards import asks_for_cuda
-from porting.source.rules.reading import Reading, name_last
+from porting.source.rules.names import name_last
+from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, rule
 from porting.source.rules.things import tell_guess
 

@@ -9,8 +9,9 @@ from typing import Iterator, List, Optional, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
 from porting.source.rules.guards import are_exclusive
+from porting.source.rules.names import name_last
 from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
-from porting.source.rules.reading import Reading, name_last, share_program
+from porting.source.rules.reading import Reading, share_program
 from porting.source.rules.scope import Programs, rule
 from porting.source.rules.things import list_modules
 

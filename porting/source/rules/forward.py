@@ -8,7 +8,8 @@ from typing import Iterator, List, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing, Things
-from porting.source.rules.reading import TENSORS, Reading, is_in_place, name_last, write_dotted
+from porting.source.rules.names import is_in_place, name_last, write_dotted
+from porting.source.rules.reading import TENSORS, Reading
 from porting.source.rules.scope import rule
 from porting.source.rules.things import go_through_parts
 

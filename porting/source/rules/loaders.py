@@ -8,7 +8,8 @@ from typing import Iterator, List, Optional, Set, Tuple, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
-from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.names import name_last, write_dotted
+from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, rule
 from porting.source.rules.things import tell_guess
 

@@ -9,7 +9,8 @@ from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Thing, Where
 from porting.source.rules.guards import are_exclusive
-from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.names import name_last, write_dotted
+from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, rule
 from porting.source.rules.things import list_modules, share_module, tell_guess
 

@@ -9,7 +9,8 @@ from typing import Iterator, List, Optional, Set
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Import, Kind
 from porting.source.rules.guards import mentions, requires_port
-from porting.source.rules.reading import Reading, joins_processes, name_last, write_dotted
+from porting.source.rules.names import joins_processes, name_last, write_dotted
+from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, rule
 
 __all__ = [

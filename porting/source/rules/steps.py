@@ -8,7 +8,8 @@ from typing import Dict, Iterator, List, Optional, Set, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing
-from porting.source.rules.reading import TENSORS, Reading, is_in_place, name_last, write_dotted
+from porting.source.rules.names import is_in_place, name_last, write_dotted
+from porting.source.rules.reading import TENSORS, Reading
 from porting.source.rules.scope import Programs, list_lines, rule
 from porting.source.rules.weights import drops_gradient, is_of_loop, is_weight, list_changed
 

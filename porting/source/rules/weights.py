@@ -8,7 +8,8 @@ from typing import Iterator, List, Optional, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing, Where
-from porting.source.rules.reading import TENSORS, Reading, is_in_place, name_last, write_dotted
+from porting.source.rules.names import is_in_place, name_last, write_dotted
+from porting.source.rules.reading import TENSORS, Reading
 
 __all__ = [
     "find_hidden_parts",

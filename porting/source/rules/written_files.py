@@ -9,7 +9,8 @@ from typing import Iterator, List
 from porting.diagnostics import Finding
 from porting.source.facts import Call, Kind
 from porting.source.rules.guards import is_of_one_rank
-from porting.source.rules.reading import Reading, joins_processes, name_last
+from porting.source.rules.names import joins_processes, name_last
+from porting.source.rules.reading import Reading
 
 __all__ = ["find_pickled_models", "find_shared_files"]
 

@@ -201,7 +201,9 @@ def test_a_short_last_batch_reaches_an_inference(find, settings, codes, use):
 
 @pytest.mark.parametrize("name", ["DataLoader", "NeighborLoader"])
 def test_batches_of_graphs_are_of_many_sizes(find, name):
-    program = f"from torch_geometric.loader import {name}\nfrom data import graphs\nloader = {name}(graphs, batch_size=8)\n"
+    program = (
+        f"from torch_geometric.loader import {name}\nfrom data import graphs\nloader = {name}(graphs, batch_size=8)\n"
+    )
 
     assert find(program) == ["B010:3", "B018:3"]
 
