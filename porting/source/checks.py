@@ -25,7 +25,9 @@ def check_source(program: Union[Project, Facts], units: Iterable[Unit] = ()) -> 
     """
     facts = collect_facts(program) if isinstance(program, Project) else program
     # files that the walk was led to are known only now
-    reading = Reading(facts, program.units if isinstance(program, Project) else units)
+    reading = (
+        Reading(facts, program.units, program.configurations) if isinstance(program, Project) else Reading(facts, units)
+    )
     found: Dict[Tuple[str, str, int], Finding] = {}
     for rule in RULES:
         for finding in apply_rule(rule, reading):

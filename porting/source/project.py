@@ -22,6 +22,7 @@ from porting.source.search_path import (
     list_named_libraries,
     list_targets,
     make_search_path,
+    read_configurations,
 )
 from porting.source.text_values import ANYTHING, list_added_folders
 
@@ -109,6 +110,13 @@ class Project:
             module = self._read[key] = Module(name_module(path), path, source.units, folders)
         self.modules.setdefault(module.path, module)
         return module
+
+    @property
+    def configurations(self) -> List[Tuple[str, str]]:
+        """The paths and texts of the configurations that the program makes something of."""
+        makers = [module for module in self.modules.values() if any(map(_makes_configured, module.units))]
+        folders = dict.fromkeys(self._get_search(module).repository for module in makers)
+        return [one for folder in folders for one in read_configurations(folder)]
 
     # ---------------------------------------------------------------- which file an import means
 
@@ -247,7 +255,7 @@ class Project:
 
     def _list_configured(self, unit: Unit, module: Module) -> Iterator[ImportedName]:
         """List what the project's configurations name, where a file makes something of them."""
-        if any("instantiate(" in line for line in unit.lines):
+        if _makes_configured(unit):
             for target in list_targets(self._get_search(module).repository):
                 name, _, part = target.rpartition(".")
                 yield ImportedName(unit.tree, name, 0, (part,), is_optional=True, is_computed=True)
@@ -383,3 +391,8 @@ def _find_path(name: str) -> str:
         return name
     path = spots[-1].path or spots[-1].folders[0]
     return os.path.relpath(path) if os.path.abspath(path).startswith(os.getcwd() + os.sep) else path
+
+
+def _makes_configured(unit: Unit) -> bool:
+    """Tell whether a file makes something of a configuration, as Hydra does."""
+    return any("instantiate(" in line for line in unit.lines)

@@ -23,6 +23,7 @@ __all__ = [
     "list_named_libraries",
     "list_targets",
     "make_search_path",
+    "read_configurations",
 ]
 
 _MARKS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
@@ -230,12 +231,23 @@ def is_installed(top: str) -> bool:
 
 
 @functools.lru_cache(maxsize=16)
-def list_targets(repository: str) -> Tuple[str, ...]:
-    """List what the configurations of a project name as `_target_`, which Hydra imports by its name."""
+def read_configurations(repository: str) -> Tuple[Tuple[str, str], ...]:
+    """Read the configurations of a project, each with its path, of which Hydra makes something."""
     paths = (
         [path for pattern in _CONFIGURATIONS for path in sorted(Path(repository).glob(pattern))] if repository else []
     )
-    texts = map(_read_text, paths[:_MOST_CONFIGURATIONS])
+    return tuple((_shorten(path), _read_text(path)) for path in paths[:_MOST_CONFIGURATIONS])
+
+
+def _shorten(path: Path) -> str:
+    """Write a path as seen from the present folder, if it lies in it."""
+    return os.path.relpath(path) if str(path).startswith(os.getcwd() + os.sep) else str(path)
+
+
+@functools.lru_cache(maxsize=16)
+def list_targets(repository: str) -> Tuple[str, ...]:
+    """List what the configurations of a project name as `_target_`, which Hydra imports by its name."""
+    texts = (text for _path, text in read_configurations(repository))
     return tuple(dict.fromkeys(name for text in texts for name in _TARGET.findall(text)))
 
 

@@ -44,7 +44,7 @@ def list_programs() -> List[Path]:
 
 def read_texts(program: Path) -> Iterator[Tuple[str, str]]:
     """Read the files of a program, each cell of a notebook as one."""
-    for file in [program] if program.is_file() else sorted(program.rglob("*.py")):
+    for file in [program] if program.is_file() else sorted([*program.rglob("*.py"), *program.rglob("*.yaml")]):
         if file.suffix == ".ipynb":
             yield from ((f"{file}:cell {cell.number}", cell.text) for cell in read_cells(file.read_bytes()))
         else:

@@ -7,7 +7,7 @@ import re
 
 from porting.source.facts import Call
 
-__all__ = ["is_in_place", "joins_processes", "name_last", "write_dotted"]
+__all__ = ["is_in_place", "joins_processes", "name_last", "name_unsupported_optimizer", "write_dotted"]
 
 
 def is_in_place(call: Call) -> bool:
@@ -53,3 +53,20 @@ def write_dotted(node: ast.AST) -> str:
     if isinstance(node, (ast.Subscript, ast.Call)):
         return write_dotted(node.value if isinstance(node, ast.Subscript) else node.func)
     return ""
+
+
+_SUPPORTED = {"SGD", "Adam", "AdamW", "RMSprop", "LAMB", "Optimizer", "ZeroRedundancyOptimizer"}
+_OPTIMIZERS = re.compile(
+    r"((torch|poptorch|porting\.simulator)\.optim"
+    r"|torch_optimizer|lion_pytorch|apex|bitsandbytes|timm\.optim|transformers)\.(\w+\.)*(?P<name>[A-Z]\w+)"
+)
+
+
+def name_unsupported_optimizer(name: str) -> str:
+    """Name the optimizer that the device does not have; empty for one that it has, and for what is none.
+
+    >>> name_unsupported_optimizer("torch.optim.Adagrad"), name_unsupported_optimizer("torch.optim.SGD")
+    ('Adagrad', '')
+    """
+    match = _OPTIMIZERS.fullmatch(name)
+    return match["name"] if match and match["name"] not in _SUPPORTED else ""

@@ -9,7 +9,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Thing, Where
 from porting.source.rules.guards import are_exclusive
-from porting.source.rules.names import name_last, write_dotted
+from porting.source.rules.names import name_last, name_unsupported_optimizer, write_dotted
 from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, rule
 from porting.source.rules.things import list_modules, share_module, tell_guess
@@ -26,11 +26,6 @@ __all__ = [
     "find_withheld_optimizers",
 ]
 
-_SUPPORTED = {"SGD", "Adam", "AdamW", "RMSprop", "LAMB", "Optimizer", "ZeroRedundancyOptimizer"}
-_KNOWN = re.compile(r"(torch|poptorch|porting\.simulator)\.optim\.(\w+\.)*(?P<name>[A-Z]\w+)")
-_FOREIGN = re.compile(
-    r"(torch_optimizer|lion_pytorch|apex|bitsandbytes|timm\.optim|transformers)\.(\w+\.)*(?P<name>[A-Z]\w+)"
-)
 _REFUSED = ("amsgrad", "maximize")
 
 
@@ -38,10 +33,10 @@ _REFUSED = ("amsgrad", "maximize")
 def find_unsupported_optimizers(reading: Reading) -> Iterator[Finding]:
     """O001: the device has no such optimizer."""
     for thing in _list_optimizers(reading):
-        match = _KNOWN.fullmatch(thing.name) or _FOREIGN.fullmatch(thing.name)
-        if match and match["name"] not in _SUPPORTED and thing.place is not None:
-            fault = f"`{match['name']}` has no counterpart on the device" if reading.is_ported else ""
-            note = "" if reading.is_ported else f"the device has no `{match['name']}`"
+        name = name_unsupported_optimizer(thing.name)
+        if name and thing.place is not None:
+            fault = f"`{name}` has no counterpart on the device" if reading.is_ported else ""
+            note = "" if reading.is_ported else f"the device has no `{name}`"
             yield reading.report("O001", thing.place, fault=fault, note=note)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from functools import cached_property
-from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
+from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tuple, Union
 
 from porting.diagnostics import CODES, Finding, Place, Severity
 from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Where
@@ -28,10 +28,16 @@ _FOR_PLAIN_PROGRAMS = ("porting.data", "porting.models", "porting.recipe_chain",
 
 
 class Reading:
-    """The facts of a program, and what several rules ask about them; `units` are its files as they were read."""
+    """The facts of a program, and what several rules ask about them; `units` are its files as they were read.
 
-    def __init__(self, facts: Facts, units: Iterable[Unit] = ()) -> None:
+    `configurations` are the paths and texts of those that it makes something of.
+    """
+
+    def __init__(
+        self, facts: Facts, units: Iterable[Unit] = (), configurations: Sequence[Tuple[str, str]] = ()
+    ) -> None:
         self.facts = facts
+        self.configurations = configurations
         self._units = {unit.file: unit for unit in units}
         self._nodes: Dict[ast.AST, FrozenSet[int]] = {}
         self._parts: Dict[Thing, Tuple[Thing, ...]] = {}

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import List, Tuple
+
 import pytest
+
+from porting.source.checks import check_source
+from porting.source.project import read_programs
 
 
 @pytest.mark.parametrize(
@@ -133,3 +139,64 @@ def test_what_ignite_does_in_the_place_of_a_loop(find, line, code):
 
 def test_another_handler_of_ignite_is_no_schedule(find):
     assert find(IGNITE.format(line="trainer.add_event_handler(Events.EPOCH_STARTED, print)")) == []
+
+
+TRAIN = """import hydra
+from hydra.utils import instantiate
+
+@hydra.main(config_path="conf", config_name="config")
+def main(cfg):
+    trainer = instantiate(cfg.trainer)
+"""
+
+
+def find_configured(folder: Path, **texts: str) -> List[Tuple[str, str, bool]]:
+    (folder / "requirements.txt").write_text("hydra-core", encoding="utf-8")
+    (folder / "train.py").write_text(TRAIN, encoding="utf-8")
+    (folder / "conf").mkdir()
+    for name, text in texts.items():
+        (folder / "conf" / f"{name}.yaml").write_text(text, encoding="utf-8")
+    findings = check_source(read_programs([str(folder / "train.py")]))
+    return [(one.code, f"{Path(one.place.file).stem}:{one.place.line}", one.is_guess) for one in findings if one.place]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("_target_: lightning.Trainer\nprecision: 16-mixed # half\n", ("P013", "config:2", False)),
+        ("seed: 1\ntrainer:\n  accelerator: 'gpu'\n  _target_: lightning.Trainer\n", ("D013", "config:3", False)),
+        ("optimizers:\n  - _target_: torch.optim.Adagrad\n    lr: 0.1\n", ("O001", "config:2", False)),
+        ("a:\n  _target_: transformers.TrainingArguments\n  fp16: true\n", ("P013", "config:3", False)),
+        ("device: cuda:0\n", ("D013", "config:1", False)),
+    ],
+)
+def test_a_configuration_is_told_where_it_asks(tmp_path, text, found):
+    assert find_configured(tmp_path, config=text) == [found]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "_target_: lightning.Trainer\nprecision: 32\naccelerator: ${device}\n",
+        "trainer:\n  _target_: lightning.Trainer\nother:\n  precision: 16\n",
+        "_target_: torch.optim.Adam\n",
+        "device: cpu\n",
+        "# device: cuda\n",
+    ],
+)
+def test_a_configuration_that_asks_for_nothing(tmp_path, text):
+    assert find_configured(tmp_path, config=text) == []
+
+
+def test_one_of_several_configurations_is_a_guess(tmp_path):
+    found = find_configured(tmp_path, adam="_target_: torch.optim.Adam", lion="_target_: lion_pytorch.Lion")
+
+    assert found == [("O001", "lion:1", True)]
+
+
+def test_a_configuration_that_nothing_is_made_of(tmp_path):
+    (tmp_path / "requirements.txt").write_text("torch", encoding="utf-8")
+    (tmp_path / "config.yaml").write_text("device: cuda", encoding="utf-8")
+    (tmp_path / "train.py").write_text("import torch\n", encoding="utf-8")
+
+    assert check_source(read_programs([str(tmp_path / "train.py")])) == []

@@ -10,7 +10,7 @@ def main(cfg: DictConfig):
     pl.seed_everything(1)
     loader = make_loader(cfg.data)
     module = hydra.utils.instantiate(cfg.module, total_steps=len(loader) * cfg.trainer.max_epochs)  # finds: B016
-    trainer = hydra.utils.instantiate(cfg.trainer)  # finds: D013, P013
+    trainer = hydra.utils.instantiate(cfg.trainer)
     trainer.fit(module, loader)
 
 

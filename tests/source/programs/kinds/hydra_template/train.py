@@ -37,10 +37,10 @@ def train_one_epoch(cfg, model, loader, optimizer, device, epoch):
 def main(cfg: DictConfig) -> float:
     log.info(OmegaConf.to_yaml(cfg))
     torch.manual_seed(cfg.seed)
-    device = torch.device(cfg.device)  # finds: D013
+    device = torch.device(cfg.device)
     train_loader, val_loader = instantiate(cfg.data)
     model = instantiate(cfg.model).to(device)
-    optimizer = instantiate(cfg.optimizer)(model.parameters())  # finds: O001
+    optimizer = instantiate(cfg.optimizer)(model.parameters())
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, cfg.epochs)
     best = 0.0
     for epoch in range(cfg.epochs):
