@@ -117,7 +117,8 @@ def assemble_report(
 
 def read_allowances(project: Project) -> Dict[str, List[Allowance]]:
     """List the comments that allow something, by file; a cell of a notebook is one."""
-    return {unit.file: list_allowances("\n".join(unit.lines), unit.file) for unit in project.units}
+    texts = [*((unit.file, "\n".join(unit.lines)) for unit in project.units), *project.configurations]
+    return {file: list_allowances(text, file) for file, text in texts}
 
 
 def _name_file(finding: Finding) -> str:
@@ -131,7 +132,7 @@ def _check_group(group: ProgramGroup, project: Project, facts: List[Facts]) -> L
     try:
         facts.append(collect_facts(part))
         project.modules.update(part.modules)
-        return check_source(facts[-1], part.units)
+        return check_source(part, facts[-1])
     except Exception as error:
         place = Place(group.files[0], 1)
         return [

@@ -179,7 +179,7 @@ def test_findings_are_sorted_and_each_stands_once():
 
 
 def test_no_facts_give_no_findings():
-    assert check_source(Facts()) == []
+    assert check_source(read_programs([]), Facts()) == []
 
 
 def test_a_notebook_is_checked_by_its_cells(tmp_path):
