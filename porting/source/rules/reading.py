@@ -158,6 +158,11 @@ class Reading:
         makers = [port.call.where.guards for port in ports if port.call is not None]
         return bool(makers) and all(are_exclusive(guards, where.guards) for guards in makers)
 
+    def is_skipped(self, place: Place) -> bool:
+        """Tell whether a place is in the `__main__` part of an imported file, which does not run."""
+        parts = (part for part in self.facts.main_parts if part.file == place.file)
+        return any(part.line <= place.line <= (part.end_line or part.line) for part in parts)
+
     def is_judged(self, place: Place, *, of_steps: bool) -> bool:
         """Tell whether what stands at a place is the port's business, in a program that has one."""
         facts = self._facts_by_place.get(place, [])

@@ -59,7 +59,7 @@ def apply_rule(rule: Rule, reading: Reading) -> Iterator[Finding]:
     if rule.with_poptorch is not None and rule.with_poptorch is not reading.is_of_poptorch:
         return
     for finding in rule.find(reading):
-        if finding is None or finding.place is None:
+        if finding is None or finding.place is None or reading.is_skipped(finding.place):
             continue
         if not reading.is_ported:
             yield finding

@@ -117,3 +117,17 @@ def test_a_device_of_cuda_by_its_number(find, name):
 @pytest.mark.parametrize("name", ["f'cpu:{rank}'", "'{}'.format(rank)", "f'{kind}:{rank}'"])
 def test_a_device_that_need_not_be_of_cuda(find, name):
     assert find(f"import torch\nfrom ranks import kind, rank\ndevice = torch.device({name})\n") == []
+
+
+def test_a_device_in_the_main_part_of_an_imported_file_is_not_judged(find):
+    other = """
+        import torch
+        def make():
+            return torch.nn.Linear(4, 3)
+        if __name__ == "__main__":
+            model = make()
+            device = "cuda"
+    """
+
+    assert find("from other import make\nmodel = make()\n", other=other) == []
+    assert find(other) == ["D013:6"]
