@@ -78,8 +78,15 @@ _DEVICE_LINE = re.compile(
 def find_cuda_only(reading: Reading) -> Iterator[Finding]:
     """D013: code that fails on a machine without CUDA."""
     for call in reading.facts.calls:
-        if _needs_cuda(call) and not call.is_on(Kind.PORT) and not asks_for_cuda(call.where.guards):
+        is_asked = asks_for_cuda(call.where.guards) or _is_asked_beside(reading, call)
+        if _needs_cuda(call) and not call.is_on(Kind.PORT) and not is_asked:
             yield reading.report("D013", call.place)
+
+
+def _is_asked_beside(reading: Reading, call: Call) -> bool:
+    """Tell whether the line of a call asks whether there is CUDA, as where two devices are compared."""
+    lines = reading.read_lines(call.place.file)[call.place.line - 1 : call.place.line]
+    return any("cuda.is_available(" in line for line in lines)
 
 
 @rule(Programs.PLAIN)

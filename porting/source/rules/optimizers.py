@@ -342,13 +342,22 @@ def find_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
             yield reading.report("B016", call.place, guess=tell_guess(loaders))
 
 
+def _is_given_as_length(reading: Reading, length: Call) -> bool:
+    """Tell whether somebody is told a schedule's length, whoever it is."""
+    words = (word for call in reading.facts.calls for word in call.node.keywords)
+    return any(_STEPS_OF_SCHEDULE.fullmatch(word.arg or "") and reading.contains(word, length.node) for word in words)
+
+
+_STEPS_OF_SCHEDULE = re.compile(r"(num_)?(total|train(ing)?)_steps|t_total|steps_per_epoch|num_updates")
+
+
 def _is_made_by(thing: Thing, call: Call) -> bool:
     return thing.kind is Kind.SCHEDULER and thing.call is call
 
 
 def _is_scheduled(reading: Reading, length: Call, makers: List[Call]) -> bool:
     """Tell whether a length stands in the call that makes a schedule, or in a variable that it reads."""
-    if any(reading.contains(maker.node, length.node) for maker in makers):
+    if any(reading.contains(maker.node, length.node) for maker in makers) or _is_given_as_length(reading, length):
         return True
     if any(loop.kind is LoopKind.BATCHES for loop in length.where.loops):
         return False

@@ -131,3 +131,14 @@ def test_a_device_in_the_main_part_of_an_imported_file_is_not_judged(find):
 
     assert find("from other import make\nmodel = make()\n", other=other) == []
     assert find(other) == ["D013:6"]
+
+
+def test_a_device_that_is_compared_in_a_line_that_asks(find):
+    program = """
+        import torch
+        from ranks import device
+        if device.type == torch.device("cuda").type and not torch.cuda.is_available():
+            device = torch.device("cpu")
+    """
+
+    assert find(program) == []

@@ -237,3 +237,15 @@ def test_accumulation_by_going_on_to_the_next_batch(find):
     """
 
     assert [place for place in find(program) if place.startswith("O011")] == ["O011:7"]
+
+
+@pytest.mark.parametrize(("word", "found"), [("total_steps", ["B016:4"]), ("size", [])])
+def test_a_length_that_somebody_is_told_as_that_of_a_schedule(find, word, found):
+    program = f"""
+        from torch.utils.data import DataLoader
+        from data import dataset, make
+        loader = DataLoader(dataset, batch_size=8, drop_last=True, num_workers=2)
+        module = make(lr=0.1, {word}=len(loader) * 3)
+    """
+
+    assert [place for place in find(program) if place.startswith("B016")] == found
