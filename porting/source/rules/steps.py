@@ -160,7 +160,9 @@ def find_autocast(reading: Reading) -> Iterator[Finding]:
     for call in reading.facts.calls:
         names = [name for name in (call.name, *call.other_names) if name.endswith("autocast")]
         names += [thing.name for thing in call.receiver] if call.is_method("autocast") else []
-        if any(_AUTOCAST.fullmatch(name) for name in names):
+        switches = [word.value for word in call.node.keywords if word.arg == "enabled"]
+        is_off = any(isinstance(value, ast.Constant) and not value.value for value in switches)
+        if not is_off and any(_AUTOCAST.fullmatch(name) for name in names):
             yield reading.report("P013", call.place)
 
 

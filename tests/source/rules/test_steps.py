@@ -240,3 +240,16 @@ def test_an_average_that_an_agent_updates_is_no_read(find):
     """
 
     assert find(program) == []
+
+
+@pytest.mark.parametrize(("enabled", "places"), [("False", []), ("True", ["P013:4"]), ("rank > 0", ["P013:4"])])
+def test_autocast_that_is_switched_off_chooses_nothing(find, enabled, places):
+    program = f"""
+        import torch
+        from ranks import rank
+        x = torch.rand(3)
+        with torch.autocast("cuda", enabled={enabled}):
+            y = x + 1
+    """
+
+    assert find(program) == places
