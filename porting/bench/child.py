@@ -8,6 +8,7 @@ counts.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -85,7 +86,7 @@ def _measure_cell(task: Any, folder: Path) -> Dict[str, Any]:
         loader, arguments = task["dataset"]
         dataset = load_by_name(loader)(**arguments)
     report = measure(workload, settings=settings, source=source, dataset=dataset, progress=progress)
-    return {**report.to_dict(), "settings": settings.to_dict()}
+    return report.to_dict()
 
 
 def _watch_parent() -> None:
@@ -183,7 +184,7 @@ def _count_layout_copies(task: Any, _folder: Path) -> Dict[str, Any]:
     call = _make_compiled_call(task, workload, copies=False)
     for _call in range(_NUM_WARM_UP_CALLS):
         call()
-    return count_layout_copies(call, steps=workload.steps_per_call, weight_shapes=shapes).to_dict()
+    return dataclasses.asdict(count_layout_copies(call, steps=workload.steps_per_call, weight_shapes=shapes))
 
 
 def _take_calls(task: Any, _folder: Path) -> Dict[str, Any]:
@@ -191,8 +192,6 @@ def _take_calls(task: Any, _folder: Path) -> Dict[str, Any]:
 
     Imports are what a program names, and of an eager one also those of torch's first optimizer step.
     """
-    import dataclasses
-
     from porting.bench.moments import take_calls
     from porting.support.process import used_cpu_seconds
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
 from porting.support.interleaved import take_turns
+from porting.support.plain_data import read_plain
 
 from .choices import BenchSettings
-from .layout_copies import LayoutCopies
+from .layout_copies import LayoutCopies, SideCopies
 from .processes import Child, ChildError, make_environment
 from .report import Memory, StartUp
 from .turns import Turn
@@ -80,7 +81,9 @@ def measure_memory(source: Source, settings: BenchSettings) -> Memory:
 def measure_layout_copies(source: Source, settings: BenchSettings) -> LayoutCopies:
     """Count what a step copies into another layout, in a process of each side."""
     try:
-        eager, ported = (run_job("layouts", side, source, settings) for side in ("eager", "ported"))
+        eager, ported = (
+            read_plain(SideCopies, run_job("layouts", side, source, settings)) for side in ("eager", "ported")
+        )
     except ChildError as failure:
         return LayoutCopies(reason=str(failure))
     return LayoutCopies(eager, ported)

@@ -7,7 +7,7 @@ whatever goes on in the background meanwhile.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class CurveSide:
     behind_steps: Optional[int] = None
     demand_share: Optional[float] = None
     cache: str = "off"
-    engines: Tuple[Tuple[Dict[str, Any], ...], ...] = ()
+    engines: Tuple[Tuple[Mapping[str, Any], ...], ...] = ()
 
 
 @dataclass(frozen=True)

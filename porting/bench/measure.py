@@ -177,6 +177,7 @@ def measure(
             candidates=candidates,
             findings=findings,
             trains=workload.trains,
+            settings=settings,
         )
 
 

@@ -39,17 +39,18 @@ class Parity:
 
     `verdict` is "pass"; "rounding" when the difference is above the tolerance, but the ported losses are not further
     from those of a float64 run than twice what eager ones are; or "fail". `difference` is the largest relative one,
-    None when a loss was not finite. `reference_eager` and `reference_ported` are the distances from float64, that of
-    eager the largest of its runs. They are those of the first `num_referenced` losses, if rounding has led eager
-    PyTorch itself too far from float64 after those. In none of all losses is the port more than ten times as far.
+    None when a loss was not finite, and so is that loss in a file. `reference_eager` and `reference_ported` are the
+    distances from float64, that of eager the largest of its runs. They are those of the first `num_referenced` losses,
+    if rounding has led eager PyTorch itself too far from float64 after those. In none of all losses is the port more
+    than ten times as far.
     """
 
     verdict: str
     tolerance: float
     difference: Optional[float]
     num_steps: int
-    eager_losses: Tuple[float, ...]
-    ported_losses: Tuple[float, ...]
+    eager_losses: Tuple[Optional[float], ...]
+    ported_losses: Tuple[Optional[float], ...]
     reference_eager: Optional[float] = None
     reference_ported: Optional[float] = None
     weight_difference: Optional[float] = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from .against import Against
+from .choices import BenchSettings
 from .curve import Curve
 from .curve_pages import lay_out_curve
 from .data_path import DataPath
@@ -92,8 +93,7 @@ class StartUp:
 class BenchReport:
     """What `bench` measured; `speed_up` is eager time over ported time, so that above 1 the port is faster.
 
-    As a string it is a page of text; `to_dict` has the same as plain values (see `result` in the schema of result
-    files).
+    As a string it is a page of text; `to_dict` has the same as plain values, which are `result` in result files.
     """
 
     name: str
@@ -118,9 +118,10 @@ class BenchReport:
     limits: Limits = field(default_factory=Limits)
     layout_copies: LayoutCopies = field(default_factory=LayoutCopies)
     machinery: Machinery = field(default_factory=Machinery)
-    candidates: Tuple[Dict[str, Any], ...] = ()
+    candidates: Tuple[Mapping[str, Any], ...] = ()
     findings: Tuple[str, ...] = ()
     trains: bool = True
+    settings: BenchSettings = field(default_factory=BenchSettings)
 
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values, fit for JSON."""

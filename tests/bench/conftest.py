@@ -31,7 +31,7 @@ QUICK = BenchSettings(rounds=2, calls_per_turn=2, memory=False, data=False, limi
 def make_record(*, name: str = "tiny", report=None, **changes) -> dict:
     """Make the record of a cell, done if there is a report."""
     cell = Cell(name=name, target=name, loader="a:b", arguments={}, choices=Choices(engine="replay"))
-    result = None if report is None else {**report.to_dict(), "settings": QUICK.to_dict()}
+    result = None if report is None else report.to_dict()
     return {**cell.record("done" if report else "not_run", result=result), **changes}
 
 

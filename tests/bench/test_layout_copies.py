@@ -75,7 +75,7 @@ def test_both_sides_are_counted_in_processes_of_their_own():
     copies = measure_layout_copies(source, BenchSettings(threads=1, device="sim"))
 
     assert copies.reason == ""
-    assert copies.eager["number"] == copies.ported["number"] == 0
+    assert copies.eager.number == copies.ported.number == 0
 
 
 @pytest.mark.usefixtures("programs_have_compiler")
