@@ -197,6 +197,10 @@ def run(arguments: argparse.Namespace) -> int:
         from porting.bench.charts import require_matplotlib
 
         require_matplotlib()
+    if arguments.html is not None:
+        from porting.bench.html_page import require_page_makers
+
+        require_page_makers()
     all_cells = [
         (cell, arguments.cell_timeout or entry.timeout or DEFAULT_TIMEOUT)
         for entry in entries

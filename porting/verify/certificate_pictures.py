@@ -6,8 +6,8 @@ import math
 from html import escape
 from typing import Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
-from porting.bench.frames import Frame, Label, Point, list_even_ticks, list_ticks
 from porting.verify.certificate import Curves
+from porting.verify.frames import Frame, Label, Point, list_even_ticks, list_ticks
 
 __all__ = ["draw_gradients", "draw_loss_distances", "draw_losses", "draw_rates", "list_worst_gradients"]
 
