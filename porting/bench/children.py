@@ -5,7 +5,6 @@ What one side asks of its process (threads, the C library's memory, the state of
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 from dataclasses import asdict
@@ -19,7 +18,6 @@ from .choices import BenchSettings
 from .layout_copies import LayoutCopies, SideCopies
 from .processes import Child, ChildError, make_environment
 from .report import Memory, StartUp
-from .turns import Turn
 from .workloads import Source
 
 __all__ = [
@@ -29,7 +27,6 @@ __all__ = [
     "measure_start_up",
     "run_job",
     "start_side",
-    "take_turn",
 ]
 
 _JOB_SECONDS = 600.0
@@ -39,18 +36,14 @@ _NUM_MEMORY_CALLS = 6
 def start_side(side: str, source: Source, settings: BenchSettings) -> Child:
     """Start the process of `side`, which makes the workload of `source`; `ask()` waits until it is made and warm.
 
+    Asked a number, `ask(number)` returns the `Turn` of so many calls.
+
     >>> source = Source("porting.bench.suite:load", {"name": "mushrooms", "choices": {}})
     >>> with start_side("eager", source, BenchSettings()) as child:
-    ...     child.ask().strip(), len(take_turn(child, 2).call_seconds)
+    ...     child.ask(), len(child.ask(2).call_seconds)
     ('ready', 2)
     """
     return Child("turns", _make_task(side, source, settings), is_asked=True)
-
-
-def take_turn(child: Child, num_calls: int) -> Turn:
-    """Let the process of a side that is ready call it so often; raises ChildError when the process ends instead."""
-    answer = json.loads(child.ask(str(num_calls)))
-    return Turn(tuple(answer["call_seconds"]), answer["cpu_seconds"])
 
 
 def measure_memory(source: Source, settings: BenchSettings) -> Memory:
@@ -146,23 +139,18 @@ def run_job(
     *,
     environment: Optional[Mapping[str, str]] = None,
     more: Optional[Mapping[str, Any]] = None,
-    leads_group: bool = False,
     more_seconds: float = 0.0,
 ) -> Dict[str, Any]:
     """Run a job of `porting.bench.child` and return its result; raises ChildError with the reason if there is none.
 
-    `more` is what only this job is told. With `leads_group` all that the process has started ends with it. It has ten
-    minutes and `more_seconds`.
+    `more` is what only this job is told. It has ten minutes and `more_seconds`.
     """
-    limit = _JOB_SECONDS + more_seconds
     task = {**_make_task(side, source, settings), **(more or {})}
-    with Child(job, task, environment=environment, leads_group=leads_group) as child:
-        if not child.wait(limit):
-            raise ChildError(f"the {side} process ran longer than {limit:.0f} s")
-        status, reason, result = child.outcome()
-        if status != "done":
-            raise ChildError(f"{side}: {reason}")
-        return result
+    with Child(job, task, environment=environment) as child:
+        outcome = child.wait(_JOB_SECONDS + more_seconds)
+    if outcome.status != "done":
+        raise ChildError(f"{side}: {outcome.reason}")
+    return outcome.result
 
 
 def _make_task(side: str, source: Source, settings: BenchSettings) -> Dict[str, Any]:

@@ -80,6 +80,5 @@ def _run_side(
         settings,
         environment=environment,
         more=more,
-        leads_group=True,
         more_seconds=_PATIENCE * settings.curve_seconds,
     )

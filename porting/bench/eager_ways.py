@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from typing import Callable, Dict, Mapping, Optional
 
 from .against import Against, sum_up_ways
-from .children import start_side, take_turn
+from .children import start_side
 from .choices import BenchSettings
 from .processes import Child, ChildError
 from .turns import Turn, Turns
@@ -49,7 +48,7 @@ class EagerWays:
             except ChildError as failure:
                 self._reasons[way] = str(failure)
             else:
-                self.turns[way] = functools.partial(take_turn, child)
+                self.turns[way] = child.ask
 
     def __enter__(self) -> EagerWays:
         return self

@@ -18,7 +18,7 @@ from torch import nn
 from porting.comparison.tensors import change_weights
 from porting.options import PortOptions
 
-from .children import measure_layout_copies, measure_memory, measure_start_up, start_side, take_turn
+from .children import measure_layout_copies, measure_memory, measure_start_up, start_side
 from .choices import BenchSettings
 from .curve import Curve
 from .curve_runs import measure_curve
@@ -31,7 +31,7 @@ from .machinery import Machinery, measure_machinery
 from .pages import NOT_ASKED_FOR
 from .parity import Parity, compare_losses, measure_weight_difference
 from .ported import PortedSide, choose_losses
-from .processes import ChildError
+from .processes import ChildError, Progress
 from .report import BenchReport, Memory, Side, StartUp, find_break_even_steps
 from .turns import Turn, Turns, divide_times, time_calls, time_sides
 from .workloads import Batch, Source, Workload, pickle_workload
@@ -39,9 +39,6 @@ from .workloads import Batch, Source, Workload, pickle_workload
 __all__ = ["bench", "measure"]
 
 _logger = logging.getLogger("porting")
-
-Progress = Callable[[str, float], None]
-"""Called with what is being done and which share of the whole is done."""
 
 
 def bench(
@@ -291,7 +288,7 @@ def _time_steady_state(
             child = stack.enter_context(start_side("eager", source, settings))
             try:
                 child.ask()
-                sides["eager"], is_apart = functools.partial(take_turn, child), True
+                sides["eager"], is_apart = child.ask, True
             except ChildError as failure:
                 _logger.warning("the eager side is timed in the process of the port: %s", failure)
         ways.wait()

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from porting.bench import children
-from porting.bench.children import measure_start_up, run_job, start_side, take_turn
+from porting.bench.children import measure_start_up, run_job, start_side
 from porting.bench.choices import BenchSettings
 from porting.bench.processes import ChildError
 from porting.bench.workloads import Source
@@ -48,7 +48,7 @@ def loaders(tmp_path, monkeypatch):
 def test_each_turn_times_as_many_calls_as_it_is_asked_for(loaders):
     with start_side("eager", loaders("load"), BenchSettings(threads=1)) as child:
         child.ask()
-        turns = [take_turn(child, number) for number in (3, 1)]
+        turns = [child.ask(number) for number in (3, 1)]
 
     assert [len(turn.call_seconds) for turn in turns] == [3, 1]
     assert all(seconds > 0 for turn in turns for seconds in (*turn.call_seconds, turn.cpu_seconds))
@@ -58,7 +58,7 @@ def test_the_process_ends_with_the_context(loaders):
     with start_side("eager", loaders("load"), BenchSettings()) as child:
         pass
 
-    assert child.process.returncode is not None
+    assert child.process.has_ended()
 
 
 @pytest.mark.usefixtures("programs_have_compiler")
@@ -76,7 +76,7 @@ def test_a_side_that_dies_is_an_error(loaders):
         child.ask()
         child.process.kill()
         with pytest.raises(ChildError, match="signal 9"):
-            take_turn(child, 1)
+            child.ask(1)
 
 
 # -- start-up ----------------------------------------------------------------------------------------------------------

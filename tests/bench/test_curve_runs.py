@@ -19,7 +19,7 @@ def started(monkeypatch):
     """Let processes take what the test says, eager 12 calls at most, and keep what was started."""
     tasks = []
 
-    def start(job, side, source, settings, *, environment, more, leads_group, more_seconds):
+    def start(job, side, source, settings, *, environment, more, more_seconds):
         cache = source.arguments["cache_dir"].replace("\\", "/").rpartition("/")[2]
         tasks.append({"side": side, "cache": cache, "more_seconds": more_seconds, **more})
         calls = min(more["num_calls"], 12)
