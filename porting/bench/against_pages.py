@@ -94,8 +94,8 @@ def tell_ways(cells: Sequence[Plain], *, summary: Optional[Plain]) -> Iterator[s
 
 
 def _choose_measured(cells: Sequence[Plain]) -> List[Plain]:
-    """Choose the cells that have a speed-up over a best way; results of earlier versions know of none."""
-    return [cell for cell in cells if cell["result"] is not None and (cell["result"].get("against") or {}).get("best")]
+    """Choose the cells that have a speed-up over a best way."""
+    return [cell for cell in cells if cell["result"] is not None and cell["result"]["against"]["best"] is not None]
 
 
 def _find_least(against: Plain, clock: str) -> float:

@@ -6,7 +6,7 @@ from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.diagnostics import align_columns
 
-from .pages import name_cells, write_seconds
+from .pages import NOT_ASKED_FOR, name_cells, write_seconds
 
 __all__ = ["CURVE_TITLE", "lay_out_curve", "lay_out_curves", "list_curve_rows", "tell_curve"]
 
@@ -20,10 +20,9 @@ _PORTED = ("cold", "warm")
 def lay_out_curves(cells: Sequence[Plain]) -> Iterator[str]:
     """Lay out the curve of every cell that has one, by its name."""
     for cell, title in zip(cells, name_cells(cells)[1]):
-        curve = (cell["result"] or {}).get("curve")
-        if curve is not None and (curve["steps"] or curve["reason"] != "not asked for"):
+        if cell["result"] is not None and cell["result"]["curve"]["reason"] != NOT_ASKED_FOR:
             yield from ("", f"{title}:") if len(cells) > 1 else ()
-            yield from lay_out_curve(curve)
+            yield from lay_out_curve(cell["result"]["curve"])
 
 
 def lay_out_curve(curve: Plain) -> Iterator[str]:

@@ -50,7 +50,7 @@ def find_growths(cells: Sequence[Plain]) -> List[Growth]:
 
     Only cells count whose machinery was measured.
     """
-    measured = [cell for cell in cells if (cell["result"] or {}).get("machinery", {}).get("plan_seconds") is not None]
+    measured = [cell for cell in cells if cell["result"] and cell["result"]["machinery"]["plan_seconds"] is not None]
     found = []
     for grown in GROWN:
         groups: Dict[str, List[Plain]] = {}

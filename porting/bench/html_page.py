@@ -55,7 +55,7 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
     cells, machine = results["cells"], results["machine"]
     common, titles = name_cells(cells)
     measured = [(title, cell) for title, cell in zip(titles, cells) if cell["result"] is not None]
-    curves = [(title, cell["result"].get("curve") or {}) for title, cell in measured]
+    curves = [(title, cell["result"]["curve"]) for title, cell in measured if cell["result"]["curve"]["steps"]]
     memory = "" if machine["memory_bytes"] is None else f", {format_bytes(machine['memory_bytes'])}"
 
     template = jinja.Environment(autoescape=True, trim_blocks=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
@@ -75,7 +75,7 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
         ],
         ways_title=AGAINST_TITLE,
         ways=list_way_rows(cells),
-        ways_told="\n".join(tell_ways(cells, summary=results.get("summary"))),
+        ways_told="\n".join(tell_ways(cells, summary=results["summary"])),
         curves=[
             (
                 title,
@@ -84,7 +84,6 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
                 "\n".join(f"{name:<6}{text}" for name, text in tell_curve(curve)),
             )
             for title, curve in curves
-            if curve.get("steps")
         ],
         growths=[
             (name_growth(growth), draw_growth(growth), list_growth_rows(growth), explain_slope(growth))

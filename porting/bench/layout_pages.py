@@ -14,10 +14,9 @@ _KINDS = {"operators": "by operators", "weights": "of weights by oneDNN", "other
 
 
 def tell_layout_copies(result: Plain) -> Iterator[Tuple[str, str]]:
-    """Say what a step of each side copies into another layout; results of earlier versions do not know."""
-    copies = result.get("layout_copies") or {}
+    """Say what a step of each side copies into another layout, where that was counted."""
     for side in ("eager", "ported"):
-        of_side = copies.get(side)
+        of_side = result["layout_copies"][side]
         if of_side is not None:
             parts = [f"{of_side[kind]['number']:,.0f} {words}" for kind, words in _KINDS.items()]
             num_bytes = sum(of_side[kind]["bytes"] for kind in _KINDS)

@@ -52,8 +52,8 @@ def lay_out_result(result: Plain) -> Iterator[str]:
     rows.append(("processor time", [write_seconds(side["cpu_seconds"]) for side in sides]))
     rows.append(("samples/s", [f"{side['samples_per_second']:,.0f}" for side in sides]))
     rows.append(("steps/s", [f"{1 / step['median']:,.1f}" for step in steps]))
-    limits = result.get("limits")
-    if limits is not None and limits["work"] is not None:
+    limits = result["limits"]
+    if limits["work"] is not None:
         rows.append(("of this machine's limit", [write_share(limits[name]) for name in _SIDES]))
     for title, texts in rows:
         yield f"  {title:<26}" + "".join(f"{text:>22}" for text in texts)
@@ -101,9 +101,9 @@ def _tell_speed(result: Plain) -> Iterator[Line]:
 
 
 def _tell_limits(result: Plain) -> Iterator[Line]:
-    """Say what the machine attains and what of it a step needs; results of earlier versions do not know."""
-    limits = result.get("limits")
-    if limits is None or limits["work"] is None:
+    """Say what the machine attains and what of it a step needs."""
+    limits = result["limits"]
+    if limits["work"] is None:
         return
     rates, work = limits["rates"], limits["work"]
     best = max(rates["matmul"], key=lambda rate: rate["flops_per_second"])
@@ -159,7 +159,7 @@ def _tell_processes(result: Plain) -> Iterator[Line]:
         peaks = ", ".join(f"{side} {format_bytes(memory[f'{side}_bytes'])}" for side in _SIDES)
         yield "peak memory", peaks + share
         for figure, what in (("tensor", "of tensors"), ("process", "of the process")):
-            further = [memory.get(f"{side}_{figure}_bytes") for side in _SIDES]
+            further = [memory[f"{side}_{figure}_bytes"] for side in _SIDES]
             if None not in further:
                 yield "", f"{what}: " + ", ".join(f"{s} {format_bytes(f)}" for s, f in zip(_SIDES, further))
     elif memory["reason"] != NOT_ASKED_FOR:
@@ -171,13 +171,13 @@ def _tell_processes(result: Plain) -> Iterator[Line]:
 
 
 def _tell_start_up(start_up: Plain) -> Iterator[str]:
-    """Say what the way to the first step costs, and what it is made of, which results of earlier versions lack."""
+    """Say what the way to the first step costs, and what it is made of, which earlier versions did not measure."""
     eager, ported, cold = (start_up[f"{side}_cpu_seconds"] for side in (*_SIDES, "cold"))
     yield (
         f"eager {write_seconds(eager)}, ported {write_seconds(ported)} of "
         f"processor time to the end of the first step ({start_up['num_runs']} processes each)"
     )
-    if start_up.get("torch_cpu_seconds") is None:
+    if start_up["torch_cpu_seconds"] is None:
         return
     torch_seconds, own_seconds = (write_seconds(start_up[f"{name}_cpu_seconds"]) for name in ("torch", "import"))
     compiler = "loaded" if start_up["loads_compiler"] else "not loaded"
@@ -200,7 +200,7 @@ def _tell_proof(result: Plain) -> Iterator[Line]:
     yield "same losses", f"{parity['verdict']}: {apart} (up to {parity['tolerance']:.0e})"
     if parity["reference_eager"] is not None:
         ported = _write_difference(parity["reference_ported"])
-        num_losses, first = len(parity["eager_losses"]), parity.get("num_referenced")
+        num_losses, first = len(parity["eager_losses"]), parity["num_referenced"]
         where = f" in the first {first} losses; after them rounding decides" if first and first < num_losses else ""
         yield "", f"from float64: eager {parity['reference_eager']:.1e}, ported {ported}{where}"
     engine = f", engine {device['engine']}" if device["engine"] else ""
@@ -277,7 +277,7 @@ def read_counted_speed_up(result: Plain) -> Plain:
 
     ... where several were timed, else over eager.
     """
-    speed_up: Plain = (result.get("against") or {}).get("speed_up") or result["speed_up"]
+    speed_up: Plain = result["against"]["speed_up"] or result["speed_up"]
     return speed_up
 
 
@@ -293,11 +293,11 @@ def list_figures(result: Plain) -> Tuple[str, ...]:
         f"{wall['median']:.2f}",
         f"{wall['low']:.2f}-{wall['high']:.2f}",
         f"{result['speed_up']['cpu']['median']:.2f}",
-        write_share((result.get("limits") or {}).get("ported")),
+        write_share(result["limits"]["ported"]),
         write_seconds(result["compilation"]["total_seconds"]),
         "never" if pays is None else f"{pays:,}",
         "-" if memory is None else f"x{memory:.2f}",
-        write_layout_copies((result.get("layout_copies") or {}).get("ported")),
+        write_layout_copies(result["layout_copies"]["ported"]),
         result["parity"]["verdict"],
     )
 
@@ -325,7 +325,7 @@ def lay_out_machinery(cells: Sequence[Plain]) -> Iterator[str]:
 def lay_out_orders(cells: Sequence[Plain]) -> Iterator[str]:
     """Lay out the peaks of whole processes by computation order, beside that of the order `none`."""
     peaks = {
-        (cell["name"], cell["choices"]["order"]): cell["result"]["memory"].get("ported_process_bytes")
+        (cell["name"], cell["choices"]["order"]): cell["result"]["memory"]["ported_process_bytes"]
         for cell in cells
         if cell["result"] is not None and cell["choices"].get("order")
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from .against import Against
@@ -14,7 +14,7 @@ from .data_path import DataPath
 from .layout_copies import LayoutCopies
 from .limits import Limits
 from .machinery import Machinery
-from .pages import lay_out_result
+from .pages import NOT_ASKED_FOR, lay_out_result
 from .parity import Parity
 from .ported import CompileCost, DeviceProof
 from .turns import Ratios, Spread
@@ -111,17 +111,17 @@ class BenchReport:
     break_even_steps: Optional[int]
     parity: Parity
     device: DeviceProof
-    memory: Memory = field(default_factory=Memory)
-    start_up: StartUp = field(default_factory=StartUp)
-    against: Against = field(default_factory=Against)
-    curve: Curve = field(default_factory=Curve)
-    limits: Limits = field(default_factory=Limits)
-    layout_copies: LayoutCopies = field(default_factory=LayoutCopies)
-    machinery: Machinery = field(default_factory=Machinery)
+    memory: Memory = Memory(reason=NOT_ASKED_FOR)
+    start_up: StartUp = StartUp(reason=NOT_ASKED_FOR)
+    against: Against = Against()
+    curve: Curve = Curve(reason=NOT_ASKED_FOR)
+    limits: Limits = Limits(reason=NOT_ASKED_FOR)
+    layout_copies: LayoutCopies = LayoutCopies(reason=NOT_ASKED_FOR)
+    machinery: Machinery = Machinery(reason=NOT_ASKED_FOR)
     candidates: Tuple[Mapping[str, Any], ...] = ()
     findings: Tuple[str, ...] = ()
     trains: bool = True
-    settings: BenchSettings = field(default_factory=BenchSettings)
+    settings: BenchSettings = BenchSettings()
 
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values, fit for JSON."""

@@ -119,7 +119,7 @@ def read_results(path: Union[str, Path]) -> Dict[str, Any]:
     """Read a result file; raises PortingError T005 for what is none, or one of another version."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-        problem = _find_problem(content)
+        problem = _complete_content(content)
     except OSError as error:
         problem = f"it cannot be read: {error.strerror or error}"
     except (ValueError, RecursionError) as error:
@@ -134,16 +134,18 @@ def read_results(path: Union[str, Path]) -> Dict[str, Any]:
     return content
 
 
-def _find_problem(content: Any) -> str:
-    """Say what is wrong with the content of a file; nothing where all is right."""
+def _complete_content(content: Any) -> str:
+    """Put in what an earlier version did not measure, as left out; return what is wrong, if anything."""
     if isinstance(content, dict) and content.get("version", SCHEMA_VERSION) != SCHEMA_VERSION:
         return f"its version is {content['version']!r}, this porting reads {SCHEMA_VERSION}"
     # the types are those of reports, which import torch: a run that reads no file goes without
     of_files = importlib.import_module("porting.bench.result_content").ResultContent
     try:
-        read_plain(of_files, content, of_any_version=True)
+        records = read_plain(of_files, content, of_any_version=True).cells
     except WrongDataError as error:
         return str(error)
+    for cell, record in zip(content["cells"], records):
+        cell["result"] = None if record.result is None else _replace_not_finite(record.result.to_dict())
     return ""
 
 

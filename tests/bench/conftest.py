@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from torch import nn
@@ -10,8 +12,9 @@ from porting import PortOptions
 from porting.bench.choices import BenchSettings, Choices
 from porting.bench.measure import measure
 from porting.bench.processes import Cell
-from porting.bench.results import ResultFile
+from porting.bench.results import ResultFile, read_results
 from porting.bench.workloads import Workload
+from porting.diagnostics import PortingError
 
 
 def make_workload(options=None, *, rows: int = 8, optimizer=None) -> Workload:
@@ -45,3 +48,19 @@ def results_of(*records) -> dict:
 def report():
     """Give one real report, measured once."""
     return measure(make_workload(), settings=QUICK)
+
+
+@pytest.fixture
+def problem_of(tmp_path):
+    """Write a content to a file; return what is wrong with it, nothing where it is read."""
+
+    def find(content) -> str:
+        (tmp_path / "content.json").write_text(json.dumps(content))
+        try:
+            read_results(tmp_path / "content.json")
+        except PortingError as error:
+            (note,) = error.finding.notes
+            return note
+        return ""
+
+    return find

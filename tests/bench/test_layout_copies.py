@@ -100,5 +100,5 @@ def test_a_report_says_how_many_copies_there_are_and_of_what():
     assert write_layout_copies(result["layout_copies"]["ported"]) == "14 (2 %)"
 
 
-def test_results_of_earlier_versions_say_nothing():
-    assert list(tell_layout_copies({})) == []
+def test_a_report_whose_copies_were_not_counted_says_nothing(report):
+    assert list(tell_layout_copies(report.to_dict())) == []
