@@ -145,7 +145,7 @@ def _take_calls(task: Any, _folder: Path) -> Dict[str, Any]:
 
     Imports are what a program names, and of an eager one also those of torch's first optimizer step.
     """
-    from porting.bench.moments import take_calls
+    from porting.bench.turns import take_calls
     from porting.support.process import used_cpu_seconds
 
     _load_torch(task)

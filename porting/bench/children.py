@@ -5,9 +5,10 @@ What one side asks of its process (threads, the C library's memory, the state of
 
 from __future__ import annotations
 
+import functools
 import statistics
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
@@ -15,13 +16,16 @@ from porting.support.interleaved import take_turns
 from porting.support.plain_data import read_plain
 
 from .choices import BenchSettings
+from .curve import Curve, list_marks, sum_up_side
 from .layout_copies import LayoutCopies, SideCopies
 from .processes import Child, ChildError, make_environment
-from .report import Memory, StartUp
 from .workloads import Source
 
 __all__ = [
+    "Memory",
+    "StartUp",
     "make_plain_environment",
+    "measure_curve",
     "measure_layout_copies",
     "measure_memory",
     "measure_start_up",
@@ -31,6 +35,57 @@ __all__ = [
 
 _JOB_SECONDS = 600.0
 _NUM_MEMORY_CALLS = 6
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Peak memory of each side in a process of its own, beyond what the process had with all imports, model and data.
+
+    None with a `reason` where it could not be measured. The ported side's process finds its executable on disk, where
+    the engine keeps such. "tensor" figures are those of torch's allocator alone, "process" figures the peaks of whole
+    processes.
+    """
+
+    eager_bytes: Optional[int] = None
+    ported_bytes: Optional[int] = None
+    eager_tensor_bytes: Optional[int] = None
+    ported_tensor_bytes: Optional[int] = None
+    eager_process_bytes: Optional[int] = None
+    ported_process_bytes: Optional[int] = None
+    reason: str = ""
+
+    @property
+    def ratio(self) -> Optional[float]:
+        """The ported side's peak over the eager one's."""
+        if not self.eager_bytes or self.ported_bytes is None:
+            return None
+        return self.ported_bytes / self.eager_bytes
+
+
+@dataclass(frozen=True)
+class StartUp:
+    """Processor and clock seconds of fresh processes, from their start to the end of the first step.
+
+    The medians of `num_runs` runs of each side in turns; the ported one finds its executable on disk, where the engine
+    keeps such, and "cold" ones do not. A first step begins when model and batch are there. `torch_cpu_seconds` are
+    those of `import torch`, `import_cpu_seconds` those of what a port imports beyond it. `loads_compiler` says whether
+    a ported process loaded torch's compiler. None with a `reason` where they were not measured.
+    """
+
+    eager_cpu_seconds: Optional[float] = None
+    ported_cpu_seconds: Optional[float] = None
+    eager_wall_seconds: Optional[float] = None
+    ported_wall_seconds: Optional[float] = None
+    cold_cpu_seconds: Optional[float] = None
+    cold_wall_seconds: Optional[float] = None
+    eager_first_step_cpu_seconds: Optional[float] = None
+    ported_first_step_cpu_seconds: Optional[float] = None
+    cold_first_step_cpu_seconds: Optional[float] = None
+    torch_cpu_seconds: Optional[float] = None
+    import_cpu_seconds: Optional[float] = None
+    loads_compiler: Optional[bool] = None
+    num_runs: int = 0
+    reason: str = ""
 
 
 def start_side(side: str, source: Source, settings: BenchSettings) -> Child:
@@ -155,3 +210,72 @@ def run_job(
 
 def _make_task(side: str, source: Source, settings: BenchSettings) -> Dict[str, Any]:
     return {"side": side, "source": asdict(source), "settings": settings.to_dict()}
+
+
+# -- curves ------------------------------------------------------------------------------------------------------------
+
+# a port that is slower than eager has this many times as long for the same steps
+_PATIENCE = 3.0
+
+
+def measure_curve(source: Source, settings: BenchSettings, *, engine: str, steps_per_call: int) -> Curve:
+    """Time processes of eager, cold and warm sides in turns to as many steps as eager takes in the time for a curve.
+
+    Processes that are not counted go first: they write the bytecode that the others find, show how many steps there is
+    time for, and compile what a warm process finds in the cache of `source`. For an engine that only takes what is
+    there, "ready", they leave in a cache of its own what `porting compile` does.
+    """
+    marks = list_marks(steps_per_call)
+    with tempfile.TemporaryDirectory(prefix="porting-bench-") as folder:
+        run = functools.partial(_run_side, settings=settings, environment=make_plain_environment(Path(folder)))
+        try:
+            fitting = run("eager", source, num_calls=marks[-1] // steps_per_call, seconds=settings.curve_seconds)
+            if engine == "ready":
+                # with executables in it, the user's own would be another one
+                source = source.with_cache(str(Path(folder) / "warm"))
+            run("ported", source, num_calls=1, engine="auto" if engine == "ready" else None, compiles=True)
+            num_calls = len(fitting["call_seconds"])
+            steps = [mark for mark in marks if mark <= num_calls * steps_per_call] or marks[:1]
+            run = functools.partial(
+                run, num_calls=steps[-1] // steps_per_call, seconds=_PATIENCE * settings.curve_seconds
+            )
+            caches = (source.with_cache(str(Path(folder) / f"cold-{number}")) for number in range(settings.curve_runs))
+            runs = take_turns(
+                {
+                    "eager": lambda: run("eager", source),
+                    "cold": lambda: run("ported", next(caches)),
+                    "warm": lambda: run("ported", source),
+                },
+                rounds=settings.curve_runs,
+            )
+        except ChildError as failure:
+            return Curve(reason=str(failure))
+    eager, cold, warm = (
+        sum_up_side(runs[name], runs["eager"], steps, steps_per_call=steps_per_call)
+        for name in ("eager", "cold", "warm")
+    )
+    return Curve(tuple(steps), settings.curve_runs, eager, cold, warm)
+
+
+def _run_side(
+    side: str,
+    source: Source,
+    *,
+    settings: BenchSettings,
+    environment: Mapping[str, str],
+    num_calls: int,
+    seconds: Optional[float] = None,
+    engine: Optional[str] = None,
+    compiles: bool = False,
+) -> Dict[str, Any]:
+    more = {"num_calls": num_calls, "seconds": seconds, "engine": engine, "compiles": compiles}
+    # what it has going in the background must not disturb the next one
+    return run_job(
+        "curve",
+        side,
+        source,
+        settings,
+        environment=environment,
+        more=more,
+        more_seconds=_PATIENCE * settings.curve_seconds,
+    )

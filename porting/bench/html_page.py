@@ -12,8 +12,7 @@ from porting.support.html_pages import write_page
 from .against_pages import AGAINST_TITLE, list_way_rows, tell_ways
 from .charts import draw_curve, draw_growth, draw_speed_ups, require_matplotlib
 from .curve_pages import list_curve_rows, tell_curve
-from .growth import find_growths
-from .growth_pages import explain_slope, list_growth_rows, name_growth
+from .growth import explain_slope, find_growths, list_growth_rows, name_growth
 from .pages import lay_out_result, list_figures, name_cell, name_cells, read_counted_speed_up
 
 __all__ = ["require_page_makers", "write_html"]

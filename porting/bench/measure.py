@@ -18,13 +18,20 @@ from torch import nn
 from porting.comparison.tensors import change_weights
 from porting.options import PortOptions
 
-from .children import measure_layout_copies, measure_memory, measure_start_up, start_side
+from .against import EagerWays
+from .children import (
+    Memory,
+    StartUp,
+    measure_curve,
+    measure_layout_copies,
+    measure_memory,
+    measure_start_up,
+    start_side,
+)
 from .choices import BenchSettings
 from .curve import Curve
-from .curve_runs import measure_curve
 from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
 from .eager import EagerSide
-from .eager_ways import EagerWays
 from .layout_copies import LayoutCopies
 from .limits import Limits, Rates, Work, count_work, find_limits, measure_rates
 from .machinery import Machinery, measure_machinery
@@ -32,7 +39,7 @@ from .pages import NOT_ASKED_FOR
 from .parity import Parity, compare_losses, measure_weight_difference
 from .ported import PortedSide, choose_losses
 from .processes import ChildError, Progress
-from .report import BenchReport, Memory, Side, StartUp, find_break_even_steps
+from .report import BenchReport, Side, find_break_even_steps
 from .turns import Turn, Turns, divide_times, time_calls, time_sides
 from .workloads import Batch, Source, Workload, pickle_workload
 

@@ -10,7 +10,7 @@ import torch
 from porting.options import PortOptions
 
 from . import public_models as models
-from .entries import Parts, SuiteEntry
+from .workloads import Parts, SuiteEntry
 
 __all__ = ["DEMANDED_MEAN", "PUBLIC"]
 

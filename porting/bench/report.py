@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from .against import Against
+from .children import Memory, StartUp
 from .choices import BenchSettings
 from .curve import Curve
 from .curve_pages import lay_out_curve
@@ -19,7 +20,7 @@ from .parity import Parity
 from .ported import CompileCost, DeviceProof
 from .turns import Ratios, Spread
 
-__all__ = ["BenchReport", "Memory", "Side", "StartUp", "find_break_even_steps"]
+__all__ = ["BenchReport", "Side", "find_break_even_steps"]
 
 
 @dataclass(frozen=True)
@@ -36,57 +37,6 @@ class Side:
     samples_per_second: float
     round_seconds: Tuple[float, ...]
     data: Optional[DataPath] = None
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Peak memory of each side in a process of its own, beyond what the process had with all imports, model and data.
-
-    None with a `reason` where it could not be measured. The ported side's process finds its executable on disk, where
-    the engine keeps such. "tensor" figures are those of torch's allocator alone, "process" figures the peaks of whole
-    processes.
-    """
-
-    eager_bytes: Optional[int] = None
-    ported_bytes: Optional[int] = None
-    eager_tensor_bytes: Optional[int] = None
-    ported_tensor_bytes: Optional[int] = None
-    eager_process_bytes: Optional[int] = None
-    ported_process_bytes: Optional[int] = None
-    reason: str = ""
-
-    @property
-    def ratio(self) -> Optional[float]:
-        """The ported side's peak over the eager one's."""
-        if not self.eager_bytes or self.ported_bytes is None:
-            return None
-        return self.ported_bytes / self.eager_bytes
-
-
-@dataclass(frozen=True)
-class StartUp:
-    """Processor and clock seconds of fresh processes, from their start to the end of the first step.
-
-    The medians of `num_runs` runs of each side in turns; the ported one finds its executable on disk, where the engine
-    keeps such, and "cold" ones do not. A first step begins when model and batch are there. `torch_cpu_seconds` are
-    those of `import torch`, `import_cpu_seconds` those of what a port imports beyond it. `loads_compiler` says whether
-    a ported process loaded torch's compiler. None with a `reason` where they were not measured.
-    """
-
-    eager_cpu_seconds: Optional[float] = None
-    ported_cpu_seconds: Optional[float] = None
-    eager_wall_seconds: Optional[float] = None
-    ported_wall_seconds: Optional[float] = None
-    cold_cpu_seconds: Optional[float] = None
-    cold_wall_seconds: Optional[float] = None
-    eager_first_step_cpu_seconds: Optional[float] = None
-    ported_first_step_cpu_seconds: Optional[float] = None
-    cold_first_step_cpu_seconds: Optional[float] = None
-    torch_cpu_seconds: Optional[float] = None
-    import_cpu_seconds: Optional[float] = None
-    loads_compiler: Optional[bool] = None
-    num_runs: int = 0
-    reason: str = ""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from porting.bench.against_pages import lay_out_ways
 from porting.bench.benchmark_files import FileEntry
 from porting.bench.choices import EAGER_WAYS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings
 from porting.bench.curve_pages import lay_out_curves
-from porting.bench.growth_pages import lay_out_growth
+from porting.bench.growth import lay_out_growth
 from porting.bench.pages import (
     lay_out_machinery,
     lay_out_orders,
