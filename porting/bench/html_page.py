@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, List, Mapping, Sequence, Tuple
+from typing import Any, Mapping, Sequence
 
 from porting.diagnostics import require_extra
 from porting.executables.settings import format_bytes
@@ -13,7 +13,7 @@ from .against_pages import AGAINST_TITLE, list_way_rows, tell_ways
 from .charts import draw_curve, draw_growth, draw_speed_ups, require_matplotlib
 from .curve_pages import list_curve_rows, tell_curve
 from .growth import explain_slope, find_growths, list_growth_rows, name_growth
-from .pages import lay_out_result, list_figures, name_cell, name_cells, read_counted_speed_up
+from .pages import lay_out_result, list_rows, name_cell, name_cells
 
 __all__ = ["require_page_makers", "write_html"]
 
@@ -23,23 +23,8 @@ _TEMPLATE = Path(__file__).with_name("page.html.jinja")
 # its table is wide
 _STYLE = """
 body { max-width: 82rem; } th, td { padding: .3rem .45rem; }
-svg { display: block; width: 100%; max-width: 44rem; }
+svg { display: block; width: 100%; max-width: 36rem; }
 """
-_HEADER = (
-    "workload",
-    "eager step",
-    "ported step",
-    "speed-up",
-    "95 % interval",
-    "processor",
-    "asked",
-    "of limit",
-    "compiling",
-    "pays after",
-    "memory",
-    "copies",
-    "losses",
-)
 
 
 def require_page_makers() -> Any:
@@ -56,7 +41,6 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
     measured = [(title, cell) for title, cell in zip(titles, cells) if cell["result"] is not None]
     curves = [(title, cell["result"]["curve"]) for title, cell in measured if cell["result"]["curve"]["steps"]]
     memory = "" if machine["memory_bytes"] is None else f", {format_bytes(machine['memory_bytes'])}"
-
     template = jinja.Environment(autoescape=True, trim_blocks=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     body = template.render(
         facts=[
@@ -66,12 +50,7 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
         ],
         common=common,
         speed_ups=draw_speed_ups([cell for _title, cell in measured]) if measured else "",
-        header=_HEADER,
-        kinds={"above linear": "no"},
-        cells=[
-            (title, cell["status"].replace("_", " "), _list_figures(cell) if cell["result"] is not None else [])
-            for title, cell in zip(titles, cells)
-        ],
+        figures=list_rows(cells),
         ways_title=AGAINST_TITLE,
         ways=list_way_rows(cells),
         ways_told="\n".join(tell_ways(cells, summary=results["summary"])),
@@ -97,15 +76,3 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
 def _describe_cell(cell: Plain) -> str:
     result = cell["result"]
     return f"{cell['status']}: {cell['reason']}" if result is None else "\n".join(lay_out_result(result))
-
-
-def _list_figures(cell: Plain) -> List[Tuple[str, str]]:
-    """List the texts of a row after its title, each with its kind: in the colour of success, of failure, or faint."""
-    result, asked = cell["result"], cell["demanded"]
-    eager, ported, speed_up, interval, cpu, limit, compiling, pays, memory, copies, verdict = list_figures(result)
-    reached = "quiet" if asked is None else "ok" if read_counted_speed_up(result)["wall"]["median"] >= asked else "no"
-    asked_for = "-" if asked is None else f"{asked:.2f}"
-    steps = pays if pays == "never" else f"{pays} steps"
-    texts = (eager, ported, speed_up, interval, cpu, asked_for, limit, compiling, steps, memory, copies, verdict)
-    kinds = ("", "", reached, "quiet", "", "quiet", "", "", "", "", "", "no" if verdict == "fail" else "ok")
-    return list(zip(texts, kinds))

@@ -18,7 +18,7 @@ __all__ = [
     "lay_out_start_up",
     "lay_out_table",
     "list_failures",
-    "list_figures",
+    "list_rows",
     "name_cell",
     "name_cells",
     "read_counted_speed_up",
@@ -246,9 +246,7 @@ def lay_out_table(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
     common, titles = name_cells(cells)
     if common:
         yield from (f"all: {common}", "")
-    rows = [_HEADER, *((title, *_list_texts(cell)) for cell, title in zip(cells, titles))]
-    columns = [column for column in zip(*rows) if column[0] not in _LEFT_OUT_IF_EMPTY or {*column[1:]} != {"-"}]
-    rows = list(zip(*columns))
+    rows = list_rows(cells)
     widths = [max(map(len, column)) for column in zip(*rows)]
     others = sum(widths[1:]) + 2 * (len(widths) - 1)
     longest = max(12, min(widths[0], width - others))
@@ -260,39 +258,27 @@ def lay_out_table(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
             yield from ("", f"{title}: {reason}")
 
 
-def _list_texts(cell: Plain) -> Tuple[str, ...]:
-    """Write what a row of the table has after its title."""
+def list_rows(cells: Sequence[Plain]) -> List[Tuple[str, ...]]:
+    """List the header and a row for each cell, without columns that were measured for none of them."""
+    rows = [_HEADER, *((title, *_list_figures(cell)) for cell, title in zip(cells, name_cells(cells)[1]))]
+    columns = [column for column in zip(*rows) if column[0] not in _LEFT_OUT_IF_EMPTY or {*column[1:]} != {"-"}]
+    return list(zip(*columns))
+
+
+def _list_figures(cell: Plain) -> Tuple[str, ...]:
+    """List what a row of the table has after its title."""
     asked, result = cell["demanded"], cell["result"]
     demanded = "-" if asked is None else f"{asked:.2f}"
     if result is None:
         return ("-", "-", cell["status"].replace("_", " "), "-", demanded, "-", "-", "-", "-", "-", "-")
-    eager, ported, speed_up, interval, cpu, limit, compiling, pays, memory, copies, losses = list_figures(result)
     if asked is not None:
         demanded += " ok" if read_counted_speed_up(result)["wall"]["median"] >= asked else " no"
-    return eager, ported, f"{speed_up} ({interval})", cpu, demanded, limit, compiling, pays, memory, copies, losses
-
-
-def read_counted_speed_up(result: Plain) -> Plain:
-    """Read the speed-up that what is asked for is held against: over the best way to train without the port, ...
-
-    ... where several were timed, else over eager.
-    """
-    speed_up: Plain = result["against"]["speed_up"] or result["speed_up"]
-    return speed_up
-
-
-def list_figures(result: Plain) -> Tuple[str, ...]:
-    """Write the figures that a table has: both steps, the speed-up and its interval, that of the processor, ...
-
-    ... how close the port is to the machine's limit, compiling, the steps after which that pays, memory, the port's
-    copies into another layout, and whether the losses are the same.
-    """
-    wall, pays, memory = result["speed_up"]["wall"], result["break_even_steps"], result["memory"]["ratio"]
+    pays, memory = result["break_even_steps"], result["memory"]["ratio"]
     return (
         *(write_seconds(result[side]["step_seconds"]["median"]) for side in _SIDES),
-        f"{wall['median']:.2f}",
-        f"{wall['low']:.2f}-{wall['high']:.2f}",
+        _write_interval(result["speed_up"]["wall"]),
         f"{result['speed_up']['cpu']['median']:.2f}",
+        demanded,
         write_share(result["limits"]["ported"]),
         write_seconds(result["compilation"]["total_seconds"]),
         "never" if pays is None else f"{pays:,}",
@@ -300,6 +286,12 @@ def list_figures(result: Plain) -> Tuple[str, ...]:
         write_layout_copies(result["layout_copies"]["ported"]),
         result["parity"]["verdict"],
     )
+
+
+def read_counted_speed_up(result: Plain) -> Plain:
+    """Return the speed-up that the demand is compared with: over the fastest way without the port, or over eager."""
+    speed_up: Plain = result["against"]["speed_up"] or result["speed_up"]
+    return speed_up
 
 
 def lay_out_start_up(cells: Sequence[Plain]) -> Iterator[str]:
