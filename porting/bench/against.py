@@ -6,6 +6,7 @@ A speed-up over the best of them is one that counts.
 from __future__ import annotations
 
 import contextlib
+import logging
 from dataclasses import dataclass, field
 from typing import Callable, Dict, Mapping, Optional, Sequence
 
@@ -16,6 +17,9 @@ from .turns import Ratios, Spread, Turn, Turns, divide_times
 from .workloads import Source, Workload
 
 __all__ = ["Against", "EagerWay", "EagerWays", "sum_up_ways"]
+
+
+_logger = logging.getLogger("porting")
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,9 @@ def sum_up_ways(
 
 
 class EagerWays:
-    """Processes of the ways that `settings.against` names, which end with the context.
+    """Processes of the eager side and of the ways that `settings.against` names, which end with the context.
 
-    `turns` has those that are ready. The way that the eager side goes anyway has no process of its own.
+    `turns` has those that are ready. The way that the eager side goes anyway shares its process.
     """
 
     def __init__(self, workload: Workload, source: Optional[Source], settings: BenchSettings) -> None:
@@ -73,6 +77,8 @@ class EagerWays:
         self._order = settings.against
         self._stack = contextlib.ExitStack()
         self._children: Dict[str, Child] = {}
+        if source is not None:
+            self._children["eager"] = self._stack.enter_context(start_side("eager", source, settings))
         for way in settings.against:
             chosen = settings.with_eager_way(way)
             if chosen == settings:
@@ -91,6 +97,8 @@ class EagerWays:
                 child.ask()
             except ChildError as failure:
                 self._reasons[way] = str(failure)
+                if way == "eager":
+                    _logger.warning("the eager side is timed in the process of the port: %s", failure)
             else:
                 self.turns[way] = child.ask
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import logging
 import math
 import tempfile
 import time
@@ -26,7 +25,6 @@ from .children import (
     measure_layout_copies,
     measure_memory,
     measure_start_up,
-    start_side,
 )
 from .choices import BenchSettings
 from .curve import Curve
@@ -38,14 +36,12 @@ from .machinery import Machinery, measure_machinery
 from .pages import NOT_ASKED_FOR
 from .parity import Parity, compare_losses, measure_weight_difference
 from .ported import PortedSide, choose_losses
-from .processes import ChildError, Progress
+from .processes import Progress
 from .report import BenchReport, Side, find_break_even_steps
 from .turns import Turn, Turns, divide_times, time_calls, time_sides
 from .workloads import Batch, Source, Workload, pickle_workload
 
 __all__ = ["bench", "measure"]
-
-_logger = logging.getLogger("porting")
 
 
 def bench(
@@ -126,11 +122,11 @@ def measure(
         machine = _measure_limits(workload, eager, ported, settings, progress)
         progress("timing", 0.4)
         with EagerWays(workload, source, settings) as ways:
-            turns, calls_per_turn, is_apart = _time_steady_state(eager, ported, source, settings, progress, ways)
+            turns, calls_per_turn = _time_steady_state(eager, ported, settings, progress, ways)
         against = ways.sum_up(turns, steps_per_call=workload.steps_per_call)
         data = _measure_data_paths(workload, eager, ported, settings, dataset, progress)
         described = {
-            "eager": eager.described + ("" if is_apart else ", in the process of the port"),
+            "eager": eager.described + ("" if "eager" in ways.turns else ", in the process of the port"),
             "ported": f"{ported.options.precision}, ported",
         }
         sides = {}
@@ -195,27 +191,28 @@ def _measure_processes(
     is_simulator: bool,
 ) -> Dict[str, Any]:
     """Measure what needs processes of their own and was asked for, as fields of the report."""
-    reason = no_source if source is None else NOT_ASKED_FOR
-    measured: Dict[str, Any] = {
-        "memory": Memory(reason=reason),
-        "start_up": StartUp(reason=reason),
-        "layout_copies": LayoutCopies(reason=reason),
-        "curve": Curve(reason=no_source if settings.curve else NOT_ASKED_FOR),
+    engine = getattr(workload.options, "engine", None) or "auto"
+    find_curve = functools.partial(measure_curve, engine=engine, steps_per_call=workload.steps_per_call)
+    sections: Dict[str, Tuple[Any, bool, float, str, Callable[[Source, BenchSettings], Any]]] = {
+        "memory": (Memory, settings.memory, 0.75, "measuring memory", measure_memory),
+        # no IPU tells what it copies
+        "layout_copies": (
+            LayoutCopies,
+            settings.layouts and is_simulator,
+            0.78,
+            "counting layout copies",
+            measure_layout_copies,
+        ),
+        "start_up": (StartUp, settings.start_up_runs > 0, 0.8, "timing the start", measure_start_up),
+        "curve": (Curve, settings.curve, 0.85, "timing the way to N steps", find_curve),
     }
-    if source is not None and settings.memory:
-        progress("measuring memory", 0.75)
-        measured["memory"] = measure_memory(source, settings)
-    # no IPU tells what it copies
-    if source is not None and settings.layouts and is_simulator:
-        progress("counting layout copies", 0.78)
-        measured["layout_copies"] = measure_layout_copies(source, settings)
-    if source is not None and settings.start_up_runs:
-        progress("timing the start", 0.8)
-        measured["start_up"] = measure_start_up(source, settings)
-    if source is not None and settings.curve:
-        progress("timing the way to N steps", 0.85)
-        engine = getattr(workload.options, "engine", None) or "auto"
-        measured["curve"] = measure_curve(source, settings, engine=engine, steps_per_call=workload.steps_per_call)
+    measured: Dict[str, Any] = {}
+    for name, (section, is_asked, share, told, find) in sections.items():
+        if is_asked and source is not None:
+            progress(told, share)
+            measured[name] = find(source, settings)
+        elif is_asked:
+            measured[name] = section(reason=no_source)
     return measured
 
 
@@ -278,39 +275,26 @@ def _sum_up(workload: Workload, options: PortOptions, returned: Any) -> float:
 
 
 def _time_steady_state(
-    eager: EagerSide,
-    ported: PortedSide,
-    source: Optional[Source],
-    settings: BenchSettings,
-    progress: Progress,
-    ways: EagerWays,
-) -> Tuple[Dict[str, Turns], int, bool]:
-    """Time all sides in turns; return the turns, the calls of each, and whether eager had a process of its own."""
+    eager: EagerSide, ported: PortedSide, settings: BenchSettings, progress: Progress, ways: EagerWays
+) -> Tuple[Dict[str, Turns], int]:
+    """Time all sides in turns; return the turns, and how many calls each has."""
+    ways.wait()
     sides: Dict[str, Callable[[int], Turn]] = {
-        name: functools.partial(time_calls, call) for name, call in (("eager", eager.call), ("ported", ported.call))
+        "eager": functools.partial(time_calls, eager.call),
+        "ported": functools.partial(time_calls, ported.call),
+        **ways.turns,
     }
-    is_apart = False
-    with contextlib.ExitStack() as stack:
-        if source is not None:
-            child = stack.enter_context(start_side("eager", source, settings))
-            try:
-                child.ask()
-                sides["eager"], is_apart = child.ask, True
-            except ChildError as failure:
-                _logger.warning("the eager side is timed in the process of the port: %s", failure)
-        ways.wait()
-        sides.update(ways.turns)
-        calls = settings.calls_per_turn
-        if calls is None:
-            trial = time_sides(sides, rounds=1, calls_per_turn=3)
-            calls = max(1, round(settings.turn_seconds / trial["eager"].spread().median))
-        turns = time_sides(
-            sides,
-            rounds=settings.rounds,
-            calls_per_turn=calls,
-            after_round=lambda number: progress("timing", 0.4 + 0.3 * number / settings.rounds),
-        )
-        return turns, calls, is_apart
+    calls = settings.calls_per_turn
+    if calls is None:
+        trial = time_sides(sides, rounds=1, calls_per_turn=3)
+        calls = max(1, round(settings.turn_seconds / trial["eager"].spread().median))
+    turns = time_sides(
+        sides,
+        rounds=settings.rounds,
+        calls_per_turn=calls,
+        after_round=lambda number: progress("timing", 0.4 + 0.3 * number / settings.rounds),
+    )
+    return turns, calls
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
