@@ -1,6 +1,6 @@
-"""Time the port against several ways to train without it, each in a process of its own.
+"""This module times the port against several baselines: ways to train the same model without it.
 
-A speed-up over the best of them is one that counts.
+`measure` uses it. Only a speed-up over the fastest baseline counts, and each baseline runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _logger = logging.getLogger("porting")
 
 @dataclass(frozen=True)
 class EagerWay:
-    """One way to train without the port; times are those of one step, the speed-up is its time over the port's.
+    """The times of one baseline's step; the speed-up is its time divided by the port's.
 
-    None with a `reason` where it cannot train this model.
+    Fields are None, with a `reason`, where the baseline cannot train this model.
     """
 
     step_seconds: Optional[Spread] = None
@@ -37,7 +37,7 @@ class EagerWay:
 
 @dataclass(frozen=True)
 class Against:
-    """The ways by name, and the `best` of them by the clock, with the speed-up over it; None where there is none."""
+    """The baselines by name, the fastest of them by the clock (`best`), and the speed-up over that one."""
 
     ways: Mapping[str, EagerWay] = field(default_factory=dict)
     best: Optional[str] = None
@@ -47,9 +47,9 @@ class Against:
 def sum_up_ways(
     turns: Mapping[str, Turns], order: Sequence[str], *, reasons: Mapping[str, str], steps_per_call: int
 ) -> Against:
-    """Make the figures of the ways in `order`, of their turns and those of "ported".
+    """Return the figures of the baselines in `order`, computed from their turns and those of "ported".
 
-    `reasons` says of ways that took none why not.
+    `reasons` says why a baseline has no turns.
     """
     figures = {way: EagerWay(reason=reasons.get(way, "")) for way in order}
     for way in set(order) - set(reasons):

@@ -1,6 +1,6 @@
-"""Pictures of results, which matplotlib draws: each is drawn once, as SVG for pages and as PNG for files.
+"""matplotlib draws every chart of results here: as SVG for pages, and as PNG for files.
 
-Pictures in pages are narrow enough to be read on a telephone, and their text has the colour of the page's.
+Charts in pages are narrow enough for a telephone, and their text takes the colour of the page, be it light or dark.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _STYLE: Mapping[str, Any] = {
 
 
 def require_matplotlib() -> Any:
-    """Import what draws without the machinery that opens windows; raises PortingError X001 without matplotlib."""
+    """Import matplotlib without its window toolkits; raises PortingError X001 where it is not installed."""
     require_extra(
         "matplotlib.figure",
         extra="bench",
@@ -60,7 +60,7 @@ def require_matplotlib() -> Any:
 
 
 def write_png(results: Plain, path: Path) -> None:
-    """Draw the speed-ups of the cells that have a result beside the times of their steps, into a file."""
+    """Write a PNG file with the speed-ups of the measured cells, and the times of their steps beside them."""
     cells = [cell for cell in results["cells"] if cell["result"] is not None]
     machine, common = results["machine"], name_cells(cells)[0]
 
@@ -79,11 +79,11 @@ def write_png(results: Plain, path: Path) -> None:
         facts = f"{machine['processor']}, {machine['num_cores']} cores, torch {machine['torch']}"
         figure.suptitle(f"training: ported against eager{f' ({common})' if common else ''}\n{facts}", fontsize=10)
 
-    path.write_bytes(_save(draw, format="png", dpi=130))
+    path.write_bytes(_save_figure(draw, format="png", dpi=130))
 
 
 def draw_speed_ups(cells: Sequence[Plain]) -> str:
-    """Draw a bar for each cell as SVG, with its interval and what is asked of it."""
+    """Draw the speed-up of each cell as a bar, with its confidence interval and its demand; return SVG."""
 
     def draw(figure: Any) -> None:
         figure.set_size_inches(_WIDTH, 0.9 + _ROW * len(cells))
@@ -126,7 +126,7 @@ def _find_extent(intervals: Sequence[Plain], *, scale: float = 1.0) -> Tuple[Lis
 
 
 def draw_curve(curve: Plain) -> str:
-    """Draw eager time over ported time to N steps as SVG; what a port may be behind is the band below 1."""
+    """Draw eager time divided by ported time over the number of steps; return SVG. The band below 1 is tolerated."""
     steps, titles = curve["steps"], {f"side-{side}": f"{side} cache" for side in CURVE_SIDES}
     titles["side-eager"] = "eager"
 
@@ -158,7 +158,7 @@ def draw_curve(curve: Plain) -> str:
 
 
 def draw_growth(growth: Growth) -> str:
-    """Draw a line for each figure over the size as SVG; the dashed one grows in proportion to the size."""
+    """Draw the time of each figure over the size; return SVG. The dashed line is linear growth."""
     lines = {
         title: [(size, value) for size, value in zip(growth.sizes, seconds) if value]
         for title, seconds in growth.seconds.items()
@@ -201,7 +201,7 @@ def _make_logarithmic(axes: Any, numbers: Sequence[int], write: Callable[[float]
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _save(draw: Callable[[Any], None], **settings: Any) -> bytes:
+def _save_figure(draw: Callable[[Any], None], **settings: Any) -> bytes:
     """Draw on a figure of matplotlib in the style of all pictures, and return it as a file."""
     matplotlib, file = require_matplotlib(), io.BytesIO()
     with matplotlib.rc_context(_STYLE):
@@ -220,7 +220,7 @@ def _write_svg(draw: Callable[[Any], None], described: str, titles: Dict[str, st
         return "<g>" if title is None else f'<g class="{match[1]}"><title>{escape(title)}</title>'
 
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    text = _save(draw, format="svg", transparent=True, metadata=nothing).decode()
+    text = _save_figure(draw, format="svg", transparent=True, metadata=nothing).decode()
     text = re.sub(r'<g id="([^"]*)">', name_part, text[text.index("<svg") :].replace(_INK, "currentColor"))
     # it takes the width that the page has for it
     return re.sub(r' width="[^"]*" height="[^"]*"', f' role="img" aria-label="{escape(described)}"', text, count=1)

@@ -1,7 +1,7 @@
-"""Jobs that need a process of their own: a cell, or one side's turns, start-up, memory, layout copies, or curve.
+"""These are the jobs that run in a process of their own: a whole cell, or one measurement of one side.
 
-`porting.bench.processes` starts such a process. It loads nothing that its job does not need, because what start-up and
-memory jobs load counts.
+`porting.bench.processes` starts the processes. Imports stand in the functions, because what the processes of start-up
+and memory load is measured.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Figures that need processes of their own: turns of the eager side, peak memory, and the way to the first step.
+"""This module measures what needs fresh processes: eager turns, peak memory, start-up, layout copies, and curves.
 
-What one side asks of its process (threads, the C library's memory, the state of torch) does not reach the other.
+Processes keep the sides apart: threads, the C library's memory and torch's state of one do not affect the other.
 """
 
 from __future__ import annotations
@@ -172,9 +172,9 @@ def measure_start_up(source: Source, settings: BenchSettings) -> StartUp:
 
 
 def make_plain_environment(folder: Path) -> Dict[str, str]:
-    """Return an environment for processes whose start counts: bytecode is kept, as that of installed packages is.
+    """Return an environment for processes whose start-up is timed: bytecode is cached, as for installed packages.
 
-    It lies in the folder unless the user has said where.
+    The cache lies in `folder` unless the user has named another place.
     """
     environment = {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), **make_environment()}
     for name in ("PYTHONDONTWRITEBYTECODE", "PORTING_ENGINE"):

@@ -1,4 +1,7 @@
-"""This run against an earlier one: cell by cell, relative to eager, because no two hours of a machine are alike."""
+"""This module compares the results of two runs, cell by cell.
+
+It compares speed-ups over eager and not times, because the load of a machine differs from hour to hour.
+"""
 
 from __future__ import annotations
 

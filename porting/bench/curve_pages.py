@@ -1,4 +1,7 @@
-"""The time to N steps as text: a table of both sides at 1, 2, 5, ... steps, and what it comes to."""
+"""These tables show the time to 1, 2, 5, ... steps of each side, and from which step on the port is ahead.
+
+The command prints them, and pages show the same rows beside a chart.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ def list_curve_rows(curve: Plain) -> List[Tuple[str, ...]]:
 
 
 def tell_curve(curve: Plain) -> Iterator[Tuple[str, str]]:
-    """Say from which step on the port is ahead, how far it was behind, and what ran it; each with a title."""
+    """Say from which step on the port is ahead, how far it was behind, and which engine ran it; each with a title."""
     for name in _PORTED:
         side = curve[name]
         ahead = side["ahead_from"]

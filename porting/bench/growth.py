@@ -1,6 +1,6 @@
-"""Growth of figures with one number of the step: the slope of a line through them, both axes logarithmic.
+"""This module finds out how times grow with one choice, such as the number of layers.
 
-A figure in proportion to the number has slope 1, a constant one 0, and one that grows with the square 2.
+The slope of log(time) over log(size) tells: 1 is linear growth, 0 is constant, and 2 is quadratic.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Growth:
 
 
 def find_growths(cells: Sequence[Plain]) -> List[Growth]:
-    """Find the cells that differ in one number alone, of which there are three values at least.
+    """Group the cells that differ in one number only, where it has at least three values.
 
-    Only cells count whose machinery was measured.
+    Cells whose call overhead was not measured are left out.
     """
     measured = [cell for cell in cells if cell["result"] and cell["result"]["machinery"]["plan_seconds"] is not None]
     found = []
@@ -136,7 +136,7 @@ def judge_slope(slope: Optional[float]) -> str:
 
 
 def lay_out_growth(cells: Sequence[Plain]) -> Iterator[str]:
-    """Lay out a table for every number that cells differ in alone; nothing where their machinery was not measured."""
+    """Lay out a table for each number that cells differ in; nothing where their call overhead was not measured."""
     for number, growth in enumerate(find_growths(cells)):
         yield from ("",) if number else ()
         yield f"growth with {name_growth(growth)}"

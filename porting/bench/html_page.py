@@ -1,4 +1,7 @@
-"""A run as one HTML page that needs nothing else. jinja2 fills `page.html.jinja` with pictures, tables and details."""
+"""This module writes the results of a run as one self-contained HTML page.
+
+jinja2 fills the template `page.html.jinja` with charts, tables and details.
+"""
 
 from __future__ import annotations
 

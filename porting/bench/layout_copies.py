@@ -1,6 +1,6 @@
-"""Work of a step that only copies tensors into another layout: torch's operators, and oneDNN's reorders.
+"""This module counts work that only copies a tensor into another memory layout: torch's copies and oneDNN's reorders.
 
-Loops of compiled programs are not seen: what they copy on their way they also compute with.
+Loops of compiled programs are not counted: they compute with what they copy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Copies into another layout as text: lines for a report, a figure for a table."""
+"""These functions show copies into another memory layout, as lines of a report and as a figure in a table.
+
+`porting.bench.pages` uses them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`bench`: a model in plain eager PyTorch against itself ported, on the same batches and seed, in turns."""
+"""`bench` measures a model in plain eager PyTorch and the same model ported, in turns, on equal batches and seeds.
+
+`porting bench` calls `measure` in a process for each cell; programs call `bench`.
+"""
 
 from __future__ import annotations
 
@@ -104,10 +107,7 @@ def measure(
     dataset: Any = None,
     progress: Progress = lambda _text, _share: None,
 ) -> BenchReport:
-    """Measure `workload`; `source` makes it again in the processes that peak memory and start-up are measured in.
-
-    `no_source` says why there is none.
-    """
+    """Measure `workload`; `source` makes it again in other processes, and `no_source` says why there is none."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.callback(torch.set_num_threads, torch.get_num_threads())

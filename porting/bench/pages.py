@@ -1,4 +1,7 @@
-"""Results as text: a page for one report, a table for many. Both are written from plain values, as files have them."""
+"""This module writes results as text: a page for one report, and a table for many.
+
+It takes plain values, as result files hold them, so that files can be shown without torch.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +125,7 @@ def _tell_limits(result: Plain) -> Iterator[Line]:
 
 
 def write_share(share: Optional[Plain]) -> str:
-    """Write how close to the machine's limit a side is, by what it computes or what it moves; "-" if nobody knows.
+    """Write how close a side is to the machine's limit, in computing or in moving bytes; "-" if that is unknown.
 
     >>> write_share({"compute": 0.62, "memory": 0.2})
     '62 %'
@@ -211,7 +214,7 @@ def _tell_proof(result: Plain) -> Iterator[Line]:
 
 
 def list_failures(report: Plain) -> List[Finding]:
-    """Say why a report's times do not count; nothing where they do."""
+    """List the findings that make a report's times invalid; empty where they count."""
     found = []
     parity, device = report["parity"], report["device"]
     if parity["verdict"] == "fail":
@@ -295,7 +298,7 @@ def read_counted_speed_up(result: Plain) -> Plain:
 
 
 def lay_out_start_up(cells: Sequence[Plain]) -> Iterator[str]:
-    """Lay out what the starts of processes cost, for the cells of which that was measured."""
+    """Lay out the start-up times of processes, for the cells where they were measured."""
     for cell, title in zip(cells, name_cells(cells)[1]):
         if cell["result"] is not None and cell["result"]["start_up"]["num_runs"]:
             yield f"start-up of {title}"
@@ -303,7 +306,7 @@ def lay_out_start_up(cells: Sequence[Plain]) -> Iterator[str]:
 
 
 def lay_out_machinery(cells: Sequence[Plain]) -> Iterator[str]:
-    """Say what a call costs by itself, from the models that compute next to nothing."""
+    """Say how much time a call itself takes, judged by models that compute next to nothing."""
     told = []
     for cell in cells:
         if cell["name"].startswith("overhead_tiny") and cell["result"] is not None:
@@ -329,12 +332,12 @@ def lay_out_orders(cells: Sequence[Plain]) -> Iterator[str]:
 
 
 def name_cell(cell: Plain) -> str:
-    """Name a cell by itself, with all of its choices."""
+    """Return the full name of a cell, with all of its choices."""
     return " ".join([cell["name"], *_write_choices(cell, cell["choices"])])
 
 
 def name_cells(cells: Sequence[Plain]) -> Tuple[str, List[str]]:
-    """Name cells among each other: what they have in common, and for each its name with the choices that vary.
+    """Return what cells have in common, and the short name of each: with the choices that vary only.
 
     >>> choices = {"engine": "replay", "precision": "float32"}
     >>> cells = [{"name": "cnn", "choices": {**choices, "batch": batch}} for batch in (8, 16)]

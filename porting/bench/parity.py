@@ -1,7 +1,7 @@
-"""Compare the losses of both sides' first steps, in float64 where rounding is the question.
+"""This module compares the losses of both sides' first steps, and decides whether a difference is mere rounding.
 
-Training can magnify the last bit of a sum without bound (a ReLU that opens or not), and one run of eager PyTorch is
-only one example of how far. So it is run some more times from weights that differ in their last bits.
+Training can magnify the last bit of a sum without bound (a ReLU that opens or not), and one eager run shows only one
+example of it. So eager training is run again, in float64 and from weights that differ in their last bits.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def compare_losses(
     rounded: Callable[[int], List[float]],
     weight_difference: Optional[float] = None,
 ) -> Parity:
-    """Compare losses of both sides, in float32 with those of further runs where they are too far apart.
+    """Compare the losses of both sides; in float32, further runs decide whether a large difference is rounding.
 
-    `reference` gives the losses of a float64 run, `rounded` those of eager runs that are rounded otherwise, by number.
+    `reference` returns the losses of a float64 run, and `rounded` those of eager runs with other rounding, by number.
     """
     tolerance, floor = TOLERANCES[precision], _FLOORS[precision]
     difference = _find_difference(eager, ported, floor)

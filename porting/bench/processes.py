@@ -1,4 +1,4 @@
-"""Start processes that do one job of `porting.bench.child` each, wait for their results, and say how they ended.
+"""This module starts child processes, waits for their results, and says how they ended.
 
 Each cell is measured in one, so that a cell that fails, hangs or dies stops no other.
 """
@@ -71,7 +71,7 @@ def run_cell(
     timeout: Optional[float],
     progress: Progress = lambda _text, _share: None,
 ) -> Dict[str, Any]:
-    """Measure a cell in a process and return its record; whatever becomes of the process, there is one.
+    """Measure a cell in a child process and return its record, even if the process fails or dies.
 
     Without `cache_dir`, executables go to a folder that is deleted afterwards: compiling is measured cold. `timeout` is
     in seconds. An interrupt (Ctrl-C) ends the process and is passed on.

@@ -1,4 +1,7 @@
-"""The suite of public models: which ones, how large, and what is asked of a port of them."""
+"""These are the public models that are measured, their sizes, and the speed-up that each must reach.
+
+`porting bench public` runs them; `public_models` makes them.
+"""
 
 from __future__ import annotations
 

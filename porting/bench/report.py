@@ -1,4 +1,7 @@
-"""`BenchReport`: everything that was measured of one workload on both sides, as data and as a page of text."""
+"""A `BenchReport` holds everything that was measured of one workload, as data and as a page of text.
+
+`measure` makes it, and result files keep it.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,7 @@ class BenchReport:
 
 
 def find_break_even_steps(compile_seconds: float, *, eager_seconds: float, ported_seconds: float) -> Optional[int]:
-    """Return after how many steps compiling has paid; None if it never does.
+    """Return the number of steps after which the time of compiling is made up for; None if it never is.
 
     >>> find_break_even_steps(10.0, eager_seconds=0.3, ported_seconds=0.1)
     50

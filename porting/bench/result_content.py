@@ -1,4 +1,7 @@
-"""Classes of what a result file holds. Reading a file checks it against their types."""
+"""These classes describe what a result file holds.
+
+`results` checks a file against their types when it reads it.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ __all__ = ["Machine", "Record", "ResultContent", "Schema", "Status"]
 
 
 class Schema(Enum):
-    """The one name that a file may have for its format."""
+    """The name of the format, by which a file says that it holds results."""
 
     BENCH = "porting-bench"
 
 
 class Status(Enum):
-    """What has become of a cell."""
+    """The outcome of a cell."""
 
     DONE = "done"
     FAILED = "failed"
@@ -31,7 +34,7 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine of a run; None where it does not tell."""
+    """The machine of a run; fields are None where it does not tell."""
 
     processor: str
     num_cores: int
@@ -46,7 +49,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Record:
-    """One cell; `result` is None unless it was measured."""
+    """One cell of a run; `result` is None unless it was measured."""
 
     name: str
     target: str
@@ -61,7 +64,7 @@ class Record:
 
 @dataclass(frozen=True)
 class ResultContent:
-    """A whole file."""
+    """The whole content of a result file."""
 
     schema: Schema
     version: int

@@ -1,6 +1,7 @@
-"""Result files: written whole after every cell, so that what was measured survives whatever ends the run.
+"""This module writes and reads result files.
 
-They say on which machine it was, and hold what `porting.bench.result_content` has classes for.
+A file is written after every cell, so that an interrupted run keeps what it has measured. It says on which machine that
+was, and holds what the classes of `result_content` describe.
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ def describe_machine() -> Dict[str, Any]:
 
 
 def list_machine_differences(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> List[str]:
-    """Name what two machines differ in, how busy they were aside.
+    """List the differences between two machines, apart from their load.
 
     >>> list_machine_differences({"torch": "2.0"}, {"torch": "2.13"})
     ['torch: 2.0 then, 2.13 now']

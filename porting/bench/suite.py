@@ -1,4 +1,7 @@
-"""The repository's own workloads: ordinary models and how much faster each is to train, overhead, and start-up."""
+"""These are the repository's own workloads: ordinary models with the speed-ups that they must reach, and instruments.
+
+The instruments measure the simulator's overhead, start-up, memory by computation order, and growth.
+"""
 
 from __future__ import annotations
 

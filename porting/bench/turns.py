@@ -1,4 +1,7 @@
-"""Sum up the calls of two sides that take turns: their times, the spread, and the ratio of the sides."""
+"""This module times the calls of several sides that take turns, and sums up their times.
+
+Turns spread the load of the machine over all sides, so that the ratio of two sides is fair.
+"""
 
 from __future__ import annotations
 
@@ -73,9 +76,9 @@ def time_sides(
     calls_per_turn: int,
     after_round: Callable[[int], None] = lambda _number: None,
 ) -> Dict[str, Turns]:
-    """Let each side take turns of so many calls; who begins changes from round to round.
+    """Time `rounds` rounds in which each side takes a turn of `calls_per_turn` calls, in alternating order.
 
-    `after_round` is told how many are done.
+    `after_round` is called with the number of rounds that are done.
     """
 
     def settle_and_time(side: Callable[[int], Turn]) -> Turn:
@@ -137,7 +140,7 @@ def take_calls(
     limit_seconds: Optional[float] = None,
     read_engine: Callable[[], str] = lambda: "",
 ) -> Moments:
-    """Make so many calls, or stop once those after the first have taken `limit_seconds`.
+    """Make `num_calls` calls, or stop once those after the first have taken `limit_seconds`.
 
     `began` is the moment of `time.perf_counter()` that counts as the beginning. `read_engine` names what runs the
     calls, nothing where that is not known; it is asked every now and then.

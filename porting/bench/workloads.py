@@ -1,4 +1,7 @@
-"""Workloads to measure: a model with loss, batch, optimizer and options, and the place to import it from."""
+"""A workload is a model with its loss, batch, optimizer and options; a source says how another process makes it.
+
+All measurements of this package take workloads.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +161,7 @@ class Source:
 
 
 def load_by_name(text: str) -> Callable[..., Any]:
-    """Import `module:name` and return what it stands for.
+    """Import `module:name` and return that object.
 
     >>> load_by_name("math:sqrt")(4.0)
     2.0
