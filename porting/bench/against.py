@@ -1,6 +1,6 @@
-"""This module times the port against several baselines: ways to train the same model without it.
+"""This module times the port against several ways to train the same model without it.
 
-`measure` uses it. Only a speed-up over the fastest baseline counts, and each baseline runs in a process of its own.
+`measure` uses it. Only a speed-up over the fastest way counts, and each way runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _logger = logging.getLogger("porting")
 
 @dataclass(frozen=True)
 class EagerWay:
-    """The times of one baseline's step; the speed-up is its time divided by the port's.
+    """The times of a step of one way; the speed-up is its time divided by the port's.
 
-    Fields are None, with a `reason`, where the baseline cannot train this model.
+    Fields are None, with a `reason`, where the way cannot train this model.
     """
 
     step_seconds: Optional[Spread] = None
@@ -37,7 +37,7 @@ class EagerWay:
 
 @dataclass(frozen=True)
 class Against:
-    """The baselines by name, the fastest of them by the clock (`best`), and the speed-up over that one."""
+    """The ways by name, the fastest of them by the clock (`best`), and the speed-up over that one."""
 
     ways: Mapping[str, EagerWay] = field(default_factory=dict)
     best: Optional[str] = None
@@ -47,9 +47,9 @@ class Against:
 def sum_up_ways(
     turns: Mapping[str, Turns], order: Sequence[str], *, reasons: Mapping[str, str], steps_per_call: int
 ) -> Against:
-    """Return the figures of the baselines in `order`, computed from their turns and those of "ported".
+    """Return the figures of the ways in `order`, computed from their turns and those of "ported".
 
-    `reasons` says why a baseline has no turns.
+    `reasons` says why a way has no turns.
     """
     figures = {way: EagerWay(reason=reasons.get(way, "")) for way in order}
     for way in set(order) - set(reasons):

@@ -1,4 +1,4 @@
-"""These tables show how much faster the port is than each baseline, and than the fastest of them.
+"""These tables show how much faster the port is than each way to train without it, and than the fastest of them.
 
 The command prints them, pages show the same rows, and result files keep their summary.
 """
@@ -21,9 +21,9 @@ _CLOCKS = {"wall": "by the clock", "cpu": "in processor time"}
 
 
 def summarize_cells(cells: Sequence[Plain], *, demanded_mean: Optional[float] = None) -> Optional[Dict[str, Any]]:
-    """Return the mean and the smallest speed-up over the fastest baseline; None where no cell was timed against any.
+    """Return the mean and the smallest speed-up over the fastest way; None where no cell was timed against any.
 
-    For each clock, the fastest baseline is the one with the smallest ratio. `demanded_mean` is the geometric mean that
+    For each clock, the fastest way is the one with the smallest ratio. `demanded_mean` is the geometric mean that
     is demanded by the clock.
     """
     measured = _choose_measured(cells)
@@ -39,7 +39,7 @@ def summarize_cells(cells: Sequence[Plain], *, demanded_mean: Optional[float] = 
 
 
 def lay_out_ways(cells: Sequence[Plain], *, summary: Optional[Plain]) -> Iterator[str]:
-    """Lay out the table of all cells that were timed against baselines, with its summary below."""
+    """Lay out the table of all cells that were timed against several ways, with its summary below."""
     rows = list_way_rows(cells)
     if rows:
         yield AGAINST_TITLE
@@ -48,7 +48,7 @@ def lay_out_ways(cells: Sequence[Plain], *, summary: Optional[Plain]) -> Iterato
 
 
 def list_way_rows(cells: Sequence[Plain]) -> List[Tuple[str, ...]]:
-    """List the header and a row for each cell that was timed against baselines; empty where none was."""
+    """List the header and a row for each cell that was timed against several ways; empty where none was."""
     measured = _choose_measured(cells)
     if not measured:
         return []
@@ -74,7 +74,7 @@ def list_way_rows(cells: Sequence[Plain]) -> List[Tuple[str, ...]]:
 
 
 def tell_ways(cells: Sequence[Plain], *, summary: Optional[Plain]) -> Iterator[str]:
-    """Say the mean and the smallest speed-up, which cells are below 1, and why a baseline could not train a model."""
+    """Say the mean and the smallest speed-up, which cells are below 1, and why a way could not train a model."""
     measured = _choose_measured(cells)
     if summary is not None:
         asked, mean = summary["demanded_mean"], summary["wall"]["geometric_mean"]

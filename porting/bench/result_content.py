@@ -15,21 +15,21 @@ from .report import BenchReport
 __all__ = ["Machine", "Record", "ResultContent", "Schema", "Status"]
 
 
-class Schema(Enum):
-    """The name of the format, by which a file says that it holds results."""
+Schema = Enum("Schema", {"BENCH": "porting-bench"})
+"""The name of the format, by which a file says that it holds results."""
 
-    BENCH = "porting-bench"
-
-
-class Status(Enum):
-    """The outcome of a cell."""
-
-    DONE = "done"
-    FAILED = "failed"
-    OUT_OF_MEMORY = "out_of_memory"
-    TIMEOUT = "timeout"
-    INTERRUPTED = "interrupted"
-    NOT_RUN = "not_run"
+Status = Enum(
+    "Status",
+    {
+        "DONE": "done",
+        "FAILED": "failed",
+        "OUT_OF_MEMORY": "out_of_memory",
+        "TIMEOUT": "timeout",
+        "INTERRUPTED": "interrupted",
+        "NOT_RUN": "not_run",
+    },
+)
+"""The outcome of a cell."""
 
 
 @dataclass(frozen=True)
