@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from torch import nn
 
-from ..diagnostics import Finding, Place, caller_place
+from ..diagnostics import Finding, Place, caller_place, find_assignment
 from ..reached_values import ReachedValue, is_plain
 from .port import Port, PortFindings, list_modules_by_prefix
 
@@ -66,7 +66,7 @@ def _find_frozen_values(port: Port, findings: PortFindings, compiled: Any) -> No
         return
     found, changes, failure = _run_again(compiled, modules)
     allowed = () if isinstance(port.options.frozen, str) else port.options.frozen
-    new = list(list_frozen_findings(found, dict(changes), allowed))
+    new = list(list_frozen_findings(found, dict(changes), allowed, modules))
     if failure is not None and not new:
         new = [
             Finding(
@@ -120,11 +120,15 @@ def find_last_readers(graph: Any) -> Set[str]:
 
 
 def list_frozen_findings(
-    found: Sequence[Any], changes: Dict[str, Tuple[Any, Any]], allowed: Sequence[str]
+    found: Sequence[Any],
+    changes: Dict[str, Tuple[Any, Any]],
+    allowed: Sequence[str],
+    modules: Sequence[Tuple[str, nn.Module]],
 ) -> Iterator[Finding]:
     """Yield C020 for values that two captures `found` different, and for attributes with their `changes` by a run.
 
-    `allowed` names attributes and modules that are meant to stay as they are. `changes` is emptied of what is told.
+    `allowed` names attributes and modules that are meant to stay as they are; `modules` are those that ran, with their
+    prefix. `changes` is emptied of what is told.
     """
     lines = set()
     for value in found:
@@ -134,29 +138,43 @@ def list_frozen_findings(
             before, after = changes.pop(name)
             lines.add(_find_line(value.place))
             if name not in allowed:
-                yield _describe_counter(
-                    name, after, value.place, f"compiled in: {value.before!r:.60}; next: {value.after!r:.60}"
-                )
+                told = f"compiled in: {value.before!r:.60}; next: {value.after!r:.60}"
+                yield _describe_counter(name, value.place, "this goes on with the value of that run", told)
         elif _find_line(value.place) not in lines:
             lines.add(_find_line(value.place))
             if (value.module_path or "forward") not in allowed:
                 yield _describe_value(value)
-    for name, (_before, after) in changes.items():
+    for name, (before, after) in changes.items():
         if name not in allowed:
-            yield _describe_counter(name, after, None, f"before and after a run: {_before!r:.60}, {after!r:.60}")
+            place = next(_find_changes(name, modules), None)
+            told = f"before and after a run: {before!r:.60}, {after!r:.60}"
+            yield _describe_counter(name, place, "changed here", told)
+
+
+def _find_changes(name: str, modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[Place]:
+    """Find lines that change `name`: an attribute of a module, its class or an object that it holds, or a global."""
+    owner, _, attribute = name.rpartition(".")
+    for prefix, module in modules:
+        names = ("", prefix.rstrip("."), *(kind.__name__ for kind in type(module).__mro__))
+        held = vars(module).get(owner[len(prefix) :]) if owner.startswith(prefix) else None
+        kinds = [type(module)] if owner in names else []
+        for kind in kinds if held is None else [*kinds, type(held)]:
+            place = find_assignment(kind, attribute)
+            if place is not None:
+                yield place
 
 
 def _find_line(place: Optional[Place]) -> Any:
     return None if place is None else (place.file, place.line)
 
 
-def _describe_counter(name: str, after: Any, place: Optional[Place], note: str) -> Finding:
+def _describe_counter(name: str, place: Optional[Place], label: str, note: str) -> Finding:
     attribute = name.rpartition(".")[2]
     return Finding(
         "C020",
         message=f"`forward` changes `{name}` each time it runs, which is once: when it is compiled",
         place=place,
-        label="this goes on with the value of that run" if place else "",
+        label=label if place else "",
         notes=note,
         help=(
             f"count on the device: `self.register_buffer('{attribute}', torch.zeros(()))`, a buffer of floats",

@@ -212,7 +212,7 @@ class Refusal(Enum):
     UNSUPPORTED_TYPE = _Texts(
         "C012",
         "{what} has type {kind}, which the device does not have",
-        help=f"convert it to {_DEVICE_TYPES} before the call",
+        help="{help}",
     )
     WRITE_AROUND_BODY = _Texts(
         "C018",
@@ -291,8 +291,10 @@ def autograd_error(func: Any) -> CaptureError:
 
 def unsupported_type_error(what: str, tensor: torch.Tensor) -> CaptureError:
     """Return the error for a tensor called `what` whose type or layout the device does not have."""
-    layout = "" if tensor.layout == torch.strided else f" with layout {tensor.layout}"
-    return Refusal.UNSUPPORTED_TYPE.error(what=what, kind=f"{tensor.dtype}{layout}")
+    layout, help = "", f"convert it to {_DEVICE_TYPES} before the call"
+    if tensor.layout != torch.strided:
+        layout, help = f" with layout {tensor.layout}", "make it dense before the call: `.to_dense()`"
+    return Refusal.UNSUPPORTED_TYPE.error(what=what, kind=f"{tensor.dtype}{layout}", help=help)
 
 
 def unsupported_result_error(name: str, kind: str) -> CaptureError:

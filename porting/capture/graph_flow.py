@@ -42,9 +42,11 @@ def identify_memory(value: torch.Tensor) -> int:
 
 
 def tensor_memory(node: torch.fx.Node) -> int:
-    """Identify the memory of a node's value, which views share; -1 for what is no tensor."""
+    """Identify the memory of a node's value, which views share; -1 for what is no tensor, or a sparse one."""
     value = node.meta.get("val")
-    return identify_memory(value) if isinstance(value, torch.Tensor) else _NO_MEMORY
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return _NO_MEMORY
+    return identify_memory(value)
 
 
 def tensor_memories(nodes: Iterable[torch.fx.Node]) -> Set[int]:

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterator, MutableMapping, NamedTuple, Op
 import torch
 from torch import nn
 
-from ..diagnostics import CaptureError, Finding, Place, Severity, refuse
+from ..diagnostics import CaptureError, Finding, Place, Severity, find_assignment, refuse
 from ..host_tensors import HostTensor, read_registry, walk_modules
 from ..module_attributes import find_tensor, keep_attributes, make_leftover_finding
 from ..torch_insides.modules import BATCH_NORMS, NORMS_WITH_STATE
@@ -53,7 +53,7 @@ def replace_state(
     with keep_attributes(
         model,
         is_device_tensor=lambda tensor: isinstance(tensor, DeviceTensor),
-        place_of=lambda _module, _name, tensor: _find_place(tensor),
+        place_of=lambda module, name, tensor: find_assignment(type(module), name) or _find_place(tensor),
         report=report,
     ):
         try:

@@ -38,6 +38,15 @@ _LIKE = frozenset([torch.ones_like, torch.rand_like, torch.randn_like, torch.zer
 _MADE_BY_OPERATORS = _LIKE | frozenset([torch.arange, torch.full, torch.ones, torch.rand, torch.randn, torch.zeros])
 
 _FROM_DATA = frozenset([torch.tensor, torch.as_tensor, torch.asarray])
+# with the number of their arguments before the size of the result
+_SPARSE_FACTORIES = {
+    torch.sparse_coo_tensor: 2,
+    torch.sparse_compressed_tensor: 3,
+    torch.sparse_csr_tensor: 3,
+    torch.sparse_csc_tensor: 3,
+    torch.sparse_bsr_tensor: 3,
+    torch.sparse_bsc_tensor: 3,
+}
 
 _HOST_READS: Dict[Any, str] = {
     torch.Tensor.item: "`.item()`",
@@ -116,6 +125,10 @@ class DeviceFunctions(TorchFunctionMode):
         if func == _SET_DATA and any(isinstance(value, DeviceTensor) for value in args):
             refuse(errors.Refusal.REASSIGNED_DATA.error())
             return None
+        if func in _SPARSE_FACTORIES:
+            refuse(errors.unsupported_result_error(func.__name__, "sparse"))
+            size = kwargs.get("size", args[_SPARSE_FACTORIES[func] :][:1] or ())
+            return torch.zeros(*size, device=IPU)
         # `normal` of numbers makes a tensor anew, of tensors it is an operator on them
         is_factory = func in _FACTORIES or (func is torch.normal and not flatten_tensors((args, kwargs)))
         if is_factory or is_device(kwargs.get("device")):

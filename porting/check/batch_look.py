@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 import torch
 
 from ..api.batch import BatchSignature, refuse_lost_values
 from ..diagnostics import Finding, PortingError
 from ..options import PortOptions
-from ..structure import flatten_tensors, make_call_arguments
+from ..structure import flatten_tensors, is_record, make_call_arguments
 from ..torch_insides.trees import tree_leaves, tree_map
+from .index_ranges import IndexTensors, list_index_tensors
 from .step_capture import Arguments
 
-__all__ = ["BatchLook", "cut_micro_batch", "find_lost_values"]
+__all__ = ["BatchLook", "cut_micro_batch", "find_lost_values", "is_loader", "zero_labels"]
 
 _MOST_KEPT = 3
+_MOST_BYTES = 2**26
 
 
 class BatchLook:
@@ -24,6 +26,9 @@ class BatchLook:
     def __init__(self) -> None:
         """Begin before the first batch."""
         self.kept: List[Arguments] = []
+        self.indices: List[IndexTensors] = []
+        """The whole numbers of each batch, as far as they need little memory."""
+        self._num_bytes = 0
         self._shapes: Set[str] = set()
         self._findings: Dict[str, Finding] = {}
 
@@ -34,6 +39,10 @@ class BatchLook:
         if len(self.kept) < _MOST_KEPT:
             self.kept.insert(0 if shape not in self._shapes else len(self.kept), (args, kwargs))
         self._shapes.add(shape)
+        indices = list_index_tensors((args, kwargs))
+        self._num_bytes += sum(tensor.numel() * tensor.element_size() for tensor in indices if tensor is not None)
+        if self._num_bytes <= _MOST_BYTES:
+            self.indices.append(indices)
         for finding in find_lost_values((args, kwargs)):
             self._findings.setdefault(finding.code, finding)
 
@@ -41,6 +50,23 @@ class BatchLook:
     def findings(self) -> List[Finding]:
         """What is wrong with values of the batches: each kind of fault once."""
         return list(self._findings.values())
+
+
+def is_loader(value: Any) -> bool:
+    """Tell batches that come one after the other from one batch: tensors, or a tuple, list, dictionary or record."""
+    is_batch = isinstance(value, (torch.Tensor, torch.nn.Module, tuple, list, Mapping, str)) or is_record(value)
+    return isinstance(value, Iterable) and not is_batch and not flatten_tensors(value)
+
+
+def zero_labels(arguments: Arguments) -> Arguments:
+    """Put the first class in the place of labels, the last argument or those called so, which may be out of range."""
+
+    def zero(label: Any) -> Any:
+        return tree_map(lambda leaf: torch.zeros_like(leaf) if isinstance(leaf, torch.Tensor) else leaf, label)
+
+    args, kwargs = arguments
+    named = {name: zero(value) if "label" in name or "target" in name else value for name, value in kwargs.items()}
+    return (*args[:-1], *map(zero, args[-1:])), named
 
 
 def find_lost_values(arguments: Arguments) -> List[Finding]:

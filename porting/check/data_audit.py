@@ -153,7 +153,11 @@ class _RowCounter:
         """Remember the rows of a batch."""
         tensors = [tensor for tensor in flatten_tensors(batch) if tensor.dim()]
         num_rows = tensors[0].shape[0] if tensors else 0
-        parts = [tensor.detach().cpu().contiguous() for tensor in tensors if tensor.shape[0] == num_rows]
+        parts = [
+            (tensor.to_dense() if tensor.layout != torch.strided else tensor).detach().cpu().contiguous()
+            for tensor in tensors
+            if tensor.shape[0] == num_rows
+        ]
         for row in range(num_rows):
             digest = hashlib.blake2b(digest_size=16)
             for part in parts:

@@ -51,4 +51,4 @@ def _compare_captures(
         # after another branch nothing can be compared
         if time.monotonic() < ends and not any(value.changes_operators for value in different):
             later = _compare_captures(first, again[1:], modules, allowed, ends)
-    return [*list_frozen_findings(different, dict(changes), allowed), *later]
+    return [*list_frozen_findings(different, dict(changes), allowed, modules), *later]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -20,14 +21,15 @@ from ..api.batch import BatchSignature
 from ..capture import StepGraph
 from ..capture.second_run import without_trace
 from ..capture.users_code import may_run_users_code
-from ..diagnostics import Finding, OptionError, PortingError, collected_refusals, take_first_line
+from ..diagnostics import Finding, OptionError, PortingError, caller_place, collected_refusals, take_first_line
 from ..host_tensors import host_tensors
 from ..module_attributes import list_plain_modules, materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import make_call_arguments
-from .batch_look import BatchLook, cut_micro_batch, find_lost_values
+from .batch_look import BatchLook, cut_micro_batch, find_lost_values, is_loader, zero_labels
 from .data_audit import DataAudit, audit_data
 from .freeze_search import find_frozen
+from .index_ranges import IndexTensors, find_values_out_of_range, list_index_tensors
 from .report import Report
 from .step_capture import Arguments, CheckedStep, capture_with_faults, wrap_model
 
@@ -59,14 +61,14 @@ def check(
 ) -> Report:
     """Look at a training step for all that stands between it and an IPU, without training and without a device.
 
-    `loss` and `optimizer` are those of `to_ipu`; `batch` is one batch, `(inputs, labels)` or a dictionary, and the
-    first of `loader` unless given. The step is captured on tensors without values and goes on after each fault, so
-    that all are found at once; weights need no memory (`porting.check.light_models`). `loader` adds an audit of its
-    data (`porting.check.data_audit`), of its first batches or of a `whole_epoch`, which `instances` processes share,
-    with the best buckets of up to `max_executables` executables (`compile_seconds` each, `step_seconds` a step),
-    and further captures for the search of frozen values, of which `allow_frozen`
-    names those that are meant. With `options` of half precision a copy of the model is run once in float32, to measure
-    what float16 would have to hold. The model is as it was before, whatever happens.
+    `loss` and `optimizer` are those of `to_ipu`; `batch` is one batch, `(inputs, labels)` or a dictionary, or the
+    `loader` itself, whose first batch is taken unless one is given. The step is captured on tensors without values and
+    goes on after each fault, so that all are found at once; weights need no memory (`porting.check.light_models`).
+    `loader` adds an audit of its data (`porting.check.data_audit`), of its first batches or of a `whole_epoch`, which
+    `instances` processes share, with the best buckets of up to `max_executables` executables (`compile_seconds` each,
+    `step_seconds` a step), and further captures for the search of frozen values, of which `allow_frozen` names those
+    that are meant. With `options` of half precision a copy of the model is run once in float32, to measure what float16
+    would have to hold. The model is as it was before, whatever happens.
 
     Raises OptionError P002 without a batch. All else is in the report, whose findings are in the order of the lines.
 
@@ -75,6 +77,8 @@ def check(
     True
     """
     options = PortOptions() if options is None else options
+    if loader is None and is_loader(batch):
+        batch, loader = None, batch
     look, audit = _look_at_data(
         loader,
         options,
@@ -99,14 +103,20 @@ def check(
         forward = wrap_model(model, loss, options)
         require_modules(model, options)
     except PortingError as error:
-        return Report([*found, error.finding], program=name)
+        return Report(_place_at_caller([*found, error.finding]), program=name)
     search = _Search(forward, model, loss, options, allowed=allow_frozen)
-    found += search.run(micro_batch, look)
+    found += search.run(micro_batch, look, _name_batches(arguments, look))
     found += _find_optimizer_faults(optimizer, forward)
     if options.precision in _HALVES:
         found += search.look_at_ranges(micro_batch)
     told = [] if audit is None else [f"the loader's data:\n{audit}"]
-    return Report(found, program=name, looked_at=search.looked_at, facts=[*search.facts, *told])
+    return Report(_place_at_caller(found), program=name, looked_at=search.looked_at, facts=[*search.facts, *told])
+
+
+def _place_at_caller(findings: Iterable[Finding]) -> List[Finding]:
+    """Give findings that no line of the model is to blame for the line that asked."""
+    place = caller_place()
+    return [replace(found, place=place) if found.place is None else found for found in findings]
 
 
 def _look_at_data(
@@ -117,6 +127,11 @@ def _look_at_data(
     look = BatchLook()
     limits: Dict[str, Any] = {} if whole_epoch else {"max_batches": _MOST_BATCHES, "max_seconds": _MOST_DATA_SECONDS}
     return look, audit_data(loader, options=options, watch=look.add, **questions, **limits)
+
+
+def _name_batches(arguments: Arguments, look: Optional[BatchLook]) -> Dict[str, IndexTensors]:
+    of_loader = enumerate(look.indices, start=1) if look is not None else ()
+    return {"the batch": list_index_tensors(arguments), **{f"batch {n} of the loader": batch for n, batch in of_loader}}
 
 
 class _Search:
@@ -131,7 +146,9 @@ class _Search:
         self.looked_at: List[str] = []
         self.facts: List[str] = []
 
-    def run(self, arguments: Arguments, look: Optional[BatchLook]) -> List[Finding]:
+    def run(
+        self, arguments: Arguments, look: Optional[BatchLook], batches: Mapping[str, IndexTensors]
+    ) -> List[Finding]:
         """Capture the step, look at its graph, and search for what it would freeze."""
         with without_trace(self._modules):
             materialise_lazy_modules(self._forward, *arguments)
@@ -144,6 +161,7 @@ class _Search:
                 self.looked_at.append(f"a step of {num_operators} operators")
                 # without its end a graph has neither loss nor outputs
                 found += find_step_faults(step.graph, self._model, host_tensors(self._forward))
+                found += find_values_out_of_range(step.graph, batches)
             if step.other_graph is not None:
                 found += find_operator_faults(step.other_graph, attention=list_attention(self._model))
             if step.failure is not None and not any(fault.code == "C040" for fault in step.faults):
@@ -156,15 +174,22 @@ class _Search:
 
     def look_at_ranges(self, arguments: Arguments) -> List[Finding]:
         """Measure the step in float32, and tell what float16 cannot hold."""
-        try:
-            with without_trace(self._modules):
-                measured = measure_step(self._model, self._loss, arguments)
-        except Exception as error:  # what is wrong with the model is told by its capture
-            self.facts.append(f"ranges were not measured: {type(error).__name__}: {take_first_line(error)}")
-            return []
+        measured: Optional[Sequence[MeasuredModule]] = None
+        failure = ""
+        # a label that is wrong keeps nothing else from being measured
+        for tried in (arguments, zero_labels(arguments)):
+            try:
+                with without_trace(self._modules):
+                    measured = measure_step(self._model, self._loss, tried)
+                break
+            except Exception as error:  # what is wrong with the model is told by its capture
+                failure = failure or f"{type(error).__name__}: {take_first_line(error)}"
         if measured is None:
-            self.facts.append("ranges were not measured: there are no values to measure, or too many")
+            reason = failure or "there are no values to measure, or too many"
+            self.facts.append(f"ranges were not measured: {reason}")
             return []
+        if failure:
+            self.facts.append(f"ranges were measured with all labels 0, since those of the batch fail: {failure}")
         self.facts += _tell_ranges(measured)
         return list(find_range_faults(measured))
 

@@ -7,7 +7,7 @@ import os
 import traceback
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.check.allowances import Allowance, divide_findings, list_allowances
 from porting.check.baseline import divide_known, write_baseline
@@ -23,6 +23,7 @@ from porting.source.facts import Facts
 from porting.source.project import Project, Unit, read_programs
 from porting.source.rules.wordings import WORDINGS
 from porting.source.walk import collect_facts
+from porting.support.garbage_pause import garbage_pause
 
 __all__ = ["SourceLook", "assemble_report", "look_at_sources", "read_allowances"]
 
@@ -40,6 +41,8 @@ class SourceLook:
     """The files that train when they are imported, by their full path, and the line of the backward pass."""
 
 
+# the trees of many files are millions of objects, all of which stay
+@garbage_pause()
 def look_at_sources(paths: Sequence[str]) -> SourceLook:
     """Read scripts, folders, notebooks and modules, and apply all rules; nothing of them is run or imported.
 
@@ -152,15 +155,18 @@ def _find_innermost_line(error: BaseException) -> str:
 
 
 def _join_findings(of_sources: Sequence[Finding], of_model: Sequence[Finding]) -> List[Finding]:
-    """Join findings; what a capture has seen takes the place of what the source says of the same line."""
+    """Join findings; what a capture has seen of a line takes the place of what its source says, whatever the code."""
     captured = list(map(_name_from_here, of_model))
-    seen = {(finding.code, finding.place.file, finding.place.line) for finding in captured if finding.place is not None}
-    read = [
-        finding
-        for finding in of_sources
-        if finding.place is None or (finding.code, finding.place.file, finding.place.line) not in seen
-    ]
-    return [*read, *captured]
+    seen = {subject for finding in captured for subject in _list_subjects(finding)}
+    return [*(finding for finding in of_sources if seen.isdisjoint(_list_subjects(finding))), *captured]
+
+
+def _list_subjects(finding: Finding) -> Tuple[Tuple[Any, ...], ...]:
+    """List what a finding is about: its line, for codes of its family, and what begins at its column, for all."""
+    place = finding.place
+    if place is None:
+        return ()
+    return (finding.code[0], place.file, place.line), (place.file, place.line, place.column or finding.code)
 
 
 def _name_from_here(finding: Finding) -> Finding:

@@ -44,6 +44,8 @@ class Report:
     num_known: int = 0
     num_obsolete: int = 0
     coverage: Coverage = Coverage()
+    failures: Sequence[Finding] = ()
+    """Why programs that were named could not be looked at."""
     facts: Sequence[str] = field(default=())
     """What was measured on the way, a sentence each, such as the largest activation."""
 
@@ -52,16 +54,22 @@ class Report:
         object.__setattr__(self, "findings", sort_findings(self.findings))
         object.__setattr__(self, "looked_at", tuple(self.looked_at))
         object.__setattr__(self, "facts", tuple(self.facts))
+        object.__setattr__(self, "failures", tuple(self.failures))
 
     @property
     def is_clean(self) -> bool:
         """Whether nothing was found, and nothing left out, where there was something to find."""
-        return not self.standing and self.coverage.is_whole and self.coverage.has_training
+        return not self.standing and not self.failures and self.coverage.is_whole and self.coverage.has_training
 
     @property
     def standing(self) -> Tuple[Finding, ...]:
-        """The findings that stand between the program and an IPU: all but those of what was not read."""
-        return tuple(finding for finding in self.findings if finding.code != "X024")
+        """The findings that stand between the program and an IPU: not those of what was not read, and no guesses."""
+        return tuple(finding for finding in self.findings if finding.code != "X024" and not finding.is_guess)
+
+    @property
+    def num_failed(self) -> int:
+        """How many programs could not be loaded; in others there was nothing to judge."""
+        return sum(failure.code in ("E020", "E021", "E022") for failure in self.failures)
 
     @property
     def codes(self) -> Tuple[str, ...]:
@@ -82,7 +90,7 @@ class Report:
             if not self.coverage.has_training:
                 return f"nothing that trains a model was found in {self.program}{looked_at}{self._tell_left_out()}"
             nothing = "nothing new" if self.num_known else "nothing"
-            read = "" if self.coverage.is_whole else " in what could be read"
+            read = "" if self.coverage.is_whole and not self.num_failed else " in what could be read"
             return (
                 f"{nothing} was found{read} that stands between {self.program} and an IPU"
                 f"{looked_at}{self._tell_left_out()}"
@@ -110,6 +118,7 @@ class Report:
                 "obsolete": self.num_obsolete,
             },
             "findings": [finding.to_dict() for finding in self.findings],
+            "failures": [failure.to_dict() for failure in self.failures],
             "needs": [need.to_dict() for need in self.needs],
             "coverage": self.coverage.to_dict(),
             "facts": list(self.facts),
@@ -137,9 +146,12 @@ class Report:
 
     def _tell_left_out(self) -> str:
         gaps = f"; not read: {self.coverage.gaps}" if self.coverage.gaps else ""
+        num_guesses = sum(finding.is_guess for finding in self.findings)
         left_out = [
             text
             for number, text in (
+                (num_guesses, f"{num_guesses} by guess alone"),
+                (self.num_failed, f"{self.num_failed} could not be looked at"),
                 (self.num_allowed, f"{self.num_allowed} allowed in the source"),
                 (self.num_known, f"{self.num_known} in the baseline"),
                 (self.num_obsolete, f"{self.num_obsolete} of the baseline are gone: write it again"),

@@ -30,7 +30,15 @@ def make_sarif(report: Report) -> Dict[str, Any]:
     run = {
         "tool": {"driver": {"name": "porting", "version": VERSION, "rules": [_describe_rule(rule) for rule in rules]}},
         "columnKind": "unicodeCodePoints",
-        "invocations": [{"executionSuccessful": True}],
+        "invocations": [
+            {
+                "executionSuccessful": not report.failures,
+                "toolExecutionNotifications": [
+                    {"level": "error", "message": {"text": "\n".join(_list_sentences(failure))}}
+                    for failure in report.failures
+                ],
+            }
+        ],
         "results": [
             _describe_result(finding, indices[finding.code], program=report.program) for finding in report.findings
         ],

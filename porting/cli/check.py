@@ -9,6 +9,7 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, FrozenSet, List, Mapping, Optional, Set, Tuple
 
@@ -21,7 +22,7 @@ from porting.check.selection import Selection, UnknownCodeError, read_codes
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, refuse_usage
 from porting.cli.program_names import split_program
 from porting.diagnostics import FORMATS as FINDING_FORMATS
-from porting.diagnostics import ExecutableError, Place, PortingError, print_finding, require_extra, say_number
+from porting.diagnostics import ExecutableError, Finding, Place, PortingError, print_finding, require_extra, say_number
 from porting.support.progress import show_progress
 
 if TYPE_CHECKING:  # loads torch
@@ -45,7 +46,7 @@ start a training; the step that it gives is captured.
   $ porting check train.py
   $ porting check train.py:make --html findings.html
   $ porting check . --baseline known.json --write-baseline
-  $ porting check . --baseline known.json
+  $ porting check . --baseline known.json --source-only
   $ porting check train.py --fix --diff
 
 A comment `# porting: allow host-read` allows a finding on its line, or on the
@@ -68,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     wanted.add_argument("--baseline", type=Path, metavar="FILE", help="leave out the findings of this file")
     wanted.add_argument("--write-baseline", action="store_true", help="write all findings into the baseline")
     wanted.add_argument("--allow-unread", action="store_true", help="take what was not read for clean, too")
+    wanted.add_argument("--source-only", action="store_true", help="run nothing: of PROGRAM:FUNCTION read PROGRAM")
     wanted.add_argument("--quiet", action="store_true", help="print the summary alone")
     wanted.add_argument("--html", type=Path, metavar="FILE", help="write the report as one HTML page as well")
     fixes = parser.add_argument_group("what is put right")
@@ -98,19 +100,18 @@ def run(arguments: argparse.Namespace) -> int:
         return refuse_usage("check", str(error))
     try:
         if arguments.fix:
-            report, failures = _fix_programs(arguments, selection)
+            report = _fix_programs(arguments, selection)
         else:
-            report, _files, failures = _make_report(arguments, selection, writes_baseline=arguments.write_baseline)
+            report, _files = _make_report(arguments, selection, writes_baseline=arguments.write_baseline)
         if arguments.html is not None:
             _write_page(arguments.html, report)
     except PortingError as error:
-        _print_failure(error, arguments.format)
-        return EXIT_USAGE
-    if not arguments.diff:
+        report = Report(program=" ".join(arguments.programs), failures=[error.finding])
+    if not arguments.diff and (report.looked_at or arguments.format != "text"):
         print(report.summary if arguments.quiet else write_report(report, arguments.format))
-    for failure in failures:
-        _print_failure(failure, arguments.format)
-    if failures:
+    for failure in report.failures:
+        print_finding(failure, arguments.format if arguments.format in FINDING_FORMATS else "text")
+    if report.failures:
         return EXIT_USAGE
     return EXIT_DONE if report.is_clean or arguments.allow_unread and not report.standing else EXIT_FAILED
 
@@ -126,30 +127,33 @@ def _find_usage_fault(arguments: argparse.Namespace) -> str:
     return ""
 
 
-def _print_failure(error: PortingError, format: str) -> None:
-    print_finding(error.finding, format if format in FINDING_FORMATS else "text")
-
-
-def _fix_programs(arguments: argparse.Namespace, selection: Selection) -> Tuple[Report, List[PortingError]]:
-    """Write the mechanical fixes and look again; or print them as a diff; return the report and what failed."""
+def _fix_programs(arguments: argparse.Namespace, selection: Selection) -> Report:
+    """Write the mechanical fixes and look again; or print them as a diff."""
     require_extra("libcst", extra="fix", message="`--fix` changes programs with LibCST, which is not installed")
-    from porting.source.patches.fixes import propose_fixes, write_fixes
+    from porting.source.patches.fixes import list_unproven, propose_fixes, write_fixes
 
     loaded = set(sys.modules)
-    report, ported_files, failures = _make_report(arguments, selection, writes_baseline=False)
+    report, ported_files = _make_report(arguments, selection, writes_baseline=False)
     fixes = propose_fixes(report.findings, ported_files=ported_files)
     fixed = [finding for fix in fixes for finding in fix.fixed]
+    shown = list_unproven(report.findings, fixes, ported_files=ported_files)
     if arguments.diff:
         sys.stdout.write("".join(fix.diff for fix in fixes))
+        if shown:
+            print(
+                "these are never written, as nothing around them proves that the program still runs:", file=sys.stderr
+            )
+            sys.stderr.write("".join(fix.diff for fix in shown))
         told = f"would fix {say_number(len(fixed), 'finding')} of {len(report.findings)}; nothing is written"
         print(told, file=sys.stderr)
-        return report, failures
+        return report
     write_fixes(fixes)
     _forget_modules(loaded)
     # the lines have moved, and a fix may have put more right than it was made for
-    report, _files, failures = _make_report(arguments, selection, writes_baseline=arguments.write_baseline)
+    report, _files = _make_report(arguments, selection, writes_baseline=arguments.write_baseline)
     told = f"fixed: {say_number(len(fixed), 'finding')} in {say_number(len(fixes), 'file')}"
-    return replace(report, facts=[*report.facts, told]), failures
+    unproven = f"not written, as nothing proves them: {sum(len(fix.fixed) for fix in shown)}; `--fix --diff` shows them"
+    return replace(report, facts=[*report.facts, told, *([unproven] if shown else [])])
 
 
 def _forget_modules(known: Set[str]) -> None:
@@ -164,11 +168,13 @@ def _forget_modules(known: Set[str]) -> None:
 
 def _make_report(
     arguments: argparse.Namespace, selection: Selection, *, writes_baseline: bool
-) -> Tuple[Report, FrozenSet[str], List[PortingError]]:
-    """Make the report of all programs; list files that have a port, and what kept functions from being looked at."""
+) -> Tuple[Report, FrozenSet[str]]:
+    """Make the report of all programs, and list the files that have a port."""
     named: List[Tuple[str, Optional[str]]] = [split_program(text) for text in arguments.programs]
+    if arguments.source_only:
+        named = [(source, None) for source, _function in named]
     reports: List[Report] = []
-    failures: List[PortingError] = []
+    failures: List[Finding] = []
     with show_progress(sys.stderr) as tell:
         tell("reading sources")
         sources = look_at_sources([_name_source(source, function) for source, function in named])
@@ -181,7 +187,7 @@ def _make_report(
                     with redirect_stdout(sys.stderr):
                         reports.append(_check_function(text, arguments))
                 except PortingError as error:
-                    failures.append(error)
+                    failures.append(error.finding)
     report = assemble_report(
         " ".join(Path.cwd().name if text == "." else text for text in arguments.programs),
         sources,
@@ -192,16 +198,17 @@ def _make_report(
         writes_baseline=writes_baseline,
     )
     if not failures and not report.standing and not report.coverage.has_training:
-        failures.append(_report_no_training(report))
-    return report, sources.ported_files, failures
+        failures.append(_report_no_training(report, source_only=arguments.source_only).finding)
+    return replace(report, failures=failures), sources.ported_files
 
 
-def _report_no_training(report: Report) -> ExecutableError:
+def _report_no_training(report: Report, *, source_only: bool) -> ExecutableError:
     """Say that there was nothing to judge, which is no clean word."""
     return ExecutableError.of(
         "X025",
         message=f"nothing in {report.program} trains a model: {', '.join(report.looked_at)}",
-        help="name the script that trains; a model alone is judged as PROGRAM:FUNCTION",
+        help="name the script that trains; a model alone is judged as PROGRAM:FUNCTION"
+        + (", without `--source-only`" if source_only else ""),
     )
 
 
@@ -223,6 +230,16 @@ def _name_source(source: str, function: Optional[str]) -> str:
     if function is None:
         return source
     # loads torch, which a program with a function needs anyway
+    missing = next((name for name in ("torch", "porting.models") if find_spec(name) is None), None)
+    if missing is not None:
+        raise PortingError.of(
+            "X001",
+            message=f"`{function}` of `{source}` cannot be run: `{missing}` is not installed",
+            help=(
+                "run it with `porting check`, which `pip install ipu-porting` brings, and torch with it",
+                "`--source-only` reads the program, and runs nothing",
+            ),
+        )
     from porting.cli.programs import ProgramName, is_reference_model
 
     name = ProgramName(source, function)
@@ -232,10 +249,11 @@ def _name_source(source: str, function: Optional[str]) -> str:
 def _check_function(text: str, arguments: argparse.Namespace) -> Report:
     """Run the function of a program and check the model, loss and batch that it returns."""
     from porting.check.model_check import check
+    from porting.cli.part_places import place_findings
 
     program = _load_lightly(text)
     get = program.made.get if isinstance(program.made, Mapping) else partial(getattr, program.made)
-    return check(
+    report = check(
         program.model,
         program.loss,
         program.batch,
@@ -250,6 +268,7 @@ def _check_function(text: str, arguments: argparse.Namespace) -> Report:
         step_seconds=arguments.step_seconds,
         name=text,
     )
+    return replace(report, findings=place_findings(report.findings, program.places))
 
 
 def _load_lightly(text: str) -> LoadedProgram:
@@ -257,10 +276,11 @@ def _load_lightly(text: str) -> LoadedProgram:
     from porting.check.light_models import make_light
     from porting.cli.programs import load_program
 
-    program = make_light(lambda: load_program(text))
+    load = partial(load_program, text, draws_batch=True)
+    program = make_light(load)
     is_measured = program.options is not None and program.options.precision in _HALVES
     num_weights = sum(parameter.numel() for parameter in program.model.parameters())
-    return load_program(text) if is_measured and num_weights <= _MOST_MEASURED_WEIGHTS else program
+    return load() if is_measured and num_weights <= _MOST_MEASURED_WEIGHTS else program
 
 
 def _join_reports(reports: List[Report]) -> Optional[Report]:

@@ -35,8 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the report and tell by the status whether the step fits."""
     # torch is loaded by the verbs that need it, and not for `porting --help`
+    from porting.adapters.labels import split_labels
     from porting.api import to_ipu
     from porting.planning import memory_report
+    from porting.structure import make_call_arguments
 
     stages = None
     if arguments.stages:
@@ -47,7 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
     mode = arguments.mode or "training"
     ported = to_ipu(program.model, program.loss, optimizer=program.optimizer, options=program.options, device="sim")
     is_labelled = mode == "inference" and program.loss is not None
-    batch = program.batch[:-1] if is_labelled else program.batch
-    report = memory_report(ported, batch, target=arguments.ipu, mode=mode)
+    args, kwargs = make_call_arguments(program.batch)
+    if is_labelled:
+        args, kwargs, _labels = split_labels(ported.port.model.forward, args, kwargs, label=ported.port.label)
+    report = memory_report(ported, kwargs or args, target=arguments.ipu, mode=mode)
     print(json.dumps(report.to_dict(), indent=2) if arguments.format == "json" else report)
     return EXIT_DONE if report.fits else EXIT_FAILED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Union
 
 import torch
 from torch import nn
@@ -22,7 +22,8 @@ _SETTINGS = (
     *("schedule_every", "each_epoch", "also", "save", "load"),
 )
 _EXAMPLE = (
-    "return `(model, loss, batch)`, where `batch` is `(input, ..., labels)`; an optimizer and `PortOptions` may follow",
+    "return `(model, loss, batch)`, where `batch` is `(input, ..., labels)` or a dictionary of arguments",
+    "an optimizer and `PortOptions` may follow",
     "a dictionary or an object with these names does as well; it may have `loader`, `scheduler` and `ported` besides",
 )
 
@@ -31,16 +32,17 @@ _EXAMPLE = (
 class LoadedProgram:
     """A model that can be ported: what `to_ipu` takes, and the arguments of one micro-batch.
 
-    `batch` holds the positional arguments of a call, labels last. `loss` is None for a model that returns its own.
-    `batches` are those of a training, a list or a loader, with the `scheduler` of the optimizer, `ported`, which is or
-    makes a port, and `settings`, other keywords of `verify`, such as how the loss gets its arguments: only a dictionary
-    or an object has these. `name` is the text that it was loaded by, `made` what was found under it or what the
-    function there returned, which was called with the keywords `call`; None where it is no function.
+    `batch` holds the arguments of a call: by position, labels last, or a dictionary by name. `loss` is None for a model
+    that returns its own. `batches` are those of a training, a list or a loader, with the `scheduler` of the optimizer,
+    `ported`, which is or makes a port, and `settings`, other keywords of `verify`, such as how the loss gets its
+    arguments: only a dictionary or an object has these. `name` is the text that it was loaded by, `made` what was found
+    under it or what the function there returned, which makes its parts at `places`. That was called with the keywords
+    `call`; None where it is none.
     """
 
     model: nn.Module
     loss: Any
-    batch: Tuple[Any, ...]
+    batch: Union[Tuple[Any, ...], Mapping[str, Any]]
     optimizer: Optional[torch.optim.Optimizer] = None
     options: Optional[PortOptions] = None
     batches: Any = None
@@ -49,6 +51,7 @@ class LoadedProgram:
     settings: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
     made: Any = None
+    places: Mapping[str, Place] = field(default_factory=dict)
     call: Optional[Mapping[str, Any]] = None
 
     @property
@@ -56,7 +59,7 @@ class LoadedProgram:
         """The samples of `batch`: the rows of its first tensor that has any, 1 when there is none."""
         return next((tensor.shape[0] for tensor in flatten_tensors(self.batch) if tensor.dim()), 1)
 
-    def batch_of(self, rows: int) -> Tuple[Any, ...]:
+    def batch_of(self, rows: int) -> Union[Tuple[Any, ...], Mapping[str, Any]]:
         """Return `batch` with `rows` samples: cut, or repeated from the start.
 
         Tensors without samples (scalars, and those with another number of rows) stay as they are.
@@ -68,7 +71,8 @@ class LoadedProgram:
             has_samples = tensor.dim() > 0 and tensor.shape[0] == present
             return tensor.index_select(0, indices) if has_samples and rows != present else tensor
 
-        return tuple(map_tensors(resize, self.batch))
+        resized: Union[Tuple[Any, ...], Mapping[str, Any]] = map_tensors(resize, self.batch)
+        return resized
 
 
 def read_parts(made: Any, name: str, place: Optional[Place], *, draws_batch: bool = False) -> LoadedProgram:
@@ -91,7 +95,9 @@ def read_parts(made: Any, name: str, place: Optional[Place], *, draws_batch: boo
     if fault:
         raise ExecutableError.of("E022", message=f"`{name}` gives {fault}", place=place, help=_EXAMPLE)
     batch = values["batch"]
-    parts = {**values, "batch": tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)}
+    if not isinstance(batch, Mapping):
+        batch = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+    parts = {**values, "batch": batch}
     for part, (wanted, is_right) in _EXPECTED.items():
         if not is_right(parts.get(part)):
             message = f"the {part} of `{name}` is a {type(values[part]).__name__}, not {wanted}"

@@ -19,6 +19,7 @@ from torch import nn
 from porting import models
 from porting.bench.choices import apply_choices
 from porting.bench.workloads import Workload
+from porting.cli.part_places import find_part_places
 from porting.cli.program_parts import LoadedProgram, read_parts
 from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame, list_names
 from porting.options import PortOptions
@@ -90,7 +91,7 @@ def load_program(
     call = _choose_keywords(found, name, place, batch_size=batch_size, layers=layers)
     made = found if call is None else _run_user_code(name, lambda: found(**call))
     read = _run_user_code(name, lambda: read_parts(made, str(name), place, draws_batch=draws_batch))
-    program = replace(read, made=made, call=call)
+    program = replace(read, made=made, call=call, places=find_part_places(found, place))
     if batch_size is not None and batch_size != program.rows:
         program = replace(program, batch=program.batch_of(batch_size))
     return program

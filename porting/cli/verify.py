@@ -289,14 +289,14 @@ def _resume_elsewhere(text: str, seed: int, device: str, folder: Path) -> None:
 
 
 def _resume_here(arguments: argparse.Namespace) -> int:
-    from porting.verify.inputs import make_sides
+    from porting.verify.inputs import PortMaker, make_training
     from porting.verify.resumption import go_on_in_folder
 
-    defaults = dict.fromkeys(("max_grad_norm", "save", "load"))
     with _telling_failure(arguments.program):
         sides = _load_sides(arguments.program, seed=arguments.seed or _SEED, device=arguments.device)
         del sides["batches"]
-        _training, maker = make_sides(**{**defaults, **sides})
+        ported = {name: sides.pop(name, None) for name in ("ported", "options", "device", "save", "load")}
+        maker = PortMaker(make_training(**sides), *ported.values())
         go_on_in_folder(maker.make(), arguments.resume_in)
     return EXIT_DONE
 
@@ -314,8 +314,7 @@ def _telling_failure(text: str) -> Iterator[None]:
 def _run_programs(
     arguments: argparse.Namespace, settings: Mapping[str, Any], text: str, against: str, **asked: Any
 ) -> Certificate:
-    from porting.verify.program_proof import verify_programs
-    from porting.verify.program_runs import ProgramPair
+    from porting.verify.program_proof import ProgramPair, verify_programs
 
     for script in (text, against):
         if not Path(script).is_file():

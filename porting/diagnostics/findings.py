@@ -35,6 +35,8 @@ class Finding:
     notes: Union[str, Sequence[str]] = ()
     help: Union[str, Sequence[str]] = ()
     severity: Optional[Severity] = None
+    is_guess: bool = False
+    """Whether it rests on a guess: it is told, and changes no exit status."""
 
     def __post_init__(self) -> None:
         """Fill what the code's table knows and make the lines tuples."""
@@ -71,6 +73,7 @@ class Finding:
             "label": self.label,
             "notes": list(self.notes),
             "help": list(self.help),
+            "is_guess": self.is_guess,
         }
 
 

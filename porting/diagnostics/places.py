@@ -12,7 +12,7 @@ import sys
 import textwrap
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Iterator, Optional, Tuple
+from typing import Collection, Iterator, Optional, Tuple
 
 __all__ = ["Place", "caller_place", "find_assignment", "find_raising_frame", "frame_place", "is_user_file"]
 
@@ -42,7 +42,8 @@ def caller_place(skip_internal: bool = True) -> Optional[Place]:
     """Find the innermost line on the stack that the user wrote; None when there is none.
 
     Frames of this package, of torch and the like, and of the standard library are passed over, save the reference
-    models and the recipes, which are code that a user would write. `skip_internal=False` gives the caller's own line.
+    models and the recipes, which are code that a user would write. What is outside of the command only starts it.
+    `skip_internal=False` gives the caller's own line.
 
     >>> caller_place(skip_internal=False).line
     1
@@ -50,7 +51,8 @@ def caller_place(skip_internal: bool = True) -> Optional[Place]:
     frame: Optional[FrameType] = sys._getframe(1)
     library_folders = _list_library_folders()
     while skip_internal and frame is not None and not _is_user_frame(frame, library_folders):
-        frame = frame.f_back
+        # what has called the command is the script that starts it
+        frame = None if frame.f_code.co_filename == _COMMAND else frame.f_back
     return frame_place(frame) if frame is not None else None
 
 
@@ -81,9 +83,10 @@ def find_raising_frame(error: BaseException) -> Optional[Tuple[FrameType, Place]
 
 
 def find_assignment(kind: type, attribute: str) -> Optional[Place]:
-    """Find the first line of the user's, outside of `__init__`, where a method of `kind` binds `attribute`.
+    """Find the first line of the user's, outside of `__init__`, where a method of `kind` binds or changes `attribute`.
 
-    Base classes are searched, too. Returns None where the source does not tell.
+    A list, set or dictionary is changed by its methods, too. A `global` name is found as well. Base classes are
+    searched. Returns None where the source does not tell.
 
     >>> class Counter:
     ...     def forward(self):
@@ -106,6 +109,7 @@ def is_user_file(file: str) -> bool:
 # tqdm stands between a user's loop and a loader, numpy between a user's call and a tensor
 _LIBRARIES = ("torch", "poptorch", "numpy", "tqdm")
 _PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_COMMAND = os.path.join(_PACKAGE_FOLDER, "cli", "main.py")
 _STANDARD_FOLDER = os.path.dirname(os.path.abspath(os.__file__))
 _USER_FOLDERS_INSIDE = tuple(os.path.join(_PACKAGE_FOLDER, name) for name in ("models", "recipes"))
 _SITE_FOLDERS = tuple(os.path.join(_STANDARD_FOLDER, name) for name in ("site-packages", "dist-packages"))
@@ -194,6 +198,29 @@ def _list_assignments(kind: type, attribute: str) -> Iterator[Place]:
         return
     for method in ast.walk(tree):
         if isinstance(method, ast.FunctionDef) and method.name != "__init__":
-            for node in ast.walk(method):
-                if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and node.attr == attribute:
-                    yield Place(file, first + node.lineno - 1)
+            shared = {name for node in ast.walk(method) if isinstance(node, ast.Global) for name in node.names}
+            changed = [
+                getattr(node, "lineno", 1) for node in ast.walk(method) if _name_changed(node, shared) == attribute
+            ]
+            yield from (Place(file, first + line - 1) for line in sorted(changed))
+
+
+_CHANGING_METHODS = frozenset(
+    ("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "remove")
+    + ("reverse", "setdefault", "sort", "update")
+)
+
+
+def _name_changed(node: ast.AST, shared: Collection[str]) -> str:
+    """Name the attribute, or the name among `shared`, that a node binds, deletes, or changes the content of."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING_METHODS:
+        holder: ast.AST = node.func.value
+    elif isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
+        holder = node.value if isinstance(node, ast.Subscript) else node
+    else:
+        return ""
+    while isinstance(holder, ast.Subscript):
+        holder = holder.value
+    if isinstance(holder, ast.Name):
+        return holder.id if holder.id in shared else ""
+    return holder.attr if isinstance(holder, ast.Attribute) else ""

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib
-import random
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Dict, Hashable, Iterator, List, Optional, Tuple
-
-import numpy as np
-import torch
+from typing import Any, Callable, Dict, Hashable, List, Optional, Tuple
 
 from porting.recipe_chain.recipe_files import Recipe
+from porting.support.host_state import keep_streams, use_threads
 
 __all__ = ["CheckFailed", "Steps"]
 
@@ -65,7 +61,8 @@ class Steps:
 
     def load(self, stem: str) -> ModuleType:
         """Import a module of the recipe by its file's name: `step_0_plain`, `checks`, `pictures`."""
-        with _preserve_threads_and_random_streams():
+        # with one thread, so that sums have one order
+        with use_threads(1), keep_streams():
             return importlib.import_module(self.recipe.module_name(stem))
 
     def module(self, number: int) -> ModuleType:
@@ -75,7 +72,8 @@ class Steps:
     def call(self, number: int, function: Callable[[Any], Any]) -> Any:
         """Call `function` with the module of a step."""
         module = self.module(number)
-        with _preserve_threads_and_random_streams():
+        # with one thread, so that sums have one order
+        with use_threads(1), keep_streams():
             return function(module)
 
     def losses(self, number: int, num_steps: Optional[int] = None) -> List[float]:
@@ -122,20 +120,6 @@ class _TrainedOnce:
         if settings or not all(isinstance(argument, Hashable) for argument in arguments):
             return self._module.train(*arguments, **settings)
         return self._train_once(*arguments)
-
-
-@contextmanager
-def _preserve_threads_and_random_streams() -> Iterator[None]:
-    """Run with one thread, so that sums have one order; restore the threads and the random streams afterwards."""
-    num_threads, of_python, of_numpy = torch.get_num_threads(), random.getstate(), np.random.get_state()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        torch.set_num_threads(num_threads)
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
 
 
 def _lies_in(module: ModuleType, folder: Path) -> bool:

@@ -7,7 +7,7 @@ from typing import Dict, Iterable, List, Tuple, Union
 from porting.diagnostics import Finding
 from porting.source.facts import Facts
 from porting.source.project import Project, Unit
-from porting.source.rules import RULES, Reading
+from porting.source.rules import RULES, Reading, apply_rule
 from porting.source.walk import collect_facts
 
 __all__ = ["check_source"]
@@ -28,7 +28,7 @@ def check_source(program: Union[Project, Facts], units: Iterable[Unit] = ()) -> 
     reading = Reading(facts, program.units if isinstance(program, Project) else units)
     found: Dict[Tuple[str, str, int], Finding] = {}
     for rule in RULES:
-        for finding in rule(reading):
+        for finding in apply_rule(rule, reading):
             if finding.place is not None:
                 found.setdefault((finding.code, finding.place.file, finding.place.line), finding)
     return sorted(found.values(), key=_get_order)

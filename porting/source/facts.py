@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import List, Mapping, Optional, Tuple
+from functools import cached_property
+from typing import FrozenSet, List, Mapping, Optional, Tuple
 
 from porting.diagnostics import Place
 
-__all__ = ["Call", "Facts", "Import", "Kind", "Loop", "LoopKind", "Statement", "Thing", "Things", "Where"]
+__all__ = ["Call", "Facts", "Import", "Kind", "Loop", "LoopKind", "Statement", "Thing", "Things", "Way", "Where"]
 
 
 class Kind(str, Enum):
@@ -70,6 +71,8 @@ class Thing:
     parts: Tuple[Thing, ...] = ()
     call: Optional[Call] = None
     """The call that made it, whose keywords tell its settings."""
+    is_guess: bool = False
+    """Whether nothing but a name tells what it is."""
 
 
 Things = Tuple[Thing, ...]
@@ -92,6 +95,10 @@ class Loop:
     things: Things = ()
 
 
+Way = Tuple[Tuple[ast.expr, ...], FrozenSet[str]]
+"""A way to a fact: its guards, and the programs that take it."""
+
+
 @dataclass(frozen=True)
 class Where:
     """Where a fact stands: around it in the source, and around it when it runs.
@@ -107,12 +114,22 @@ class Where:
     loops: Tuple[Loop, ...] = ()
     guards: Tuple[ast.expr, ...] = ()
     in_forward: bool = False
-    """Whether a module's `forward`, or what it calls, is what runs here."""
+    """Whether a module's `forward`, what it calls, or a function that a port moves there is what runs here."""
     without_gradients: bool = False
     """Whether it stands under `torch.no_grad()` or `inference_mode()`."""
     in_evaluation: bool = False
     """Whether the last `train()` or `eval()` on the way here was an `eval()`."""
     order: int = 0
+    ways: Tuple[Way, ...] = ()
+    """The ways that lead here; `guards` are those that all have."""
+
+    @cached_property
+    def programs(self) -> FrozenSet[str]:
+        """The programs that come here, by their files; none is known of what nothing calls."""
+        return frozenset(program for way in self.ways for program in way[1])
+
+    body: Optional[ast.AST] = field(default=None, compare=False, repr=False)
+    """The node of that function."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +158,8 @@ class Call:
 
     def is_on(self, *kinds: Kind) -> bool:
         """Tell whether what it is called on may be of one of these kinds."""
-        return any(thing.kind in kinds for thing in self.receiver)
+        # asked by each rule of each call, of which most are on nothing
+        return bool(self.receiver) and any(thing.kind in kinds for thing in self.receiver)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +176,8 @@ class Statement:
     things: Things = ()
     targets: Things = ()
     text: str = ""
+    asks: str = ""
+    """What Python asks the tensors of the node for, if the node is an expression of `Facts.reads`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +197,11 @@ class Facts:
 
     calls: List[Call] = field(default_factory=list)
     statements: List[Statement] = field(default_factory=list)
+    reads: List[Statement] = field(default_factory=list)
+    """The expressions whose tensors Python asks for their `value`, their `text` or, by a mask, for a new `shape`.
+
+    Of weights it asks for `data` or `grad`, and of a module's own lists and dictionaries for its `parts`.
+    """
     imports: List[Import] = field(default_factory=list)
     things: List[Thing] = field(default_factory=list)
     unread: List[Call] = field(default_factory=list)

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Dict, Iterable, Iterator, List, Tuple
 
-from porting.source.files import Unit
+from porting.source.files import Unit, list_nodes
 from porting.source.text_values import ANYTHING, evaluate_text, read_names
 
 __all__ = ["ImportedName", "is_main_guard", "list_imports"]
@@ -107,7 +107,7 @@ def _catches_import(handler: ast.ExceptHandler) -> bool:
 
 
 def _list_words(node: ast.AST) -> List[str]:
-    return [getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(node)]
+    return [getattr(part, "attr", getattr(part, "id", "")) for part in list_nodes(node)]
 
 
 def is_main_guard(test: ast.expr) -> bool:

@@ -90,7 +90,7 @@ class Folders:
         portions: List[str] = []
         for folder in folders:
             names = self._list_names(folder)
-            base = os.path.normpath(os.path.join(folder, part))
+            base = os.path.normpath(os.path.join(folder, part)) if part in names or part + ".py" in names else ""
             if part in names and "__init__.py" in self._list_names(base):
                 return Spot(os.path.join(base, "__init__.py"), (base,))
             compiled = next((part + suffix for suffix in EXTENSION_SUFFIXES if part + suffix in names), "")

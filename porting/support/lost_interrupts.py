@@ -10,6 +10,7 @@ import functools
 import signal
 import sys
 import threading
+import time
 from typing import Any, Callable
 
 __all__ = ["pass_on_interrupts"]
@@ -38,8 +39,18 @@ def _pass_on(before: Callable[[Any], Any], unraisable: Any) -> None:
 
 
 def _send_interrupt() -> None:
+    while _is_in_hook(threading.main_thread().ident or 0):
+        time.sleep(_DELAY_SECONDS)
     if hasattr(signal, "pthread_kill"):
         # a signal also ends what the main thread waits for
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
     else:
         _thread.interrupt_main()
+
+
+def _is_in_hook(thread: int) -> bool:
+    """Tell whether a thread still runs the hook, in which an interrupt would be lost once more."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code is not _pass_on.__code__:
+        frame = frame.f_back
+    return frame is not None

@@ -6,7 +6,7 @@ import math
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -14,12 +14,13 @@ from porting.adapters import Checkpoint, load_checkpoint
 from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.sketches import distance_of_sketches
 from porting.diagnostics import take_first_line
+from porting.support.host_state import keep_streams
 from porting.verify.calls import Calls, MicroBatch, are_same_tensors
 from porting.verify.certificate import Measured
 from porting.verify.half_rounding import HalfRule, half_rounding
 from porting.verify.judgement import Judgement, describe_form
 from porting.verify.optimizer_settings import list_setting_differences, read_setting
-from porting.verify.plain_runs import copy_training, join_outputs, keep_streams, name_state, watch_outputs
+from porting.verify.plain_runs import copy_training, join_outputs, name_state, watch_outputs
 from porting.verify.plain_training import PlainRun, PlainTraining, cut_micro_batches
 from porting.verify.ported_run import PortedTraining
 from porting.verify.records import Sketches, sketch_all
@@ -27,9 +28,10 @@ from porting.verify.resumption import (
     RunElsewhere,
     compare_fresh_process,
     compare_resumed,
+    compare_states,
+    go_on,
     save_port,
     sketch_state,
-    train_further,
 )
 
 __all__ = ["look_after_training"]
@@ -40,6 +42,7 @@ _NUM_NOISES = 2
 _LARGE = 128 << 20
 # what is compared as a whole where a checkpoint does not load
 _WEIGHTS = "weights"
+_APPEARS = "it is there only before or only after"
 
 
 # the names of the parameters of each group
@@ -70,10 +73,10 @@ def look_after_training(
         save_port(ported, path.with_name("after.pt"))
         users_path = path.with_name("users.pt")
         save_port(ported, users_path, is_users=True)
-        after = sketch_state(ported)
-        judgement.add(_compare_streams(_read_streams(path), _read_streams(path.with_name("after.pt")), step))
+        judgement.add(_compare_streams(map(load_checkpoint, (path, path.with_name("after.pt"))), step))
         judgement.add(_compare_saved_settings(ported, load_checkpoint(path), step))
-        further = train_further(ported, calls)
+        gone_on = go_on(ported, calls)
+        after = gone_on.begun
         if sum(value.numel() * value.element_size() for value in ported.model.parameters()) > _LARGE:
             # so that a proof needs little more memory than the training; the next call compiles anew
             ported.model.destroy()
@@ -97,14 +100,14 @@ def look_after_training(
             results = {**outputs, **{name: after[name] for name in plain if name in written}}
             judgement.add(_compare_evaluation(plain, noises, results, step, unit))
         kept, now = ({name: side[name] for name in side if name not in written} for side in (before, after))
-        judgement.add(_compare_exactly("evaluation", step, kept, now, "it changed in evaluation"))
+        judgement.add(compare_states("evaluation", step, kept, now, fault="it changed in evaluation", lacking=_APPEARS))
         if ported.save is not None and ported.load is None:
             for kind in ("resuming", "fresh process"):
                 judgement.reasons[kind] = "there is a `save=`, and no `load=` that reads its files"
             return
-        judgement.add(compare_resumed(ported, users_path, calls, further, step, unit))
+        judgement.add(compare_resumed(ported, users_path, calls, gone_on, step, unit))
         if run_elsewhere is not None:
-            judgement.add(compare_fresh_process(run_elsewhere, users_path, calls, further, step, unit))
+            judgement.add(compare_fresh_process(run_elsewhere, users_path, calls, gone_on, step, unit))
 
 
 # -- evaluation --------------------------------------------------------------------------------------------------------
@@ -112,22 +115,17 @@ def look_after_training(
 
 def _try_evaluation(ported: PortedTraining, batch: MicroBatch) -> Tuple[Optional[Sketches], str]:
     """Return what the port's evaluation returns, and in words why there is none."""
-    try:
-        return _evaluate_ported(ported, batch), ""
-    except Exception as error:
-        return None, f"it fails in the port alone: {type(error).__name__}: {take_first_line(error)}"
-
-
-def _evaluate_ported(ported: PortedTraining, batch: MicroBatch) -> Optional[Sketches]:
     model = ported.model
     output_of = model.port.wrapped.output_of
     args, kwargs = _take_rows(batch, model.options.accumulation)
     model.eval()
     try:
         returned = model(*args, **kwargs)
+        return None if output_of is None else sketch_all(join_outputs([output_of(returned)])), ""
+    except Exception as error:
+        return None, f"it fails in the port alone: {type(error).__name__}: {take_first_line(error)}"
     finally:
         model.train()
-    return None if output_of is None else sketch_all(join_outputs([output_of(returned)]))
 
 
 def _take_rows(batch: MicroBatch, parts: int) -> MicroBatch:
@@ -197,16 +195,10 @@ def _evaluate_plain(own: PlainTraining, parts: Sequence[MicroBatch]) -> Sketches
     return found
 
 
-def _read_streams(path: Path) -> Mapping[str, str]:
-    """Return the states of the device's random streams in a checkpoint, by executor."""
-    training = load_checkpoint(path).training or {}
-    streams: Mapping[str, str] = training.get("device", {}).get("random", {})
-    return streams
-
-
-def _compare_streams(before: Mapping[str, str], after: Mapping[str, str], step: int) -> Iterator[Measured]:
-    """Compare the device's random streams: an evaluation draws from none that training goes on with."""
-    is_same = all(after.get(name) == words for name, words in before.items() if name == "training")
+def _compare_streams(checkpoints: Iterable[Checkpoint], step: int) -> Iterator[Measured]:
+    """Compare the device's random streams in checkpoints: an evaluation draws from none that training goes on with."""
+    before, after = ((one.training or {}).get("device", {}).get("random", {}) for one in checkpoints)
+    is_same = before.get("training") in (None, after.get("training"))
     apart, note = (0.0, "") if is_same else (math.inf, "it went on in evaluation")
     yield Measured("evaluation", "random stream", step, apart, 1.0, 0.0, note)
 
@@ -232,7 +224,7 @@ def _compare_reloaded(
     # tied weights have several names
     common = [name for name in loaded if name in live]
     ours, theirs = ({name: side[name] for name in common} for side in (live, loaded))
-    yield from _compare_exactly("reloading", step, ours, theirs, "it is not what the port had")
+    yield from compare_states("reloading", step, ours, theirs, fault="it is not what the port had", lacking=_APPEARS)
 
 
 def _compare_saved_settings(ported: PortedTraining, checkpoint: Checkpoint, step: int) -> Iterator[Measured]:
@@ -270,18 +262,3 @@ def _arrange_groups(
         own_settings = {key: group[key] for key in optimizer.defaults if key in group}
         regrouped.append({**own_settings, "params": [parameters[name] for name in part]})
     return type(optimizer)(regrouped, lr=optimizer.defaults["lr"])  # type: ignore[call-arg]
-
-
-def _compare_exactly(
-    kind: str, step: int, before: Mapping[str, Any], after: Mapping[str, Any], fault: str
-) -> Iterator[Measured]:
-    for name in {**before, **after}:
-        one, other = before.get(name), after.get(name)
-        if one is None or other is None or one.shape != other.shape:
-            yield Measured(kind, name, step, math.inf, 0.0, 0.0, "it is there only before or only after")
-            continue
-        # to load half types into float32 changes nothing
-        apart = distance_of_sketches(one, other)
-        is_same = apart == 0.0 and one.num_not_finite == other.num_not_finite
-        note = "" if is_same else fault
-        yield Measured(kind, name, step, apart if apart else (0.0 if is_same else math.inf), one.norm, 0.0, note)

@@ -10,8 +10,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.diagnostics import Place, PortingError, align_columns, say_number
 from porting.support.plain_data import make_plain
-from porting.verify.certificate_file import read_file, read_plain, write_file
-from porting.verify.consistency import find_contradiction
+from porting.verify.certificate_file import find_contradiction, read_file, read_plain, write_file
 
 __all__ = [
     "SCHEMA",
@@ -67,9 +66,11 @@ class Measured:
 
     @property
     def factor(self) -> float:
-        """How many times the noise band the distance is; at most 1 is inside."""
+        """How many times the noise band the distance is; at most 1 is inside, and what is no number is not."""
         if not self.distance:
             return 0.0
+        if math.isnan(self.distance) or math.isnan(self.band):
+            return math.inf
         return self.distance / self.band if self.band else math.inf
 
     @property
@@ -199,8 +200,8 @@ class Certificate:
     @property
     def first(self) -> Optional[Measured]:
         """The difference where it begins: the earliest step, and there the kind that comes first."""
-        found = [kind.first for kind in self.kinds if kind.first is not None]
-        return min(found, key=lambda measured: measured.step) if found else None
+        found = (kind.first for kind in self.kinds if kind.first is not None)
+        return min(found, key=lambda measured: measured.step, default=None)
 
     def check(self) -> Certificate:
         """Return this certificate if its verdict is PASS; raise PortingError V003 with where it begins otherwise."""

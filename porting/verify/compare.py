@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Dict, Iterable, Iterator, Mapping, NoReturn, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple
 
 import torch
 
@@ -17,12 +18,11 @@ from porting.comparison import Tolerance
 from porting.diagnostics import PortingError, list_names, say_number
 from porting.structure import make_call_arguments
 from porting.verify.calls import Calls
-from porting.verify.certificate import KindVerdict, Measured, Verdict
-from porting.verify.grouping import make_grouping
-from porting.verify.judgement import Judgement, judge_runs
-from porting.verify.noise_band import find_sketches, mean_loss
+from porting.verify.certificate import KindVerdict, Measured, Verdict, align_kinds, describe_measured
+from porting.verify.inputs import refuse
+from porting.verify.judgement import FixedBand, Judgement, judge_runs
 from porting.verify.plain_runs import record_calls
-from porting.verify.plain_training import PlainRun, PlainTraining
+from porting.verify.plain_training import Grouping, PlainRun, PlainTraining
 from porting.verify.ported_run import PortedTraining, record_port
 from porting.verify.records import Record
 
@@ -79,18 +79,18 @@ def compare_training(
     _check_pair(plain, ported, gradients=gradients)
     calls = Calls(map(make_call_arguments, steps))
     if not calls:
-        _refuse_pair("there is no batch to train with", "give batches as a call takes them, `[(inputs, labels), ...]`")
+        refuse("there is no batch to train with", "give batches as a call takes them, `[(inputs, labels), ...]`")
     options = ported.options
     ours, theirs = Record(), Record()
     # after the batches were made, which may have drawn: here the stream of an uncompiled port begins
     run = PlainRun(plain, options.replicas, torch.get_rng_state())
     ours.keep_state(0, plain.model, {})
-    record_calls(run, calls, make_grouping(options), ours, is_each_kept=True)
+    record_calls(run, calls, Grouping.of(options), ours, is_each_kept=True)
     theirs.keep_state(0, ported.model, {})
     record_port(PortedTraining(ported, scheduler), calls, theirs, is_each_kept=True)
     if not gradients:
         theirs.sketches = {key: found for key, found in theirs.sketches.items() if key[0] != "gradient"}
-    judged = judge_runs(ours, theirs, _GivenBand(ours, Tolerance(relative, absolute)))
+    judged = judge_runs(ours, theirs, FixedBand(partial(_find_allowed, ours, Tolerance(relative, absolute))))
     kinds = [kind for kind in _select_numbers(judged).list_verdicts() if kind.num_compared]
     return TrainingComparison(len(calls), ours.num_steps, relative, absolute, tuple(kinds))
 
@@ -106,33 +106,15 @@ def _select_numbers(judged: Judgement) -> Judgement:
     return found
 
 
-@dataclass
-class _GivenBand:
-    """Bands of one width, in the place of the measured ones; nothing is chaotic."""
-
-    plain: Record
-    tolerance: Tolerance
-    runs: Tuple[Record, ...] = field(default=())
-
-    def find_band(self, kind: str, step: int, name: str) -> float:
-        """Return how far a tensor may be."""
-        sketch = find_sketches(self.plain, kind, step)[name]
-        least = self.tolerance.absolute * math.sqrt(sketch.numel)
-        if kind == "update":
-            least = _ROUNDINGS * self.plain.sketches["parameter", step][name].norm
-        return Tolerance(self.tolerance.relative, least).allowed_at(sketch.norm)
-
-    def find_loss_band(self, step: int) -> float:
-        """Return how far the mean loss of a step may be."""
-        return self.tolerance.allowed_at(abs(mean_loss(self.plain, step) or 0.0))
-
-    def find_factors(self, _ported: Record, _kind: str) -> Dict[Tuple[int, str], float]:
-        """Return nothing: a tolerance that is given says nothing of many numbers together."""
-        return {}
-
-    def find_chaos(self) -> Optional[int]:
-        """Return None."""
-        return None
+def _find_allowed(plain: Record, tolerance: Tolerance, kind: str, step: int, name: str) -> float:
+    """Return how far a quantity may be by a tolerance that is given."""
+    if kind not in KINDS or kind == "loss":
+        return tolerance.allowed_at(abs(plain.mean_loss(step) or 0.0))
+    sketch = plain.find(kind, step)[name]
+    least = tolerance.absolute * math.sqrt(sketch.numel)
+    if kind == "update":
+        least = _ROUNDINGS * plain.sketches["parameter", step][name].norm
+    return Tolerance(tolerance.relative, least).allowed_at(sketch.norm)
 
 
 # -- what cannot be compared -----------------------------------------------------------------------------------------
@@ -140,50 +122,42 @@ class _GivenBand:
 
 def _check_pair(plain: PlainTraining, ported: Any, *, gradients: bool) -> None:
     if plain.model is ported.model:
-        _refuse_pair(
-            "both trainings have the same model", "take a `copy.deepcopy(model)` for one of them, with an optimizer"
-        )
+        refuse("both trainings have the same model", "take a `copy.deepcopy(model)` for one of them, with an optimizer")
     if not ported.training:
-        _refuse_pair("the port is in eval mode", "call `ported.train()`")
+        refuse("the port is in eval mode", "call `ported.train()`")
     if gradients and not ported.options.keep_gradients:
-        _refuse_pair(
+        refuse(
             "the port keeps its gradients on the device",
             'use `PortOptions(keep_gradients=True, output_mode="all")`, or leave them out: `gradients=False`',
         )
     if plain.accumulated not in ("mean", "sum"):
-        _refuse_pair(f"`accumulated` is {plain.accumulated!r}", "use 'mean' or 'sum'")
+        refuse(f"`accumulated` is {plain.accumulated!r}", "use 'mean' or 'sum'")
     own = {id(parameter) for parameter in plain.model.parameters()}
     if any(id(parameter) not in own for group in plain.optimizer.param_groups for parameter in group["params"]):
-        _refuse_pair(
-            "the plain optimizer has parameters that are not the plain model's", "make it from `model.parameters()`"
-        )
+        refuse("the plain optimizer has parameters that are not the plain model's", "make it from `model.parameters()`")
     if ported.options.output_mode != "all" and ported.options.micro_batches_per_call > 1:
-        _refuse_pair("the port returns the losses of some micro-batches only", 'use `PortOptions(output_mode="all")`')
+        refuse("the port returns the losses of some micro-batches only", 'use `PortOptions(output_mode="all")`')
     _check_same_start(plain.model.state_dict(), ported.model.state_dict())
 
 
 def _check_same_start(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> None:
     other = [name for name in {**plain, **ported} if name not in plain or name not in ported]
     if other:
-        _refuse_pair(f"the models are different: only one has {list_names(other, most=3)}", "take copies of one model")
+        refuse(f"the models are different: only one has {list_names(other, most=3)}", "take copies of one model")
     other = [name for name in plain if plain[name].shape != ported[name].shape]
     if other:
         fault = f"the models are different: other shapes of {list_names(other, most=3)}"
-        _refuse_pair(fault, "take copies of one model")
+        refuse(fault, "take copies of one model")
     other = [name for name in plain if plain[name].dtype != ported[name].dtype]
     if other:
         dtypes = [str(state[other[0]].dtype).replace("torch.", "") for state in (plain, ported)]
         fault = f"{list_names(other, most=3)}, {dtypes[0]} in plain PyTorch and {dtypes[1]} in the port"
         remedy = f"port with the precision of the plain model, or convert that as well: `.to(torch.{dtypes[1]})`"
-        _refuse_pair(f"the models have other dtypes: {fault}", remedy)
+        refuse(f"the models have other dtypes: {fault}", remedy)
     other = [name for name in plain if not torch.equal(plain[name], ported[name])]
     if other:
         fault = f"the models have other weights at the start: {list_names(other, most=3)}"
-        _refuse_pair(fault, "take a `copy.deepcopy(model)` before either is trained")
-
-
-def _refuse_pair(fault: str, remedy: str) -> NoReturn:
-    raise PortingError.at_caller("V002", message=fault, help=remedy)
+        refuse(fault, "take a `copy.deepcopy(model)` before either is trained")
 
 
 _OPTIMIZERS = "the optimizers differ: learning rate, weight decay, momentum, parameter groups, clipping"
@@ -231,10 +205,7 @@ class TrainingComparison:
         raise PortingError.at_caller(
             "V001",
             message=f"in step {first.step} the {first.kind} `{first.name}` is not that of plain PyTorch",
-            notes=(
-                f"there {_describe_difference(first)}",
-                *(f"worst {other.kind}: {_describe_difference(other, True)}" for other in others),
-            ),
+            notes=(f"the {describe_measured(first)}", *(f"worst {describe_measured(other)}" for other in others)),
             help=KINDS[first.kind],
         )
 
@@ -250,10 +221,7 @@ class TrainingComparison:
         steps = say_number(self.num_steps, "optimizer step")
         yield f"plain PyTorch and the port: {word} in {steps} (relative {self.relative:g}, absolute {self.absolute:g})"
         yield ""
-        yield f"        {'':<16}{'compared':>8}  {'worst':>8}  in step  of"
-        for kind in self.kinds:
-            verdict = "FAILED" if kind.verdict is Verdict.FAIL else "ok    "
-            yield f"{verdict}  {kind.kind:<16}{kind.num_compared:>8}  {_describe_worst(kind.worst)}"
+        yield from align_kinds(self.kinds)
         if self.first is not None:
             yield ""
             yield f"it begins in step {self.first.step} with the {self.first.kind} `{self.first.name}`:"
@@ -261,30 +229,8 @@ class TrainingComparison:
 
 
 def _make_dict(items: Any) -> Dict[str, Any]:
-    found = {name: value.value if isinstance(value, Verdict) else value for name, value in items}
+    found: Dict[str, Any] = {name: value.value if isinstance(value, Verdict) else value for name, value in items}
     if "distance" in found:
-        found["relative"] = _find_relative(found["distance"], found["scale"])
+        distance, scale = found["distance"], found["scale"]
+        found["relative"] = distance / scale if scale else (math.inf if distance else 0.0)
     return found
-
-
-def _find_relative(distance: Any, scale: Any) -> Any:
-    return distance / scale if scale else (math.inf if distance else 0.0)
-
-
-def _describe_difference(difference: Measured, with_name: bool = False) -> str:
-    subject = f"`{difference.name}` in step {difference.step}, " if with_name else ""
-    if difference.note:
-        return f"{subject}{difference.note}"
-    return (
-        f"{subject}difference {difference.distance:.1e} of {difference.scale:.1e} "
-        f"(relative {_find_relative(difference.distance, difference.scale):.1e}, allowed {difference.band:.1e})"
-    )
-
-
-def _describe_worst(difference: Optional[Measured]) -> str:
-    if difference is None:
-        return ""
-    note = f" ({difference.note})" if difference.note else ""
-    is_one_sided = difference.note.startswith("only")
-    value = "missing" if is_one_sided else f"{_find_relative(difference.distance, difference.scale):.1e}"
-    return f"{value:>8}  {difference.step:>7}  {difference.name}{note}"

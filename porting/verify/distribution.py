@@ -10,9 +10,10 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 import torch
 
 from porting.comparison.sketches import Sketch
+from porting.support.host_state import keep_streams, seed_streams
 from porting.verify.certificate import Measured
-from porting.verify.grouping import Comparison
-from porting.verify.plain_runs import copy_training, keep_streams, seed_streams
+from porting.verify.plain_runs import copy_training
+from porting.verify.plain_side import Comparison
 from porting.verify.plain_training import MicroBatch, PlainRun
 from porting.verify.ported_run import PortedTraining, make_call
 from porting.verify.records import sketch_all

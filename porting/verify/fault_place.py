@@ -11,14 +11,14 @@ from typing import Dict, Iterator, Optional, Sequence, Tuple
 
 import torch
 
+from porting.support.host_state import keep_streams, seed_streams
 from porting.verify.calls import Calls
 from porting.verify.certificate import Curves, Location, Measured
-from porting.verify.grouping import Comparison
 from porting.verify.inputs import PortMaker
-from porting.verify.noise_band import find_sketches
-from porting.verify.plain_runs import copy_training, keep_streams, list_work, seed_streams
+from porting.verify.plain_runs import copy_training, record_calls
+from porting.verify.plain_side import Comparison
 from porting.verify.plain_training import PlainRun, PlainTraining
-from porting.verify.ported_run import PortedTraining, end_call, make_call
+from porting.verify.ported_run import PortedTraining, make_call, record_port
 from porting.verify.records import Record
 
 __all__ = ["find_place", "kept_port"]
@@ -56,10 +56,7 @@ def find_place(
     with keep_streams():
         plain = _train_plain(comparison, calls[:number], seed)
         seed_streams(seed)
-        work = ported.list_work()
-        for place, (args, kwargs) in enumerate(theirs[:number]):
-            losses = ported.model.loss_of(make_call(ported, args, kwargs)).detach().double().flatten().tolist()
-            end_call(work, losses, ported.model.options, ends_epoch=theirs.ends_epoch(place))
+        record_port(ported, theirs[:number], Record())
         call = theirs[min(number, len(theirs) - 1)]
         found = locate_fault(
             plain,
@@ -78,7 +75,7 @@ def find_place(
 def _list_ratios(kind: str, plain: Record, ported: Record) -> Iterator[Tuple[int, Dict[str, float]]]:
     """Yield how many times plain PyTorch's the port's tensors are, in each kept step; of those that are no noise."""
     for step in plain.list_steps("parameter" if kind == "update" else kind):
-        ours, theirs = (find_sketches(record, kind, step) for record in (plain, ported))
+        ours, theirs = (record.find(kind, step) for record in (plain, ported))
         least = _NEGLIGIBLE * max((one.norm for one in ours.values()), default=0.0)
         ratios = {
             name: theirs[name].norm / one.norm for name, one in ours.items() if name in theirs and one.norm > least
@@ -90,13 +87,8 @@ def _list_ratios(kind: str, plain: Record, ported: Record) -> Iterator[Tuple[int
 def _train_plain(comparison: Comparison, calls: Calls, seed: int) -> PlainTraining:
     own = copy_training(comparison.training)
     seed_streams(seed)
-    run = PlainRun(own, 1 if comparison.grouping.is_large else comparison.grouping.replicas, torch.get_rng_state())
-    work = list_work(own)
-    for number, call in enumerate(calls):
-        for parts in comparison.grouping.cut(call):
-            losses = run.step(parts, look=lambda _gradients: None).losses
-            work.end_step(sum(float(loss.double().mean()) for loss in losses) / len(losses))
-        work.end_call(ends_epoch=calls.ends_epoch(number))
+    run = PlainRun(own, comparison.grouping.num_buffers, torch.get_rng_state())
+    record_calls(run, calls, comparison.grouping, Record())
     torch.set_rng_state(run.random_state)
     return own
 

@@ -7,16 +7,16 @@ from dataclasses import asdict, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
-from torch import nn
 
 from porting.adapters.half_ranges import watch_ranges
 from porting.analysis.half_precision import MeasuredModule, advise_loss_scaling
+from porting.comparison import largest_difference
 from porting.comparison.tensors import distance_of
 from porting.diagnostics import list_names
-from porting.model_copies import copy_together
 
 from .certificate import Curves, KindVerdict, PrecisionVerdict, Verdict
 from .half_rounding import HalfRule, half_rounding
+from .plain_runs import copy_training
 from .plain_training import MicroBatch, PlainTraining
 from .reference_loss import make_loss_function
 
@@ -44,6 +44,7 @@ def judge_half_precision(
     the noise band of half precision, nothing overflows, and the loss scaling brings the gradients through: one that
     vanishes in float16 and would not with a scaling that fits is a fault of the port, although rounding has done it.
 
+    >>> from torch import nn
     >>> from porting import PlainTraining
     >>> model = nn.Linear(2, 1)
     >>> plain = PlainTraining(model, nn.MSELoss(), torch.optim.SGD(model.parameters(), lr=0.1))
@@ -51,7 +52,7 @@ def judge_half_precision(
     >>> judge_half_precision(plain, [batch], HalfRule("mixed")).explains
     True
     """
-    own = _copy_training(training)
+    own = copy_training(training)
     measured, gradients = _measure_ranges(own, batches, rule)
     is_float16 = rule.dtype is torch.float16
     scale = advise_loss_scaling(measured) if is_float16 else None
@@ -68,7 +69,8 @@ def judge_half_precision(
     vanishing = _name_innermost([module for module in measured if module.lost_values > _MANY_VALUES], measured)
     if is_float16 and vanishing:
         parts.append(f"many outputs of {list_names(vanishing, most=_MOST_NAMES)} are below what float16 can hold")
-    layers = {module.name: _list_numbers(module) for module in measured}
+    numbers = {module.name: asdict(module) for module in measured}
+    layers = {name: {key: value for key, value in own.items() if key != "name"} for name, own in numbers.items()}
     return PrecisionVerdict(rule.precision, not reasons, "; ".join(parts), scale, layers)
 
 
@@ -109,14 +111,6 @@ def _find_fitting(gradients: Mapping[str, torch.Tensor], rule: HalfRule) -> floa
         MeasuredModule(name, 0.0, float(value.abs().max())) for name, value in gradients.items() if value.numel()
     ]
     return max(advise_loss_scaling(modules) or 1.0, 1.0) if rule.loss_scaling else 1.0
-
-
-def _copy_training(training: PlainTraining) -> PlainTraining:
-    model, loss, compute_loss = copy_together(training.model, training.loss, training.compute_loss)
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    # never stepped: it is what gradients belong to
-    optimizer = torch.optim.SGD(trained or [nn.Parameter(torch.zeros(1))], lr=0.0)
-    return replace(training, model=model, loss=loss, compute_loss=compute_loss, optimizer=optimizer, scheduler=None)
 
 
 def _add_gradients(training: PlainTraining, batches: Sequence[MicroBatch], rule: HalfRule) -> Dict[str, torch.Tensor]:
@@ -186,22 +180,15 @@ def _tell_curves(curves: Curves, rule: HalfRule) -> List[str]:
     """Say how far the losses are from those in float32, beside plain PyTorch rounded to half."""
     if not curves.reference:
         return []
-    own = _find_furthest(curves.ported, curves.reference)
-    rounded = _find_furthest(curves.plain, curves.reference)
+    own, rounded = (
+        largest_difference(curve, curves.reference, scale_of=lambda _one, _other: 1.0)[0]
+        for curve in (curves.ported, curves.plain)
+    )
     return [
         f"the losses are up to {own:.2g} from those in float32, and those of plain PyTorch rounded to "
         f"{_name_type(rule)} up to {rounded:.2g}"
     ]
 
 
-def _find_furthest(curve: Sequence[float], reference: Sequence[float]) -> float:
-    distances = [abs(one - other) for one, other in zip(curve, reference)]
-    return max(distances, key=lambda distance: math.inf if math.isnan(distance) else distance, default=0.0)
-
-
 def _name_type(rule: HalfRule) -> str:
     return "bfloat16" if rule.precision == "bfloat16" else "float16"
-
-
-def _list_numbers(module: MeasuredModule) -> Dict[str, float]:
-    return {name: value for name, value in asdict(module).items() if name != "name"}

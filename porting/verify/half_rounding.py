@@ -1,11 +1,15 @@
-"""Plain PyTorch that is rounded to half precision after each operator, as a device does: so far goes a sound port."""
+"""Plain PyTorch that is rounded to half precision after each operator, as a device does: so far goes a sound port.
+
+A certificate proves what the adapters cast, so that nothing of theirs takes part. The rule is written in the docs of
+`PortOptions(precision=...)`.
+"""
 
 from __future__ import annotations
 
 import functools
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Iterator, List, MutableMapping, Optional
+from typing import Any, Dict, Iterator, List, Mapping, MutableMapping, Optional
 
 import torch
 from torch import nn
@@ -13,14 +17,19 @@ from torch import nn
 from porting.comparison.rounded_operators import RoundedOperators
 from porting.comparison.tensors import round_at_random
 from porting.host_tensors import read_registry, walk_modules
+from porting.structure import map_tensors
+from porting.torch_insides.modules import CONVOLUTIONS
 
-from .half_casts import cast, weights_cast_to
 from .plain_training import PlainTraining
 from .reference_loss import make_loss_function
 
-__all__ = ["HalfRule", "half_rounding"]
+__all__ = ["HalfRule", "cast", "half_rounding", "weights_cast_to"]
 
 _TYPES = {"float16": torch.float16, "mixed": torch.float16, "bfloat16": torch.bfloat16}
+# modules that multiply what comes in by their weights: both have to be of one type
+_MULTIPLYING = (nn.Bilinear, nn.Linear, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase, CONVOLUTIONS)
+# the rows that are looked up are cast, and the table is not
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
 
 
 @dataclass(frozen=True)
@@ -77,45 +86,28 @@ def half_rounding(training: PlainTraining, rule: HalfRule, *, seed: Optional[int
     with ExitStack() as undone:
         if rule.precision == "float16":
             _store_in_half(training, undone, draws if rule.rounds_at_random else None)
-        if rule.precision == "bfloat16":
-            _run_under_autocast(training.model, undone)
-        else:
-            _cast_around(training.model, undone)
+        _exchange_forward(training.model, dtype, undone)
         if dtype is torch.float16:
             training = _scale_losses(training, rule.loss_scaling, undone)
         undone.enter_context(RoundedOperators(dtype, draws if is_random else None))
         yield training
 
 
-def _cast_around(model: nn.Module, undone: ExitStack) -> None:
-    """Let `model` take and compute half numbers, and return single ones to the loss."""
-    own = model.forward
+def _exchange_forward(model: nn.Module, dtype: torch.dtype, undone: ExitStack) -> None:
+    """Let `model` compute half numbers, and return single ones to the loss."""
+    own, former = model.forward, model.__dict__.get("forward")
 
     @functools.wraps(own)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        with weights_cast_to(model, torch.float16):
-            args, kwargs = cast((args, kwargs), torch.float16)
+        if dtype is torch.bfloat16:
+            # casts that autocast keeps would be those of an earlier step's weights
+            with torch.autocast("cpu", dtype=dtype, cache_enabled=False):
+                return cast(own(*args, **kwargs), torch.float32)
+        with weights_cast_to(model, dtype):
+            args, kwargs = cast((args, kwargs), dtype)
             return cast(own(*args, **kwargs), torch.float32)
 
-    _replace_forward(model, forward, undone)
-
-
-def _run_under_autocast(model: nn.Module, undone: ExitStack) -> None:
-    own = model.forward
-
-    @functools.wraps(own)
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        # casts that autocast keeps would be those of an earlier step's weights
-        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
-            returned = own(*args, **kwargs)
-        return cast(returned, torch.float32)
-
-    _replace_forward(model, forward, undone)
-
-
-def _replace_forward(model: nn.Module, forward: Callable[..., Any], undone: ExitStack) -> None:
     # on the instance: the user's class stays as it is, and so does what is called besides `forward`
-    former = model.__dict__.get("forward")
     model.__dict__["forward"] = forward
     if former is None:
         undone.callback(model.__dict__.pop, "forward")
@@ -179,3 +171,57 @@ def _store_in_half(training: PlainTraining, undone: ExitStack, draws: Optional[t
 def _widen_buffer(registry: MutableMapping[str, Any], name: str, own: torch.Tensor) -> None:
     """Bring a buffer's value back into the tensor that it was in."""
     registry[name] = own.copy_(registry[name])
+
+
+# -- casts -------------------------------------------------------------------------------------------------------------
+
+
+def cast(value: Any, dtype: torch.dtype) -> Any:
+    """Cast the floating-point tensors inside a value.
+
+    >>> cast((torch.ones(1), torch.tensor(1)), torch.float16)
+    (tensor([1.], dtype=torch.float16), tensor(1))
+    """
+    return map_tensors(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, value)
+
+
+@contextmanager
+def weights_cast_to(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Let `model` compute with casts of its weights while the context lasts; gradients reach the weights themselves."""
+    copies: Dict[int, torch.Tensor] = {}
+    with ExitStack() as undone:
+        for module in model.modules():
+            whole = {name: value for name, value in module._parameters.items() if value is not None}
+            whole = {name: value for name, value in whole.items() if value.is_floating_point()}
+            for value in whole.values():
+                copies.setdefault(id(value), value.to(dtype))
+            half = {name: copies[id(value)] for name, value in whole.items()}
+            _put_into(module, half)
+            undone.callback(_put_into, module, whole)
+            if isinstance(module, _TABLES):
+                before = module.register_forward_pre_hook(lambda module, _args, whole=whole: _put_into(module, whole))
+                undone.callback(before.remove)
+                undone.callback(module.register_forward_hook(_LookUp(half, dtype)).remove)
+            elif isinstance(module, _MULTIPLYING):
+                hook = module.register_forward_pre_hook(
+                    lambda _module, args, kwargs: (cast(args, dtype), cast(kwargs, dtype)), with_kwargs=True
+                )
+                undone.callback(hook.remove)
+        yield
+
+
+class _LookUp:
+    """Casts what a table gave, and lets others see the table cast again."""
+
+    def __init__(self, half: Dict[str, torch.Tensor], dtype: torch.dtype) -> None:
+        self._half, self._dtype = half, dtype
+
+    def __call__(self, module: nn.Module, _args: Any, output: Any) -> Any:
+        _put_into(module, self._half)
+        return cast(output, self._dtype)
+
+
+def _put_into(module: nn.Module, values: Mapping[str, torch.Tensor]) -> None:
+    module._parameters.update(values)  # type: ignore[arg-type]
+    if values and isinstance(module, nn.RNNBase):
+        module._flat_weights = [module._parameters[name] for name in module._flat_weights_names]

@@ -1,13 +1,14 @@
-"""The inputs of a proof: the plain training, the port of a copy, and the batches of its calls."""
+"""The inputs of a proof: the plain training, the port of a copy, the batches of its calls and what samples they are."""
 
 from __future__ import annotations
 
 import copy
 import itertools
+import math
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, NoReturn, Optional, Set, Tuple
+from typing import Any, Callable, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import nn
@@ -15,16 +16,27 @@ from torch.utils.data import DataLoader
 
 from porting.adapters.loader_position import read_streams, set_streams
 from porting.api import PortedModel, to_ipu
+from porting.check.sample_audit import audit_samples
 from porting.diagnostics import PortingError
 from porting.options import PortOptions
 from porting.structure import flatten_tensors, make_call_arguments
-from porting.verify.calls import Calls, MicroBatch, are_same_tensors, copy_tensors
-from porting.verify.plain_runs import copy_training, seed_streams
+from porting.support.host_state import seed_streams
+from porting.verify.calls import (
+    Calls,
+    MicroBatch,
+    UnequalBatchesError,
+    are_same_tensors,
+    copy_tensors,
+    count_rows,
+    have_same_tensors,
+    join_rows,
+)
+from porting.verify.certificate import Measured
+from porting.verify.plain_runs import copy_training
 from porting.verify.plain_training import PlainTraining
 from porting.verify.ported_run import PortedTraining
-from porting.verify.reference_batches import UnequalBatchesError, count_rows, join_rows
 
-__all__ = ["Inputs", "PortMaker", "collect_inputs", "make_sides", "make_training"]
+__all__ = ["Inputs", "PortMaker", "collect_inputs", "compare_samples", "make_training", "refuse"]
 
 # Batches that are kept in memory for all runs; with more, the first are repeated.
 _MOST_BYTES = 256 << 20
@@ -32,7 +44,7 @@ _DEFAULT_RATE = 0.01
 
 
 def make_training(
-    model: Any, loss: Any, optimizer: Any, scheduler: Any, max_grad_norm: Optional[float], **settings: Any
+    model: Any, loss: Any = None, optimizer: Any = None, scheduler: Any = None, **settings: Any
 ) -> PlainTraining:
     """Put together what plain PyTorch trains; nothing that was given is changed, now or later."""
     if isinstance(model, PlainTraining):
@@ -51,7 +63,7 @@ def make_training(
     own = {id(parameter) for parameter in model.parameters()}
     if any(id(parameter) not in own for group in optimizer.param_groups for parameter in group["params"]):
         refuse("the optimizer has parameters that are not the model's", "make it from `model.parameters()`")
-    return PlainTraining(model, loss, optimizer, scheduler, max_grad_norm=max_grad_norm, **settings)
+    return PlainTraining(model, loss, optimizer, scheduler, **settings)
 
 
 @dataclass(frozen=True)
@@ -131,25 +143,6 @@ def _copy_parts(training: PlainTraining) -> PlainTraining:
             f"the model cannot be copied: {error}",
             "keep results of computations out of its attributes, or `.detach()` them",
         )
-
-
-def make_sides(
-    model: Any,
-    loss: Any,
-    *,
-    optimizer: Any,
-    scheduler: Any,
-    max_grad_norm: Optional[float],
-    ported: Any,
-    options: Optional[PortOptions],
-    device: str,
-    save: Any,
-    load: Any,
-    **settings: Any,
-) -> Tuple[PlainTraining, PortMaker]:
-    """Return what plain PyTorch trains, and what makes its port; the arguments are those of `verify`."""
-    training = make_training(model, loss, optimizer, scheduler, max_grad_norm, **settings)
-    return training, PortMaker(training, ported, options, device, save, load)
 
 
 @dataclass(frozen=True)
@@ -261,9 +254,7 @@ def _take_calls(loader: Any, num_calls: int) -> Calls:
 
 
 def _are_same(ours: Calls, theirs: Calls) -> bool:
-    pairs = [(flatten_tensors(one), flatten_tensors(other)) for one, other in zip(ours, theirs)]
-    is_as_long = len(ours) == len(theirs) and all(len(one) == len(other) for one, other in pairs)
-    return is_as_long and all(are_same_tensors(*both) for pair in pairs for both in zip(*pair))
+    return len(ours) == len(theirs) and all(map(have_same_tensors, ours, theirs))
 
 
 def _go_round(loader: Any) -> Iterator[Tuple[Any, bool]]:
@@ -290,3 +281,55 @@ def _is_one_batch(source: Any) -> bool:
 def refuse(fault: str, remedy: str) -> NoReturn:
     """Raise PortingError V002."""
     raise PortingError.at_caller("V002", message=fault, help=remedy)
+
+
+# -- samples -----------------------------------------------------------------------------------------------------------
+
+
+def compare_samples(source: Any, ported: PortedTraining, calls: Calls, theirs: Calls) -> Iterator[Measured]:
+    """Compare the batches of both sides, and count what an epoch of a loader drops and repeats on each."""
+    if theirs is not calls:
+        step = ported.model.options.device_iterations
+        for number, (one, other) in enumerate(zip(calls, theirs)):
+            yield _compare_call(one, other, number * step + 1)
+    if type(source) is DataLoader and type(ported.batches) in (DataLoader, type(None)):
+        yield from _compare_epochs(source, source if ported.batches is None else ported.batches, ported.model.options)
+
+
+def _compare_call(one: MicroBatch, other: MicroBatch, step: int) -> Measured:
+    pairs = flatten_tensors(one), flatten_tensors(other)
+    shapes = [[list(tensor.shape) for tensor in tensors] for tensors in pairs]
+    if shapes[0] != shapes[1]:
+        return Measured("samples", "batch", step, math.inf, 0.0, 0.0, f"{shapes[1]} in the port, not {shapes[0]}")
+    wrong = [number for number, tensors in enumerate(zip(*pairs)) if not are_same_tensors(*tensors)]
+    note = f"tensor {wrong[0]} of the batch has other values" if wrong else ""
+    return Measured("samples", "batch", step, math.inf if wrong else 0.0, 0.0, 0.0, note)
+
+
+def _compare_epochs(plain: DataLoader, ported: DataLoader, options: Any) -> Iterator[Measured]:
+    size = plain.batch_size or 1
+    per_call = (
+        options.samples_per_call
+        // options.micro_batch
+        * (options.micro_batch if options.micro_batch > 1 else ported.batch_size or 1)
+    )
+    ours = audit_samples(plain, samples_per_call=size if plain.drop_last else 1)
+    theirs = audit_samples(ported, samples_per_call=per_call)
+    if ours is None or theirs is None:
+        return
+    for name, one, other, examples in (
+        ("dropped", ours.num_dropped, theirs.num_dropped, theirs.dropped),
+        ("repeated", ours.num_repeated, theirs.num_repeated, theirs.repeated),
+    ):
+        more = max(0, other - one)
+        note = (
+            f"an epoch of the port has {other} samples {name}, one of plain PyTorch {one}{_list_examples(examples)}"
+            if more
+            else ""
+        )
+        yield Measured("samples", name, 1, float(more), float(ours.num_samples), 0.0, note if more else "")
+
+
+def _list_examples(examples: Sequence[int]) -> str:
+    named: List[str] = [str(position) for position in examples]
+    return f": {', '.join(named)}, ..." if named else ""

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from porting.comparison.sketches import Sketch, distance_of_sketches
 from porting.diagnostics import say_number
 from porting.verify.certificate import KindVerdict, Measured, PrecisionVerdict, Verdict, describe_measured
-from porting.verify.consistency import match_losses
-from porting.verify.noise_band import find_sketches, mean_loss
+from porting.verify.certificate_file import match_losses
+from porting.verify.noise_band import NoiseBand
 from porting.verify.optimizer_settings import compare_settings
 from porting.verify.records import KINDS, Record
 
-__all__ = ["Band", "Judgement", "decide_verdict", "describe_form", "find_first", "judge_runs", "list_outside"]
+__all__ = [
+    "STOPPED",
+    "Band",
+    "FixedBand",
+    "Judgement",
+    "decide_verdict",
+    "describe_form",
+    "find_first",
+    "judge_runs",
+    "list_outside",
+]
+
+STOPPED = "it was interrupted"
+"""How a proof has ended that the user stops."""
 
 # float32 holds a rate no better
 _RATE_UNIT = 1e-6
@@ -34,24 +47,24 @@ _NOTHING = {
 _AT_START = ("parameter", "buffer")
 
 
-class Band(Protocol):
-    """How far each quantity of a port may be from the plain run's."""
+class FixedBand(NamedTuple):
+    """A band that no runs have measured: `find_band` tells it, in which `chaos` is the first step of nothing."""
 
-    @property
-    def runs(self) -> Sequence[Record]:
-        """The other runs of the plain training."""
+    find_band: Callable[[str, int, str], float]
+    chaos: Optional[int] = None
+    runs: Sequence[Record] = ()
 
-    def find_band(self, kind: str, step: int, name: str) -> float:
-        """Return how far a tensor may be."""
-
-    def find_loss_band(self, step: int) -> float:
-        """Return how far the mean loss of a step may be."""
-
-    def find_factors(self, ported: Record, kind: str) -> Mapping[Tuple[int, str], float]:
-        """Return by step and tensor what many numbers say together, as a multiple of what they may."""
+    def find_factors(self, _ported: Record, _kind: str) -> Mapping[Tuple[int, str], float]:
+        """Return nothing: of many numbers together nothing is known."""
+        return {}
 
     def find_chaos(self) -> Optional[int]:
-        """Return the first step from which nothing can be said."""
+        """Return the step that is known."""
+        return self.chaos
+
+
+Band = Union[NoiseBand, FixedBand]
+"""How far each quantity of a port may be from the plain run's, by kind, step and name."""
 
 
 @dataclass
@@ -133,8 +146,8 @@ def list_outside(judgement: Judgement) -> List[Measured]:
 
 def find_first(judgement: Judgement) -> Optional[Measured]:
     """Return what lies outside where it begins: in the earliest step, and there the kind that comes first."""
-    firsts = [kind.first for kind in judgement.list_verdicts() if kind.first is not None]
-    return min(firsts, key=lambda one: one.step) if firsts else None
+    firsts = (kind.first for kind in judgement.list_verdicts() if kind.first is not None)
+    return min(firsts, key=lambda one: one.step, default=None)
 
 
 def decide_verdict(
@@ -175,7 +188,7 @@ def decide_verdict(
 def _find_lost(plain: Record, ported: Record) -> Optional[int]:
     """Return the first step in which the loss of both is not finite."""
     for step in range(1, plain.num_steps + 1):
-        losses = mean_loss(plain, step), mean_loss(ported, step)
+        losses = plain.mean_loss(step), ported.mean_loss(step)
         if all(loss is not None and not math.isfinite(loss) for loss in losses):
             return step
     return None
@@ -192,7 +205,7 @@ def _compare_losses(plain: Record, ported: Record, band: Band, end: int, loss_fa
             note = f"{other:g} in the port, {one:g} in plain PyTorch"
             apart = 0.0 if math.isinf(one) and one == other else math.inf
         kind = "loss" if step == 1 else "loss curve"
-        yield Measured(kind, "loss", step, apart, abs(one), band.find_loss_band(step), note)
+        yield Measured(kind, "loss", step, apart, abs(one), band.find_band(kind, step, "loss"), note)
 
 
 def _compare_rates(plain: Record, ported: Record, end: int) -> Iterator[Measured]:
@@ -213,7 +226,7 @@ def _compare_rates(plain: Record, ported: Record, end: int) -> Iterator[Measured
 def _compare_tensors(
     plain: Record, ported: Record, band: Band, kind: str, step: int, factors: Mapping[Tuple[int, str], float]
 ) -> Iterator[Measured]:
-    ours, theirs = find_sketches(plain, kind, step), find_sketches(ported, kind, step)
+    ours, theirs = plain.find(kind, step), ported.find(kind, step)
     if not theirs and not _has_kind(ported, kind, step):
         return
     # a device may hold a count as a floating-point number
@@ -269,7 +282,7 @@ def _measure_one_side(kind: str, name: str, step: int, plain: Optional[Sketch], 
 
 def _measure_lost(kind: str, name: str, step: int, one: Sketch, other: Sketch, band: Band) -> Measured:
     """Measure a tensor with more elements that are not finite on one side; rounding alone may decide of some."""
-    others = [find_sketches(run, kind, step).get(name) for run in band.runs]
+    others = [run.find(kind, step).get(name) for run in band.runs]
     counts = [run.num_not_finite for run in others if run is not None] + [one.num_not_finite]
     if min(counts) <= other.num_not_finite <= max(counts):
         return Measured(kind, name, step, 0.0, one.norm, 0.0)

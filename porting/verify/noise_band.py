@@ -13,9 +13,9 @@ import torch
 from porting.comparison.noise import MARGIN, NOTHING, UNDECIDED, Noise, find_furthest
 from porting.comparison.shifts import Shifts
 from porting.comparison.sketches import distance_of_sketches
-from porting.verify.records import Record, Sketches
+from porting.verify.records import Record
 
-__all__ = ["NoiseBand", "describe_repetition", "find_sketches", "mean_loss"]
+__all__ = ["NoiseBand", "describe_repetition"]
 
 # training magnifies what was small
 _FIRST_STEPS, _MARGIN_LATER = 3, 2.0
@@ -60,7 +60,9 @@ class NoiseBand:
 
     def find_band(self, kind: str, step: int, name: str) -> float:
         """Return how far the port may be: measured noise times a margin, and at least some units in the last place."""
-        sketch, noises = find_sketches(self.plain, kind, step)[name], self._measure_noises(kind, step)
+        if kind in ("loss", "loss curve"):
+            return self.find_loss_band(step)
+        sketch, noises = self.plain.find(kind, step)[name], self._measure_noises(kind, step)
         noise = max(noises.furthest.get(name, 0.0), noises.usual * sketch.norm)
         margin = self._find_margin(step) * (1 + _MARGIN_OF_FEW / math.sqrt(sketch.numel))
         floor = self._find_floor(kind) * self._find_scale(kind, step, name)
@@ -76,7 +78,7 @@ class NoiseBand:
         found: Dict[Tuple[int, str], float] = {}
         shifts: Dict[str, Shifts] = {}
         for step in self.plain.list_steps("parameter" if kind == "update" else kind) if self._is_half else ():
-            rows = [find_sketches(record, kind, step) for record in (self.plain, *self.runs, ported)]
+            rows = [record.find(kind, step) for record in (self.plain, *self.runs, ported)]
             if not step or not rows[-1]:
                 continue
             ratios = {}
@@ -101,12 +103,12 @@ class NoiseBand:
             return 0.0
         undecided = 0.0
         for earlier in self.plain.list_steps("gradient"):
-            gradient = find_sketches(self.plain, "gradient", earlier).get(name)
+            gradient = self.plain.find("gradient", earlier).get(name)
             if earlier <= step and gradient is not None and gradient.norm:
                 undecided = max(undecided, self.find_band("gradient", earlier, name) / gradient.norm)
         if undecided < UNDECIDED:
             return 0.0
-        moved = find_sketches(self.plain, "update", step)[name].norm
+        moved = self.plain.find("update", step)[name].norm
         if kind == "parameter":
             start, now = (self.plain.sketches["parameter", number][name] for number in (0, step))
             moved = now.minus(start).norm
@@ -133,10 +135,10 @@ class NoiseBand:
 
     def _measure_noises(self, kind: str, step: int) -> _Noises:
         if (kind, step) not in self._noises:
-            plain = find_sketches(self.plain, kind, step)
+            plain = self.plain.find(kind, step)
             found: Dict[str, float] = {}
             for run in self.runs:
-                for name, sketch in find_sketches(run, kind, step).items():
+                for name, sketch in run.find(kind, step).items():
                     if name in plain and plain[name].shape == sketch.shape:
                         found[name] = max(found.get(name, 0.0), distance_of_sketches(plain[name], sketch))
             shares = [noise / plain[name].norm for name, noise in found.items() if plain[name].norm]
@@ -150,8 +152,8 @@ class NoiseBand:
     def measure_loss(self, step: int) -> float:
         """Return how far rounding has carried the mean loss of a step, or of one before it."""
         if not self._losses:
-            plain = [mean_loss(self.plain, number) for number in self._steps]
-            runs = ([mean_loss(run, number) for number in self._steps] for run in self.runs)
+            plain = [self.plain.mean_loss(number) for number in self._steps]
+            runs = ([run.mean_loss(number) for number in self._steps] for run in self.runs)
             self._losses[:] = find_furthest(map(_measure_apart, itertools.repeat(plain), runs)) or [0.0] * len(plain)
         return self._losses[step - 1]
 
@@ -161,14 +163,14 @@ class NoiseBand:
 
     def find_loss_band(self, step: int) -> float:
         """Return how far the mean loss of a step may be."""
-        loss = mean_loss(self.plain, step) or 0.0
+        loss = self.plain.mean_loss(step) or 0.0
         return Noise(self.measure_loss(step), self._find_margin(step), 2 * self._find_floor("loss") * abs(loss)).band
 
     def find_chaos(self) -> Optional[int]:
         """Return the first step in which rounding moves the loss as far as training does; None if there is none."""
         losses: List[float] = []
         for step in self._steps:
-            loss = mean_loss(self.plain, step)
+            loss = self.plain.mean_loss(step)
             if loss is None or not math.isfinite(loss):
                 return None
             losses.append(loss)
@@ -184,28 +186,10 @@ def _measure_apart(losses: Sequence[Optional[float]], others: Sequence[Optional[
     return [0.0 if one is None or other is None else abs(one - other) for one, other in pairs]
 
 
-def find_sketches(record: Record, kind: str, step: int) -> Sketches:
-    """Return the sketches of a kind; an update is the difference of the parameters to those kept before."""
-    if kind == "update" and (kind, step) not in record.differences:
-        before = [earlier for earlier in record.list_steps("parameter") if earlier < step]
-        start = record.sketches["parameter", before[-1]] if before else {}
-        pairs = ((name, new, start.get(name)) for name, new in record.sketches.get(("parameter", step), {}).items())
-        record.differences[kind, step] = {
-            name: new.minus(old) for name, new, old in pairs if old is not None and old.shape == new.shape
-        }
-    return (record.differences if kind == "update" else record.sketches).get((kind, step), {})
-
-
 def describe_repetition(plain: Record, again: Record, steps: Iterable[int]) -> str:
     """Say how a training that was run again is another one; nothing if its losses are those of before."""
     for step in steps:
-        one, other = mean_loss(plain, step), mean_loss(again, step)
+        one, other = plain.mean_loss(step), again.mean_loss(step)
         if one is not None and other is not None and abs(one - other) > _SAME_AGAIN * abs(one):
             return f"the loss of step {step} is {one:g} and {other:g}, from the same seed"
     return ""
-
-
-def mean_loss(record: Record, step: int) -> Optional[float]:
-    """Return the mean of a step's losses; None where none are known."""
-    losses = record.losses.get(step)
-    return sum(losses) / len(losses) if losses else None

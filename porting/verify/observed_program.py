@@ -1,8 +1,8 @@
 """A training program that is run as it is and observed from outside: what each of its optimizers does, step by step.
 
 `main` runs a script in the place of Python, with notes taken around functions of torch and of PopTorch, and leaves an
-`Observation`. Nothing of the script changes but where its models draw random
-numbers: from a stream of their own, so that a device draws what plain PyTorch draws.
+`Observation`. Nothing of the script changes but where its models draw random numbers: from a stream of their own, so
+that a device draws what plain PyTorch draws.
 """
 
 from __future__ import annotations
@@ -12,29 +12,70 @@ import importlib
 import os
 import pickle
 import runpy
+import signal
 import sys
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 
-from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.sketches import Sketch, make_sketch
-from porting.comparison.tensors import change_last_bits
 from porting.diagnostics import Place, caller_place, find_raising_frame, take_first_line
 from porting.structure import flatten_tensors, map_tensors
-from porting.verify.observation import Observation, ObservedTraining, Task
+from porting.support.host_state import seed_streams, use_threads
+from porting.support.process import signal_with_parent
 from porting.verify.optimizer_settings import Settings, read_settings
-from porting.verify.plain_runs import join_outputs, seed_streams
+from porting.verify.plain_runs import PLAIN, Variant, join_outputs
 from porting.verify.records import Record, name_optimizer_state
 
-__all__ = ["main"]
+__all__ = ["Observation", "ObservedTraining", "Task", "main"]
 
 _GRADIENT, _FLOATS = "Gradient___", "floating point"
 # PopTorch's numbers of the output modes that return the last losses, and all
 _LAST, _ALL = (0, 4), 2
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is run and how: until an optimizer has made some steps, from a seed, rounded as `variant` says."""
+
+    script: str
+    arguments: Sequence[str]
+    num_steps: int
+    seed: int
+    is_port: bool = False
+    variant: Variant = PLAIN
+
+
+@dataclass
+class ObservedTraining:
+    """What one optimizer trained, or one after the other; `shapes` are those of its parameters.
+
+    `rows` are a number for each sample of each tensor that its model was given, by step. `places` are the user's lines
+    of the loss and of the step; `micro_batches` those of a step. `eps` is that of the coarsest type of a parameter.
+    """
+
+    record: Record = field(default_factory=Record)
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    rows: Dict[int, List[torch.Tensor]] = field(default_factory=dict)
+    places: Dict[str, Optional[Place]] = field(default_factory=dict)
+    steps_per_call: int = 1
+    micro_batches: int = 1
+    is_on_device: bool = False
+    draws: bool = False
+    eps: float = 0.0
+
+
+@dataclass
+class Observation:
+    """All trainings of a program in the order of their first steps, and what ended it, if that was an error."""
+
+    trainings: List[ObservedTraining] = field(default_factory=list)
+    error: str = ""
+    place: Optional[Place] = None
 
 
 class _EnoughStepsError(BaseException):
@@ -95,10 +136,7 @@ class _Observer:
 
     def _begin_module(self, module: nn.Module) -> None:
         """Keep the weights that a model begins with, which differ in their last bits in a run of another rounding."""
-        if self._task.changes_bits is not None:
-            generator = torch.Generator().manual_seed(self._task.changes_bits)
-            for parameter in module.parameters():
-                change_last_bits(parameter.detach(), generator, relative=self._task.size)
+        self._task.variant.change(module)
         self._modules[id(module)] = module
         self._keep_first(module)
 
@@ -127,7 +165,7 @@ class _Observer:
         self._end_script(id(optimizer))
         self._is_stepping = True
         try:
-            with self._change_rounding():
+            with self._task.variant.round_step(len(self._losses)):
                 result = run(optimizer, *args, **kwargs)
         finally:
             self._is_stepping = False
@@ -187,7 +225,9 @@ class _Observer:
         record.keep("gradient", step, {name: gradient for name, gradient in gradients if gradient is not None})
         record.keep_state(step, model, name_optimizer_state(optimizer.state_dict(), optimizer, model))
         training.micro_batches = max(1, len(self._losses))
-        self._note_rest(training, step, _join_rows(self._inputs))
+        # of the first model alone
+        rows = [rows for module, rows in self._inputs if module is self._inputs[0][0]]
+        self._note_rest(training, step, [torch.cat(parts) for parts in zip(*rows)])
 
     def _note_call(self, executor: Any, rows: List[torch.Tensor], returned: Any) -> None:
         self.keep_evaluation()
@@ -210,7 +250,9 @@ class _Observer:
         factor = (1.0 if is_sum else 1.0 / size) / float(getattr(executor._optimizer, "loss_scaling", 1.0))
         gradients = {
             name: factor * executor.getAnchoredTensor(_GRADIENT + name).reshape(-1, size, *one.shape)[-1].sum(0)
-            for name, one in _strip_wrapper(named)
+            for whole, one in named
+            # without what stands before the first dot, which is a wrapper's
+            for name in (whole, whole.partition(".")[2])
             if _GRADIENT + name in options.anchored_tensors
         }
         if gradients:
@@ -272,29 +314,22 @@ class _Observer:
     def _deeper_calls(self, *, rounds: bool = True) -> Iterator[None]:
         self._depth += 1
         try:
-            with self._change_rounding() if rounds and self._depth == 1 else nullcontext():
+            with self._task.variant.round_step(len(self._losses)) if rounds and self._depth == 1 else nullcontext():
                 yield
         finally:
             self._depth -= 1
 
-    def _change_rounding(self) -> ContextManager[Any]:
-        seed = self._task.rounding
-        return (
-            nullcontext() if seed is None else RandomRounding(1000 * seed + len(self._losses), relative=self._task.size)
-        )
-
     @contextmanager
     def _own_stream(self) -> Iterator[None]:
         """Let what a model draws be drawn from a stream of its own, not from that of the loop and its loader."""
-        before = torch.get_rng_state()
-        torch.set_rng_state(self._stream)
-        try:
-            yield
-        finally:
-            now = torch.get_rng_state()
-            self._draws |= not torch.equal(now, self._stream)
-            self._stream = now
-            torch.set_rng_state(before)
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self._stream)
+            try:
+                yield
+            finally:
+                now = torch.get_rng_state()
+                self._draws |= not torch.equal(now, self._stream)
+                self._stream = now
 
 
 def _make_wrapper(own: Any, around: Callable[..., Any]) -> Any:
@@ -312,12 +347,6 @@ def _number_rows(tensor: torch.Tensor) -> torch.Tensor:
     return rows @ (weights + 0.5)
 
 
-def _join_rows(inputs: Sequence[Tuple[nn.Module, List[torch.Tensor]]]) -> List[torch.Tensor]:
-    """Put the rows of all calls of the first model together, tensor by tensor."""
-    own = [rows for module, rows in inputs if module is inputs[0][0]]
-    return [torch.cat(parts) for parts in zip(*own)]
-
-
 def _find_losses(returned: Any) -> List[float]:
     """Return the losses among what a device call has returned: the last of its shortest results."""
     flat = [one for one in flatten_tensors(returned) if one.is_floating_point() and one.dim() <= 1]
@@ -326,17 +355,11 @@ def _find_losses(returned: Any) -> List[float]:
     return [float(loss) for loss in chosen[-1].detach().double().reshape(-1)] if chosen else []
 
 
-def _strip_wrapper(named: Sequence[Tuple[str, torch.Tensor]]) -> Iterator[Tuple[str, torch.Tensor]]:
-    """Name parameters as they are, and without what stands before the first dot."""
-    for name, tensor in named:
-        yield name, tensor
-        yield name.partition(".")[2], tensor
-
-
 def main() -> None:
     """Run the tasks of the folder that the command names, each in a fork where there are several."""
     folder = Path(sys.argv[1]).absolute()
     tasks = pickle.loads((folder / "tasks").read_bytes())
+    signal_with_parent(signal.SIGKILL)
     compiler = getattr(torch, "compiler", None)
     if len(tasks) > 1 and compiler is not None:
         # loads what every optimizer loads, in seconds, before the forks
@@ -344,6 +367,7 @@ def main() -> None:
     for number, task in enumerate(tasks):
         process_id = os.fork() if len(tasks) > 1 else 0
         if not process_id:
+            signal_with_parent(signal.SIGKILL)
             os.chdir(folder / str(number))
             (folder / f"{number}.found").write_bytes(pickle.dumps(_run_script(task)))
             return
@@ -356,12 +380,11 @@ def _run_script(task: Task) -> Observation:
     observer.install()
     sys.argv = [task.script, *task.arguments]
     sys.path[0] = os.path.dirname(task.script)
-    if task.num_threads is not None:
-        torch.set_num_threads(task.num_threads)
     seed_streams(task.seed)
     found = observer.observation
     try:
-        runpy.run_path(task.script, run_name="__main__")
+        with use_threads(task.variant.num_threads):
+            runpy.run_path(task.script, run_name="__main__")
     except _EnoughStepsError:
         pass
     except BaseException as error:  # the process ends with what it has found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 
@@ -12,11 +12,13 @@ from porting.verify.certificate import Measured
 
 __all__ = [
     "Settings",
+    "are_same_settings",
     "compare_settings",
     "group_setting_differences",
     "list_setting_differences",
     "read_setting",
     "read_settings",
+    "say_setting",
 ]
 
 Settings = Dict[str, Dict[str, Any]]
@@ -72,7 +74,7 @@ def list_setting_differences(plain: Mapping[str, Any], ported: Mapping[str, Any]
     if kinds[0] != kinds[1] and not (is_without_decay and set(kinds) == {"Adam", "AdamW"}):
         yield _CLASS, *kinds
     for name, one in plain.items():
-        if name != _CLASS and name in ported and not _are_close(one, ported[name]):
+        if name != _CLASS and name in ported and not are_same_settings(one, ported[name]):
             yield name, one, ported[name]
 
 
@@ -97,7 +99,7 @@ def compare_settings(plain: Settings, ported: Settings, step: int) -> Iterator[M
     found = group_setting_differences(plain, ported)
     for (setting, ours, theirs), owners in found.items():
         of = "" if len(owners) == len({**plain, **ported}) else f" of {list_names(owners, most=3)}"
-        text = f"{_write_value(theirs)} in the port, {_write_value(ours)} in plain PyTorch"
+        text = f"{say_setting(theirs)} in the port, {say_setting(ours)} in plain PyTorch"
         if setting == "parameter":
             text = f"only {'the port' if theirs == _TRAINED[True] else 'plain PyTorch'} trains it"
         yield Measured("setting", f"{setting}{of}", step, math.inf, 0.0, 0.0, text)
@@ -121,16 +123,30 @@ def read_setting(value: Any) -> Any:
     return float(value) if is_number else value
 
 
-def _are_close(one: Any, other: Any) -> bool:
-    pairs: Sequence[Tuple[Any, Any]] = zip(one, other) if isinstance(one, tuple) else [(one, other)]  # type: ignore[assignment]
-    return all(first == second or _is_close(first, second) for first, second in pairs)
+def are_same_settings(one: Any, other: Any) -> bool:
+    """Tell whether two values of a setting are one, but for the digits that a device does not hold.
+
+    >>> are_same_settings((0.9, 0.999), (0.9, 0.9990000001)), are_same_settings(1, "1")
+    (True, False)
+    """
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.shape == other.shape and torch.equal(one.detach().cpu(), other.detach().cpu())
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(are_same_settings, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_RELATIVE) or (one != one and other != other)
+    return type(one) is not torch.Tensor is not type(other) and bool(one == other)
 
 
-def _is_close(one: Any, other: Any) -> bool:
-    return isinstance(one, float) and isinstance(other, float) and math.isclose(one, other, rel_tol=_RELATIVE)
+def say_setting(value: Any) -> str:
+    """Say a setting in few words.
 
-
-def _write_value(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"({', '.join(f'{item:g}' for item in value)})"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    >>> say_setting((0.9, 0.999)), say_setting(1e-8)
+    ('(0.9, 0.999)', '1e-08')
+    """
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, torch.Tensor):
+        return str(value.tolist()) if value.numel() <= 8 else f"a tensor of {list(value.shape)}"
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."

@@ -6,12 +6,10 @@ and the number of threads are as before afterwards.
 
 from __future__ import annotations
 
-import random
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-import numpy
 import torch
 from torch import nn
 
@@ -19,6 +17,7 @@ from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.tensors import change_weights
 from porting.model_copies import copy_together
 from porting.structure import flatten_tensors, map_tensors
+from porting.support.host_state import keep_streams, seed_streams, use_threads
 from porting.verify.calls import Calls, MicroBatch
 from porting.verify.half_rounding import HalfRule, half_rounding
 from porting.verify.loop_parts import LoopWork
@@ -32,13 +31,10 @@ __all__ = [
     "copy_training",
     "join_named",
     "join_outputs",
-    "keep_streams",
-    "list_work",
     "name_outputs",
     "name_state",
     "record_calls",
     "run_plain",
-    "seed_streams",
     "watch_outputs",
     "widen_training",
 ]
@@ -62,6 +58,17 @@ class Variant:
     rounding: Optional[int] = None
     size: Optional[float] = None
     rule: Optional[HalfRule] = None
+
+    def change(self, model: nn.Module) -> None:
+        """Change the weights that a run begins with, where it begins with others."""
+        if self.changes_bits is not None:
+            change_weights(model.parameters(), self.changes_bits, relative=self.size)
+
+    def round_step(self, step: int) -> ContextManager[Any]:
+        """Return a context in which the results of a step's operators are changed at random, where they are."""
+        if self.rounding is None or self.rule is not None:
+            return nullcontext()
+        return RandomRounding(1000 * self.rounding + step, relative=self.size)
 
 
 PLAIN = Variant("plain PyTorch")
@@ -99,16 +106,15 @@ def run_plain(
     comes through.
     """
     record = Record()
-    with keep_streams(), _use_threads(variant.num_threads):
+    with keep_streams(), use_threads(variant.num_threads):
         own = copy_training(training, is_double=variant.is_double)
-        if variant.changes_bits is not None:
-            change_weights(own.model.parameters(), variant.changes_bits, relative=variant.size)
+        variant.change(own.model)
         seed_streams(seed)
         rule = variant.rule or HalfRule("float32")
         with record.noting_its_end(), half_rounding(own, rule, seed=variant.rounding) as rounded:
             record.keep_state(0, own.model, name_state(own))
             start = torch.get_rng_state() if stream is None else stream
-            run = PlainRun(rounded, 1 if grouping.is_large else grouping.replicas, start)
+            run = PlainRun(rounded, grouping.num_buffers, start)
             record_calls(run, calls, grouping, record, variant=variant)
     return record
 
@@ -126,7 +132,8 @@ def record_calls(
     step, per_call = 0, grouping.steps_per_call
     kept, with_gradients = list_kept_steps(len(calls) * per_call, steps_per_call=per_call, is_each_kept=is_each_kept)
     own = run.training
-    work = list_work(own)
+    schedulers = [] if own.scheduler is None else [own.scheduler]
+    work = LoopWork(own.model, own.optimizer, schedulers, own.schedule_every, own.each_epoch, own.also)
     names = {id(parameter): name for name, parameter in own.model.named_parameters()}
     shuffle = torch.Generator().manual_seed(variant.permutes or 0)
     for number, batch in enumerate(calls):
@@ -139,11 +146,8 @@ def record_calls(
                     record.keep("gradient", step, gradients)
 
             rates = [float(group["lr"]) for group in own.optimizer.param_groups]
-            changes: ContextManager[Any] = nullcontext()
-            if variant.rounding is not None and variant.rule is None:
-                changes = RandomRounding(1000 * variant.rounding + step, relative=variant.size)
             watched: ContextManager[List[Any]] = watch_outputs(own.model) if step == 1 else nullcontext([])
-            with changes, watched as outputs:
+            with variant.round_step(step), watched as outputs:
                 made = run.step(micro_batches, look=look)
             record.losses[step] = [float(loss.double().mean()) for loss in made.losses]
             record.rates[step] = rates
@@ -158,13 +162,6 @@ def record_calls(
         if step in kept:
             record.keep("input", step, calls.list_changed(number, batch))
         work.end_call(ends_epoch=calls.ends_epoch(number))
-
-
-def list_work(training: PlainTraining) -> LoopWork:
-    """Return what the loop of a training does besides its steps."""
-    schedulers = [] if training.scheduler is None else [training.scheduler]
-    own = training.schedule_every, training.each_epoch, training.also
-    return LoopWork(training.model, training.optimizer, schedulers, *own)
 
 
 def widen_training(training: PlainTraining) -> PlainTraining:
@@ -255,36 +252,3 @@ def _vary_batch(batch: MicroBatch, variant: Variant, generator: torch.Generator)
 def _make_double(value: Any) -> Any:
     is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
     return value.double() if is_float else value
-
-
-# -- surroundings ------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def keep_streams() -> Iterator[None]:
-    """Set the host's random streams back afterwards."""
-    before = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before[0])
-        random.setstate(before[1])
-        numpy.random.set_state(before[2])
-
-
-def seed_streams(seed: int) -> None:
-    """Start the host's random streams anew."""
-    torch.manual_seed(seed)
-    random.seed(seed)
-    numpy.random.seed(seed % 2**32)
-
-
-@contextmanager
-def _use_threads(number: Optional[int]) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if number is not None:
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -1,23 +1,30 @@
-"""The plain side of a proof: the runs of plain PyTorch that say what is right, and how far rounding alone leads."""
+"""The plain side of a proof: the loop that a port is compared with, and its runs, which say how far rounding leads."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import torch
+from torch import nn
 
+from porting.comparison.sketches import distance_of_sketches
+from porting.support.host_state import keep_streams, seed_streams
+from porting.torch_insides.modules import BATCH_NORMS
 from porting.verify.calls import Calls
-from porting.verify.grouping import Comparison
 from porting.verify.half_rounding import HalfRule
-from porting.verify.judgement import Judgement, judge_runs, list_outside
-from porting.verify.noise_band import NoiseBand, describe_repetition, mean_loss
-from porting.verify.plain_runs import PLAIN, Variant, run_plain
-from porting.verify.records import Record
+from porting.verify.judgement import Judgement, find_first, list_outside
+from porting.verify.noise_band import describe_repetition
+from porting.verify.plain_runs import PLAIN, Variant, copy_training, join_outputs, run_plain, watch_outputs
+from porting.verify.plain_training import Grouping, MicroBatch, PlainRun, PlainTraining
+from porting.verify.records import Record, Sketches, sketch_all
+from porting.verify.runs import Runs
 
-__all__ = ["PlainSide"]
+__all__ = ["Comparison", "PlainSide", "choose_comparison"]
 
+# relative: what a sum of micro-batches may differ by from one large batch, and what other statistics are far above
+_SAME = 1e-3
 # Beyond it the float64 run would need more memory than a proof may.
 _MOST_DOUBLED = 128 << 20
 # Of the first loss: what a run that computes the same may differ by.
@@ -37,16 +44,94 @@ _HALF_COST = 3.0
 _NUM_ROUNDED_CALLS, _NUM_HALF_RUNS, _NUM_HALF_RESCUES = 2, 3, 8
 
 
+class Comparison(NamedTuple):
+    """The plain side of a proof: the training, how its steps are made, whether it draws numbers, and why in words."""
+
+    training: PlainTraining
+    grouping: Grouping
+    draws: bool
+    text: str
+
+
+class _Tried(NamedTuple):
+    """One step: the mean of its losses, its gradients and outputs, and whether random numbers were drawn."""
+
+    loss: float
+    gradients: Sketches
+    outputs: Sketches
+    draws: bool
+
+
+def choose_comparison(training: PlainTraining, batch: MicroBatch, options: Any, *, seed: int) -> Comparison:
+    """Find out whether a step over one large batch is what the micro-batches of a step stand for.
+
+    It is tried with a step of each: equal gradients and outputs mean that no module and no loss looks at more than one
+    sample. A loss that is a sum is told by that, too.
+    """
+    grouping = Grouping.of(options)
+    count = grouping.micro_batches_per_step
+    parts = _try_step(training, batch, grouping, seed=seed)
+    if count == 1:
+        return Comparison(training, grouping, parts.draws, "the same batch a step")
+    words = f"{count} micro-batches a step, one after the other in plain PyTorch"
+    if parts.draws:
+        return Comparison(training, grouping, True, f"{words}: random numbers are drawn for each")
+    if options.precision != "float32":
+        return Comparison(training, grouping, False, f"{words}, each rounded to half precision as the device does it")
+    if options.output_mode != "all":
+        return Comparison(training, grouping, False, f"{words}: the port returns the losses of some alone")
+    whole = _try_step(training, batch, replace(grouping, is_large=True), seed=seed)
+    loss = parts.loss
+    if training.accumulated == "mean" and abs(whole.loss - count * loss) < abs(whole.loss - loss):
+        training, loss = replace(training, accumulated="sum"), count * loss
+        parts = _try_step(training, batch, grouping, seed=seed)
+    is_same = abs(whole.loss - loss) <= _SAME * abs(loss) and _are_same(whole.gradients, parts.gradients)
+    if is_same and _are_same(whole.outputs, parts.outputs):
+        large = replace(grouping, is_large=True)
+        return Comparison(training, large, False, f"one large batch a step, which {count} micro-batches stand for")
+    why = "the model returns something else than a row for each sample" if is_same else _say_why(training.model)
+    return Comparison(training, grouping, False, f"{words}: {why}")
+
+
+def _try_step(training: PlainTraining, batch: MicroBatch, grouping: Grouping, *, seed: int) -> _Tried:
+    """Make one step with a copy; nothing else changes."""
+    with keep_streams():
+        own = copy_training(training)
+        seed_streams(seed)
+        start, found = torch.get_rng_state(), {}
+        run = PlainRun(own, grouping.num_buffers, start)
+        with watch_outputs(own.model) as outputs:
+            made = run.step(grouping.cut(batch)[0], look=lambda gradients: found.update(sketch_all(gradients)))
+    losses = [float(loss.double().mean()) for loss in made.losses]
+    draws = not torch.equal(start, run.random_state)
+    return _Tried(sum(losses) / len(losses), found, sketch_all(join_outputs(outputs)), draws)
+
+
+def _are_same(one: Sketches, other: Sketches) -> bool:
+    if {name: one[name].shape for name in one} != {name: other[name].shape for name in other}:
+        return False
+    size = sum(sketch.norm**2 for sketch in one.values()) ** 0.5
+    apart = sum(distance_of_sketches(one[name], other[name]) ** 2 for name in one) ** 0.5
+    return apart <= _SAME * size
+
+
+def _say_why(model: nn.Module) -> str:
+    norms = [name for name, module in model.named_modules() if isinstance(module, BATCH_NORMS)]
+    if norms:
+        return f"`{norms[0]}` ({len(norms)} like it) takes its statistics from each micro-batch"
+    return "the loss of a large batch is not that of its parts, as with a mean over what is not ignored"
+
+
 class PlainSide:
-    """Runs of one plain training: `plain` as it is, `runs` rounded otherwise, and `reference` in more digits.
+    """Runs of one plain training: as it is, rounded otherwise, and in more digits.
 
     They are made in an order in which something can be compared early: `begin` makes the first two, after which the
-    port's run can be judged, and `go_on` the others. `notes` are what a reader must know, `missing` why nothing is
-    proven.
+    port's run can be judged, and `go_on` the others.
     """
 
     def __init__(
         self,
+        runs: Runs,
         comparison: Comparison,
         rule: Optional[HalfRule],
         options: Any,
@@ -55,23 +140,21 @@ class PlainSide:
         stream: Optional[torch.Tensor],
         tell: Callable[[str, float], None],
     ) -> None:
-        """Begin with no run made; `rule` is that of a port in half precision, whose `options` are given."""
-        self.comparison = comparison
-        self.plain = Record()
-        self.runs: List[Record] = []
-        self.reference: Optional[Record] = None
-        self.notes: List[str] = []
-        self.missing: List[str] = []
-        self.unit: float = _UNITS[options.precision]
-        self.rule = rule
+        """Begin with no run in `runs`; `rule` is that of a port in half precision, whose `options` are given."""
+        self.comparison, self.rule = comparison, rule
+        training, grouping, _draws, _text = comparison
+        is_sum = grouping.is_large and training.accumulated == "sum"
+        self.runs = runs
+        runs.unit, runs.stores_half = _UNITS[options.precision], rule is not None and rule.precision == "float16"
+        runs.loss_factor = float(grouping.micro_batches_per_step) if is_sum else 1.0
         self._seed, self._stream, self._tell = seed, stream, tell
         self._steps_per_call = options.device_iterations
 
     def begin(self, calls: Calls) -> Calls:
         """Run plain PyTorch, and once more rounded otherwise; return the calls whose steps were all made."""
-        self.plain = self._make_run(calls, replace(PLAIN, rule=self.rule))
-        done = calls[: self.plain.num_steps // self._steps_per_call]
-        if done and "KeyboardInterrupt" not in self.plain.ended_by:
+        self.runs.plain = self._make_run(calls, replace(PLAIN, rule=self.rule))
+        done = calls[: self.runs.plain.num_steps // self._steps_per_call]
+        if done and "KeyboardInterrupt" not in self.runs.plain.ended_by:
             self._repeat_plain(done)
             self._round_first(done)
         return done
@@ -81,57 +164,39 @@ class PlainSide:
         if self.rule is not None:
             for seed in range(2, 1 + _NUM_HALF_RUNS):
                 self._try_run(calls, self._round_half(seed))
-            self.reference = self._make_run(calls, PLAIN)
+            self.runs.reference = self._make_run(calls, PLAIN)
             return
         size = sum(weight.numel() * weight.element_size() for weight in self.comparison.training.model.parameters())
         if size <= _MOST_DOUBLED and self._try_run(calls, Variant("float64", is_double=True)):
-            self.reference = self.runs[-1]
+            self.runs.reference = self.runs.others[-1]
         elif size <= _MOST_DOUBLED:
-            self.notes.append("there is no float64 reference: the model computes something else in that type")
+            self.runs.notes.append("there is no float64 reference: the model computes something else in that type")
         else:
-            self.notes.append("there is no float64 reference: the model is too large for one")
+            self.runs.notes.append("there is no float64 reference: the model is too large for one")
             self._try_run(calls, replace(self._other_order, permutes=None, changes_bits=2))
-        rounded = Variant("rounded at random", rounding=1, size=_CHANGED_UNITS * self.unit)
+        rounded = Variant("rounded at random", rounding=1, size=_CHANGED_UNITS * self.runs.unit)
         self._try_run(calls[:_NUM_ROUNDED_CALLS], rounded)
 
-    def judge(self, ported: Record) -> Judgement:
-        """Compare the record of a port with what there is."""
-        return judge_runs(self.plain, ported, self.band, loss_factor=self.loss_factor)
-
-    @property
-    def band(self) -> NoiseBand:
-        """The noise bands around the plain run, by the runs that there are."""
-        stores_half = self.rule is not None and self.rule.precision == "float16"
-        return NoiseBand(self.plain, self.runs, self.unit, stores_half=stores_half)
-
-    def judge_closely(self, ported: Record, calls: Calls, judgement: Judgement) -> Judgement:
-        """Look more closely at what is outside: round every operator otherwise, up to where that is."""
-        is_half = self.rule is not None
+    def judge_closely(self, calls: Calls) -> Judgement:
+        """Judge the port's run; look more closely at what is outside: round every operator otherwise, up to there."""
+        judgement, is_half = self.runs.judge(), self.rule is not None
         for number in range(_NUM_HALF_RESCUES if is_half else _NUM_RESCUES):
-            outside = [one for one in list_outside(judgement) if math.isfinite(one.factor)]
+            first = find_first(judgement)
             # of a few runs none may do what many do
-            hopeless = _HOPELESS_IN_HALF / (1 + number) if is_half else _HOPELESS
-            if not outside or min(outside, key=lambda one: one.step).factor > hopeless:
+            if first is None or first.factor > (_HOPELESS_IN_HALF / (1 + number) if is_half else _HOPELESS):
                 break
-            last = -(-max(one.step for one in outside) // self._steps_per_call)
-            seed, size = 11 + number, _RESCUE_UNITS * self.unit
+            last = -(-max(one.step for one in list_outside(judgement)) // self._steps_per_call)
+            seed, size = 11 + number, _RESCUE_UNITS * self.runs.unit
             variant = Variant("rounded at random", changes_bits=seed, rounding=seed, size=size)
             if is_half:
                 # a few runs may all miss what only some do, such as a unit that rounding switches on
                 variant = self._round_half(seed)
-                if number == 0 and self.reference is not None:
-                    self.runs.append(self.reference)
+                if number == 0 and self.runs.reference is not None:
+                    self.runs.others.append(self.runs.reference)
             if not self._try_run(calls[:last], variant):
                 break
-            judgement = self.judge(ported)
+            judgement = self.runs.judge()
         return judgement
-
-    @property
-    def loss_factor(self) -> float:
-        """What makes the port's mean loss of one plain PyTorch's."""
-        training, grouping, _draws, _text = self.comparison
-        is_sum = grouping.is_large and training.accumulated == "sum"
-        return float(grouping.micro_batches_per_step) if is_sum else 1.0
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
@@ -140,7 +205,7 @@ class PlainSide:
         # never more threads than the user allows
         num_threads = max(1, torch.get_num_threads() // 2)
         permutes = None if self.comparison.draws else 1
-        size = _CHANGED_UNITS * self.unit
+        size = _CHANGED_UNITS * self.runs.unit
         return Variant("another order of sums", permutes=permutes, changes_bits=1, num_threads=num_threads, size=size)
 
     def _round_half(self, seed: int) -> Variant:
@@ -162,11 +227,11 @@ class PlainSide:
         """Run the first calls again as they are: a training that is another one each time shows nothing."""
         plain = replace(PLAIN, rule=self.rule)
         again = self._make_run(calls[:_NUM_REPEATED_CALLS], plain)
-        unequal = describe_repetition(self.plain, again, again.losses)
+        unequal = describe_repetition(self.runs.plain, again, again.losses)
         if unequal:
-            self.missing.append(f"the training is another one each time that plain PyTorch runs it: {unequal}")
+            self.runs.missing.append(f"the training is another one each time that plain PyTorch runs it: {unequal}")
             # how far such runs come apart is no fault of the port's
-            self.runs.append(self._make_run(calls, plain))
+            self.runs.others.append(self._make_run(calls, plain))
 
     def _try_run(self, calls: Calls, variant: Variant) -> bool:
         """Make a run that should be the same but for rounding; leave it out if it is not.
@@ -177,13 +242,13 @@ class PlainSide:
             record = self._make_run(calls, variant)
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
             return False
-        one, other = mean_loss(self.plain, 1), mean_loss(record, 1)
+        one, other = self.runs.plain.mean_loss(1), record.mean_loss(1)
         assert one is not None
         assert other is not None
-        coarse = max(_SAME_LOSS, 16 * self.unit)
+        coarse = max(_SAME_LOSS, 16 * self.runs.unit)
         if math.isfinite(one) and not abs(one - other) <= coarse * max(abs(one), 1e-6):
             return False
-        self.runs.append(record)
+        self.runs.others.append(record)
         if "KeyboardInterrupt" in record.ended_by:
             raise KeyboardInterrupt
         return True

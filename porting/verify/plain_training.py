@@ -146,6 +146,16 @@ class Grouping:
     replicas: int
     is_large: bool = False
 
+    @property
+    def num_buffers(self) -> int:
+        """How many replicas keep buffers of their own on the plain side."""
+        return 1 if self.is_large else self.replicas
+
+    @classmethod
+    def of(cls, options: Any) -> Grouping:
+        """Return how a port with these options makes its steps."""
+        return cls(options.device_iterations, options.accumulation * options.replicas, options.replicas)
+
     def cut(self, batch: MicroBatch) -> List[List[MicroBatch]]:
         """Cut a call's batch into its steps, and these into micro-batches.
 

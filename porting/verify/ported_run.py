@@ -10,10 +10,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import torch
 from torch import nn
 
+from porting.support.host_state import keep_streams, seed_streams
 from porting.verify.calls import Calls
 from porting.verify.loop_parts import LoopWork
 from porting.verify.optimizer_settings import Settings, read_settings
-from porting.verify.plain_runs import join_named, keep_streams, name_outputs, seed_streams
+from porting.verify.plain_runs import join_named, name_outputs
 from porting.verify.records import Record, list_kept_steps, name_optimizer_state
 
 __all__ = [

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Dict, Iterator, List, Mapping, Sequence
+from typing import Any, Dict, Iterator, Mapping, Sequence
 
 import torch
 
 from porting.diagnostics import say_number
 from porting.verify.certificate import Measured
-from porting.verify.judgement import Judgement, judge_runs, list_outside
-from porting.verify.noise_band import NoiseBand, describe_repetition
-from porting.verify.observation import Observation, ObservedTraining
+from porting.verify.judgement import Judgement, list_outside
+from porting.verify.noise_band import describe_repetition
+from porting.verify.observed_program import Observation, ObservedTraining
 from porting.verify.records import Record
+from porting.verify.runs import Runs
 
 __all__ = ["ProgramComparison", "match_names"]
 
@@ -29,7 +30,8 @@ def match_names(plain: Mapping[str, Sequence[int]], ported: Mapping[str, Sequenc
     >>> match_names({"0.weight": (2,), "1.weight": (2,)}, {"model.1.weight": (2,), "model.0.weight": (2,)})
     {'model.1.weight': '1.weight', 'model.0.weight': '0.weight'}
     """
-    pairs = [(_count_same_end(one, other), one, other) for other in ported for one in plain]
+    ends: Any = {name: name.split(".")[::-1] for name in (*plain, *ported)}
+    pairs = [(len(os.path.commonprefix([ends[one], ends[other]])), one, other) for other in ported for one in plain]
     found: Dict[str, str] = {}
     for _length, one, other in sorted(pairs, key=lambda pair: -pair[0]):
         if other not in found and one not in found.values() and tuple(plain[one]) == tuple(ported[other]):
@@ -47,15 +49,14 @@ class ProgramComparison:
         for ours, theirs in zip(plain.trainings, ported.trainings):
             _drop_partial_losses(ours, theirs)
             self._names.append(match_names(_list_shapes(ours), _list_shapes(theirs)))
-        self.ported = self._join_trainings(ported, self._names)
-        self.plain = self.join_plain(plain)
-        self.runs: List[Record] = []
-        self.eps = max(training.eps for side in self._sides for training in side.trainings)
+        self.runs = Runs(max(training.eps for side in self._sides for training in side.trainings))
+        self.runs.ported = self._join_trainings(ported, self._names)
+        self.runs.plain = self._join_plain(plain)
 
-    def join_plain(self, observed: Observation) -> Record:
+    def _join_plain(self, observed: Observation) -> Record:
         """Return the record of a run of the plain program, with what the port has left as well."""
         record = self._join_trainings(observed, [{}] * len(self._names))
-        kept = {(kind, step) for kind, step in self.ported.sketches if kind in _STATE}
+        kept = {(kind, step) for kind, step in self.runs.ported.sketches if kind in _STATE}
         record.sketches = {
             key: sketches for key, sketches in record.sketches.items() if key[0] not in _STATE or key in kept
         }
@@ -64,20 +65,15 @@ class ProgramComparison:
     def add_runs(self, *runs: Observation) -> str:
         """Add runs of the plain program that may differ by rounding; say how one has trained something else."""
         unequal = ""
-        for record in map(self.join_plain, runs):
-            self.runs.append(record)
-            unequal = unequal or describe_repetition(self.plain, record, (1, 2))
+        for record in map(self._join_plain, runs):
+            self.runs.others.append(record)
+            unequal = unequal or describe_repetition(self.runs.plain, record, (1, 2))
         return unequal
-
-    @property
-    def band(self) -> NoiseBand:
-        """The noise bands around the plain run, by the runs that there are."""
-        return NoiseBand(self.plain, self.runs, self.eps)
 
     def judge(self) -> Judgement:
         """Compare all that both have."""
         self._keep_common_evaluations()
-        judgement = judge_runs(self.plain, self.ported, self.band)
+        judgement = self.runs.judge()
         judgement.add(self._list_alone())
         rows = list(self._compare_rows())
         # a batch may reach a model in another form, and then all else is the same
@@ -128,8 +124,8 @@ class ProgramComparison:
 
     def _keep_common_evaluations(self) -> None:
         """Leave out what only one side returns from evaluations, or in another shape: it need not be the model's."""
-        for key in [key for key in self.plain.sketches if key[0] == "evaluation"]:
-            ours, theirs = (side.sketches.get(key, {}) for side in (self.plain, self.ported))
+        for key in [key for key in self.runs.plain.sketches if key[0] == "evaluation"]:
+            ours, theirs = (side.sketches.get(key, {}) for side in (self.runs.plain, self.runs.ported))
             common = {name for name in ours if name in theirs and ours[name].shape == theirs[name].shape}
             for sketches in (ours, theirs):
                 for name in set(sketches) - common:
@@ -149,7 +145,7 @@ class ProgramComparison:
                 plain = [ours.rows[one] for one in steps if one in ours.rows]
                 if len(plain) == len(steps):
                     joined = [torch.cat(parts) for parts in zip(*plain)]
-                    note = _describe_rows(joined, own, ours.rows, max(_SAME, self.eps))
+                    note = _describe_rows(joined, own, ours.rows, max(_SAME, self.runs.unit))
                     distance = math.inf if note else 0.0
                     yield Measured("samples", f"{_name_prefix(number)}batch", step, distance, 0.0, 0.0, note)
 
@@ -174,11 +170,6 @@ def _list_shapes(training: ObservedTraining) -> Mapping[str, Sequence[int]]:
     """Return the shapes of parameters and buffers by name."""
     buffers = training.record.sketches.get(("buffer", max(training.rows)), {})
     return {**training.shapes, **{name: sketch.shape for name, sketch in buffers.items()}}
-
-
-def _count_same_end(one: str, other: str) -> int:
-    ends: Any = [name.split(".")[::-1] for name in (one, other)]
-    return len(os.path.commonprefix(ends))
 
 
 def _describe_rows(

@@ -3,38 +3,75 @@
 from __future__ import annotations
 
 import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, NoReturn, Sequence, Tuple
 
 import torch
 
+from porting.bench.processes import describe_exit, make_environment
+from porting.diagnostics import ExecutableError, PortingError, say_number
+from porting.run import is_simulated, simulated_environment, vendor_environment
 from porting.verify.certificate import Certificate, Location, Measured
 from porting.verify.compare import KINDS
-from porting.verify.judgement import Judgement, decide_verdict, find_first, gradient_errors
-from porting.verify.loss_curves import make_curves
-from porting.verify.observation import Observation
+from porting.verify.judgement import STOPPED, find_first
+from porting.verify.observed_program import Observation, Task
+from porting.verify.plain_runs import PLAIN, Variant
 from porting.verify.program_comparison import ProgramComparison
-from porting.verify.program_runs import ProgramPair, ProgramRuns
-from porting.verify.recheck import make_record
-from porting.verify.smallest_fault import find_smallest_fault
+from porting.verify.records import find_phase
+from porting.verify.runs import find_smallest_fault
 from porting.verify.surroundings import Hasher, describe_surroundings
 
-__all__ = ["verify_programs"]
+__all__ = ["ProgramPair", "ProgramRuns", "start_process", "verify_programs"]
 
+_SHOWN_LINES = 5
+_START = "from porting.verify.observed_program import main; main()"
 _UNITS, _NUM_RESCUES, _HOPELESS = 4.0, 2, 1e5
 _OF_PARAMETERS = ("gradient", "update", "parameter", "buffer")
-_PHASES = {
-    "samples": "data",
-    "output": "loss",
-    "loss": "loss",
-    "loss curve": "loss",
-    "gradient": "backward",
-    "buffer": "buffer",
-    "learning rate": "schedule",
-    "evaluation": "evaluation",
-}
+
+
+@dataclass(frozen=True)
+class ProgramPair:
+    """The scripts of a ported and of a plain program, and the arguments of each."""
+
+    ported: str
+    plain: str
+    arguments: Tuple[str, ...] = ()
+    plain_arguments: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProgramRuns:
+    """How two programs are run: until they have made some optimizer steps, from one seed."""
+
+    pair: ProgramPair
+    seed: int
+    device: str
+    tell: Callable[[str], None]
+
+    def run_port(self, num_steps: int) -> Observation:
+        """Run the ported program; raises as `run_plain` does."""
+        self.tell(f"the port: {self.pair.ported}")
+        change = simulated_environment if is_simulated(self.device) else vendor_environment
+        task = Task(os.path.abspath(self.pair.ported), self.pair.arguments, num_steps, self.seed, is_port=True)
+        return _run_tasks([task], change(make_environment()))[0]
+
+    def run_plain(self, num_steps: int, *variants: Variant) -> List[Observation]:
+        """Run the plain program once for each variant.
+
+        Raises ExecutableError E021 where it fails before its first step, PortingError V002 where it makes none.
+        """
+        self.tell(f"plain PyTorch, {say_number(len(variants), 'time')}: {self.pair.plain}")
+        task = Task(os.path.abspath(self.pair.plain), self.pair.plain_arguments, num_steps, self.seed)
+        return _run_tasks(
+            [replace(task, variant=variant) for variant in variants], vendor_environment(make_environment())
+        )
 
 
 def verify_programs(
@@ -54,34 +91,39 @@ def verify_programs(
     ported = runs.run_port(num_steps)
     per_call = max(training.steps_per_call for training in ported.trainings)
     num_made = -(-num_steps // per_call) * per_call
-    otherwise = {"changes_bits": 1, "num_threads": max(1, torch.get_num_threads() // 2)}
-    plain, again, rounded = runs.run_plain(num_made, {}, {}, otherwise)
+    otherwise = Variant("another order of sums", changes_bits=1, num_threads=max(1, torch.get_num_threads() // 2))
+    plain, again, rounded = runs.run_plain(num_made, PLAIN, PLAIN, otherwise)
     comparison = ProgramComparison(plain, ported)
-    missing = [*comparison.list_missing(), *_list_short(pair, plain, ported, num_steps)]
+    missing = comparison.runs.missing = [*comparison.list_missing(), *_list_short(pair, plain, ported, num_steps)]
+    comparison.runs.notes += comparison.list_notes()
     unequal = comparison.add_runs(again)
     comparison.add_runs(rounded)
     if unequal:
         missing.append(f"the training is another one each time that plain PyTorch runs it: {unequal}")
-    judgement = _judge_closely(comparison, lambda variant: runs.run_plain(num_made, variant))
+    judgement, is_stopped = comparison.judge(), False
+    try:
+        for number in range(1, 1 + _NUM_RESCUES):
+            first = find_first(judgement)
+            if first is None or first.factor > _HOPELESS:
+                break
+            size = _UNITS * comparison.runs.unit
+            variant = Variant("rounded at random", changes_bits=1 + number, rounding=number, size=size)
+            comparison.add_runs(*runs.run_plain(num_made, variant))
+            judgement = comparison.judge()
+    except KeyboardInterrupt:
+        is_stopped = True
     if any(comparison.list_missing()):
         judgement.leave_out_drawn("random numbers are drawn for other micro-batches")
     reasons = _list_reasons(ported).items()
     judgement.reasons.update((kind, reason) for kind, reason in reasons if kind not in judgement.measured)
-    compared = judgement.count_compared(comparison.plain, comparison.ported)
-    ended_by = _describe_end(pair.plain, plain) or _describe_end(pair.ported, ported)
-    verdict, reason = decide_verdict(judgement, compared, ended_by=ended_by, missing=missing)
     first = find_first(judgement)
-    return Certificate(
-        verdict,
-        reason,
-        tuple(judgement.list_verdicts()),
-        num_steps=compared,
+    return comparison.runs.certify(
+        judgement,
+        ended_by=STOPPED if is_stopped else _describe_end(pair.plain, plain) or _describe_end(pair.ported, ported),
+        is_stopped=is_stopped,
         num_steps_asked=num_made,
-        curves=make_curves(comparison.plain, comparison.ported, None, comparison.runs),
-        gradient_errors=gradient_errors(judgement),
-        sensitivity=find_smallest_fault(judgement, comparison.band),
+        sensitivity=find_smallest_fault(judgement, comparison.runs.band),
         comparison=f"the program `{pair.plain}`",
-        notes=(*comparison.list_notes(), *(one for one in missing if one not in reason)),
         location=None if first is None else _find_location(first, comparison, ported),
         program=pair.ported,
         settings={
@@ -94,20 +136,7 @@ def verify_programs(
         surroundings=describe_surroundings(seeds={"all": seed}),
         hashes={"source": _hash_files(pair)},
         seconds=time.perf_counter() - started,
-        record=make_record(comparison.plain, comparison.ported, judgement),
     )
-
-
-def _judge_closely(comparison: ProgramComparison, run: Callable[[Dict[str, Any]], List[Observation]]) -> Judgement:
-    """Compare both sides, with more runs that are rounded at random where the port is a little outside of its band."""
-    judgement = comparison.judge()
-    for number in range(1, 1 + _NUM_RESCUES):
-        first = find_first(judgement)
-        if first is None or first.factor > _HOPELESS:
-            break
-        comparison.add_runs(*run({"changes_bits": 1 + number, "rounding": number, "size": _UNITS * comparison.eps}))
-        judgement = comparison.judge()
-    return judgement
 
 
 def _list_short(pair: ProgramPair, plain: Observation, ported: Observation, num_steps: int) -> Iterator[str]:
@@ -138,7 +167,8 @@ def _describe_end(script: str, observed: Observation) -> str:
 
 def _find_location(first: Measured, comparison: ProgramComparison, ported: Observation) -> Location:
     """Say where a difference begins: in the loss's line of the ported program, or in that of the optimizer's step."""
-    phase = _PHASES.get(first.kind, "update")
+    # outputs are losses, of further optimizers
+    phase = "loss" if first.kind == "output" else find_phase(first.kind)
     places = ported.trainings[comparison.find_training(first.name)].places
     place = places["update" if phase in ("update", "schedule") else "loss"]
     if place is not None:
@@ -157,3 +187,64 @@ def _hash_files(pair: ProgramPair) -> str:
     hasher = Hasher()
     hasher.add([Path(script).read_bytes() for script in (pair.ported, pair.plain)])
     return hasher.digest
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def _run_tasks(tasks: Sequence[Task], environment: Mapping[str, str]) -> List[Observation]:
+    """Run one script in one process, or in as many forks of it as there are tasks."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for number, _task in enumerate(tasks):
+            _link_folder(Path.cwd(), folder / str(number))
+        (folder / "tasks").write_bytes(pickle.dumps(tasks))
+        with (folder / "log").open("wb") as log:
+            status = start_process(
+                [sys.executable, "-c", _START, str(folder)], {**environment, "PYTHONHASHSEED": "0"}, log
+            )
+        said = (folder / "log").read_text("utf-8", "replace")
+        files = [folder / f"{number}.found" for number, _task in enumerate(tasks)]
+        found = [pickle.loads(file.read_bytes()) if file.exists() else Observation() for file in files]
+    for observed in found:
+        if not observed.trainings:
+            _refuse_run(tasks[0].script, observed, describe_exit(status, said) if status else "", said)
+    return found
+
+
+def start_process(command: Sequence[str], environment: Mapping[str, str], log: BinaryIO) -> int:
+    """Run a command to its end with all that it says in `log`, and return its status; interrupted, it ends at once."""
+    streams: Any = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+    process = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
+    try:
+        return process.wait()
+    except BaseException:
+        # with its forks, which nobody waits for any more
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+
+
+def _link_folder(folder: Path, working: Path) -> None:
+    """Make a working folder in which a program finds what lies in `folder`, and leaves what it makes."""
+    working.mkdir()
+    for entry in folder.iterdir():
+        (working / entry.name).symlink_to(entry)
+
+
+def _refuse_run(script: str, observed: Observation, ended: str, said: str) -> NoReturn:
+    if not observed.error and not ended:
+        raise PortingError.of(
+            "V002",
+            message=f"`{os.path.relpath(script)}` makes no step of an optimizer",
+            help="name a program that trains when it is run, and give it its arguments: `--args=...`",
+        )
+    script = os.path.relpath(script)
+    lines = [line for line in said.splitlines() if line.strip()][-_SHOWN_LINES:]
+    raise ExecutableError.of(
+        "E021",
+        message=f"running `{script}` failed: {observed.error or ended}",
+        place=observed.place,
+        notes=("the last that it wrote:", *lines) if lines else (),
+        help="run it alone first, from this folder and with the same arguments",
+    )

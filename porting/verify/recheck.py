@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
 from porting.diagnostics import PortingError
 from porting.support.plain_data import make_plain
 from porting.verify.certificate import Certificate, KindVerdict, Verdict, align_kinds
-from porting.verify.judgement import Judgement, judge_runs
+from porting.verify.judgement import FixedBand, judge_runs
 from porting.verify.records import Record
 from porting.verify.surroundings import list_hash_differences, list_surrounding_differences
 
-__all__ = ["Comparison", "compare_certificates", "make_record"]
+__all__ = ["Comparison", "compare_certificates"]
 
 # hashes of what has to be the same, or the two trainings are not one
 _SAME = ("weights", "data")
@@ -66,37 +66,6 @@ class Comparison:
         yield from self.surroundings
 
 
-@dataclass
-class _StoredBands:
-    """The noise bands of two certificates, in the place of runs that nobody has any more."""
-
-    bands: Dict[Tuple[str, int, str], float]
-    chaos: Optional[int]
-    runs: Sequence[Record] = field(default=())
-
-    def find_band(self, kind: str, step: int, name: str) -> float:
-        return self.bands.get((kind, step, name), math.inf)
-
-    def find_factors(self, _ported: Record, _kind: str) -> Dict[Tuple[int, str], float]:
-        return {}
-
-    def find_loss_band(self, step: int) -> float:
-        return self.find_band("loss" if step == 1 else "loss curve", step, "loss")
-
-    def find_chaos(self) -> Optional[int]:
-        return self.chaos
-
-
-def make_record(plain: Record, ported: Record, judgement: Judgement, *, loss_factor: float = 1.0) -> Dict[str, Any]:
-    """Make what a certificate keeps of both runs: losses, the port's sketches, the noise band of each quantity."""
-    bands = [
-        [one.kind, one.step, one.name, one.band] for found in judgement.measured.values() for one in found if one.band
-    ]
-    losses = {str(step): own for step, own in plain.losses.items()}
-    kept = {"plain_losses": losses, "loss_factor": loss_factor, "bands": bands, "chaos": judgement.chaos}
-    return {**ported.to_dict(), **kept}
-
-
 def compare_certificates(theirs: Certificate, own: Certificate) -> Comparison:
     """Compare the ports' runs of two certificates, and what surrounded them.
 
@@ -126,8 +95,9 @@ def _compare_records(theirs: Certificate, own: Certificate) -> Iterator[KindVerd
     there, here = (_read_bands(certificate) for certificate in (theirs, own))
     # each run may be so far from plain PyTorch, so that they may be both together from each other
     bands = {key: there[key] + here[key] for key in there if key in here}
-    stored: Any = _StoredBands(bands, min(ended, default=None))
-    judgement = judge_runs(_read_record(theirs), _read_record(own), stored)
+    # of what has no band in both nothing can be said
+    stored = FixedBand(lambda *quantity: bands.get(quantity, math.inf), min(ended, default=None))
+    judgement = judge_runs(_read_part(theirs, Record.from_dict), _read_part(own, Record.from_dict), stored)
     judgement.measured = {
         kind: [one for one in found if math.isfinite(one.band)] for kind, found in judgement.measured.items()
     }
@@ -137,10 +107,6 @@ def _compare_records(theirs: Certificate, own: Certificate) -> Iterator[KindVerd
 
 def _list_compared(certificate: Certificate) -> set:
     return {kind.kind for kind in certificate.kinds if kind.num_compared}
-
-
-def _read_record(certificate: Certificate) -> Record:
-    return _read_part(certificate, Record.from_dict)
 
 
 def _read_bands(certificate: Certificate) -> Dict[Tuple[str, int, str], float]:

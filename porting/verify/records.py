@@ -14,7 +14,7 @@ from porting.comparison.sketches import Sketch, make_sketch
 from porting.verify.loop_parts import LoopState
 from porting.verify.optimizer_settings import Settings
 
-__all__ = ["KINDS", "Record", "Sketches", "list_kept_steps", "name_optimizer_state", "sketch_all"]
+__all__ = ["KINDS", "Record", "Sketches", "find_phase", "list_kept_steps", "name_optimizer_state", "sketch_all"]
 
 KINDS = (
     "samples",
@@ -38,6 +38,20 @@ KINDS = (
 """What is compared, in the order in which a fault spreads."""
 
 Sketches = Dict[str, Sketch]
+
+# words in the name of a kind, and the phase that it belongs to; of others it is the update
+_PHASES = {
+    "rate": "schedule",
+    "eval": "evaluation",
+    "sample": "data",
+    "load": "checkpoint",
+    "resum": "checkpoint",
+    "loop": "loop",
+    "output": "forward",
+    "loss": "loss",
+    "gradient": "backward",
+    "buffer": "buffer",
+}
 
 _FIRST_STEPS = (1, 2, 3, 4, 5, 7)
 
@@ -96,6 +110,24 @@ class Record:
         """List the steps that have sketches of a kind."""
         return sorted(step for found, step in self.sketches if found == kind)
 
+    def mean_loss(self, step: int) -> Optional[float]:
+        """Return the mean of a step's losses; None where none are known."""
+        losses = self.losses.get(step)
+        return sum(losses) / len(losses) if losses else None
+
+    def find(self, kind: str, step: int) -> Sketches:
+        """Return the sketches of a kind; an update is the difference of the parameters to those kept before."""
+        if kind != "update":
+            return self.sketches.get((kind, step), {})
+        if (kind, step) not in self.differences:
+            before = [earlier for earlier in self.list_steps("parameter") if earlier < step]
+            start = self.sketches["parameter", before[-1]] if before else {}
+            pairs = ((name, new, start.get(name)) for name, new in self.sketches.get(("parameter", step), {}).items())
+            self.differences[kind, step] = {
+                name: new.minus(old) for name, new, old in pairs if old is not None and old.shape == new.shape
+            }
+        return self.differences[kind, step]
+
     def to_dict(self) -> Dict[str, Any]:
         """Return the record as plain values; the sketches as base64 of little-endian numbers in float64."""
         return {
@@ -120,6 +152,15 @@ class Record:
             },
             values["ended_by"],
         )
+
+
+def find_phase(kind: str) -> str:
+    """Return the phase of a step, or around it, that a kind belongs to.
+
+    >>> find_phase("learning rate"), find_phase("parameter")
+    ('schedule', 'update')
+    """
+    return next((phase for word, phase in _PHASES.items() if word in kind), "update")
 
 
 def sketch_all(tensors: Mapping[str, torch.Tensor]) -> Sketches:

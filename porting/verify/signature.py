@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import NamedTuple, NoReturn, Sequence, Union
+from typing import BinaryIO, NamedTuple, NoReturn, Optional, Sequence, Union
 
 from porting.diagnostics import PortingError
 
@@ -65,28 +65,23 @@ def check_signature(path: _Path, allowed_signers: _Path) -> Signer:
     if found.returncode or not names:
         _refuse_signature(f"the signature of `{os.fspath(path)}` is of nobody who is allowed", found.stderr, remedy)
     with open(path, "rb") as content:
-        done = _run_program(["-Y", "verify", "-n", NAMESPACE, "-I", names[0], *who], path, content=content.read())
+        done = _run_program(["-Y", "verify", "-n", NAMESPACE, "-I", names[0], *who], path, content)
     if done.returncode:
         fault = f"the signature of `{os.fspath(path)}` is not one of its content"
         _refuse_signature(fault, done.stdout + done.stderr, remedy)
     return Signer(names[0], done.stdout.strip())
 
 
-class _Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def _run_program(words: Sequence[str], path: _Path, *, content: bytes = b"") -> _Done:
+def _run_program(words: Sequence[str], path: _Path, content: Optional[BinaryIO] = None) -> subprocess.CompletedProcess:
     try:
-        done = subprocess.run([_PROGRAM, *words], input=content or None, capture_output=True, check=False)
+        return subprocess.run(
+            [_PROGRAM, *words], stdin=content, capture_output=True, text=True, errors="replace", check=False
+        )
     except FileNotFoundError:
         remedy = "install OpenSSH 8.2 or later, whose `ssh-keygen` computes signatures"
         _refuse_signature(
             f"the signature of `{os.fspath(path)}` cannot be computed", f"there is no `{_PROGRAM}`", remedy
         )
-    return _Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
 
 def _refuse_signature(fault: str, said: str, remedy: str) -> NoReturn:

@@ -21,6 +21,7 @@ from porting.support.process import usable_cores
 __all__ = [
     "Hasher",
     "describe_surroundings",
+    "flatten_values",
     "hash_options",
     "hash_source",
     "hash_weights",
@@ -154,7 +155,7 @@ def list_surrounding_differences(theirs: Mapping[str, Any], own: Mapping[str, An
     >>> list_surrounding_differences({"threads": 2, "versions": {"torch": "2.0"}}, {"threads": 1})
     ['threads: 2 there, 1 here', 'torch: 2.0 there, not known here']
     """
-    there, here = dict(_flatten_values(theirs)), dict(_flatten_values(own))
+    there, here = ({path[-1]: value for path, value in flatten_values(side)} for side in (theirs, own))
     return [
         f"{_NAMES.get(name, name)}: {_say_value(there.get(name))} there, {_say_value(here.get(name))} here"
         for name in {**there, **here}
@@ -223,12 +224,17 @@ def _list_blocks(value: torch.Tensor) -> Iterator[torch.Tensor]:
     yield from (block for row in value for block in _list_blocks(row))
 
 
-def _flatten_values(values: Mapping[str, Any]) -> Iterator[Tuple[str, Any]]:
+def flatten_values(values: Mapping[str, Any], before: Tuple[str, ...] = ()) -> Iterator[Tuple[Tuple[str, ...], Any]]:
+    """List all values with the names that lead to them, through mappings of mappings.
+
+    >>> list(flatten_values({"threads": 2, "versions": {"torch": "2.0"}}))
+    [(('threads',), 2), (('versions', 'torch'), '2.0')]
+    """
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flatten_values(value)
+            yield from flatten_values(value, (*before, name))
         else:
-            yield name, value
+            yield (*before, name), value
 
 
 def _say_value(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import linecache
 import random
 import time
 import warnings
@@ -319,3 +320,34 @@ def test_the_report_has_what_was_found():
         ported(*batch())
 
     assert "warning[C020]: `forward` changes `calls`" in str(ported.report())
+
+
+class Meter:
+    def __init__(self):
+        self.total = 0
+
+    def add(self):
+        self.total += 1  # total
+
+
+class Counting(nn.Linear):
+    runs = 0
+
+    def __init__(self):
+        super().__init__(4, 3)
+        self.meter, self.names, self.table = Meter(), [], {}
+
+    def forward(self, x):
+        self.meter.add()
+        self.names.append("a")  # names
+        self.table[len(self.names)] = 1  # table
+        Counting.runs += 1  # runs
+        return super().forward(x)
+
+
+def test_counters_and_containers_have_the_line_that_changes_them():
+    found = findings_of(None, model=nn.Sequential(Counting()))
+
+    lines = {f.message.split("`")[3].rpartition(".")[2]: linecache.getline(f.place.file, f.place.line) for f in found}
+    assert set(lines) == {"total", "names", "table", "runs"}
+    assert all(line.rstrip().endswith(f"# {name}") for name, line in lines.items())

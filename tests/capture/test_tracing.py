@@ -245,6 +245,7 @@ def test_a_sparse_input_is_refused():
     finding = refused(nn.Identity(), [X.to_sparse()], mode="inference")
 
     assert finding.code == "C012"
+    assert finding.help == ("make it dense before the call: `.to_dense()`",)
 
 
 class Batch:

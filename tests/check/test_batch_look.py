@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.check.batch_look import BatchLook, cut_micro_batch, find_lost_values
+from porting.check.batch_look import BatchLook, cut_micro_batch, find_lost_values, is_loader, zero_labels
 from porting.options import PortOptions
 
 
@@ -49,3 +49,25 @@ def test_a_batch_that_cannot_be_cut_stays_whole(rows):
 
     assert finding.code == "B004"
     assert args[0].shape[0] == rows
+
+
+@pytest.mark.parametrize(
+    "batch", [torch.ones(2), (torch.ones(2), torch.ones(2)), [torch.ones(2)], {"x": torch.ones(2)}, {}, None, "text"]
+)
+def test_a_batch_is_no_loader(batch):
+    assert not is_loader(batch)
+
+
+@pytest.mark.parametrize(
+    "loader", [torch.utils.data.DataLoader([1, 2]), iter([torch.ones(2)]), (batch for batch in ())]
+)
+def test_what_gives_batches_is_a_loader(loader):
+    assert is_loader(loader)
+
+
+def test_labels_are_the_last_argument_and_those_called_so():
+    args, kwargs = zero_labels(
+        ((torch.ones(2), torch.tensor([7])), {"labels": {"a": torch.ones(1)}, "x": torch.ones(1)})
+    )
+
+    assert [float(tensor.sum()) for tensor in (*args, kwargs["labels"]["a"], kwargs["x"])] == [2, 0, 0, 1]

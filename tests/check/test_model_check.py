@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import linecache
 import resource
 from pathlib import Path
 
@@ -49,15 +50,18 @@ def line_of(text):
 def test_planted_faults_are_found_together_with_their_lines():
     report = check(Planted(), nn.CrossEntropyLoss(), (X, Y))
 
-    placed = {(finding.code, finding.place.line) for finding in report.findings if finding.place is not None}
+    call = line_of("report = check(Planted()")
+    placed = {(finding.code, finding.place.line) for finding in report.findings}
     assert placed == {
         ("C001", line_of("if x.mean() > 0:")),
         ("C017", line_of("x = torch.lgamma(x)")),
         ("C017", line_of("x = torch.linalg.svdvals(x)")),
         ("C004", line_of("top = x.detach().cpu()")),
         ("C002", line_of("rows = torch.nonzero(x)")),
+        # of no line of the model's
+        ("C043", call),
+        ("L020", call),
     }
-    assert {finding.code for finding in report.findings if finding.place is None} == {"C043", "L020"}
 
 
 _SLOW = ("bert", "dcgan", "seq2seq", "uresnet2d", "uresnet3d")
@@ -94,6 +98,15 @@ def test_the_first_batch_of_a_loader_will_do():
     assert check(LINEAR, nn.CrossEntropyLoss(), loader=loader).is_clean
 
 
+def test_a_loader_may_stand_for_the_batch():
+    loader = torch.utils.data.DataLoader(list(zip(X, Y)), batch_size=4)
+
+    report = check(LINEAR, nn.CrossEntropyLoss(), loader)
+
+    assert report.is_clean
+    assert report.facts[0].startswith("the loader's data:")
+
+
 def test_without_a_batch_there_is_nothing_to_check():
     with pytest.raises(OptionError, match="`check` has no batch"):
         check(LINEAR, nn.CrossEntropyLoss())
@@ -125,6 +138,55 @@ def test_half_precision_adds_what_was_measured():
 
     assert "P020" in report.codes
     assert any("loss scaling" in fact for fact in report.facts)
+
+
+def test_ranges_are_measured_although_a_label_is_wrong():
+    report = check(nn.Linear(4, 3), nn.CrossEntropyLoss(), (X * 1e6, Y + 9), options=PortOptions(precision="float16"))
+
+    assert "P020" in report.codes
+    assert report.facts[0].startswith(
+        "ranges were measured with all labels 0, since those of the batch fail: IndexError"
+    )
+
+
+class SparseProduct(nn.Linear):
+    def __init__(self, make):
+        super().__init__(4, 3)
+        self.make = make
+
+    def forward(self, x):
+        return super().forward(torch.sparse.mm(self.make(x), x))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: (x @ x.t()).to_sparse(),
+        lambda x: torch.sparse_coo_tensor(torch.tensor([[0], [1]]), torch.ones(1), (8, 8)),
+        lambda x: torch.sparse_csr_tensor(torch.arange(9), torch.arange(8), torch.ones(8), size=(8, 8)),
+    ],
+    ids=["to_sparse", "coo", "csr"],
+)
+def test_sparse_tensors_are_told_with_their_line_and_the_step_goes_on(make):
+    report = check(SparseProduct(make), nn.CrossEntropyLoss(), (X, Y))
+
+    (finding,) = (finding for finding in report.findings if finding.code == "C012")
+    assert "lambda x: " in linecache.getline(finding.place.file, finding.place.line)
+    assert not any("the capture ended early" in fact for fact in report.facts)
+
+
+def test_sparse_batches_of_a_loader_are_told_and_counted():
+    batch = (torch.eye(8).to_sparse(), X, Y)
+
+    report = check(SparseInput(4, 3), nn.CrossEntropyLoss(), loader=[batch] * 3)
+
+    assert report.codes == ("C012",)
+    assert report.findings[0].help == ("make it dense before the call: `.to_dense()`",)
+
+
+class SparseInput(nn.Linear):
+    def forward(self, adjacency, x):
+        return super().forward(torch.sparse.mm(adjacency, x))
 
 
 def test_what_a_port_computes_by_others_is_a_note():

@@ -78,12 +78,15 @@ def test_findings_of_sources_and_of_the_model_are_one_report(program):
 
 
 def test_what_sources_and_model_both_say_is_told_once(program):
-    finding = Finding("C001", place=Place(program, 3, 5, 3, 9))
-    again = Finding("C001", "`item` reads a value", place=Place(program, 3, 5, 3, 14))
+    read = [Finding(code, place=Place(program, 3, 1, 3, 9)) for code in ("C001", "C002", "L001")]
+    read.append(Finding("D013", place=Place(program, 3, 5, 3, 9)))
+    captured = Finding("C001", "`item` reads a value", place=Place(program, 3, 5, 3, 14))
 
-    report = assemble_report("train.py", make_look(finding), model_report=Report([again]))
+    report = assemble_report("train.py", make_look(*read), model_report=Report([captured]))
 
-    assert len(report.findings) == 1
+    # of a line that a capture has seen its source tells nothing more of the kind, and nothing of the same expression
+    assert report.codes == ("L001", "C001")
+    assert report.findings[1].message == captured.message
 
 
 def test_unused_comments_are_told_unless_they_are_ignored(program):

@@ -124,3 +124,23 @@ def test_severities_are_counted_from_the_worst_on():
 @pytest.mark.parametrize("number", [0, 1])
 def test_codes_are_each_told_once(number):
     assert Report([Finding("L002")] * (number + 1)).codes == ("L002",)
+
+
+def test_guesses_are_told_and_change_nothing():
+    report = Report([Finding("B014", is_guess=True)], program="train.py")
+
+    assert report.is_clean
+    assert report.summary.endswith("; 1 by guess alone")
+    assert report.to_dict()["findings"][0]["is_guess"]
+    assert not Report([Finding("B014")], program="train.py").is_clean
+
+
+def test_programs_that_could_not_be_looked_at_are_told_and_never_clean(program):
+    failure = Finding("E021", "loading `train.py:make` failed", place=Place(program, 3))
+
+    report = Report(program="train.py:make", failures=[failure])
+
+    assert not report.is_clean
+    assert report.summary.startswith("nothing was found in what could be read")
+    assert report.summary.endswith("; 1 could not be looked at")
+    assert report.to_dict()["failures"] == [failure.to_dict()]

@@ -76,3 +76,14 @@ def test_a_cell_of_a_notebook_is_its_file():
     assert physical["artifactLocation"]["uri"] == "look.ipynb"
     assert physical["region"] == {"startLine": 1}
     assert "in cell 3, line 2" in result["message"]["text"]
+
+
+def test_a_failure_is_a_notification_of_the_run():
+    log = make_sarif(Report(failures=[Finding("E021", "loading `train.py:make` failed", help="run it")]))
+
+    require_sarif(log)
+    (invocation,) = log["runs"][0]["invocations"]
+    assert not invocation["executionSuccessful"]
+    assert (
+        invocation["toolExecutionNotifications"][0]["message"]["text"] == "loading `train.py:make` failed\nhelp: run it"
+    )

@@ -182,6 +182,55 @@ def test_a_program_that_trains_on_import_is_not_imported(check):
     assert "this was run" not in errors
 
 
+def test_functions_that_fail_are_in_the_document(check):
+    Path("model_of_test.py").write_text(MODEL.format(comment="") + "def fails():\n    return {}['missing']\n")
+
+    _status, output, _errors = check("model_of_test.py:make", "model_of_test.py:fails", "--format", "json")
+    document = json.loads(output)
+
+    assert codes_in(output) == {"C001"}
+    assert [(failure["code"], failure["place"]["line"]) for failure in document["failures"]] == [("E021", 12)]
+
+
+def test_a_program_that_is_missing_is_in_the_document(check):
+    status, output, _errors = check("missing.py:make", "--format", "json")
+
+    assert status == 2
+    assert [failure["code"] for failure in json.loads(output)["failures"]] == ["E020"]
+
+
+def test_batches_are_taken_as_they_are(check):
+    Path("model_of_test.py").write_text(
+        "import collections\nimport torch\n\n"
+        "class Net(torch.nn.Linear):\n"
+        "    def forward(self, x, labels):\n"
+        "        return torch.nn.functional.cross_entropy(super().forward(x), labels)\n\n"
+        "def make():\n"
+        # the class of transformers' BatchEncoding
+        "    batch = collections.UserDict(x=torch.ones(8, 4), labels=torch.zeros(8, dtype=torch.long))\n"
+        "    return {'model': Net(4, 3), 'loader': [batch] * 3}\n"
+    )
+
+    status, output, _errors = check("model_of_test.py:make")
+
+    assert status == 0, output
+
+
+def test_a_fault_without_a_line_stands_where_its_part_is_made(tmp_path):
+    Path("model_of_test.py").write_text(
+        "import torch\n\ndef make():\n    loss = torch.nn.CrossEntropyLoss(reduction='none')\n"
+        "    return torch.nn.Linear(4, 3), loss, (torch.ones(8, 4), torch.zeros(8, dtype=torch.long))\n"
+    )
+    # as the script that pip installs
+    Path("launcher.py").write_text("import sys\nfrom porting.cli.main import main\nsys.exit(main(sys.argv[1:]))\n")
+    command = [sys.executable, "launcher.py", "check", "model_of_test.py:make", "--format", "json"]
+
+    done = subprocess.run(command, capture_output=True, text=True)
+
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert (finding["code"], finding["place"]["file"], finding["place"]["line"]) == ("L002", "model_of_test.py", 4)
+
+
 def test_what_a_program_prints_is_no_part_of_the_report(check):
     Path("model_of_test.py").write_text(MODEL.format(comment="") + "print('hello')\n")
 
@@ -396,6 +445,32 @@ def test_sources_are_read_without_torch():
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
     assert (result.stderr, "between plain.py and an IPU" in result.stdout) == ("\n", True)
+
+
+def test_source_only_runs_nothing(check):
+    text = Path("plain.py").read_text() + "\ndef make():\n    raise RuntimeError\n"
+    Path("plain.py").write_text(text)
+
+    with_function = check("plain.py:make", "--source-only", "--format", "json")[1]
+
+    assert codes_in(with_function) == codes_in(check("plain.py", "--format", "json")[1])
+
+
+def test_a_model_alone_has_nothing_to_judge_in_its_source(check):
+    status, _output, errors = check("model_of_test.py:make", "--source-only", "--ignore", "C")
+
+    assert status == 2
+    assert "judged as PROGRAM:FUNCTION, without `--source-only`" in errors
+
+
+def test_a_function_without_torch_is_refused_with_what_helps(check, monkeypatch):
+    monkeypatch.setattr("porting.cli.check.find_spec", lambda name: None if name == "torch" else name)
+
+    status, _output, errors = check("model_of_test.py:make")
+
+    assert status == 2
+    assert "error[X001]: `make` of `model_of_test.py` cannot be run: `torch` is not installed" in errors
+    assert "= help: `--source-only` reads the program, and runs nothing" in errors
 
 
 # ---------------------------------------------------------------- fixes

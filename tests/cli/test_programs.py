@@ -201,3 +201,24 @@ def test_what_makes_no_step_is_refused(folder, name, said):
 
 def test_an_outline_tells_files_from_modules():
     assert [ProgramName.of(text).is_file for text in ("a.py:b", "a/b:c", "a.b:c")] == [True, True, False]
+
+
+def test_a_batch_of_names_stays_one_and_is_cut(folder):
+    (folder / "named_of_test.py").write_text(
+        TRAIN + "def named():\n    return Net(4, 3), None, {'x': torch.ones(8, 4), 'scale': torch.tensor(2.0)}\n"
+    )
+
+    batch = load_program("named_of_test.py:named", batch_size=3).batch
+
+    assert {name: tuple(tensor.shape) for name, tensor in batch.items()} == {"x": (3, 4), "scale": ()}
+
+
+def test_the_places_of_parts_are_known(folder):
+    places = load_program("train_of_test.py:make").places
+
+    assert {name: place.line for name, place in places.items()} == {
+        "": 12,
+        "model": 13,
+        "batch": 14,
+        **dict.fromkeys(["loss", "optimizer", "options"], 15),
+    }

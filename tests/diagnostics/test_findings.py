@@ -66,6 +66,7 @@ def test_to_dict_survives_json():
         "label": "here",
         "notes": ["n"],
         "help": ["h"],
+        "is_guess": False,
     }
 
 

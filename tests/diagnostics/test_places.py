@@ -138,7 +138,18 @@ def test_is_user_file_knows_users(file):
     assert is_user_file(file)
 
 
+def test_what_starts_the_command_is_no_line_of_the_users():
+    space = run_as(str(PACKAGE / "cli" / "main.py"), "def main(run): return run()")
+    inner = run_as("train.py", "def make(): return caller_place()")
+    outer = run_as(str(PACKAGE / "api.py"), "def make(): return caller_place()")
+
+    assert space["main"](outer["make"]) is None
+    assert space["main"](inner["make"]).file == "train.py"
+
+
 # the line that assigns an attribute
+
+CALLS = 0
 
 
 class Base:
@@ -149,6 +160,12 @@ class Base:
     def forward(self):
         self.total += 1  # total
         (self.first, self.second) = 1, 2  # second
+        self.names.append("a")  # names
+        self.table["a"][0] += 1  # table
+        global CALLS
+        CALLS += 1  # CALLS
+        steps = 0
+        return steps
 
 
 class Derived(Base):
@@ -156,7 +173,7 @@ class Derived(Base):
         del self.count  # count
 
 
-@pytest.mark.parametrize("name", ["total", "second", "count"])
+@pytest.mark.parametrize("name", ["total", "second", "count", "names", "table", "CALLS"])
 def test_the_line_that_binds_an_attribute_is_found(name):
     place = find_assignment(Derived, name)
 
@@ -167,6 +184,7 @@ def test_the_line_that_binds_an_attribute_is_found(name):
 def test_init_does_not_count_and_neither_do_other_names():
     assert find_assignment(Base, "count") is None
     assert find_assignment(Derived, "other") is None
+    assert find_assignment(Derived, "steps") is None
 
 
 def test_classes_without_source_tell_nothing():

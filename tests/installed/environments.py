@@ -12,13 +12,29 @@ import torch
 
 from tests.kept_environments import clean_environment, python_in
 
-__all__ = ["PACKAGES", "ROOT", "build_wheel", "copy_clone", "install", "make_environment", "run"]
+__all__ = [
+    "PACKAGES",
+    "ROOT",
+    "build_wheel",
+    "copy_clone",
+    "install",
+    "make_bare_environment",
+    "make_environment",
+    "run",
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = Path(torch.__file__).resolve().parents[1]
 """The folder of the packages that this Python imports."""
 
 _INSTALL = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps")
+
+
+def make_bare_environment(folder: Path, wheel: Path) -> Path:
+    """Make an environment with a wheel and nothing else, no package of this one; return its folder of commands."""
+    run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+    run([sys.executable, "-m", "pip", "--python", python_in(folder), *_INSTALL[2:], str(wheel)])
+    return folder / "bin"
 
 
 def make_environment(folder: Path, *, python: str = sys.executable, packages: Path = PACKAGES) -> str:

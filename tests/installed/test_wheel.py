@@ -15,12 +15,6 @@ PACKED = (".py", ".cpp", ".h", ".md", ".typed", ".json", ".png", ".txt")
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def wheel(clone, tmp_path_factory):
-    """Give the wheel of this clone."""
-    return build_wheel(clone, tmp_path_factory.mktemp("wheel"))
-
-
 def names_in(wheel):
     return set(zipfile.ZipFile(wheel).namelist())
 

@@ -25,6 +25,7 @@ FENCE = re.compile(r"^```python(?: (?:finds=(\w+)))?\n(.*?)^```$", re.DOTALL | r
 
 # pages whose examples run, and end with the error that the port itself raises
 RUN = {"C001", "C002", "C004", "C005", "C006", "C007", "C010", "C011", "C020", "L015"}
+RUN |= {"C003", "C017", "C044", "D009", "O003"}
 RUN |= {"O001", "O002", "O004", "O007", "B010", "D003"}
 
 Found = Set[Tuple[str, int, str]]
@@ -176,3 +177,77 @@ def test_a_notebook_is_checked_by_its_cells(tmp_path):
 
     places = [(f.code, f.place.file, f.place.line) for f in findings if f.place is not None]
     assert places == [("D013", f"{path}:cell 1", 2), ("O015", f"{path}:cell 3", 3)]
+
+
+PORT_SCRIPT = """
+import time
+import poptorch
+from shared import Net, dataset, save
+
+if __name__ == "__main__":
+    options = poptorch.Options()
+    model = Net()
+    port = poptorch.trainingModel(model, options, poptorch.optim.SGD(model.parameters(), lr=0.1))
+    for x, y in poptorch.DataLoader(options, dataset, batch_size=8):
+        port(x, y)
+    save(model)
+"""
+TEST_SCRIPT = """
+import time
+import popdist
+import poptorch
+import torch
+from shared import Net, save
+
+def test_net():
+    popdist.init()
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    begin = time.time()
+    optimizer.step()
+    print(time.time() - begin)
+    if popdist.getInstanceIndex() == 0:
+        save(model)
+"""
+SHARED = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+    def forward(self, x, y):
+        out = self.fc(x)
+        return out, nn.functional.cross_entropy(out, y)
+
+dataset = torch.utils.data.TensorDataset(torch.rand(16, 4), torch.zeros(16).long())
+
+def save(model):
+    torch.save(model.state_dict(), "weights.pt")
+"""
+
+
+def test_programs_of_one_folder_have_nothing_to_do_with_each_other(tmp_path):
+    for name, text in (("train", PORT_SCRIPT), ("test_net", TEST_SCRIPT), ("shared", SHARED)):
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+
+    assert find_in(tmp_path) == set()
+
+
+def test_a_finding_that_rests_on_a_name_is_a_note_that_says_so(tmp_path):
+    text = """
+import poptorch
+from model import ModelWithLoss
+
+def train(model, loader):
+    port = poptorch.trainingModel(model, poptorch.Options())
+    for x, y in loader:
+        port(x, y)
+"""
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+
+    (finding,) = check_source(read_programs([str(tmp_path / "train.py")]))
+
+    assert (finding.code, finding.severity, finding.is_guess) == ("B014", Severity.NOTE, True)
+    assert finding.notes == ("a guess: only its name says that `loader` is a loader",)

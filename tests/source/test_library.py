@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 from porting.source.facts import Kind
-from porting.source.library import find_class_kind, find_method_kind, find_result_kinds
+from porting.source.library import find_class_kind, find_kinds, find_method_kind, find_result_kinds, read_tables
 
 
 @pytest.mark.parametrize(
@@ -118,3 +118,15 @@ def test_methods_return_by_the_kind_of_thing():
     assert find_method_kind(Kind.PORT, "inference") is Kind.PORT
     assert find_method_kind(Kind.MODULE, "parameters") is Kind.PARAMETERS
     assert find_method_kind(Kind.MODULE, "inference") is None
+
+
+ROWS = [(table, number) for table, rows in read_tables().items() for number in range(len(rows))]
+
+
+@pytest.mark.parametrize(("table", "number"), ROWS, ids=[f"{table}-{number}" for table, number in ROWS])
+def test_a_row_is_for_its_examples_and_none_above_is(table, number):
+    rows = read_tables()[table]
+
+    for example in rows[number].examples:
+        assert find_kinds(table, example) == rows[number].kinds
+        assert [place for place, row in enumerate(rows) if row.pattern.fullmatch(example)][0] == number

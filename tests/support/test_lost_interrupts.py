@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+import threading
 import time
 import weakref
 
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from porting import to_ipu
+from porting.support import lost_interrupts
 from porting.support.lost_interrupts import pass_on_interrupts
 
 
@@ -58,6 +60,24 @@ def test_an_interrupt_in_a_finalizer_comes_again(drop):
 
     with pytest.raises(KeyboardInterrupt):
         time.sleep(60)
+
+
+def test_an_interrupt_is_sent_only_when_the_hook_has_ended(monkeypatch):
+    monkeypatch.setattr(lost_interrupts.threading, "Timer", SlowTimer)
+    pass_on_interrupts()
+
+    drop_a_finalized()
+
+    with pytest.raises(KeyboardInterrupt):
+        time.sleep(60)
+
+
+class SlowTimer(threading.Timer):
+    """One whose thread has done all it does before `start` returns, as on a busy machine."""
+
+    def start(self):
+        super().start()
+        self.join(0.2)
 
 
 def test_what_else_a_finalizer_raises_is_said_as_before(monkeypatch):

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from porting.verify import program_runs
-from porting.verify.program_proof import verify_programs
-from porting.verify.program_runs import ProgramPair
+from porting.verify import program_proof
+from porting.verify.program_proof import ProgramPair, verify_programs
 from tests.program_server import ProgramServer
 
 STARTER = """\
@@ -49,7 +48,7 @@ def fork_programs(_server, monkeypatch):
             _server.start([str(starter), command[-1], str(variables)], streams)
             return _server.wait()
 
-    monkeypatch.setattr(program_runs, "start_process", start)
+    monkeypatch.setattr(program_proof, "start_process", start)
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +60,7 @@ def _known_runs():
 def prove_programs(fork_programs, _known_runs, tmp_path, monkeypatch):
     """Prove a ported program, given as text, against a plain one; the same text is run once for all tests."""
     monkeypatch.chdir(tmp_path)
-    run = program_runs._run_tasks
+    run = program_proof._run_tasks
 
     def run_once(tasks, environment):
         text = Path(tasks[0].script).read_text("utf-8")
@@ -70,7 +69,7 @@ def prove_programs(fork_programs, _known_runs, tmp_path, monkeypatch):
             _known_runs[key] = pickle.dumps(run(tasks, environment))
         return pickle.loads(_known_runs[key])
 
-    monkeypatch.setattr(program_runs, "_run_tasks", run_once)
+    monkeypatch.setattr(program_proof, "_run_tasks", run_once)
 
     def prove(ported, plain, *, steps=4, seed=0, arguments=()):
         Path("ported.py").write_text(ported)

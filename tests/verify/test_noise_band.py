@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.verify.noise_band import NoiseBand, find_sketches
+from porting.verify.noise_band import NoiseBand
 from porting.verify.records import Record, list_kept_steps
 
 SINGLE = torch.finfo(torch.float32).eps
@@ -122,11 +122,11 @@ def test_weights_that_are_kept_in_single_precision_are_rounded_as_such(stores_ha
 def test_updates_are_the_differences_of_parameters():
     plain = train_in_half(seed=1)
 
-    moved = find_sketches(plain, "update", 2)["a"]
+    moved = plain.find("update", 2)["a"]
 
     wanted = plain.sketches["parameter", 2]["a"].values - plain.sketches["parameter", 1]["a"].values
     assert torch.equal(moved.values, wanted)
-    assert find_sketches(plain, "update", 2)["a"] is moved
+    assert plain.find("update", 2)["a"] is moved
 
 
 def test_a_tensor_that_runs_happen_to_agree_on_has_the_noise_of_the_others():
@@ -176,6 +176,6 @@ def test_a_loss_that_rounding_has_moved_once_may_be_as_far_later():
 
 def test_in_half_precision_a_weight_without_a_sign_may_go_to_the_other_side():
     plain, runs = (train_in_half(seed=1), [train_in_half(seed=seed, spread=300.0) for seed in (2, 3)])
-    moved = find_sketches(plain, "update", 2)["a"].norm
+    moved = plain.find("update", 2)["a"].norm
 
     assert NoiseBand(plain, runs, HALF).find_band("update", 2, "a") >= 2 * moved

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from porting.diagnostics import ExecutableError, PortingError
-from porting.verify.program_runs import ProgramPair, ProgramRuns
+from porting.verify.plain_runs import Variant
+from porting.verify.program_proof import ProgramPair, ProgramRuns
 
 BEGIN = """\
 import torch
@@ -31,7 +32,7 @@ def observe(tmp_path, monkeypatch):
     def run(source, *, steps=3, arguments=(), is_port=False, **variant):
         Path("program.py").write_text(source)
         runs = ProgramRuns(ProgramPair("program.py", "program.py", arguments, arguments), 0, "sim", lambda _stage: None)
-        return runs.run_port(steps) if is_port else runs.run_plain(steps, variant)[0]
+        return runs.run_port(steps) if is_port else runs.run_plain(steps, Variant("", **variant))[0]
 
     return run
 

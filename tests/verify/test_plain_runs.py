@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import StepLR
 
 from porting import PlainTraining
 from porting.verify.calls import Calls
-from porting.verify.plain_runs import Variant, join_outputs, keep_streams, run_plain, widen_training
+from porting.verify.plain_runs import Variant, join_outputs, run_plain, widen_training
 from porting.verify.plain_training import Grouping
 from porting.verify.plain_training import PlainTraining as Training
 
@@ -135,17 +135,3 @@ def test_outputs_are_joined_by_their_places():
     joined = join_outputs([(torch.ones(2, 3), {"a": torch.ones(2)}), (torch.ones(1, 3), {"a": torch.ones(1)})])
 
     assert {name: list(value.shape) for name, value in joined.items()} == {"output 0": [3, 3], "output 1": [3]}
-
-
-def test_streams_are_set_back_after_an_error():
-    before = torch.get_rng_state()
-
-    def draw():
-        with keep_streams():
-            torch.rand(3)
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        draw()
-
-    assert torch.equal(before, torch.get_rng_state())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.verify.observation import Observation, ObservedTraining
+from porting.verify.observed_program import Observation, ObservedTraining
 from porting.verify.program_comparison import ProgramComparison, match_names
 from porting.verify.records import Record
 
@@ -169,7 +169,7 @@ def test_a_run_that_has_trained_something_else_is_told():
     said = comparison.add_runs(Observation([make_training(losses=(1.0, 0.7))]))
 
     assert said == "the loss of step 2 is 0.5 and 0.7, from the same seed"
-    assert len(comparison.runs) == 1
+    assert len(comparison.runs.others) == 1
 
 
 def test_a_run_that_is_rounded_otherwise_widens_the_band():

@@ -16,7 +16,7 @@ import porting
 from porting import PortedTraining, PortOptions
 from porting.verify import Verdict
 from porting.verify.calls import Calls
-from porting.verify.resumption import compare_fresh_process, go_on_in_folder, save_port, train_further
+from porting.verify.resumption import compare_fresh_process, go_on, go_on_in_folder, save_port
 
 BATCH = torch.linspace(-1.0, 1.0, 24).view(4, 6), torch.tensor([0, 1, 2, 0])
 
@@ -89,6 +89,26 @@ def test_what_the_users_file_lacks_is_told():
     assert resuming.verdict is Verdict.FAIL
 
 
+def save_without_momentum(ported, path):
+    states = ported.model.state_dict(), ported.port_optimizer.list_schedulers([])[0].state_dict()
+    torch.save(states, path)
+
+
+def load_without_momentum(ported, path):
+    model, scheduler = torch.load(path)
+    ported.model.load_state_dict(model)
+    ported.port_optimizer.list_schedulers([])[0].load_state_dict(scheduler)
+
+
+def test_a_file_without_the_optimizers_state_is_told_as_that():
+    certificate = prove(save=save_without_momentum, load=load_without_momentum)
+
+    assert (certificate.first.kind, certificate.first.name) == ("resuming", "exp_avg of 0.weight")
+    assert certificate.first.note == "the file does not hold it, or it is not loaded"
+    assert certificate.location.cause.startswith("the optimizer's state is not in the file, or is not loaded")
+    assert certificate.location.module == "0"
+
+
 def test_files_that_nothing_reads_are_not_compared():
     certificate = prove(save=save_all)
 
@@ -115,7 +135,7 @@ def prepare(folder):
         ported.model(*args, **kwargs)
     path = folder / "saved.pt"
     save_port(ported, path)
-    first = train_further(ported, calls)
+    first = go_on(ported, calls)
     ported.model.destroy()
     return path, calls, first
 

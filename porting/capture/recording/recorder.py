@@ -246,10 +246,10 @@ class Recorder(OperatorMode):
         # the device has 32-bit integers; kernels of the CPU want indices of 64 bits and masks of bools
         args, kwargs = change_arguments(func, args, kwargs, index_arguments(func), self._widen_indices)
         args, kwargs = change_arguments(func, args, kwargs, mask_arguments(func), self._cast_masks)
-        # gradients are dense on the device, whatever an embedding asks for
-        dense_args, dense_kwargs = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda _asked: False)
-        result = self.casts.record(func, dense_args, dense_kwargs)
-        if (dense_args, dense_kwargs) != (args, kwargs):
+        # gradients are dense on the device, whatever an embedding asks for; a factor of a product is `sparse`, too
+        dense, named = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda it: it is not True and it)
+        result = self.casts.record(func, dense, named)
+        if (dense, named) != (args, kwargs):
             node = result.node if isinstance(result, DeviceTensor) else result[0].node.args[0]  # the call of several
             node.meta["asks_for_sparse"] = True
         if isinstance(result, DeviceTensor):

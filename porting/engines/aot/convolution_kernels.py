@@ -22,6 +22,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 import torch
 
+from ...support.host_state import use_threads
 from ...torch_insides.inductor import CONVOLUTIONS
 from . import convolution_operators as operators
 from . import pointwise_products as products
@@ -88,12 +89,8 @@ def use_faster_convolutions(module: torch.fx.GraphModule, *, num_threads: int, l
     Its nodes need values (`meta["val"]`). `lanes` is how many numbers a vector has in what this process compiles.
     """
     CONVOLUTIONS.require()
-    before = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
-    try:
+    with use_threads(num_threads):
         chosen = choose_convolution_kernels(module.graph, lanes=lanes)
-    finally:
-        torch.set_num_threads(before)
     if any(chosen.values()):
         operators.install_lowerings(num_threads)
     module.recompile()

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
+from ...support.host_state import use_threads
 from ...torch_insides.inductor import (
     PRODUCTS,
     FixedLayout,
@@ -53,12 +54,8 @@ def use_faster_products(module: torch.fx.GraphModule, *, num_threads: int) -> No
     if not torch.backends.mkldnn.is_available():
         return
     PRODUCTS.require()
-    before = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
-    try:
+    with use_threads(num_threads):
         chosen = choose_matmul_kernels(module.graph)
-    finally:
-        torch.set_num_threads(before)
     if any(chosen.values()):
         _install_lowering()
         module.recompile()

@@ -13,10 +13,14 @@ from typing import Any, Callable, Mapping, Optional, Tuple, Type, Union
 import libcst as cst
 from libcst import matchers as m
 
-__all__ = ["EDITS", "Edit", "Replacement", "Surroundings"]
+__all__ = ["EDITS", "REMOVED", "Edit", "Replacement", "Surroundings"]
 
 Replacement = Union[cst.CSTNode, "cst.RemovalSentinel", "cst.FlattenSentinel[Any]", None]
 """What takes a node's place; None where the change does not suit the node."""
+
+
+REMOVED = cst.Expr(cst.Name("_removed_by_porting"))
+"""What stands in a line without statements until its comments are where they stay; LibCST drops empty lines."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,10 @@ def _unwrap_block(block: cst.With, _around: Surroundings) -> Replacement:
         return None
     first: Any
     first, *others = block.body.body
-    lines = [*block.leading_lines, *first.leading_lines]
-    return cst.FlattenSentinel([first.with_changes(leading_lines=lines), *others])
+    beside = block.body.header.comment
+    lines = [*block.leading_lines, *([cst.EmptyLine(comment=beside)] if beside else []), *first.leading_lines]
+    end = [cst.SimpleStatementLine([REMOVED], leading_lines=block.body.footer)] if block.body.footer else []
+    return cst.FlattenSentinel([first.with_changes(leading_lines=lines), *others, *end])
 
 
 # -- calls that are left out of an expression --------------------------------------------------------------------------

@@ -5,19 +5,20 @@ from __future__ import annotations
 import ast
 import difflib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Container, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import libcst as cst
 from libcst import matchers as m
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from porting.diagnostics import Finding, PortingError
-from porting.source.patches.edits import EDITS, Replacement, Surroundings
+from porting.source.patches.edits import EDITS, REMOVED, Replacement, Surroundings
+from porting.source.patches.proofs import is_proven
 from porting.support.atomic_files import write_atomically
 
-__all__ = ["FileFix", "propose_fixes", "write_fixes"]
+__all__ = ["FileFix", "list_unproven", "propose_fixes", "write_fixes"]
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,13 @@ _OF_STEP = ("L010", "O007", "O008", "O010")
 _TRAINS_ON_HOST = ("D015", "L001")
 
 
-def propose_fixes(findings: Iterable[Finding], *, ported_files: Container[str]) -> List[FileFix]:
+def propose_fixes(
+    findings: Iterable[Finding], *, ported_files: Container[str], with_unproven: bool = False
+) -> List[FileFix]:
     """Work out what the mechanical fixes of `findings` would change; nothing is written.
 
     `ported_files` are those of programs that have a port already: a backward pass, for one, is only too much there.
+    A fix that nothing around it proves is left out, unless `with_unproven` asks for those as well.
     The step of a loop stays while the loop calls the bare model or computes the loss behind the call.
     Findings without a mechanical fix, in notebooks, and in files that LibCST cannot read are passed over.
     """
@@ -62,8 +66,29 @@ def propose_fixes(findings: Iterable[Finding], *, ported_files: Container[str]) 
             continue
         if not edit.of_ports or finding.place.file in ported_files:
             by_file.setdefault(finding.place.file, []).append(finding)
-    fixes = (_fix_file(Path(file), found) for file, found in sorted(by_file.items()) if file.endswith(".py"))
+    fixes = []
+    for file, found in sorted(by_file.items()):
+        text = Path(file).read_bytes() if file.endswith(".py") else b""
+        proven = [one for one in found if with_unproven or is_proven(one, text, is_ported=file in ported_files)]
+        fixes.append(_fix_file(Path(file), proven) if file.endswith(".py") else None)
     return [fix for fix in fixes if fix is not None]
+
+
+def list_unproven(
+    findings: Sequence[Finding], proven: Sequence[FileFix], *, ported_files: Container[str]
+) -> List[FileFix]:
+    """List what more would change if the fixes that nothing proves were made as well, behind those that are proven."""
+    done = {fix.path: fix for fix in proven}
+    every = [
+        (fix, done.get(fix.path)) for fix in propose_fixes(findings, ported_files=ported_files, with_unproven=True)
+    ]
+    more = [(fix, first) for fix, first in every if first is None or len(first.fixed) < len(fix.fixed)]
+    return [
+        fix
+        if first is None
+        else replace(fix, before=first.after, fixed=tuple(one for one in fix.fixed if one not in first.fixed))
+        for fix, first in more
+    ]
 
 
 def write_fixes(fixes: Sequence[FileFix]) -> None:
@@ -87,7 +112,7 @@ def _fix_file(path: Path, findings: Sequence[Finding]) -> Optional[FileFix]:
     changes = _Changes(wrapper, findings)
     tree = wrapper.module.visit(changes)
     leftovers = _Leftovers(tree, changes.assignments)
-    tree = tree.visit(leftovers)
+    tree = tree.visit(leftovers).visit(_EmptyLines())
     after = tree.bytes
     if after == before or not _is_python(after):
         # a change that Python cannot read would be worse than any finding
@@ -126,9 +151,8 @@ class _Changes(cst.CSTTransformer):
         """Change a node, and what a change of its parts leaves of it."""
         if isinstance(original_node, cst.FunctionDef):
             self._functions.pop()
-        # LibCST writes `pass` into a block that has lost all its lines, and into a line without statements
         if isinstance(updated_node, cst.SimpleStatementLine) and not updated_node.body:
-            return cst.RemoveFromParent()
+            return updated_node.with_changes(body=[REMOVED])
         if _assigns_itself(updated_node) and not _assigns_itself(original_node):
             return cst.RemoveFromParent()
         if _is_bare_value(updated_node) and not _is_bare_value(original_node):
@@ -147,6 +171,33 @@ class _Changes(cst.CSTTransformer):
         return changed
 
 
+class _EmptyLines(cst.CSTTransformer):
+    """Leaves out lines that have lost their statements, not their comments and the blank lines before them."""
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Replacement:  # type: ignore[override]
+        """Leave them out of a block or of the top level; a block without a statement passes."""
+        if not isinstance(updated_node, (cst.IndentedBlock, cst.Module)):
+            return updated_node
+        body, carried = _carry_lines(updated_node.body)
+        if not body and isinstance(updated_node, cst.IndentedBlock):
+            return updated_node.with_changes(body=[cst.SimpleStatementLine([cst.Pass()], leading_lines=carried)])
+        return updated_node.with_changes(body=body, footer=[*carried, *updated_node.footer])
+
+
+def _carry_lines(body: Sequence[Any]) -> Tuple[List[Any], List[cst.EmptyLine]]:
+    """List the lines that have statements, with the comments of those before them that have none; and what is left."""
+    kept: List[Any] = []
+    carried: List[cst.EmptyLine] = []
+    for line in body:
+        if isinstance(line, cst.SimpleStatementLine) and line.body[0].deep_equals(REMOVED):
+            comment = line.trailing_whitespace.comment
+            carried += [*line.leading_lines, *([cst.EmptyLine(comment=comment)] if comment else [])]
+        else:
+            kept.append(line.with_changes(leading_lines=[*carried, *line.leading_lines]) if carried else line)
+            carried = []
+    return kept, carried
+
+
 class _Leftovers(cst.CSTTransformer):
     """Changes assignments that nothing reads any more; `fixed` are their findings."""
 
@@ -159,7 +210,7 @@ class _Leftovers(cst.CSTTransformer):
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Replacement:  # type: ignore[override]
         """Change an assignment if its name stands nowhere else."""
         if isinstance(original_node, cst.SimpleStatementLine) and not updated_node.body:  # type: ignore[attr-defined]
-            return cst.RemoveFromParent()
+            return original_node.with_changes(body=[REMOVED])
         finding = next((found for assignment, found in self._assignments if assignment is original_node), None)
         if finding is None or not isinstance(original_node, cst.Assign):
             return updated_node

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, Tuple
+from typing import Tuple
 
-from porting.diagnostics import Finding
 from porting.source.rules import (
+    annealed,
     batches,
     devices,
     executors,
@@ -14,15 +14,19 @@ from porting.source.rules import (
     optimizers,
     settings,
     steps,
+    weights,
     written_files,
 )
 from porting.source.rules.reading import Reading
+from porting.source.rules.scope import Rule, apply_rule
 
-__all__ = ["RULES", "Reading", "Rule"]
+__all__ = ["RULES", "Reading", "Rule", "apply_rule"]
 
-Rule = Callable[[Reading], Iterator[Finding]]
+_THEMES = (
+    *(steps, weights, optimizers, loaders, batches, forward, annealed, devices, executors, settings, written_files),
+)
 
-_THEMES = (steps, optimizers, loaders, batches, forward, devices, executors, settings, written_files)
+_FOUND = [getattr(theme, name) for theme in _THEMES for name in theme.__all__]
 
-RULES: Tuple[Rule, ...] = tuple(getattr(theme, name) for theme in _THEMES for name in theme.__all__)
-"""All rules, theme by theme."""
+RULES: Tuple[Rule, ...] = tuple(found if isinstance(found, Rule) else Rule(found) for found in _FOUND)
+"""All rules, theme by theme; a search that says nothing of its scope judges all programs."""

@@ -9,7 +9,11 @@ from typing import Iterator, List, Sequence, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
 from porting.source.rules.guards import is_of_one_rank, list_words, mentions
-from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.names import name_last, write_dotted
+from porting.source.rules.reading import Reading
+from porting.source.rules.scope import Programs, list_lines, rule
+from porting.source.rules.steps import UPDATES, find_gradients_read
+from porting.source.rules.weights import is_of_loop, is_weight, list_averaged
 
 __all__ = [
     "find_carried_states",
@@ -35,14 +39,11 @@ def find_comparison_slips(reading: Reading) -> Iterator[Finding]:
 
 # -------------------------------------------------------------------------------- values read in each step
 
-_READS = ("item", "tolist", "numpy", "cpu")
 
-
+# what a port's call returns is on the host already
+@rule(Programs.PLAIN)
 def find_host_reads(reading: Reading) -> Iterator[Finding]:
     """D020: the host reads a value of the device in every step of a loop."""
-    if reading.is_ported:
-        # what a port's call returns is on the host already
-        return
     lines: Set[Tuple[str, int]] = set()
     for place, where in _list_reads(reading):
         line = (place.file, place.line)
@@ -52,29 +53,31 @@ def find_host_reads(reading: Reading) -> Iterator[Finding]:
 
 
 def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
+    updated = list_lines((*UPDATES, find_gradients_read), reading)
+    for read in reading.facts.reads:
+        is_asked = read.asks in ("value", "text") and (_are_results(read.things) or not read.things)
+        if is_asked and not read.where.in_forward:
+            yield read.place, read.where
+        is_weight_read = read.asks == "data" and not read.where.in_forward and any(map(is_weight, read.things))
+        if is_weight_read and (read.place.file, read.place.line) not in updated and reading.find_batch_loop(read.where):
+            yield read.place, read.where
+    averaged = [(place, where) for place, where in list_averaged(reading) if is_of_loop(where)]
+    yield from (one for one in averaged if reading.find_batch_loop(one[1]) is not None)
     for call in reading.facts.calls:
-        if not call.where.in_forward and (_reads_value(call) or _prints_result(reading, call)):
+        reads_all = call.is_method("update_parameters")
+        if call.is_method("state_dict") and call.is_on(Kind.MODULE):
+            # a checkpoint only keeps it
+            heads = (node.iter for node in reading.files_of_loops if isinstance(node, ast.For))
+            reads_all = any(reading.contains(head, call.node) for head in heads)
+        if reads_all and reading.find_batch_loop(call.where) is not None:
             yield call.place, call.where
-    for statement in reading.facts.statements:
-        is_print = isinstance(statement.node, ast.Expr) and not isinstance(statement.node.value, ast.Compare)
-        if is_print and not statement.where.in_forward and _are_results(statement.things):
-            yield statement.place, statement.where
+        if not call.where.in_forward and _are_results(call.receiver):
+            if call.is_method("cpu") or call.is_method("to") and _names_host(call):
+                yield call.place, call.where
 
 
 def _are_results(things: Sequence) -> bool:
     return any(thing.kind in (Kind.OUTPUT, Kind.LOSS) for thing in things)
-
-
-def _reads_value(call: Call) -> bool:
-    if call.is_method(*_READS):
-        if call.is_method("item") and not call.receiver:
-            return True
-        return _are_results(call.receiver)
-    if call.is_method("to"):
-        return _are_results(call.receiver) and _names_host(call)
-    if call.name in ("builtins.float", "builtins.int", "builtins.print") and call.arguments:
-        return any(_are_results(argument) for argument in call.arguments)
-    return False
 
 
 def _names_host(call: Call) -> bool:
@@ -84,26 +87,6 @@ def _names_host(call: Call) -> bool:
     made = [thing.call.node.args[:1] for thing in things if thing.name == "torch.device" and thing.call is not None]
     values = [*given, *(value for values in made for value in values)]
     return any(isinstance(value, ast.Constant) and value.value == "cpu" for value in values)
-
-
-def _prints_result(reading: Reading, call: Call) -> bool:
-    """Tell whether a formatted text that is printed has a variable in it that holds a result."""
-    if call.name != "builtins.print":
-        return False
-    names = {
-        part.value.id
-        for argument in call.node.args
-        for part in ast.walk(argument)
-        if isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Name)
-    }
-    own = reading.statements_by_function.get((call.place.file, call.where.function), []) if names else []
-    before = (one for one in own if one.place.line < call.place.line and _are_results(one.things))
-    return any(names & _list_assigned(statement) for statement in before)
-
-
-def _list_assigned(statement: Statement) -> Set[str]:
-    targets = statement.node.targets if isinstance(statement.node, ast.Assign) else []
-    return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def _is_each_step(reading: Reading, where: Where) -> bool:
@@ -145,10 +128,9 @@ def _is_for_one_round(guard: ast.expr) -> bool:
 # -------------------------------------------------------------------------------- state
 
 
+@rule(Programs.PLAIN)
 def find_carried_states(reading: Reading) -> Iterator[Finding]:
     """B019: a state that the model returns is its input in the next batch."""
-    if reading.is_ported:
-        return
     detaching = {call.where.function for call in reading.facts.calls if call.is_method("detach", "detach_")}
     for statement in reading.facts.statements:
         loop = reading.find_batch_loop(statement.where)
@@ -200,7 +182,8 @@ def _find_undetached(reading: Reading) -> Iterator[Finding]:
             continue
         targets = {name for target in node.targets for name in _list_names(target)}
         carried = targets & {argument.id for argument in node.value.args if isinstance(argument, ast.Name)}
-        if carried and not _is_set_before(loop.node, node, carried):
+        # what a function of its own assigns begins anew with each call
+        if carried and reading.contains(loop.node, node) and not _is_set_before(loop.node, node, carried):
             yield reading.report("B019", statement.place)
 
 
@@ -217,8 +200,13 @@ def _is_set_before(loop: ast.AST, node: ast.AST, names: Set[str]) -> bool:
 
 def find_data_from_models(reading: Reading) -> Iterator[Finding]:
     """B020: an environment is stepped with what the model has chosen."""
+    others = {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] in ("jax", "tensorflow")}
+    others -= {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] == "torch"}
     for call in reading.facts.calls:
-        if not call.is_method("step") or not call.node.args or call.where.in_forward:
+        if not call.is_method("step") or not call.node.args or call.where.in_forward or call.place.file in others:
+            continue
+        # an environment around another one hands on what it was given
+        if name_last(call.where.function) in ("step", "reset") or isinstance(call.node.args[0], ast.Constant):
             continue
         owner = name_last(write_dotted(call.node.func).rpartition(".")[0])
         made = any(

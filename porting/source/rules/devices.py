@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, List, Sequence, Set
+from typing import Iterator, List, Sequence
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
-from porting.source.rules.guards import excludes_ports, mentions, normalise_guard
-from porting.source.rules.reading import Reading, name_last
+from porting.source.rules.guards import mentions, normalise_guard, split_guards
+from porting.source.rules.names import name_last
+from porting.source.rules.reading import Reading
+from porting.source.rules.scope import Programs, rule
+from porting.source.rules.things import tell_guess
 
-__all__ = ["find_cuda_only", "find_gpu_processes", "find_gpu_wrappers", "find_moved_ports"]
+__all__ = ["find_cuda_devices", "find_cuda_only", "find_gpu_processes", "find_gpu_wrappers", "find_moved_ports"]
 
 _MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "xpu")
 _WRAPPER = re.compile(
-    r"(torch|apex|fairscale|deepspeed)\.(\w+\.)*(DataParallel|DistributedDataParallel|FullyShardedDataParallel|compile)"
+    r"(torch|apex|fairscale|deepspeed)\.(\w+\.)*(data_parallel|(Data|DistributedData|FullyShardedData)Parallel|compile)"
     r"|torch\.distributed\.(\w+\.)*fully_shard"
 )
 
@@ -26,25 +29,26 @@ def find_moved_ports(reading: Reading) -> Iterator[Finding]:
         things = [thing for argument in call.arguments for thing in argument]
         wraps = _is_port(things) and any(_WRAPPER.fullmatch(name) for name in (call.name, *call.other_names))
         moves = call.is_method(*_MOVES) and _is_port(call.receiver)
-        if (moves or wraps) and not excludes_ports(call.where.guards) and not reading.is_excluded(call.where):
+        if moves or wraps:
             yield reading.report("D003", call.place)
 
 
 def _is_port(things: Sequence[Thing]) -> bool:
-    return any(thing.kind is Kind.PORT for thing in things)
+    """Tell whether it is a port whatever way the program has come, and not the bare model on another one."""
+    kinds = {thing.kind for thing in things if thing.kind in (Kind.MODULE, Kind.PORT)}
+    return kinds == {Kind.PORT}
 
 
+@rule(Programs.PLAIN)
 def find_gpu_wrappers(reading: Reading) -> Iterator[Finding]:
-    """D012: a module is wrapped for GPUs, in a program without a port."""
-    if reading.is_ported:
-        return
+    """D012: a module is wrapped for GPUs."""
     for call in reading.facts.calls:
         # what is called is the wrapped model where it is a thing
         names = () if call.is_on(Kind.MODULE) else (call.name, *call.other_names)
         if any(_WRAPPER.fullmatch(name) or name_last(name) == "convert_sync_batchnorm" for name in names):
             yield reading.report("D012", call.place)
         elif call.is_method("compile") and call.is_on(Kind.MODULE):
-            yield reading.report("D012", call.place)
+            yield reading.report("D012", call.place, guess=tell_guess(call.receiver))
 
 
 _JOINS = re.compile(
@@ -53,10 +57,9 @@ _JOINS = re.compile(
 )
 
 
+@rule(Programs.PLAIN)
 def find_gpu_processes(reading: Reading) -> Iterator[Finding]:
-    """D018: processes are started or joined, in a program without a port."""
-    if reading.is_ported:
-        return
+    """D018: processes are started or joined."""
     for call in reading.facts.calls:
         if any(_JOINS.fullmatch(name) for name in (call.name, *call.other_names)):
             yield reading.report("D018", call.place)
@@ -75,20 +78,20 @@ _DEVICE_LINE = re.compile(
 
 def find_cuda_only(reading: Reading) -> Iterator[Finding]:
     """D013: code that fails on a machine without CUDA."""
-    seen: Set[Place] = set()
     for call in reading.facts.calls:
         if (
             _needs_cuda(call)
-            and not any(map(_asks_for_cuda, call.where.guards))
-            and not reading.is_excluded(call.where)
+            and not call.is_on(Kind.PORT)
+            and not any(map(_asks_for_cuda, split_guards(call.where.guards)))
         ):
-            if reading.is_ported and call.is_on(Kind.PORT):
-                continue
-            seen.add(call.place)
             yield reading.report("D013", call.place)
-    if not reading.is_ported:
-        for file in reading.files:
-            yield from _find_device_lines(reading, file)
+
+
+@rule(Programs.PLAIN)
+def find_cuda_devices(reading: Reading) -> Iterator[Finding]:
+    """D013: a line names CUDA as the device."""
+    for file in reading.files:
+        yield from _find_device_lines(reading, file)
 
 
 def _asks_for_cuda(guard: ast.expr) -> bool:

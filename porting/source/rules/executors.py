@@ -9,8 +9,10 @@ from typing import Iterator, List, Optional, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
 from porting.source.rules.guards import are_exclusive
+from porting.source.rules.names import name_last
 from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
-from porting.source.rules.reading import Reading, name_last
+from porting.source.rules.reading import Reading, share_program
+from porting.source.rules.scope import Programs, rule
 
 __all__ = [
     "find_bare_calls",
@@ -19,31 +21,31 @@ __all__ = [
     "find_returned_labels",
     "find_unbound_names",
     "find_validation",
+    "find_validation_of_ports",
 ]
 
 
 # -------------------------------------------------------------------------------- validation
 
 
+@rule(Programs.PLAIN)
 def find_validation(reading: Reading) -> Iterator[Finding]:
     """D014: validation goes through the model that trains."""
-    if reading.is_ported:
-        yield from _find_validation_of_ports(reading)
-        return
-    if not reading.backward_calls and not reading.facts.list_things(Kind.OPTIMIZER):
-        # a program that only infers
-        return
-    trained = _list_trained(reading)
     evaluated: Set[Thing] = set()
-    for call in reading.facts.calls:
-        modules = _list_modules(call)
-        if _turns_training_off(call) and _are_trained(reading, modules, trained) and _is_validated(reading, call):
-            evaluated.update(modules)
+    for call in filter(_turns_training_off, reading.facts.calls):
+        if _is_of_training(reading, call) and _is_validated(reading, call):
+            evaluated.update(_list_modules(call))
             yield reading.report("D014", call.place)
     for call in _list_calls_without_gradients(reading):
-        modules = _list_modules(call)
-        if modules and not set(modules) & evaluated and _are_trained(reading, modules, trained):
+        if evaluated.isdisjoint(_list_modules(call)) and _is_of_training(reading, call):
             yield reading.report("D014", call.place)
+
+
+def _is_of_training(reading: Reading, call: Call) -> bool:
+    """Tell whether the module that is called is trained, in a program that does not only infer."""
+    optimizers = [thing.call for thing in reading.facts.list_things(Kind.OPTIMIZER) if thing.call is not None]
+    trains = any(share_program(one.where, call.where) for one in (*optimizers, *reading.backward_calls))
+    return trains and _are_trained(reading, _list_modules(call), _list_trained(reading))
 
 
 def _list_calls_without_gradients(reading: Reading) -> Iterator[Call]:
@@ -104,27 +106,27 @@ def _is_validated(reading: Reading, switch: Call) -> bool:
     return False
 
 
-def _find_validation_of_ports(reading: Reading) -> Iterator[Finding]:
+@rule(Programs.PORTED)
+def find_validation_of_ports(reading: Reading) -> Iterator[Finding]:
+    """D014: validation goes through the port that trains."""
     ports = {port for port in reading.training_ports if port.name.endswith("trainingModel")}
     switched: Set[Thing] = set()
     for call in reading.facts.calls:
-        if ports & set(call.receiver) and _turns_training_off(call) and not reading.is_excluded(call.where):
-            switched |= ports & set(call.receiver)
+        if call.receiver and ports.issuperset(call.receiver) and _turns_training_off(call):
+            switched.update(call.receiver)
             yield reading.report("D014", call.place)
     for call in reading.facts.calls:
-        is_off = call.where.without_gradients or call.where.in_evaluation
-        here = ports & set(call.receiver)
-        if here and not here & switched and is_off and not call.name.startswith("."):
+        is_bare = call.receiver and ports.issuperset(call.receiver) and not call.name.startswith(".")
+        if is_bare and call.where.without_gradients and switched.isdisjoint(call.receiver):
             yield reading.report("D014", call.place)
 
 
 # -------------------------------------------------------------------------------- the bare model
 
 
+@rule(Programs.PORTED, in_host_loops=False)
 def find_bare_calls(reading: Reading) -> Iterator[Finding]:
     """D015: a loop trains the module that is in a port, past the port."""
-    if reading.has_host_loop:
-        return
     loops = {call.where.loops[-1].node for call in reading.backward_calls if call.where.loops}
     for call in reading.facts.calls:
         modules = set(_list_modules(call)) & reading.ported_modules
@@ -151,14 +153,14 @@ _TIMERS = re.compile(
 _COMPILES = ("compile", "compileAndExport", "loadExecutable", "prepare", "load_executable")
 
 
+@rule(Programs.PORTED, in_host_loops=False)
 def find_missing_warm_up(reading: Reading) -> Iterator[Finding]:
     """D016: the first call of a loop that is timed compiles."""
     timers = [call for call in reading.facts.calls if _TIMERS.fullmatch(call.name) and not call.where.in_forward]
-    if len(timers) < 2 or reading.has_host_loop:
-        return
     warmed = {thing for call in reading.facts.calls if _warms_up(call) for thing in call.receiver}
     for call in reading.port_calls:
-        if call.where.loops and not warmed & set(call.receiver) and not reading.is_excluded(call.where):
+        is_timed = sum(reading.may_meet(timer.where, call.where) for timer in timers) > 1
+        if is_timed and call.where.loops and not warmed & set(call.receiver):
             yield reading.report("D016", call.place)
             return
 
@@ -170,6 +172,7 @@ def _warms_up(call: Call) -> bool:
 # -------------------------------------------------------------------------------- arguments and results
 
 
+@rule(Programs.PORTED)
 def find_refused_arguments(reading: Reading) -> Iterator[Finding]:
     """L014: a module that may be in the port takes other arguments than its call gives."""
     for call in reading.facts.calls:
@@ -199,6 +202,7 @@ def _takes(reading: Reading, module: Thing, call: Call) -> bool:
 _LABEL = re.compile(r"label|target|truth|mask|^y$|^y_|_y$", re.IGNORECASE)
 
 
+@rule(Programs.PORTED)
 def find_returned_labels(reading: Reading) -> Iterator[Finding]:
     """L013: a `forward` that is ported returns the labels that it was given."""
     modules = {part for port in reading.training_ports if port.name.startswith("poptorch.") for part in port.parts}
@@ -221,10 +225,9 @@ def find_returned_labels(reading: Reading) -> Iterator[Finding]:
 # -------------------------------------------------------------------------------- unbound names
 
 
+@rule(Programs.PORTED)
 def find_unbound_names(reading: Reading) -> Iterator[Finding]:
     """D019: a path through a function of a port uses what no statement on it has set."""
-    if not reading.training_ports:
-        return
     functions = {(call.where.file, call.where.function): call for call in reading.port_calls}
     for file, name in functions:
         node = _find_function(reading, file, name)

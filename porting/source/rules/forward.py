@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, List, Optional, Set, Tuple
+from typing import Iterator, List, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing, Things
-from porting.source.rules.reading import TENSORS, Reading, name_last, write_dotted
+from porting.source.rules.names import is_in_place, name_last, write_dotted
+from porting.source.rules.reading import TENSORS, Reading
+from porting.source.rules.scope import rule
+from porting.source.rules.things import go_through_parts
 
 __all__ = [
     "find_changed_inputs",
@@ -17,8 +20,7 @@ __all__ = [
     "find_frozen_values",
     "find_homeless_tensors",
     "find_moves_to_host",
-    "find_printed_tensors",
-    "find_reassigned_buffers",
+    "find_unsupported_tensors",
     "find_values_read",
 ]
 
@@ -39,62 +41,13 @@ def _has_tensor(things: object) -> bool:
 
 
 def find_values_read(reading: Reading) -> Iterator[Finding]:
-    """C001: `forward` needs a tensor's value in Python."""
-    buffers = _list_buffers(reading)
-    for call in _list_calls(reading):
-        if call.is_method("item", "tolist", "numpy") and (_has_tensor(call.receiver) or call.is_method("item")):
-            yield reading.report("C001", call.place)
-        elif call.name in ("builtins.float", "builtins.int", "builtins.bool") and call.arguments:
-            is_tensor = _has_tensor(call.arguments[0]) or _is_buffer(call, buffers)
-            if is_tensor and not _is_of_shape(call.node.args[0]):
-                yield reading.report("C001", call.place)
-    for statement in _list_statements(reading):
-        test = getattr(statement.node, "test", None)
-        if isinstance(test, ast.expr) and _has_tensor(statement.things) and _reads_values(reading, test):
-            yield reading.report("C001", statement.place)
+    """C001 and C010: `forward` needs a tensor's value in Python, or its text."""
+    for read in reading.facts.reads:
+        if read.where.in_forward and read.asks in _ASKED:
+            yield reading.report(_ASKED[read.asks], read.place)
 
 
-def _list_buffers(reading: Reading) -> Set[Tuple[str, object]]:
-    """List the registered buffers, each with its class."""
-    return {
-        (call.where.function.rpartition(".")[0], call.node.args[0].value)
-        for call in reading.facts.calls
-        if call.is_method("register_buffer") and call.node.args and isinstance(call.node.args[0], ast.Constant)
-    }
-
-
-def _is_buffer(call: Call, buffers: Set[Tuple[str, object]]) -> bool:
-    node = call.node.args[0] if call.node.args else None
-    is_own = isinstance(node, ast.Attribute) and write_dotted(node.value) == "self"
-    return is_own and (call.where.function.rpartition(".")[0], getattr(node, "attr", "")) in buffers
-
-
-def _is_of_shape(node: ast.expr) -> bool:
-    names = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
-    return bool(names & {"shape", "size", "ndim", "dim", "numel"})
-
-
-def _reads_values(reading: Reading, test: ast.expr) -> bool:
-    """Tell whether a condition depends on values, and not on what is there, its type or its shape."""
-    if isinstance(test, ast.BoolOp):
-        return any(_reads_values(reading, part) for part in test.values)
-    if isinstance(test, ast.UnaryOp):
-        return _reads_values(reading, test.operand)
-    if isinstance(test, ast.Compare):
-        return not any(isinstance(operator, _IDENTITY) for operator in test.ops) and _compares_values(test)
-    call = reading.calls_by_node.get(test)
-    return call is not None and _has_tensor((*call.receiver, *call.result)) and not _is_of_shape(test)
-
-
-_IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
-
-
-def _compares_values(test: ast.Compare) -> bool:
-    parts = list(ast.walk(test))
-    if any(isinstance(part, ast.Constant) and isinstance(part.value, (str, bool)) for part in parts):
-        return False
-    draws = any(isinstance(part, ast.Call) and "random" in write_dotted(part.func) for part in parts)
-    return not draws and not _is_of_shape(test)
+_ASKED = {"value": "C001", "text": "C010"}
 
 
 # -------------------------------------------------------------------------------- shapes
@@ -107,47 +60,17 @@ _SHAPES = {
 
 def find_data_dependent_shapes(reading: Reading) -> Iterator[Finding]:
     """C002: a shape depends on the values of the data."""
-    for call in _list_calls(reading):
+    for call in reading.facts.calls:
+        if not call.where.in_forward and reading.loss_parts.isdisjoint(call.result):
+            continue
         last = name_last(call.name)
         is_where = call.name == "torch.where" and len(call.node.args) == 1 and not call.node.keywords
         of_torch = call.name.startswith("torch.") or call.name.startswith(".") and _has_tensor(call.receiver)
         if is_where or last in _SHAPES and of_torch:
             yield reading.report("C002", call.place)
-    masks = _find_masks(reading)
-    for statement in _list_statements(reading):
-        value = getattr(statement.node, "value", None)
-        names = masks.get(statement.where.function, set())
-        if isinstance(value, ast.expr) and any(_selects_by_mask(part, names) for part in ast.walk(value)):
-            yield reading.report("C002", statement.place)
-
-
-def _find_masks(reading: Reading) -> dict:
-    """Find the variables of each function that hold what a comparison of tensors gave."""
-    masks: dict = {}
-    for statement in _list_statements(reading):
-        if isinstance(statement.node, ast.Assign) and _has_tensor(statement.things):
-            if _is_mask(statement.node.value, set()):
-                names = {write_dotted(target) for target in statement.node.targets}
-                masks.setdefault(statement.where.function, set()).update(names)
-    return masks
-
-
-def _is_mask(node: ast.AST, names: Set[str]) -> bool:
-    if isinstance(node, ast.Compare):
-        return not any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in node.ops)
-    if isinstance(node, ast.BinOp):
-        is_logic = isinstance(node.op, (ast.BitAnd, ast.BitOr))
-        return is_logic and (_is_mask(node.left, names) or _is_mask(node.right, names))
-    if isinstance(node, ast.UnaryOp):
-        return isinstance(node.op, ast.Invert) and _is_mask(node.operand, names)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        keeps = node.func.attr in ("unsqueeze", "expand_as", "expand", "view", "squeeze", "bool", "reshape", "view_as")
-        return keeps and _is_mask(node.func.value, names)
-    return isinstance(node, ast.Name) and node.id in names
-
-
-def _selects_by_mask(node: ast.AST, names: Set[str]) -> bool:
-    return isinstance(node, ast.Subscript) and _is_mask(node.slice, names)
+    for read in reading.facts.reads:
+        if read.asks == "shape" and (read.where.in_forward or not reading.loss_parts.isdisjoint(read.things)):
+            yield reading.report("C002", read.place)
 
 
 # -------------------------------------------------------------------------------- devices
@@ -169,11 +92,10 @@ def find_moves_to_host(reading: Reading) -> Iterator[Finding]:
             yield reading.report("C004", call.place)
 
 
+# PopTorch makes it on the device, and says so
+@rule(with_poptorch=False)
 def find_homeless_tensors(reading: Reading) -> Iterator[Finding]:
     """C011: `forward` makes a tensor without naming its device."""
-    if reading.is_of_poptorch:
-        # PopTorch makes it on the device, and says so
-        return
     calls = _list_calls(reading)
     moved = {
         part
@@ -199,13 +121,6 @@ def find_custom_functions(reading: Reading) -> Iterator[Finding]:
             yield reading.report("C005", call.place)
 
 
-def find_printed_tensors(reading: Reading) -> Iterator[Finding]:
-    """C010: `forward` prints a tensor."""
-    for call in _list_calls(reading):
-        if call.name == "builtins.print" and any(_has_tensor(argument) for argument in call.arguments):
-            yield reading.report("C010", call.place)
-
-
 _PYTHON_RANDOM = re.compile(
     r"(random|numpy\.random)\.\w+|time\.\w+|datetime\.(\w+\.)*now|os\.urandom|uuid\.\w+|secrets\.\w+"
 )
@@ -220,13 +135,11 @@ def find_frozen_values(reading: Reading) -> Iterator[Finding]:
                 yield reading.report("C020", call.place)
 
 
+@rule(with_poptorch=False)
 def find_changed_inputs(reading: Reading) -> Iterator[Finding]:
     """C026: `forward` writes into what it was given."""
-    if reading.is_of_poptorch:
-        return
     for call in _list_calls(reading):
-        is_in_place = call.name.startswith(".") and call.name.endswith("_") and not call.name.endswith("__")
-        if is_in_place and call.name != ".requires_grad_" and isinstance(call.node.func, ast.Attribute):
+        if is_in_place(call) and isinstance(call.node.func, ast.Attribute):
             if _is_input(reading, call.node.func.value, call.receiver, call.place):
                 yield reading.report("C026", call.place)
     for statement in _list_statements(reading):
@@ -271,19 +184,45 @@ def _is_given(thing: Thing) -> bool:
     return is_parameter or is_of_batch
 
 
-def find_reassigned_buffers(reading: Reading) -> Iterator[Finding]:
-    """C006: `forward` assigns a new tensor to a registered buffer; a port copies it into the registered one."""
-    if not reading.is_of_poptorch:
-        return
-    buffers = _list_buffers(reading)
-    for statement in _list_statements(reading):
-        name = _find_own_attribute(statement.node)
-        if name and (statement.where.function.rpartition(".")[0], name) in buffers:
-            yield reading.report("C006", statement.place)
+# -------------------------------------------------------------------------------- kinds of tensors
+
+_SPARSE = re.compile(r"\.(to_sparse\w*|coalesce)|torch\.(spmm|hspmm|dsmm|sspaddmm|smm|sparse(_\w+_tensor|\.\w+))")
+_KEEPING_SPARSE = re.compile(
+    r"\.(to|cuda|cpu|float|t|coalesce|to_sparse\w*)|part|\[\]|element|torch\.sparse_\w+_tensor"
+)
+_DOUBLE = re.compile(r"(torch\.)?(float64|double|complex128|DoubleTensor)")
 
 
-def _find_own_attribute(node: ast.AST) -> Optional[str]:
-    for target in node.targets if isinstance(node, ast.Assign) else ():
-        if isinstance(target, ast.Attribute) and write_dotted(target.value) == "self":
-            return target.attr
-    return None
+def find_unsupported_tensors(reading: Reading) -> Iterator[Finding]:
+    """C017 and C044: a sparse tensor, or float64, is in `forward` or goes into it."""
+    given = {thing for call in _list_calls_of_models(reading) for thing in _list_given(call)}
+    parts = set(go_through_parts(tuple(given), TENSORS))
+    # what is computed of sparse tensors may be dense
+    computed = [thing for thing in parts if not _KEEPING_SPARSE.fullmatch(thing.name)]
+    sparse = {*given, *go_through_parts(tuple(given), TENSORS, until=computed)}
+    for call in reading.facts.calls:
+        is_sparse = call.where.in_forward or not sparse.isdisjoint(call.result)
+        if is_sparse and _SPARSE.fullmatch(call.name):
+            fault = "the device has no sparse tensors" if reading.is_ported else ""
+            yield reading.report("C017", call.place, fault=fault)
+        is_inside = call.where.in_forward or not parts.isdisjoint(call.result) or call.is_on(Kind.MODULE)
+        if (is_inside or call.name == "torch.set_default_dtype") and _makes_double(call):
+            yield reading.report("C044", call.place)
+
+
+def _list_calls_of_models(reading: Reading) -> List[Call]:
+    called = [call for call in reading.facts.calls if call.is_on(Kind.MODULE, Kind.PORT, Kind.CRITERION)]
+    return [call for call in called if not call.name.startswith(".") and not call.where.in_forward]
+
+
+def _list_given(call: Call) -> List[Thing]:
+    return [thing for given in (*call.arguments, *call.keywords.values()) for thing in given]
+
+
+def _makes_double(call: Call) -> bool:
+    if call.is_method("double") or call.name == "torch.DoubleTensor":
+        return True
+    casts = call.is_method("to", "type", "astype") or call.name == "torch.set_default_dtype"
+    values = [*(call.node.args if casts else ()), *(word.value for word in call.node.keywords if word.arg == "dtype")]
+    is_of_torch = call.name.startswith("torch.") or call.name.startswith(".")
+    return is_of_torch and any(_DOUBLE.fullmatch(write_dotted(value)) for value in values)

@@ -14,11 +14,12 @@ __all__ = [
     "mentions",
     "normalise_guard",
     "requires_port",
+    "split_guards",
 ]
 
 _RANK = re.compile(
-    r"(^|_)(rank|master|main|primary|leader|chief|zero|gpu_?id|instance|index)($|_)"
-    r"|is_main|is_master|instance_?index|rank",
+    r"(^|_)(rank|master|main|primary|leader|chief|zero|gpu_?id|instance|index|process)($|_)"
+    r"|is_main|is_master|instance_?index|rank|execute_on_instances",
     re.I,
 )
 
@@ -58,19 +59,39 @@ def normalise_guard(guard: ast.expr) -> Tuple[str, bool]:
     return ast.dump(guard), holds
 
 
+def split_guards(guards: Sequence[ast.expr]) -> Iterator[ast.expr]:
+    """List the single conditions that hold where conditions do: the parts of an `and`, and of an `or` that does not.
+
+    >>> [type(part).__name__ for part in split_guards([ast.parse("not (a or not b)", mode="eval").body])]
+    ['UnaryOp', 'Name']
+    """
+    for guard in guards:
+        inner, is_negated = guard, False
+        while isinstance(inner, ast.UnaryOp) and isinstance(inner.op, ast.Not):
+            inner, is_negated = inner.operand, not is_negated
+        if isinstance(inner, ast.BoolOp) and isinstance(inner.op, ast.Or if is_negated else ast.And):
+            yield from split_guards([ast.UnaryOp(ast.Not(), part) if is_negated else part for part in inner.values])
+        else:
+            yield ast.UnaryOp(ast.Not(), inner) if is_negated else inner
+
+
 def are_exclusive(one: Sequence[ast.expr], other: Sequence[ast.expr]) -> bool:
     """Tell whether no run of the program comes to both."""
-    known = dict(map(normalise_guard, one))
-    return any(known.get(text, holds) != holds for text, holds in map(normalise_guard, other))
+    known = dict(map(normalise_guard, split_guards(one)))
+    return any(known.get(text, holds) != holds for text, holds in map(normalise_guard, split_guards(other)))
 
 
 def _tells_ports(guard: ast.AST) -> bool:
     return mentions((guard,), r"(^|_)ipus?($|_)|poptorch|PortedModel")
 
 
+def _list_parts(guard: ast.expr) -> Sequence[ast.expr]:
+    return guard.values if isinstance(guard, ast.BoolOp) and isinstance(guard.op, ast.And) else [guard]
+
+
 def excludes_ports(guards: Sequence[ast.expr]) -> bool:
     """Tell whether conditions hold only where no port is: `not args.use_ipu`, `mode != ComputeMode.IPU`."""
-    return any(_tells_ports(guard) and not normalise_guard(guard)[1] for guard in guards)
+    return any(_tells_ports(guard) and not normalise_guard(guard)[1] for guard in split_guards(guards))
 
 
 def requires_port(guards: Sequence[ast.expr]) -> bool:
@@ -80,7 +101,7 @@ def requires_port(guards: Sequence[ast.expr]) -> bool:
     """
     return any(
         _tells_ports(guard) and normalise_guard(guard)[1] and not mentions((guard,), r"^poptorch$|ipuHardware")
-        for guard in guards
+        for guard in split_guards(guards)
     )
 
 
@@ -89,10 +110,16 @@ def is_of_one_rank(guards: Sequence[ast.expr]) -> bool:
 
     `not MPI_AVAILABLE or rank == 0` does not: without MPI every instance that `poprun` has started comes here.
     """
-    return any(_chooses_rank(guard) for guard in guards)
+    return any(map(_chooses_rank, split_guards(guards)))
+
+
+_SEVERAL = r"popdist|distributed|world_?size|multi_?(instance|process)"
 
 
 def _chooses_rank(guard: ast.expr) -> bool:
+    if not normalise_guard(guard)[1] and not isinstance(guard, ast.Compare) and mentions((guard,), _SEVERAL):
+        # where there are not several processes
+        return True
     if isinstance(guard, ast.BoolOp) and isinstance(guard.op, ast.Or):
         others = [part for part in guard.values if not _chooses_rank(part)]
         return len(others) < len(guard.values) and not mentions(others, r"mpi|hvd|horovod")

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, List, Set
+from typing import Iterator, List, Optional, Set, Tuple, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
-from porting.source.rules.guards import excludes_ports
-from porting.source.rules.reading import Reading, name_last
+from porting.source.rules.names import name_last, write_dotted
+from porting.source.rules.reading import Reading
+from porting.source.rules.scope import Programs, rule
+from porting.source.rules.things import tell_guess
 
 __all__ = [
+    "find_fed_ports",
     "find_host_loaders",
     "find_process_samplers",
     "find_ragged_batches",
+    "find_short_slices",
     "find_slow_augmentation",
 ]
 
 
+@rule(Programs.PLAIN)
 def find_host_loaders(reading: Reading) -> Iterator[Finding]:
     """B010 and B014: a loader that does not know the device, and what it does with a short last batch."""
-    if reading.is_ported:
-        yield from _find_fed_ports(reading)
-        return
     for loader in _list_loaders(reading):
         if loader.place is not None and loader.call is not None:
             yield reading.report("B014" if _decides_last_batch(loader.call) else "B010", loader.place)
@@ -50,10 +52,9 @@ def _decides_last_batch(call: Call) -> bool:
     return isinstance(sizes[0], ast.Constant) and sizes[0].value in (1, None)
 
 
-def _find_fed_ports(reading: Reading) -> Iterator[Finding]:
+@rule(Programs.PORTED, in_host_loops=False)
+def find_fed_ports(reading: Reading) -> Iterator[Finding]:
     """B014: a port's loop goes through torch's loader, or fetches its batches itself."""
-    if reading.has_host_loop:
-        return
     seen: Set[Place] = set()
     for call in _list_port_calls(reading):
         loop = reading.find_batch_loop(call.where)
@@ -61,9 +62,18 @@ def _find_fed_ports(reading: Reading) -> Iterator[Finding]:
             is_new = thing.kind is Kind.LOADER and thing.place is not None and thing.place not in seen
             if is_new and thing.place is not None and not _makes_combined_batches(thing):
                 seen.add(thing.place)
-                yield reading.report("B014", thing.place)
+                infers = all(port.name.endswith(("inference", "inferenceModel")) for port in call.receiver)
+                code = "B010" if infers and _may_be_short(reading, thing) else "B014"
+                # our executor for inference takes whole batches of any loader
+                if code == "B010" or not all(port.name.endswith(".inference") for port in call.receiver):
+                    yield reading.report(code, thing.place, guess=tell_guess([thing]))
     if not seen and not reading.facts.list_things(Kind.PORT_LOADER):
         yield from _find_fetches(reading)
+
+
+def _may_be_short(reading: Reading, loader: Thing) -> bool:
+    is_padded = any(part.name.endswith("FixedBatchDataset") for part in reading.go_through(loader))
+    return loader.call is not None and not is_padded and not _decides_last_batch(loader.call)
 
 
 def _makes_combined_batches(loader: Thing) -> bool:
@@ -76,7 +86,7 @@ def _makes_combined_batches(loader: Thing) -> bool:
 def _list_port_calls(reading: Reading) -> List[Call]:
     called = [call for call in reading.facts.calls if call.is_on(Kind.PORT) and not call.name.startswith(".")]
     calls = list(dict.fromkeys((*reading.port_calls, *called)))
-    return [call for call in calls if not excludes_ports(call.where.guards)]
+    return [call for call in calls if not reading.is_excluded(call.where)]
 
 
 _FETCH = re.compile(r"(fetch|get|load|next|read)_?(next|mini)?_?(mini)?batch\w*", re.IGNORECASE)
@@ -91,12 +101,12 @@ def _find_fetches(reading: Reading) -> Iterator[Finding]:
             yield reading.report("B014", call.place)
 
 
+@rule(in_host_loops=False)
 def find_process_samplers(reading: Reading) -> Iterator[Finding]:
     """B015: `DistributedSampler` deals out the data to processes."""
     for call in reading.facts.calls:
-        if name_last(call.name) == "DistributedSampler" and not reading.is_excluded(call.where):
-            if any(thing.call is call for thing in call.result) and not reading.has_host_loop:
-                yield reading.report("B015", call.place)
+        if name_last(call.name) == "DistributedSampler" and any(thing.call is call for thing in call.result):
+            yield reading.report("B015", call.place)
 
 
 # -------------------------------------------------------------------------------- augmentation
@@ -120,6 +130,11 @@ def find_slow_augmentation(reading: Reading) -> Iterator[Finding]:
         if loader.call is None or loader.place is None or loader.place in seen or _may_have_workers(reading, loader):
             continue
         parts = reading.go_through(loader)
+        # one that no loop goes through gives a batch to compile with
+        if reading.is_ported and not any(
+            loader in loop.things for call in reading.facts.calls for loop in call.where.loops
+        ):
+            continue
         # what only the program draws may be the data itself
         draws = not reading.is_ported and any(part.name in random_classes for part in parts)
         if draws or any(_RANDOM_TRANSFORM.fullmatch(part.name) for part in parts):
@@ -153,12 +168,38 @@ def find_ragged_batches(reading: Reading) -> Iterator[Finding]:
     """B018: a batch is as long as its longest sample."""
     if reading.is_ported and any("max_executables" in call.keywords for call in reading.facts.calls):
         return
+    collating = {
+        getattr(part, "id", getattr(part, "attr", ""))
+        for loader in reading.facts.list_things(Kind.LOADER)
+        for word in (loader.call.node.keywords if loader.call is not None else ())
+        for part in ast.walk(word.value)
+        if word.arg == "collate_fn"
+    }
     for call in reading.facts.calls:
-        if call.where.in_forward or not (_PADDING.fullmatch(call.name) or _pads_to_longest(call)):
+        pads = _PADDING.fullmatch(call.name) or _pads_to_longest(call) or _takes_longest(call, collating)
+        if call.where.in_forward or not pads:
+            continue
+        if _pads_once_more(reading, call) or reading.is_ported and not _makes_batches(reading, call):
             continue
         padding = [word.value for word in call.node.keywords if word.arg in ("padding", "max_length")]
         if not any(isinstance(value, ast.Constant) and value.value == "max_length" for value in padding):
             yield reading.report("B018", call.place)
+
+
+def _pads_once_more(reading: Reading, call: Call) -> bool:
+    """Tell whether the function of a call pads to a length of its own as well."""
+    own = (other for other in reading.facts.calls if other.where.function == call.where.function)
+    return bool(call.where.function) and any(name_last(other.name) == "pad" for other in own)
+
+
+def _makes_batches(reading: Reading, call: Call) -> bool:
+    """Tell whether a function makes batches of samples, by who is given it or by its name."""
+    if name_last(call.name).startswith("DataCollator") or call.where.loops:
+        return True
+    words = (word for other in reading.facts.calls for word in other.node.keywords if word.arg == "collate_fn")
+    given = {name_last(write_dotted(word.value)) for word in words}
+    names = call.where.function.split(".")[-2:]
+    return bool(given & set(names)) or any("collat" in name.lower() for name in names)
 
 
 def _pads_to_longest(call: Call) -> bool:
@@ -169,3 +210,83 @@ def _pads_to_longest(call: Call) -> bool:
     values = [word.value for word in call.node.keywords if word.arg == "padding"]
     longest = any(isinstance(value, ast.Constant) and value.value in (True, "longest") for value in values)
     return is_tokenizer and longest
+
+
+def _takes_longest(call: Call, collating: Set[str]) -> bool:
+    """Tell whether a function that makes batches looks for the longest sample, or for what is left of the data."""
+    words = {getattr(part, "id", getattr(part, "attr", "")) for node in call.node.args for part in ast.walk(node)}
+    measures = bool(words & {"len", "shape", "size"}) or any(
+        re.search(r"len(gth)?s?(_|$)", str(word)) for word in words
+    )
+    if call.name == "builtins.max" or call.is_method("max"):
+        is_collating = not collating.isdisjoint(call.where.function.split("."))
+        return is_collating and (measures or bool(re.search(r"len", write_dotted(call.node.func))))
+    rests = [part for node in call.node.args for part in ast.walk(node) if isinstance(part, ast.BinOp)]
+    return call.name == "builtins.min" and measures and any(_is_rest(part) for part in rests)
+
+
+def _is_rest(node: ast.BinOp) -> bool:
+    """Tell whether what is left is computed: a length, less a variable."""
+    is_length = any(
+        getattr(part, "id", getattr(part, "attr", "")) in ("len", "shape", "size") for part in ast.walk(node.left)
+    )
+    return (
+        isinstance(node.op, ast.Sub) and is_length and any(isinstance(part, ast.Name) for part in ast.walk(node.right))
+    )
+
+
+def find_short_slices(reading: Reading) -> Iterator[Finding]:
+    """B010: batches are slices, of which the last is short."""
+    loops = {loop.node for call in (*reading.module_calls, *_list_port_calls(reading)) for loop in call.where.loops}
+    for node, file in reading.files_of_loops.items():
+        yields = any(isinstance(part, ast.Yield) for part in ast.walk(node))
+        is_of_training = node in loops or yields and bool(reading.backward_calls or reading.ports)
+        if isinstance(node, (ast.For, ast.While)) and is_of_training:
+            for part in (*_list_slices(node), *_list_splits(node)):
+                place = Place(file, part.lineno, part.col_offset + 1)
+                yield reading.report(
+                    "B010", place, remedy="leave the rest out, or give the data to a loader that pads it"
+                )
+
+
+def _list_splits(loop: Union[ast.For, ast.While]) -> Iterator[ast.Call]:
+    """List where a loop goes through a tensor's parts of one length."""
+    for part in ast.walk(loop.iter) if isinstance(loop, ast.For) else ():
+        if isinstance(part, ast.Call) and part.args and name_last(write_dotted(part.func)) in _SPLITTING:
+            size = part.args[-1]
+            is_number = isinstance(size, ast.Constant) and isinstance(size.value, int) and size.value > 1
+            if is_number or re.search(r"batch|size|bs$", write_dotted(size)):
+                yield part
+
+
+_SPLITTING = ("split", "chunk", "array_split", "tensor_split")
+
+
+def _find_stride(loop: Union[ast.For, ast.While]) -> Tuple[str, Optional[ast.expr]]:
+    """Find the variable that a loop counts in strides, and these, unless it ends at a multiple of them."""
+    if isinstance(loop, ast.While):
+        steps = [part for part in ast.walk(loop) if isinstance(part, ast.AugAssign) and isinstance(part.op, ast.Add)]
+        tested = set(map(write_dotted, ast.walk(loop.test)))
+        counts = [part for part in steps if write_dotted(part.target) in tested - {""}]
+        return (write_dotted(counts[0].target), counts[0].value) if counts else ("", None)
+    head = loop.iter
+    if not isinstance(head, ast.Call) or write_dotted(head.func) not in ("range", "trange") or len(head.args) != 3:
+        return "", None
+    numbers = [part.value for part in head.args if isinstance(part, ast.Constant) and isinstance(part.value, int)]
+    # `n // size * size` and `n - n % size` leave no rest
+    is_cut = any(isinstance(part, (ast.Mod, ast.FloorDiv)) for part in ast.walk(head))
+    is_cut = is_cut or len(numbers) == len(head.args) and (numbers[1] - numbers[0]) % numbers[2] == 0
+    return ("", None) if is_cut else (write_dotted(loop.target), head.args[2])
+
+
+def _list_slices(loop: Union[ast.For, ast.While]) -> Iterator[ast.Subscript]:
+    """List the slices from a loop's variable on that are as long as its strides."""
+    name, stride = _find_stride(loop)
+    parts = (part for statement in loop.body for part in ast.walk(statement)) if stride is not None else ()
+    for part in parts:
+        index = getattr(part, "slice", None)
+        upper = getattr(index, "upper", None)
+        if isinstance(part, ast.Subscript) and isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add):
+            ends = {ast.dump(upper.left), ast.dump(upper.right)}
+            if stride is not None and ast.dump(stride) in ends and name in map(write_dotted, ast.walk(upper)):
+                yield part

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Dict, Iterator, List, Optional, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Thing, Where
 from porting.source.rules.guards import are_exclusive
-from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.names import name_last, write_dotted
+from porting.source.rules.reading import Reading
+from porting.source.rules.scope import Programs, rule
+from porting.source.rules.things import list_modules, share_module, tell_guess
 
 __all__ = [
     "find_accumulation",
+    "find_foreign_tensors",
     "find_lengths_in_schedules",
+    "find_rates_set_by_hand",
     "find_several_optimizers",
     "find_silent_schedules",
     "find_unsupported_optimizers",
@@ -29,24 +34,25 @@ _FOREIGN = re.compile(
 _REFUSED = ("amsgrad", "maximize")
 
 
+@rule(in_host_loops=False)
 def find_unsupported_optimizers(reading: Reading) -> Iterator[Finding]:
     """O001: the device has no such optimizer."""
     for thing in _list_optimizers(reading):
         match = _KNOWN.fullmatch(thing.name) or _FOREIGN.fullmatch(thing.name)
         if match and match["name"] not in _SUPPORTED and thing.place is not None:
-            if not reading.has_host_loop and not _is_elsewhere(reading, thing):
-                fault = f"`{match['name']}` has no counterpart on the device" if reading.is_ported else ""
-                note = "" if reading.is_ported else f"the device has no `{match['name']}`"
-                yield reading.report("O001", thing.place, fault=fault, note=note)
+            fault = f"`{match['name']}` has no counterpart on the device" if reading.is_ported else ""
+            note = "" if reading.is_ported else f"the device has no `{match['name']}`"
+            yield reading.report("O001", thing.place, fault=fault, note=note)
 
 
+@rule(in_host_loops=False)
 def find_unsupported_settings(reading: Reading) -> Iterator[Finding]:
     """O002: the device's optimizer lacks a setting."""
     for thing in _list_optimizers(reading):
         words = thing.call.node.keywords if thing.call is not None else []
         for word in words:
             is_set = isinstance(word.value, ast.Constant) and bool(word.value.value)
-            if word.arg in _REFUSED and is_set and thing.place is not None and not reading.has_host_loop:
+            if word.arg in _REFUSED and is_set and thing.place is not None:
                 yield reading.report("O002", thing.place, note=f"the device's optimizers have no `{word.arg}`")
 
 
@@ -55,60 +61,79 @@ def _list_optimizers(reading: Reading) -> List[Thing]:
     return list({thing.place: thing for thing in made}.values())
 
 
-def _is_elsewhere(reading: Reading, thing: Thing) -> bool:
-    return reading.is_ported and thing.call is not None and reading.is_excluded(thing.call.where)
+@rule(in_host_loops=False)
+def find_foreign_tensors(reading: Reading) -> Iterator[Finding]:
+    """O003: an optimizer changes a tensor that is no parameter of a model."""
+    kept = {thing for one in reading.facts.statements if _is_attribute(one.node) for thing in one.things}
+    for thing in _list_optimizers(reading):
+        given = thing.call.arguments[:1] or [thing.call.keywords.get("params", ())] if thing.call is not None else []
+        for part in (part for things in given for part in things):
+            is_own = part.kind is Kind.PARAMETERS or part.name.endswith(".Parameter") and part in kept
+            is_own = is_own or any(made.kind in (Kind.MODULE, Kind.PARAMETERS) for made in reading.go_through(part))
+            if part.kind in (Kind.TENSOR, Kind.BATCH) and not is_own and _is_trained(reading, part, thing):
+                if thing.place is not None:
+                    yield reading.report("O003", thing.place, note=f"the tensor is made at {part.place}")
+
+
+def _is_trained(reading: Reading, part: Thing, optimizer: Thing) -> bool:
+    """Tell whether a tensor is made here and trained: beside a port, an optimizer may keep a schedule alone."""
+    calls = (call for call in reading.facts.calls if call is not optimizer.call)
+    is_given = any(part in things for call in calls for things in (*call.arguments, *call.keywords.values()))
+    is_used = is_given or reading.is_made_of(reading.facts.list_things(Kind.LOSS), [part])
+    return part.call is not None and (is_used or not reading.is_ported)
+
+
+def _is_attribute(node: ast.AST) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return any(isinstance(target, ast.Attribute) for target in targets)
 
 
 # -------------------------------------------------------------------------------- handed over
 
 
+@rule(Programs.PORTED, in_host_loops=False)
 def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
     """O012: the optimizer that the program configures is not the one that the port was given."""
-    if reading.has_host_loop:
-        return
     given = {part for port in reading.ports for part in reading.go_through(port) if part.kind is Kind.OPTIMIZER}
     for call in reading.facts.calls:
         if call.is_method("setOptimizer"):
             given.update(thing for argument in call.arguments for thing in argument)
     places = {thing.place for thing in given if thing.place is not None}
-    seen: Set[Place] = set()
+    used = {thing for call in reading.facts.calls for part in (call.receiver, *call.arguments) for thing in part}
     for port in reading.training_ports:
-        modules = {part for part in reading.go_through(port) if part.kind is Kind.MODULE}
+        has_own = any(part.kind is Kind.OPTIMIZER for part in port.parts)
         for optimizer in reading.facts.list_things(Kind.OPTIMIZER):
-            if optimizer in given or optimizer.place in places or not _could_meet(reading, port, optimizer):
-                continue
-            trained = {part for part in reading.go_through(optimizer) if part.kind in (Kind.MODULE, Kind.PORT)}
-            # of a model that nothing is known of there is only one
-            if (
-                (trained & {*modules, port} or not trained and not modules)
-                and port.place is not None
-                and port.place not in seen
-            ):
-                seen.add(port.place)
+            # where a port has its optimizer, another one that nothing uses is none that the program configures
+            is_other = optimizer not in given and optimizer.place not in places and (optimizer in used or not has_own)
+            if is_other and port.place is not None and _is_configured(reading, port, optimizer):
                 yield reading.report("O012", port.place, note=f"`{optimizer.name}` is made at {optimizer.place}")
+                break
 
 
-def _could_meet(reading: Reading, port: Thing, optimizer: Thing) -> bool:
+def _is_configured(reading: Reading, port: Thing, optimizer: Thing) -> bool:
+    """Tell whether an optimizer is for what a port trains."""
     if port.call is None or optimizer.call is None or reading.is_excluded(optimizer.call.where):
         return False
-    return not are_exclusive(port.call.where.guards, optimizer.call.where.guards)
+    is_unknown = not list_modules([port]) and not list_modules([optimizer])
+    # of a model that nothing is known of there is only one
+    is_for_port = port in reading.go_through(optimizer) or is_unknown or share_module([port], [optimizer])
+    return is_for_port and reading.may_meet(port.call.where, optimizer.call.where)
 
 
 # -------------------------------------------------------------------------------- several
 
 
+@rule(Programs.PLAIN)
 def find_several_optimizers(reading: Reading) -> Iterator[Finding]:
-    """O014: a second optimizer is stepped beside the first, in a program without a port."""
-    if reading.is_ported:
-        return
+    """O014: a second optimizer is stepped beside the first."""
     seen: Set[Optional[Place]] = set()
     configured = list(_find_configured(reading))
     for optimizer in (*_find_of_layers(reading), *configured):
         seen.add(optimizer.place)
-    steps: Dict[Optional[Place], Set[int]] = {}
-    for number, call in enumerate(call for call in reading.facts.calls if call.is_method("step")):
-        for place in _list_stepped(call):
-            steps.setdefault(place, set()).add(number)
+    steps: Dict[Optional[Place], Set[Call]] = {}
+    for call in reading.facts.calls:
+        for place in _list_stepped(call) if call.is_method("step") else ():
+            steps.setdefault(place, set()).add(call)
     firsts: List[Thing] = []
     for optimizer in _list_optimizers(reading):
         if configured and optimizer.call is None:
@@ -140,14 +165,21 @@ def _list_stepped(call: Call) -> Set[Optional[Place]]:
     return {thing.place for thing in things if thing.kind is Kind.OPTIMIZER}
 
 
-def _are_both_stepped(one: Thing, other: Thing, steps: Dict[Optional[Place], Set[int]]) -> bool:
-    """Tell whether each of two optimizers is stepped by a call that does not step the other."""
+def _are_both_stepped(one: Thing, other: Thing, steps: Dict[Optional[Place], Set[Call]]) -> bool:
+    """Tell whether each of two optimizers is stepped by a call that does not step the other, in one training."""
     of_one, of_other = steps.get(one.place, set()), steps.get(other.place, set())
-    if not of_one - of_other or not of_other - of_one:
+    if not any(_are_of_one_training(a.where, b.where) for a in of_one - of_other for b in of_other - of_one):
         return False
     if one.call is None or other.call is None:
         return True
     return not are_exclusive(one.call.where.guards, other.call.where.guards)
+
+
+def _are_of_one_training(one: Where, other: Where) -> bool:
+    """Tell whether two steps stand in one loop, or, where no loop is known, in methods of one class."""
+    if one.loops and other.loops:
+        return _share_loop(one, other)
+    return one.function.rpartition(".")[0] == other.function.rpartition(".")[0]
 
 
 def _find_of_layers(reading: Reading) -> Iterator[Thing]:
@@ -170,17 +202,14 @@ def _has_own_weights(optimizer: Thing) -> bool:
 # -------------------------------------------------------------------------------- accumulation
 
 
+@rule(in_host_loops=False)
 def find_accumulation(reading: Reading) -> Iterator[Finding]:
     """O011: several backward passes make one step, by an `if` around the step or a loop around the passes."""
-    if reading.has_host_loop:
-        return
     passes = reading.port_calls if reading.is_ported else reading.backward_calls
     steps = [call for call in reading.facts.calls if call.is_method("step") and call.is_on(Kind.OPTIMIZER, Kind.SCALER)]
     looped = [one for one in passes if one.where.loops and _is_accumulating(one.where.loops[-1].node)]
     places: Dict[Place, None] = {}
-    for step in steps:
-        if reading.is_ported and not reading.concerns_port(step):
-            continue
+    for step in filter(reading.concerns_port, steps):
         for place in _locate_accumulation(reading, step, passes, looped):
             places.setdefault(place)
     for call in reading.facts.calls:
@@ -247,18 +276,25 @@ _SCHEDULER_NAME = re.compile(r"sched", re.IGNORECASE)
 _SCHEDULER_STEPS = ("step", "step_update", "step_epoch")
 
 
+@rule(in_host_loops=False)
 def find_silent_schedules(reading: Reading) -> Iterator[Finding]:
     """O013: the learning rate changes, and the device is not told."""
-    if reading.has_host_loop or reading.is_ported and _tells_device(reading):
+    if reading.is_ported and _tells_device(reading):
         return
     for call in reading.facts.calls:
-        if call.is_method(*_SCHEDULER_STEPS) and not call.where.in_forward and _is_scheduler(reading, call):
-            if not reading.is_ported or not reading.is_excluded(call.where):
-                yield reading.report("O013", call.place)
-    if not reading.is_ported:
-        for statement in reading.facts.statements:
-            if _sets_rate(statement.node):
-                yield reading.report("O013", statement.place)
+        # a schedule of schedules steps them in its own step
+        is_inner = call.where.in_forward or name_last(call.where.function) in _SCHEDULER_STEPS
+        if call.is_method(*_SCHEDULER_STEPS) and not is_inner and _is_scheduler(reading, call):
+            schedulers = [thing for thing in call.receiver if thing.kind is Kind.SCHEDULER]
+            yield reading.report("O013", call.place, guess=tell_guess(schedulers) if reading.is_ported else "")
+
+
+@rule(Programs.PLAIN)
+def find_rates_set_by_hand(reading: Reading) -> Iterator[Finding]:
+    """O013: a statement sets the learning rate."""
+    for statement in reading.facts.statements:
+        if _sets_rate(statement.node):
+            yield reading.report("O013", statement.place)
 
 
 def _tells_device(reading: Reading) -> bool:
@@ -286,16 +322,16 @@ def _is_rate(target: ast.AST) -> bool:
 _LENGTH = re.compile(r"^\s*([\w.]+)\s*(?::[^=]*)?=(?!=)(.*)$")
 
 
+@rule(in_host_loops=False)
 def find_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
     """B016: the number of a loader's batches goes into a schedule."""
-    if reading.has_host_loop:
-        return
     makers = [call for call in reading.facts.calls if any(_is_made_by(thing, call) for thing in call.result)]
     for call in reading.facts.calls:
         if call.name != "builtins.len" or not call.arguments:
             continue
-        if any(thing.kind is Kind.LOADER for thing in call.arguments[0]) and _is_scheduled(reading, call, makers):
-            yield reading.report("B016", call.place)
+        loaders = [thing for thing in call.arguments[0] if thing.kind is Kind.LOADER]
+        if loaders and _is_scheduled(reading, call, makers):
+            yield reading.report("B016", call.place, guess=tell_guess(loaders))
 
 
 def _is_made_by(thing: Thing, call: Call) -> bool:
@@ -317,7 +353,7 @@ def _is_scheduled(reading: Reading, length: Call, makers: List[Call]) -> bool:
     return bool(wanted & (read - {""}))
 
 
-def _follow_names(lines: List[str], name: str) -> Set[str]:
+def _follow_names(lines: Sequence[str], name: str) -> Set[str]:
     """Follow a variable into those that are computed of it, from line to line."""
     names = {name}
     assigned: List[Tuple[str, str]] = [match.groups() for match in map(_LENGTH.match, lines) if match]  # type: ignore[misc]

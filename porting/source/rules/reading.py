@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from functools import cached_property
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
 from porting.diagnostics import CODES, Finding, Place, Severity
-from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Things, Where
+from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Where
 from porting.source.files import Unit
 from porting.source.rules.guards import are_exclusive, excludes_ports
+from porting.source.rules.things import go_through_parts, is_of_no_module, list_modules, share_module
 from porting.source.rules.wordings import WORDINGS
 
-__all__ = ["TENSORS", "Reading", "go_through_parts", "is_for_ports", "name_last", "write_dotted"]
+__all__ = [
+    "TENSORS",
+    "Reading",
+    "is_for_ports",
+    "share_program",
+]
 
 TENSORS = (Kind.LOSS, Kind.OUTPUT, Kind.TENSOR, Kind.BATCH)
 
-_VENDORS = ("poptorch", "popdist", "porting")
+_VENDORS = ("poptorch", "poptorch_geometric", "poptorch_experimental_addons", "popdist", "porting")
 # models and data for plain programs as well as for ports
 _FOR_PLAIN_PROGRAMS = ("porting.data", "porting.models", "porting.recipe_chain", "porting.recipes")
 
 
 class Reading:
-    """The facts of a program, and what several rules ask about them.
-
-    `units` are its files as they were read; without them the files are read again, and notebooks are not.
-    """
+    """The facts of a program, and what several rules ask about them; `units` are its files as they were read."""
 
     def __init__(self, facts: Facts, units: Iterable[Unit] = ()) -> None:
         self.facts = facts
         self._units = {unit.file: unit for unit in units}
-        self._trees: Dict[str, Optional[ast.Module]] = {file: unit.tree for file, unit in self._units.items()}
         self._nodes: Dict[ast.AST, FrozenSet[int]] = {}
         self._parts: Dict[Thing, Tuple[Thing, ...]] = {}
 
@@ -75,7 +76,7 @@ class Reading:
     @cached_property
     def ported_modules(self) -> Set[Thing]:
         """The modules that are in a port that trains."""
-        return {part for port in self.training_ports for part in self.go_through(port) if part.kind is Kind.MODULE}
+        return list_modules(self.training_ports)
 
     @cached_property
     def calls_by_node(self) -> Dict[ast.AST, Call]:
@@ -113,6 +114,23 @@ class Reading:
         sought = set(wanted)
         return any(part in sought for thing in things for part in self.go_through(thing))
 
+    @cached_property
+    def loss_parts(self) -> Set[Thing]:
+        """The tensors that losses are computed of, beginning with a model's outputs."""
+        tensors = list(go_through_parts(tuple(self.facts.list_things(Kind.LOSS)), TENSORS))
+        computed: Dict[Thing, List[Thing]] = {}
+        for thing in tensors:
+            for part in thing.parts:
+                computed.setdefault(part, []).append(thing)
+        found: Set[Thing] = set()
+        waiting = [thing for thing in tensors if thing.kind is Kind.OUTPUT]
+        while waiting:
+            thing = waiting.pop()
+            if thing not in found:
+                found.add(thing)
+                waiting.extend(computed.get(thing, ()))
+        return found
+
     # ---------------------------------------------------------------- where
 
     def contains(self, node: ast.AST, inner: ast.AST) -> bool:
@@ -127,16 +145,38 @@ class Reading:
 
     def is_excluded(self, where: Where) -> bool:
         """Tell whether it runs only where no port does."""
-        if excludes_ports(where.guards):
-            return True
-        makers = [port.call.where.guards for port in self.training_ports if port.call is not None]
+        is_for_others = bool(where.ways) and all(excludes_ports(guards) for guards, _ in where.ways)
+        return is_for_others or self._is_beside(self.ports, where)
+
+    def _is_beside(self, ports: List[Thing], where: Where) -> bool:
+        makers = [port.call.where.guards for port in ports if port.call is not None]
         return bool(makers) and all(are_exclusive(guards, where.guards) for guards in makers)
+
+    def is_judged(self, place: Place, *, of_steps: bool) -> bool:
+        """Tell whether what stands at a place is the port's business, in a program that has one."""
+        facts = self._facts_by_place.get(place, [])
+        steps = self.list_calls(place) if of_steps else []
+        if steps:
+            return any(map(self.concerns_port, steps))
+        return not facts or not all(self.is_excluded(fact.where) for fact in facts)
+
+    def list_calls(self, place: Place) -> List[Call]:
+        """List the calls that stand at a place."""
+        return [fact for fact in self._facts_by_place.get(place, []) if isinstance(fact, Call)]
+
+    @cached_property
+    def _facts_by_place(self) -> Dict[Place, List[Union[Call, Statement]]]:
+        found: Dict[Place, List[Union[Call, Statement]]] = {}
+        facts: List[Union[Call, Statement]] = [*self.facts.calls, *self.facts.statements]
+        for fact in facts:
+            found.setdefault(fact.place, []).append(fact)
+        return found
 
     @cached_property
     def port_calls(self) -> List[Call]:
         """The calls of ports that train."""
         called = [call for call in self.facts.calls if not call.name.startswith(".") and not call.where.in_forward]
-        return [call for call in called if self._calls_port(call)]
+        return [call for call in called if self._calls_port(call) and not self.is_excluded(call.where)]
 
     def _calls_port(self, call: Call) -> bool:
         """Tell whether a port is called, or a module around one."""
@@ -148,6 +188,20 @@ class Reading:
     def backward_calls(self) -> List[Call]:
         """The calls of `backward`, however they are written."""
         return [call for call in self.facts.calls if not call.where.in_forward and _is_backward(call)]
+
+    def tell_uncalled(self, call: Call, others: Iterable[Call]) -> str:
+        """Say that no program is known that comes to a call and to one of others, if there are several programs."""
+        if any(call.where.programs & other.where.programs for other in others) or len(self._programs) < 2:
+            return ""
+        return "no program was found that comes here and joins its instances"
+
+    @cached_property
+    def _programs(self) -> FrozenSet[str]:
+        return frozenset(program for call in self.facts.calls for program in call.where.programs)
+
+    def may_meet(self, one: Where, other: Where) -> bool:
+        """Tell whether one run of a program may come to both."""
+        return share_program(one, other) and not are_exclusive(one.guards, other.guards)
 
     @cached_property
     def _port_loops(self) -> Set[ast.AST]:
@@ -173,13 +227,36 @@ class Reading:
             return True
         if self.has_host_loop or not self.training_ports or self.is_excluded(call.where):
             return False
+        if self._is_beside(self.training_ports, call.where):
+            return False
         things = (*call.receiver, *(thing for argument in call.arguments for thing in argument))
         if self.is_made_of(things, self.training_ports):
             return True
+        if any(map(is_of_no_module, call.receiver)):
+            return False
+        if self._is_of_another_optimizer(call):
+            return False
+        modules = list_modules(things)
+        if modules and all(part.call is not None for part in modules) and not share_module(things, self.training_ports):
+            return False
         loops = call.where.loops
         if loops and loops[-1].node in self._port_loops:
             return True
         return not self.port_calls and self.is_made_of(things, self.ported_modules)
+
+    def _is_of_another_optimizer(self, call: Call) -> bool:
+        """Tell whether an optimizer is called that no port has, of another model, though each port has one."""
+        optimizers = [thing for thing in call.receiver if thing.kind is Kind.OPTIMIZER and thing.call is not None]
+        given = [{part for part in port.parts if part.kind is Kind.OPTIMIZER} for port in self.training_ports]
+        is_other = bool(optimizers) and all(given) and not any(own & set(optimizers) for own in given)
+        return is_other and not share_module(optimizers, self.training_ports)
+
+    def may_be_bare(self, call: Call) -> bool:
+        """Tell whether a call of the step may be one of the bare model, which on another way is in a port."""
+        things = (*call.receiver, *(thing for argument in call.arguments for thing in argument))
+        called = (Kind.PORT, Kind.MODULE)
+        parts = go_through_parts(things, follow=lambda thing: () if thing.kind in called else thing.parts)
+        return {part.kind for part in parts}.issuperset(called)
 
     def find_batch_loop(self, where: Where) -> Optional[Loop]:
         """Find the innermost loop around a fact whose rounds are steps, or batches of a validation."""
@@ -197,21 +274,18 @@ class Reading:
         innermost = [call.where.loops[-1] for call in (*self.backward_calls, *steps) if call.where.loops]
         for call in self.facts.calls:
             is_call = call.is_on(Kind.MODULE, Kind.PORT) and not call.name.startswith(".") and not call.where.in_forward
-            if is_call and call.where.loops and call.where.loops[-1].kind is not LoopKind.EPOCHS:
-                innermost.append(call.where.loops[-1])
+            loop = call.where.loops[-1] if is_call and call.where.loops else None
+            is_over_layers = loop is not None and bool(set(loop.things) & set(call.receiver))
+            if loop is not None and loop.kind is not LoopKind.EPOCHS and not is_over_layers:
+                innermost.append(loop)
         return {loop.node for loop in innermost}
 
     # ---------------------------------------------------------------- source
 
-    @cached_property
+    @property
     def files(self) -> List[str]:
         """The files of the program, and the cells of its notebooks."""
-        if self._units:
-            return list(self._units)
-        places = [fact.where for fact in self.facts.calls]
-        places += [fact.where for fact in self.facts.statements]
-        places += [fact.where for fact in self.facts.imports]
-        return list(dict.fromkeys(where.file for where in places))
+        return list(self._units)
 
     @cached_property
     def files_of_loops(self) -> Dict[ast.AST, str]:
@@ -225,21 +299,13 @@ class Reading:
             if isinstance(node, (ast.For, ast.While))
         }
 
-    def read_lines(self, file: str) -> List[str]:
+    def read_lines(self, file: str) -> Tuple[str, ...]:
         """Read the lines of a file, or of a notebook's cell."""
-        if file in self._units:
-            return list(self._units[file].lines)
-        linecache.checkcache(file)
-        return linecache.getlines(file)
+        return self._units[file].lines if file in self._units else ()
 
     def parse(self, file: str) -> Optional[ast.Module]:
-        """Parse a file of the program."""
-        if file not in self._trees:
-            try:
-                self._trees[file] = ast.parse("".join(self.read_lines(file)))
-            except (SyntaxError, ValueError):
-                self._trees[file] = None
-        return self._trees[file]
+        """Give the syntax of a file of the program."""
+        return self._units[file].tree if file in self._units else None
 
     def find_method(self, thing: Thing, name: str) -> Optional[Tuple[str, ast.FunctionDef]]:
         """Find a method of a thing whose class the program defines, with its file."""
@@ -248,27 +314,42 @@ class Reading:
         file = next((where.file for where in places if where.function == wanted), None)
         tree = self.parse(file) if file else None
         class_name = thing.name.rpartition(".")[2]
-        for node in ast.walk(tree) if tree else ():
-            if isinstance(node, ast.ClassDef) and node.name == class_name:
-                for part in node.body:
-                    if isinstance(part, ast.FunctionDef) and part.name == name and file:
-                        return file, part
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] if tree else []
+        classes = [node for node in classes if node.name == class_name]
+        # of several classes of one name, as functions define them, nobody knows which it is
+        for part in classes[0].body if len(classes) == 1 else ():
+            if isinstance(part, ast.FunctionDef) and part.name == name and file:
+                return file, part
         return None
 
     # ---------------------------------------------------------------- findings
 
-    def report(self, code: str, place: Place, *, fault: str = "", note: str = "", label: str = "") -> Finding:
-        """Make a finding: a fault in a program with a port, what a port will need in one without."""
+    def report(
+        self,
+        code: str,
+        place: Place,
+        *,
+        fault: str = "",
+        note: str = "",
+        label: str = "",
+        remedy: str = "",
+        guess: str = "",
+    ) -> Finding:
+        """Make a finding: a fault in a program with a port, what a port will need in one without.
+
+        A `remedy` stands in the place of the usual help of the code. A finding that rests on a `guess`, as nothing but
+        a name tells what something is, is a note that says so.
+        """
         wording = WORDINGS[code]
         usual = CODES[code].severity
         plain = Severity.WARNING if usual is Severity.ERROR else Severity.NOTE
-        helps = [wording.help]
-        if wording.shown is not None:
+        helps = [remedy or wording.help]
+        if wording.shown is not None and not remedy:
             helps.append(f"`porting recipe show {wording.shown[0]} --step {wording.shown[1]}` shows it")
         message = fault or (CODES[code].title if self.is_ported else wording.needs)
-        notes = (note,) if note else ()
-        severity = usual if self.is_ported else plain
-        return Finding(code, message=message, place=place, label=label, notes=notes, help=helps, severity=severity)
+        notes = [text for text in (note, guess and f"a guess: {guess}") if text]
+        severity = Severity.NOTE if guess else usual if self.is_ported else plain
+        return Finding(code, message, place, label, notes, helps, severity, bool(guess))
 
 
 def is_for_ports(module: str) -> bool:
@@ -281,40 +362,9 @@ def is_for_ports(module: str) -> bool:
     return module.partition(".")[0] in _VENDORS and not is_plain
 
 
-def go_through_parts(things: Things) -> Iterator[Thing]:
-    """Go through things and all that they are made of, each once."""
-    seen: Set[Thing] = set()
-    waiting = list(things)
-    while waiting:
-        thing = waiting.pop()
-        if thing not in seen:
-            seen.add(thing)
-            yield thing
-            waiting.extend(thing.parts)
-
-
-def name_last(name: str) -> str:
-    """Take the last part of a qualified name, or a method's name.
-
-    >>> name_last("torch.optim.SGD"), name_last(".step")
-    ('SGD', 'step')
-    """
-    return name.rpartition(".")[2]
-
-
-def write_dotted(node: ast.AST) -> str:
-    """Write a name or a chain of attributes as it stands in the source; empty for what is neither.
-
-    >>> write_dotted(ast.parse("self.opt.step", mode="eval").body)
-    'self.opt.step'
-    """
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        return f"{write_dotted(node.value)}.{node.attr}"
-    if isinstance(node, (ast.Subscript, ast.Call)):
-        return write_dotted(node.value if isinstance(node, ast.Subscript) else node.func)
-    return ""
+def share_program(one: Where, other: Where) -> bool:
+    """Tell whether one program comes to both; of what nothing calls nobody knows."""
+    return not one.programs or not other.programs or bool(one.programs & other.programs)
 
 
 def _is_host_loop(port: Thing) -> bool:

@@ -9,7 +9,9 @@ from typing import Iterator, List, Optional, Set
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Import, Kind
 from porting.source.rules.guards import mentions, requires_port
-from porting.source.rules.reading import Reading, name_last, write_dotted
+from porting.source.rules.names import joins_processes, name_last, write_dotted
+from porting.source.rules.reading import Reading
+from porting.source.rules.scope import Programs, rule
 
 __all__ = [
     "find_lonely_options",
@@ -26,6 +28,7 @@ def _list_vendor_imports(reading: Reading) -> List[Import]:
     return [one for one in reading.facts.imports if one.name.partition(".")[0] in _VENDORS]
 
 
+@rule(Programs.PORTED)
 def find_unguarded_imports(reading: Reading) -> Iterator[Finding]:
     """D010: PopTorch is imported always, in a program that also runs without it."""
     ports = [port for port in reading.ports if port.call is not None]
@@ -78,16 +81,13 @@ def _is_used(tree: Optional[ast.AST], within: ast.AST, one: Import) -> bool:
 
 # -------------------------------------------------------------------------------- instances
 
-_JOINED = re.compile(
-    r"torch\.distributed\.(\w+\.)*init_process_group|popdist\.(get\w+|isPopdistEnvSet|init)|horovod\.\w+\.init"
-    r"|mpi4py\..*|\.Get_rank"
-)
 _CONFIGURED = re.compile(r"popdist\.poptorch\.Options|\.configureProcessId|\.disable|\.setExecutionStrategyX")
 
 
 def find_lonely_options(reading: Reading) -> Iterator[Finding]:
     """D017: several instances train, each with options of its own."""
-    joined = {call.place.file for call in reading.facts.calls if _JOINED.fullmatch(call.name)}
+    joins = [call for call in reading.facts.calls if joins_processes(call)]
+    joined = {call.place.file for call in joins}
     if not joined or any(_CONFIGURED.fullmatch(call.name) for call in reading.facts.calls):
         return
     options = [
@@ -95,8 +95,10 @@ def find_lonely_options(reading: Reading) -> Iterator[Finding]:
     ]
     beside = [call for call in options if call.place.file in joined]
     for call in beside or options:
-        if not mentions(call.where.guards, r"popdist"):
-            yield reading.report("D017", call.place)
+        if not mentions(call.where.guards, r"popdist") and any(
+            reading.may_meet(one.where, call.where) for one in joins
+        ):
+            yield reading.report("D017", call.place, guess=reading.tell_uncalled(call, joins))
 
 
 # -------------------------------------------------------------------------------- precision
@@ -104,11 +106,10 @@ def find_lonely_options(reading: Reading) -> Iterator[Finding]:
 _PRECISION = r"^(--)?(precision|amp|fp16|half|bf16|use_amp|mixed_precision|dtype)$"
 
 
+@rule(Programs.PORTED, in_host_loops=False)
 def find_unapplied_precision(reading: Reading) -> Iterator[Finding]:
     """P012: the program has a setting for the precision that its port does not know."""
-    if reading.has_host_loop or not reading.training_ports or _applies_precision(reading):
-        return
-    if not _asks_for_precision(reading):
+    if _applies_precision(reading) or not _asks_for_precision(reading):
         return
     port = next((port for port in reading.training_ports if port.place is not None), None)
     if port is not None and port.place is not None:
@@ -116,24 +117,54 @@ def find_unapplied_precision(reading: Reading) -> Iterator[Finding]:
 
 
 def _asks_for_precision(reading: Reading) -> bool:
+    """Tell whether the program has a setting for the precision: an option, a field, an entry, or what it compares."""
     for call in reading.facts.calls:
-        if call.is_method("add_argument") and any(mentions((node,), _PRECISION) for node in call.node.args):
+        if call.is_method("add_argument", "option") and any(mentions((node,), _PRECISION) for node in call.node.args):
             return True
-    tests = [statement.node.test for statement in reading.facts.statements if isinstance(statement.node, ast.If)]
-    return any(
-        isinstance(part, ast.Attribute) and re.match(_PRECISION, part.attr) for t in tests for part in ast.walk(t)
-    )
+    trees = (reading.parse(file) for file in reading.files)
+    return any(_is_setting(node) for tree in trees if tree is not None for node in ast.walk(tree))
+
+
+def _is_setting(node: ast.AST) -> bool:
+    if isinstance(node, ast.AnnAssign):
+        return isinstance(node.target, ast.Name) and bool(re.match(_PRECISION, node.target.id))
+    if isinstance(node, ast.Dict):
+        return any(isinstance(key, ast.Constant) and re.match(_PRECISION, str(key.value)) for key in node.keys)
+    tests = [node.test] if isinstance(node, (ast.If, ast.IfExp)) else [node] if isinstance(node, ast.Compare) else []
+    parts = (part for test in tests for part in ast.walk(test))
+    return any(map(_names_setting, parts))
+
+
+def _names_setting(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute):
+        return bool(re.match(_PRECISION, node.attr) and _SETTINGS.search(write_dotted(node.value)))
+    return isinstance(node, ast.Constant) and bool(re.match(_PRECISION, str(node.value)))
+
+
+_SETS_PRECISION = re.compile(r"(setPartialsType|enableFloat16|set_default_dtype)$|^poptorch\.autocast|\.Precision\.")
 
 
 def _applies_precision(reading: Reading) -> bool:
     for call in reading.facts.calls:
-        if call.is_method("half", "bfloat16") and not call.is_on(Kind.PORT):
+        if reading.is_excluded(call.where) or call.is_on(Kind.PORT):
+            continue
+        of_port = call.is_on(Kind.OPTIONS) or name_last(call.name) in ("PortOptions", "to_ipu")
+        if (
+            call.is_method("half", "bfloat16")
+            or of_port
+            and {"precision", "*"} & {word.arg or "*" for word in call.node.keywords}
+        ):
             return True
-        if "precision" in call.keywords or ".Precision." in f"{write_dotted(call.node.func)}.":
+        casts = call.is_method("to") and call.is_on(Kind.MODULE)
+        if casts and any(mentions((node,), r"dtype|half|float16|precision") for node in _list_given(call.node)):
             return True
-        if call.name.startswith("poptorch.autocast") or name_last(call.name) in ("setPartialsType", "enableFloat16"):
+        if any(_SETS_PRECISION.search(name) for name in (call.name, f"{write_dotted(call.node.func)}.")):
             return True
     return False
+
+
+def _list_given(node: ast.Call) -> List[ast.AST]:
+    return [*node.args, *node.keywords]
 
 
 # -------------------------------------------------------------------------------- settings
@@ -141,24 +172,38 @@ def _applies_precision(reading: Reading) -> bool:
 _OF_PORTS = re.compile(r"replica|(^|_)ipus?($|_)|instance|device_iter|accum|pipeline|popdist", re.IGNORECASE)
 
 
+@rule(Programs.PORTED)
 def find_unknown_settings(reading: Reading) -> Iterator[Finding]:
     """P014: what only a port needs is read from a setting that nothing in the program defines."""
     if not reading.ports or _has_settings_elsewhere(reading):
         return
     text = [line for file in reading.files for line in reading.read_lines(file)]
+    known = {"parse_args", *(match[1] for line in text for match in [_DEFINED.match(line)] if match)}
     files = dict.fromkeys(one.where.file for one in _list_vendor_imports(reading))
     for file in files:
         tree = reading.parse(file)
         for node in _list_settings(tree) if tree is not None else ():
-            if not any(_defines(line, node.attr) for line in text):
+            if not any(_defines(line, node.attr) or _reads_elsewhere(line, node, known) for line in text):
                 place = Place(file, node.lineno, node.col_offset + 1)
                 yield reading.report("P014", place, note=f"nothing in the program defines `{node.attr}`")
 
 
 def _has_settings_elsewhere(reading: Reading) -> bool:
     names = {one.name.partition(".")[0] for one in reading.facts.imports}
-    has_files = bool(names & {"yaml", "omegaconf", "hydra", "toml", "tomllib", "ml_collections", "gin", "fire"})
-    return has_files and "dataclasses" not in names
+    readers = {"yaml", "omegaconf", "hydra", "toml", "tomllib", "ml_collections", "gin", "fire", "json", "configparser"}
+    return bool(names & readers) and "dataclasses" not in names
+
+
+_DEFINED = re.compile(r"\s*(?:def|class)\s+(\w+)")
+
+
+def _reads_elsewhere(line: str, node: ast.Attribute, known: Set[str]) -> bool:
+    """Tell whether a line makes the settings by something that the program does not define."""
+    for name in write_dotted(node.value).split("."):
+        made = re.search(rf"(?<!\w){name}\s*=\s*([\w.]+)\(", line)
+        if made and name_last(made[1]) not in known:
+            return True
+    return False
 
 
 _SETTINGS = re.compile(r"(^|\.)_?(args?|opt|config|cfg|conf|flags|settings|hparams|params)($|\.)", re.IGNORECASE)

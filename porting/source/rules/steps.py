@@ -8,34 +8,44 @@ from typing import Dict, Iterator, List, Optional, Set, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing
-from porting.source.rules.reading import TENSORS, Reading, name_last, write_dotted
+from porting.source.rules.names import is_in_place, name_last, write_dotted
+from porting.source.rules.reading import TENSORS, Reading
+from porting.source.rules.scope import Programs, list_lines, rule
+from porting.source.rules.weights import drops_gradient, is_of_loop, is_weight, list_changed
 
 __all__ = [
     "find_autocast",
     "find_backward",
+    "find_changed_weights",
     "find_clipping",
+    "find_gradients_in_forward",
     "find_gradients_in_loop",
+    "find_gradients_of_gradients",
+    "find_gradients_read",
     "find_kept_graphs",
     "find_loss_outside_forward",
     "find_loss_scaling",
     "find_optimizer_steps",
+    "find_switched_synchronisation",
     "find_synchronisation",
+    "find_updates",
     "find_updates_by_hand",
     "find_zero_grad",
 ]
 
 
+@rule(of_steps=True)
 def find_backward(reading: Reading) -> Iterator[Finding]:
     """L010: the backward pass is called on the host."""
     for call in reading.backward_calls:
-        if reading.concerns_port(call):
-            yield reading.report("L010", call.place)
+        yield reading.report("L010", call.place)
 
 
+@rule(of_steps=True)
 def find_kept_graphs(reading: Reading) -> Iterator[Finding]:
     """L012: a graph is kept for a second backward pass."""
     for call in reading.backward_calls:
-        if reading.concerns_port(call) and any(_is_true(word, "retain_graph") for word in call.node.keywords):
+        if any(_is_true(word, "retain_graph") for word in call.node.keywords):
             yield reading.report("L012", call.place)
 
 
@@ -43,22 +53,41 @@ def _is_true(word: ast.keyword, name: str) -> bool:
     return word.arg == name and isinstance(word.value, ast.Constant) and bool(word.value.value)
 
 
+def _list_gradients(reading: Reading, *, in_forward: bool) -> List[Call]:
+    calls = [call for call in reading.facts.calls if call.name == "torch.autograd.grad"]
+    return [call for call in calls if call.where.in_forward is in_forward]
+
+
+@rule(of_steps=True)
 def find_gradients_in_loop(reading: Reading) -> Iterator[Finding]:
-    """L011 in a loop, C007 in `forward`, L015 where a loop on the host differentiates a port's gradients again."""
-    for call in reading.facts.calls:
-        if call.name == "torch.autograd.grad" and (call.where.in_forward or reading.concerns_port(call)):
-            yield reading.report("C007" if call.where.in_forward else "L011", call.place)
-        elif call.name == "torch.autograd.grad" and any(_is_true(word, "create_graph") for word in call.node.keywords):
-            things = (thing for argument in call.arguments for thing in argument)
-            if reading.is_made_of(things, reading.host_ports):
-                yield reading.report("L015", call.place)
+    """L011: a loop asks autograd for gradients."""
+    for call in _list_gradients(reading, in_forward=False):
+        yield reading.report("L011", call.place)
 
 
+def find_gradients_in_forward(reading: Reading) -> Iterator[Finding]:
+    """C007: `forward` asks autograd for gradients."""
+    for call in _list_gradients(reading, in_forward=True):
+        yield reading.report("C007", call.place)
+
+
+def find_gradients_of_gradients(reading: Reading) -> Iterator[Finding]:
+    """L015: a loop on the host differentiates a port's gradients again."""
+    for call in _list_gradients(reading, in_forward=False):
+        things = (thing for argument in call.arguments for thing in argument)
+        is_again = any(_is_true(word, "create_graph") for word in call.node.keywords)
+        if is_again and reading.is_made_of(things, reading.host_ports):
+            yield reading.report("L015", call.place)
+
+
+@rule(of_steps=True)
 def find_optimizer_steps(reading: Reading) -> Iterator[Finding]:
     """O007, or O004 with a closure: an optimizer's step on the host."""
     for call in reading.facts.calls:
-        if _is_optimizer_step(call) and reading.concerns_port(call):
+        if _is_optimizer_step(call):
+            is_remote = any(thing.name.startswith("torch.distributed.") for thing in call.receiver)
             has_closure = bool(call.node.args) and call.is_on(Kind.OPTIMIZER) and not call.is_on(Kind.SCALER)
+            has_closure = has_closure and not is_remote
             yield reading.report("O004" if has_closure else "O007", call.place)
 
 
@@ -74,46 +103,65 @@ def _is_optimizer_step(call: Call) -> bool:
     return bool(_OPTIMIZER_NAME.search(owner)) and "sched" not in owner.lower()
 
 
+@rule(of_steps=True)
 def find_zero_grad(reading: Reading) -> Iterator[Finding]:
     """O008: gradients are set to zero on the host."""
+    for statement in reading.facts.statements:
+        if drops_gradient(statement.node) and not statement.where.in_forward and not reading.is_ported:
+            yield reading.report("O008", statement.place)
     for call in reading.facts.calls:
         zeroes_one = call.is_method("zero_") and write_dotted(call.node.func).endswith(".grad.zero_")
-        if (call.is_method("zero_grad") or zeroes_one) and reading.concerns_port(call):
+        if call.is_method("zero_grad") or zeroes_one:
             yield reading.report("O008", call.place)
+
+
+@rule(in_host_loops=False)
+def find_gradients_read(reading: Reading) -> Iterator[Finding]:
+    """D009: the loop reads or writes the gradients of weights."""
+    if not reading.backward_calls and not reading.is_ported:
+        return
+    told = list_lines((*UPDATES, find_zero_grad), reading)
+    for call in reading.facts.calls:
+        if call.is_method("register_hook", "register_post_accumulate_grad_hook") and any(map(is_weight, call.receiver)):
+            yield reading.report("D009", call.place)
+    for read in reading.facts.reads:
+        if read.asks == "grad" and is_of_loop(read.where):
+            if (read.place.file, read.place.line) not in told:
+                yield reading.report("D009", read.place)
 
 
 _CLIPPING = {"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "dispatch_clip_grad"}
 
 
+@rule(of_steps=True)
 def find_clipping(reading: Reading) -> Iterator[Finding]:
     """O009: gradients are clipped on the host."""
     for call in reading.facts.calls:
-        if name_last(call.name) in _CLIPPING and reading.concerns_port(call):
+        if name_last(call.name) in _CLIPPING:
             yield reading.report("O009", call.place)
 
 
+@rule(in_host_loops=False)
 def find_loss_scaling(reading: Reading) -> Iterator[Finding]:
     """O010: a `GradScaler` is made, or does what belongs to no other line."""
     for call in reading.facts.calls:
         makes = any(thing.kind is Kind.SCALER and thing.call is call for thing in call.result)
         makes = makes or call.name in ("timm.utils.NativeScaler", "timm.utils.ApexScaler") and not call.receiver
         if makes or call.is_method("update", "unscale_") and call.is_on(Kind.SCALER):
-            if not reading.has_host_loop and not reading.is_excluded(call.where):
-                yield reading.report("O010", call.place)
+            yield reading.report("O010", call.place)
 
 
-_AUTOCAST = re.compile(r"torch(\.\w+)*\.autocast|accelerate.*\.autocast")
+_AUTOCAST = re.compile(r"torch(\.\w+)*\.autocast|(accelerate|lightning).*")
 _HALF_ARGUMENTS = {"fp16", "bf16"}
 
 
+@rule(in_host_loops=False)
 def find_autocast(reading: Reading) -> Iterator[Finding]:
     """P013: autocast, or a trainer's setting that asks for it, chooses the precision."""
-    if reading.has_host_loop:
-        return
     for call in reading.facts.calls:
         names = [name for name in (call.name, *call.other_names) if name.endswith("autocast")]
-        asks = any(_AUTOCAST.fullmatch(name) for name in names) or _asks_trainer(call)
-        if asks and not reading.is_excluded(call.where):
+        names += [thing.name for thing in call.receiver] if call.is_method("autocast") else []
+        if any(_AUTOCAST.fullmatch(name) for name in names) or _asks_trainer(call):
             yield reading.report("P013", call.place)
 
 
@@ -127,35 +175,50 @@ def _asks_trainer(call: Call) -> bool:
     return False
 
 
+@rule(of_steps=True)
 def find_synchronisation(reading: Reading) -> Iterator[Finding]:
     """O016: the loop says when gradients are synchronised."""
     for call in reading.facts.calls:
-        if call.is_method("no_sync") and reading.concerns_port(call):
+        if call.is_method("no_sync"):
             yield reading.report("O016", call.place)
+
+
+def find_switched_synchronisation(reading: Reading) -> Iterator[Finding]:
+    """O016: an attribute says when gradients are synchronised."""
     for statement in reading.facts.statements:
         targets = statement.node.targets if isinstance(statement.node, ast.Assign) else []
         if any(write_dotted(target).endswith("require_backward_grad_sync") for target in targets):
             yield reading.report("O016", statement.place)
 
 
-def find_updates_by_hand(reading: Reading) -> Iterator[Finding]:
-    """O015: weights are changed by their gradients without an optimizer."""
+@rule(in_host_loops=False)
+def find_changed_weights(reading: Reading) -> Iterator[Finding]:
+    """O015: weights are changed in each step without an optimizer."""
+    for place, where in list_changed(reading):
+        if is_of_loop(where) and reading.find_batch_loop(where) is not None:
+            yield reading.report("O015", place)
+
+
+@rule(of_steps=True)
+def find_updates(reading: Reading) -> Iterator[Finding]:
+    """O015: a call changes a weight by its gradient."""
     for call in reading.facts.calls:
-        in_place = call.name.startswith(".") and call.name.endswith("_") and not call.name.endswith("__")
-        if in_place and _is_update(call.where.function, call.where.in_forward) and _reads_gradient(call.node.args):
-            if _owner_of(call.node) != "grad" and reading.concerns_port(call):
+        if is_in_place(call) and is_of_loop(call.where) and _reads_gradient(call.node.args):
+            if _owner_of(call.node) != "grad":
                 yield reading.report("O015", call.place)
-    if not reading.is_ported:
-        for file in reading.files:
-            if not any(".grad" in line for line in reading.read_lines(file)):
-                continue
+
+
+@rule(Programs.PLAIN)
+def find_updates_by_hand(reading: Reading) -> Iterator[Finding]:
+    """O015: a statement changes a weight by its gradient."""
+    for file in reading.files:
+        if any(".grad" in line for line in reading.read_lines(file)):
             for node in _list_updates(reading.parse(file)):
                 yield reading.report("O015", Place(file, node.lineno, node.col_offset + 1))
 
 
-def _is_update(function: str, in_forward: bool) -> bool:
-    # an optimizer of the program's own is another matter
-    return not in_forward and not function.endswith(".step")
+UPDATES = (find_changed_weights, find_updates, find_updates_by_hand)
+"""The rules of O015."""
 
 
 def _owner_of(node: ast.Call) -> str:
@@ -186,9 +249,7 @@ def _updates_weight(node: Union[ast.Assign, ast.AugAssign]) -> bool:
 def find_loss_outside_forward(reading: Reading) -> Iterator[Finding]:
     """L001: the loss that is differentiated is computed behind the call of the model."""
     seen: Set[Place] = set()
-    for backward in reading.backward_calls:
-        if not reading.concerns_port(backward):
-            continue
+    for backward in filter(reading.concerns_port, reading.backward_calls):
         for place in _locate_loss(reading, backward):
             if place not in seen:
                 seen.add(place)

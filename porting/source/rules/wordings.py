@@ -117,6 +117,11 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
             "choose `drop_last=True`, or pad with `porting.FixedBatchDataset`; then `ported.dataloader(loader)`",
             ("mnist_loop", 1),
         ),
+        "O003": Wording(
+            "a port needs an optimizer of its model's parameters, and of nothing else",
+            "make the tensor a parameter of the model: `self.image = torch.nn.Parameter(image)` in a module around it",
+            None,
+        ),
         "B014": Wording(
             "a port needs the device's loader",
             "`loader = ported.dataloader(loader)`; with PopTorch, `poptorch.DataLoader(options, dataset, ...)`",
@@ -170,6 +175,11 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
             "compute on all elements and mask: `torch.where(mask, x, 0)`, sums weighted by the mask",
             ("distributed", 4),
         ),
+        "C003": Wording(
+            "a port needs modules where it looks for parts: in a plain list or dictionary nothing finds their weights",
+            "keep them in `nn.ModuleList` or `nn.ModuleDict`",
+            None,
+        ),
         "C004": Wording("a port needs a `forward` that stays on the device", "drop the move to the host", None),
         "C005": Wording(
             "a port needs operators that autograd knows",
@@ -189,6 +199,16 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
         "C011": Wording(
             "a port needs new tensors on the device of the others", "name it: `device=x.device`, or `x.new_zeros(...)`"
         ),
+        "C017": Wording(
+            "a port needs dense tensors",
+            "compute with dense ones: a dense matrix, or `gather` and `scatter_add` with as many indices each time",
+            None,
+        ),
+        "C044": Wording(
+            "a port needs float32, in which it computes what is float64",
+            "write float32, so that both compute the same numbers",
+            None,
+        ),
         "C020": Wording(
             "a port compiles in what Python decides", "draw random numbers on the device: `torch.rand_like(x)`", None
         ),
@@ -201,6 +221,11 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType(
             "a port needs its model moved and cast before",
             "move or cast the model before it is ported; `PortOptions(precision=)` chooses the precision",
             ("cosmictagger", 8),
+        ),
+        "D009": Wording(
+            "a port needs a loop without `p.grad`: gradients stay on the device",
+            "read `ported.gradients()`, with `PortOptions(keep_gradients=True)`; or `to_ipu(model, loop='host')`",
+            ("first_port", 2),
         ),
         "D010": Wording(
             "the import of PopTorch fails on machines that do not have it",

@@ -9,7 +9,8 @@ from typing import Iterator, List
 from porting.diagnostics import Finding
 from porting.source.facts import Call, Kind
 from porting.source.rules.guards import is_of_one_rank
-from porting.source.rules.reading import Reading, name_last
+from porting.source.rules.names import joins_processes, name_last
+from porting.source.rules.reading import Reading
 
 __all__ = ["find_pickled_models", "find_shared_files"]
 
@@ -25,21 +26,28 @@ def find_pickled_models(reading: Reading) -> Iterator[Finding]:
                 yield reading.report("K005", call.place)
 
 
-_JOINED = re.compile(
-    r"torch\.distributed\.(\w+\.)*init_process_group|popdist\.(get\w+|isPopdistEnvSet|init)|horovod\.\w+\.init"
-    r"|porting\.(\w+\.)*this_instance"
+_OF_ENVIRONMENT = re.compile(r"[\"'](\w*_)?(RANK|WORLD_SIZE|PROCID|LOCAL_RANK)[\"']")
+_LOG_FILES = re.compile(
+    r"logging\.(\w+\.)?\w*FileHandler|(torch\.utils\.tensorboard|tensorboardX)\.(\w+\.)*SummaryWriter"
+    r"|numpy\.save(z|txt)?|loguru\.logger\.add|\.(write_text|write_bytes|to_csv)"
 )
-_LOG_FILES = re.compile(r"logging\.(\w+\.)?\w*FileHandler|torch\.utils\.tensorboard\.(\w+\.)*SummaryWriter")
 _OWN_NAME = r"rank|instance|process|worker|node|host|pid|replica"
 
 
 def find_shared_files(reading: Reading) -> Iterator[Finding]:
     """K007: each of several processes writes the same file."""
-    if not any(_JOINED.fullmatch(name) for call in reading.facts.calls for name in (call.name, *call.other_names)):
+    calls = reading.facts.calls
+    joins = [call for call in calls if joins_processes(call)]
+    lines = (line for file in reading.files if reading.is_ported for line in reading.read_lines(file))
+    if not joins and not any(map(_OF_ENVIRONMENT.search, lines)):
         return
-    for call in reading.facts.calls:
-        if _writes(call) and not is_of_one_rank(call.where.guards) and not _is_own(reading, call):
-            yield reading.report("K007", call.place)
+    for call in filter(_writes, calls):
+        is_joined = not joins or any(reading.may_meet(join.where, call.where) for join in joins)
+        joined = {program for join in joins for program in join.where.programs}
+        ways = [way for way in call.where.ways if not joined & call.where.programs or joined & way[1]]
+        is_of_all = not all(is_of_one_rank(guards) for guards, _ in ways)
+        if is_joined and is_of_all and not _is_own(reading, call):
+            yield reading.report("K007", call.place, guess=reading.tell_uncalled(call, joins))
 
 
 def _writes(call: Call) -> bool:
@@ -47,7 +55,8 @@ def _writes(call: Call) -> bool:
         return True
     if call.name == "logging.basicConfig":
         return any(word.arg == "filename" for word in call.node.keywords)
-    return call.name in ("builtins.open", "io.open") and any(_is_mode(node) for node in _list_modes(call))
+    is_method = call.is_method("open") and any(_is_mode(node) for node in call.node.args[:1])
+    return is_method or call.name in ("builtins.open", "io.open") and any(map(_is_mode, _list_modes(call)))
 
 
 def _list_modes(call: Call) -> List[ast.expr]:

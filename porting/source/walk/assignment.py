@@ -6,7 +6,7 @@ import ast
 from typing import Optional
 
 from porting.source.facts import Kind, Things
-from porting.source.library import is_known_library, is_of_python
+from porting.source.library import TENSOR_KINDS, is_known_library, is_of_python
 from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name, name_expression
 from porting.source.walk.iteration import unpack_value
 from porting.source.walk.values import ANY, UNKNOWN, Class, External, Object, Scope, Value, list_constants, list_things
@@ -64,11 +64,11 @@ def _learn_kind(walk: Walk, name: str, value: Value) -> None:
         if isinstance(item, Object) and item.thing is not None and item.thing.kind is Kind.OTHER:
             if is_known_library(item.thing.name):
                 continue
-            kind = guess_kind(_find_uses(walk, name), name)
+            by_use = guess_kind(_find_uses(walk, name), name)
             by_name = guess_kind_by_name(name.rpartition(".")[2])
-            kind = kind or (by_name if by_name in _GUESSED_BY_NAME else None)
+            kind = by_use or (by_name if by_name in _GUESSED_BY_NAME else None)
             if kind is not None:
-                walk.recorder.become(item.thing, kind)
+                walk.recorder.become(item.thing, kind, is_guess=by_use is None)
 
 
 def _find_uses(walk: Walk, name: str) -> Uses:
@@ -78,7 +78,7 @@ def _find_uses(walk: Walk, name: str) -> Uses:
     if function is not None and function.owner is not None and "." in name:
         scope = function.owner.node
     if scope not in walk.uses:
-        walk.uses[scope] = find_uses(scope)
+        walk.uses[scope] = find_uses(scope, walk.frame.unit.lines)
     return walk.uses[scope]
 
 
@@ -86,13 +86,12 @@ def _guess_value(walk: Walk, target: ast.expr, name: str, source: Optional[ast.A
     """Guess what a call of something unknown returned, by what is done with it and what it is called."""
     if not isinstance(source, (ast.Call, ast.Subscript)) or _is_of_python(walk, source):
         return UNKNOWN
-    kind = guess_kind(_find_uses(walk, name), name)
-    if kind is None:
-        by_name = guess_kind_by_name(name.rpartition(".")[2])
-        kind = by_name if by_name in _GUESSED_BY_NAME and isinstance(source, ast.Call) else None
+    by_use = guess_kind(_find_uses(walk, name), name)
+    by_name = guess_kind_by_name(name.rpartition(".")[2]) if isinstance(source, ast.Call) else None
+    kind = by_use or (by_name if by_name in _GUESSED_BY_NAME else None)
     if kind is None:
         return UNKNOWN
-    return (walk.make(target, kind, name=name, label="guess"),)
+    return (walk.make(target, kind, name=name, label="guess", is_guess=by_use is None),)
 
 
 def _is_of_python(walk: Walk, source: ast.AST) -> bool:
@@ -107,6 +106,9 @@ def _is_of_python(walk: Walk, source: ast.AST) -> bool:
 
 def _assign_attribute(walk: Walk, target: ast.Attribute, value: Value, source: Optional[ast.AST]) -> Things:
     owner = walk.evaluate(target.value)
+    things = tuple(thing for thing in list_things(owner) if thing.kind in (*TENSOR_KINDS, Kind.PARAMETERS))
+    if target.attr in ("data", "grad") and things:
+        walk.record_statement(target, things, asks=target.attr)
     if not value:
         value = _guess_value(walk, target, name_expression(target), source)
     _learn_kind(walk, name_expression(target), value)

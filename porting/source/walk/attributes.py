@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Iterator, List, Optional, Tuple
 
-from porting.source.facts import Kind
-from porting.source.library import TENSOR_HOST_NAMES, TENSOR_KINDS, find_class_kind
+from porting.source.facts import Kind, Thing
+from porting.source.library import TENSOR_HOST_METHODS, TENSOR_KINDS, find_class_kind, is_host_name
 from porting.source.walk.guesses import is_loss_name
 from porting.source.walk.values import (
     UNKNOWN,
@@ -22,7 +22,15 @@ from porting.source.walk.values import (
 )
 from porting.source.walk.walk import Walk
 
-__all__ = ["bind_function", "find_in_class", "find_kind_of_class", "list_bases", "list_wrapped", "read_attribute"]
+__all__ = [
+    "bind_function",
+    "find_in_class",
+    "find_kind_of_class",
+    "is_parameter",
+    "list_bases",
+    "list_wrapped",
+    "read_attribute",
+]
 
 _WRAPPING_NAMES = ("module", "model", "_orig_mod")
 
@@ -63,7 +71,7 @@ def _read_of_thing(walk: Walk, item: Object, name: str, node: ast.AST) -> Value:
     thing = item.thing
     assert thing is not None
     if thing.kind in TENSOR_KINDS:
-        if name in TENSOR_HOST_NAMES:
+        if is_host_name(name) and name not in TENSOR_HOST_METHODS:
             return UNKNOWN
         if is_loss_name(name) and thing.kind is Kind.OUTPUT:
             return (walk.make(node, Kind.LOSS, name=f".{name}", parts=(thing,)),)
@@ -91,6 +99,16 @@ def read_bound(walk: Walk, value: Value, node: ast.AST) -> Value:
         if not isinstance(item, Bound):
             parts.append((item,))
             continue
+        weights = [
+            part
+            for part in list_objects(item.receiver, *TENSOR_KINDS, Kind.PARAMETERS)
+            if part.thing and is_parameter(part.thing)
+        ]
+        if item.name in ("data", "grad"):
+            _record_touched(walk, item, node)
+        if item.name == "data" and weights:
+            parts.append(tuple(weights))
+            continue
         for thing_object in list_objects(item.receiver, *TENSOR_KINDS):
             assert thing_object.thing is not None
             parts.append((walk.derive(node, (thing_object.thing,), name=f".{item.name}", label=item.name),))
@@ -99,6 +117,18 @@ def read_bound(walk: Walk, value: Value, node: ast.AST) -> Value:
         if not list_objects(item.receiver, *TENSOR_KINDS, Kind.MODULE):
             parts.append((item,))
     return join(*parts)
+
+
+def is_parameter(thing: Thing) -> bool:
+    """Tell whether a thing is one that an optimizer trains: made as such, or a module's."""
+    return thing.kind is Kind.PARAMETERS or thing.name.endswith(".Parameter")
+
+
+def _record_touched(walk: Walk, item: Bound, node: ast.AST) -> None:
+    """Record that the program wants the gradient, or the memory, of weights or of a tensor."""
+    things = tuple(part.thing for part in list_objects(item.receiver, *TENSOR_KINDS, Kind.PARAMETERS) if part.thing)
+    if things and not walk.asks_nothing:
+        walk.record_statement(node, things, asks=item.name)
 
 
 _NO_MODULES = frozenset({"training", "device", "config", "dtype", "name", "hparams", "num_features", "in_features"})
@@ -158,14 +188,7 @@ def find_in_class(walk: Walk, definition: Class, name: str, *, above: bool = Fal
 
 def list_bases(definition: Class) -> Tuple[Class, ...]:
     """List a class of the program's and those that it derives from, the nearest first."""
-    found: List[Class] = []
-    waiting = [definition]
-    while waiting:
-        cls = waiting.pop(0)
-        if cls not in found:
-            found.append(cls)
-            waiting = [base for value in cls.bases for base in value if isinstance(base, Class)] + waiting
-    return tuple(found)
+    return definition.line
 
 
 def find_kind_of_class(definition: Class) -> Optional[Kind]:

@@ -16,6 +16,7 @@ from porting.source.library import (
 from porting.source.walk.attributes import bind_function, find_in_class, read_attribute
 from porting.source.walk.functions import Arguments, call_function, call_method_of, find_instance, instantiate_class
 from porting.source.walk.guesses import is_loss_name
+from porting.source.walk.host_reads import ask_call
 from porting.source.walk.iteration import find_element
 from porting.source.walk.library_calls import call_library
 from porting.source.walk.method_calls import call_method
@@ -159,6 +160,8 @@ def call_value(walk: Walk, callee: Value, arguments: Arguments, node: ast.Call, 
         + _describe_rest(arguments),
         keywords={name: _describe_argument(walk, value, node) for name, value in arguments.keywords.items()},
     )
+    for name in names:
+        ask_call(walk, name, receiver, arguments, node)
     result = join(*[_call_item(walk, item, arguments, node, call) for item in callee])
     walk.recorder.add_results(call, list_things(result))
     return result

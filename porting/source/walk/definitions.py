@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import Dict, Union
+from typing import Union
 
 from porting.source.library import NO_GRADIENT_CONTEXTS
-from porting.source.walk.functions import Arguments, call_function
+from porting.source.walk.functions import Arguments, call_function, evaluate_defaults
 from porting.source.walk.values import Class, External, Function, Value
 from porting.source.walk.walk import Frame, Walk
 
@@ -32,14 +32,6 @@ def define_function(walk: Walk, node: _FunctionNode) -> None:
 
 def _make_function(walk: Walk, node: _FunctionNode) -> Function:
     frame = walk.frame
-    spec = node.args
-    positional = [*getattr(spec, "posonlyargs", []), *spec.args]
-    defaults: Dict[str, Value] = {}
-    for parameter, default in zip(positional[len(positional) - len(spec.defaults) :], spec.defaults):
-        defaults[parameter.arg] = walk.evaluate(default)
-    for parameter, named in zip(spec.kwonlyargs, spec.kw_defaults):
-        if named is not None:
-            defaults[parameter.arg] = walk.evaluate(named)
     names = [_name_decorator(decorator) for decorator in node.decorator_list]
     form = next((name for name in names if name in ("staticmethod", "classmethod")), "function")
     if any(name in ("property", "cached_property") or name.endswith(".cached_property") for name in names):
@@ -50,7 +42,7 @@ def _make_function(walk: Walk, node: _FunctionNode) -> Function:
         unit=frame.unit,
         module=frame.module,
         scopes=frame.scopes if frame.is_class else _list_scopes(frame),
-        defaults=defaults,
+        defaults=evaluate_defaults(walk, node.args),
         owner=frame.class_defined,
         form=form,
         without_gradients=any(_turns_gradients_off(walk, decorator) for decorator in node.decorator_list),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 import builtins
-from typing import List, Mapping, Type, Union
+from typing import Dict, List, Mapping, Type, Union
 
-from porting.source.facts import Things
+from porting.source.facts import Kind, Things
 from porting.source.library import TENSOR_KINDS
 from porting.source.walk.assignment import assign
 from porting.source.walk.attributes import read_attribute, read_bound
 from porting.source.walk.calls import evaluate_call
-from porting.source.walk.functions import Arguments, call_function
+from porting.source.walk.functions import Arguments, call_function, evaluate_defaults
+from porting.source.walk.host_reads import ask_truth, evaluate_choice, is_mask, record_read
 from porting.source.walk.iteration import find_element, index_value
+from porting.source.walk.loops import find_loop_over_batches
 from porting.source.walk.values import (
     ANY,
     UNKNOWN,
@@ -24,13 +26,14 @@ from porting.source.walk.values import (
     Stream,
     Value,
     join,
+    list_objects,
     list_things,
 )
 from porting.source.walk.walk import Evaluator, Walk
 
 __all__ = ["EVALUATORS"]
 
-_BUILTINS = frozenset(dir(builtins))
+_BUILTINS: Dict[str, Value] = {name: (External(f"builtins.{name}"),) for name in dir(builtins)}
 
 
 def _evaluate_name(walk: Walk, node: ast.Name) -> Value:
@@ -42,7 +45,7 @@ def _evaluate_name(walk: Walk, node: ast.Name) -> Value:
         value = walk.store.read(scope, node.id)
         if value is not None:
             return value
-    return (External(f"builtins.{node.id}"),) if node.id in _BUILTINS else UNKNOWN
+    return _BUILTINS.get(node.id, UNKNOWN)
 
 
 def _evaluate_constant(walk: Walk, node: ast.Constant) -> Value:
@@ -69,7 +72,14 @@ def _call_properties(walk: Walk, value: Value, node: ast.Attribute) -> Value:
 
 def _evaluate_subscript(walk: Walk, node: ast.Subscript) -> Value:
     value = walk.evaluate(node.value)
-    return index_value(walk, value, walk.evaluate(_get_index(node)), node)
+    index = walk.evaluate(_get_index(node))
+    if any(isinstance(item, Object) and item.elements and set(map(type, item.elements)) == {int} for item in value):
+        # a list, or modules in one, takes a number
+        record_read(walk, node, index)
+    result = index_value(walk, value, index, node)
+    if _list_tensors(value) and any(map(is_mask, list_things(index))):
+        walk.record_statement(node, list_things(result), asks="shape")
+    return result
 
 
 def _get_index(node: ast.Subscript) -> ast.AST:
@@ -80,18 +90,27 @@ def _get_index(node: ast.Subscript) -> ast.AST:
 
 def _evaluate_slice(walk: Walk, node: ast.Slice) -> Value:
     for part in (node.lower, node.upper, node.step):
-        walk.evaluate(part)
+        if part is not None:
+            record_read(walk, part, walk.evaluate(part))
     return UNKNOWN
 
 
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**", ast.MatMult: "@"}
+_OPERATORS.update({ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"})
 
 
 def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
     left, right = walk.evaluate(node.left), walk.evaluate(node.right)
+    if isinstance(node.op, ast.Mod) and any(isinstance(item, Constant) and item.kind == "str" for item in left):
+        for thing in list_things(right):
+            record_read(walk, node, (walk.wrap(thing),), asks="text")
+        return UNKNOWN
     things = _list_tensors(left, right)
     if things:
         return (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),)
+    weights = list_objects((*left, *right), Kind.PARAMETERS)
+    if weights:
+        return tuple(weights)
     if isinstance(node.op, ast.Add):
         text = _join_texts([left, right])
         if text:
@@ -110,10 +129,13 @@ def _list_tensors(*values: Value) -> Things:
 
 
 def _evaluate_unary(walk: Walk, node: ast.UnaryOp) -> Value:
+    if isinstance(node.op, ast.Not):
+        ask_truth(walk, node.operand)
+        return UNKNOWN
     value = walk.evaluate(node.operand)
     things = _list_tensors(value)
-    if things and not isinstance(node.op, ast.Not):
-        return (walk.derive(node, things, name="-"),)
+    if things:
+        return (walk.derive(node, things, name="~" if isinstance(node.op, ast.Invert) else "-"),)
     numbers = [item.value for item in value if isinstance(item, Constant) and isinstance(item.value, (int, float))]
     if isinstance(node.op, ast.USub) and numbers and len(numbers) == len(value):
         return tuple(Constant.of(-number) for number in numbers)
@@ -121,18 +143,24 @@ def _evaluate_unary(walk: Walk, node: ast.UnaryOp) -> Value:
 
 
 def _evaluate_comparison(walk: Walk, node: ast.Compare) -> Value:
-    values = [walk.evaluate(node.left), *[walk.evaluate(part) for part in node.comparators]]
+    is_identity = all(isinstance(operator, (ast.Is, ast.IsNot)) for operator in node.ops)
+    with walk.standing(asks_nothing=walk.asks_nothing or is_identity):
+        values = [walk.evaluate(part) for part in (node.left, *node.comparators)]
     things = _list_tensors(*values)
     compares = not any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in node.ops)
-    return (walk.derive(node, things, name="compare"),) if things and compares else UNKNOWN
-
-
-def _evaluate_choice(walk: Walk, node: ast.BoolOp) -> Value:
-    return join(*[walk.evaluate(value) for value in node.values])
+    # no tensor is compared with a text
+    texts = any(isinstance(item, Constant) and item.kind in ("str", "NoneType") for value in values for item in value)
+    if not things or not compares or texts:
+        return UNKNOWN
+    result: Value = (walk.derive(node, things, name="compare"),)
+    if len(node.ops) > 1:
+        # each comparison but the last is asked for its truth
+        record_read(walk, node, result)
+    return result
 
 
 def _evaluate_conditional(walk: Walk, node: ast.IfExp) -> Value:
-    walk.evaluate(node.test)
+    ask_truth(walk, node.test)
     with walk.standing(guards=(*walk.guards, node.test)):
         body = walk.evaluate(node.body)
     with walk.standing(guards=(*walk.guards, walk.negate(node.test))):
@@ -182,8 +210,9 @@ def _copy_elements(walk: Walk, container: Object, value: Value) -> None:
 
 
 def _evaluate_comprehension(walk: Walk, node: Union[ast.ListComp, ast.SetComp, ast.GeneratorExp]) -> Value:
-    _enter_generators(walk, node.generators)
-    element = walk.evaluate(node.elt)
+    with walk.standing(loops=walk.loops):
+        _enter_generators(walk, node)
+        element = walk.evaluate(node.elt)
     if isinstance(node, ast.GeneratorExp):
         return (Stream(element, list_things(element)),)
     container = walk.make_container(node)
@@ -193,20 +222,22 @@ def _evaluate_comprehension(walk: Walk, node: Union[ast.ListComp, ast.SetComp, a
 
 
 def _evaluate_dictionary_comprehension(walk: Walk, node: ast.DictComp) -> Value:
-    _enter_generators(walk, node.generators)
-    walk.evaluate(node.key)
     container = walk.make_container(node)
     assert container.elements is not None
-    walk.store.write(container.elements, ANY, walk.evaluate(node.value))
+    with walk.standing(loops=walk.loops):
+        _enter_generators(walk, node)
+        walk.evaluate(node.key)
+        walk.store.write(container.elements, ANY, walk.evaluate(node.value))
     return (container,)
 
 
-def _enter_generators(walk: Walk, generators: List[ast.comprehension]) -> None:
-    for generator in generators:
+def _enter_generators(walk: Walk, node: Union[ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp]) -> None:
+    for generator in node.generators:
         value = walk.evaluate(generator.iter)
+        walk.loops = (*walk.loops, *find_loop_over_batches(walk, node, value))
         assign(walk, generator.target, find_element(walk, value, generator.iter), generator.iter)
         for test in generator.ifs:
-            walk.evaluate(test)
+            ask_truth(walk, test)
 
 
 def _evaluate_lambda(walk: Walk, node: ast.Lambda) -> Value:
@@ -215,7 +246,10 @@ def _evaluate_lambda(walk: Walk, node: ast.Lambda) -> Value:
     if key not in walk.lambdas:
         scopes = (frame.cells, *frame.scopes)
         name = f"{frame.name or frame.module.name}.<lambda>"
-        walk.lambdas[key] = Function(node, name=name, unit=frame.unit, module=frame.module, scopes=scopes)
+        defaults = evaluate_defaults(walk, node.args)
+        walk.lambdas[key] = Function(
+            node, name=name, unit=frame.unit, module=frame.module, scopes=scopes, defaults=defaults
+        )
     return (walk.lambdas[key],)
 
 
@@ -225,9 +259,8 @@ def _evaluate_text(walk: Walk, node: ast.JoinedStr) -> Value:
         is_text = isinstance(part, ast.Constant)
         values.append(walk.evaluate(part if is_text else getattr(part, "value", None)))
         walk.evaluate(getattr(part, "format_spec", None))
-    things = tuple(thing for value in values for thing in list_things(value))
-    if things:
-        walk.record_statement(node, things)
+        if not is_text:
+            record_read(walk, part, values[-1], asks="text")
     return _join_texts(values)
 
 
@@ -270,7 +303,7 @@ EVALUATORS: Mapping[Type[ast.AST], Evaluator] = {
     ast.Attribute: _evaluate_attribute,
     ast.Await: _evaluate_await,
     ast.BinOp: _evaluate_operation,
-    ast.BoolOp: _evaluate_choice,
+    ast.BoolOp: evaluate_choice,
     ast.Call: evaluate_call,
     ast.Compare: _evaluate_comparison,
     ast.Constant: _evaluate_constant,

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Union
 
 from porting.source.facts import Call, Kind
-from porting.source.walk.attributes import bind_function, find_in_class, find_kind_of_class, list_bases
+from porting.source.walk.attributes import (
+    bind_function,
+    find_in_class,
+    find_kind_of_class,
+    is_parameter,
+    list_bases,
+)
 from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name
 from porting.source.walk.values import (
     ANY,
@@ -23,7 +29,7 @@ from porting.source.walk.values import (
 )
 from porting.source.walk.walk import Flow, Frame, Walk
 
-__all__ = ["Arguments", "call_function", "call_method_of", "find_instance", "instantiate_class"]
+__all__ = ["Arguments", "call_function", "call_method_of", "evaluate_defaults", "find_instance", "instantiate_class"]
 
 _DEEPEST = 24
 _NONE = Constant.of(None)
@@ -55,6 +61,7 @@ def call_function(walk: Walk, function: Function, arguments: Arguments, node: as
     if is_running > 1 or len(walk.frames) > _DEEPEST or (times and _is_enough(walk, times)):
         return known
     walk.walks[body] = times + 1
+    walk.recorder.enter(None if walk.frame.function is None else walk.frame.function.node, node, body)
     frame = Frame(
         unit=function.unit,
         module=function.module,
@@ -86,7 +93,7 @@ def _is_enough(walk: Walk, times: int) -> bool:
 
 def _find_uses(walk: Walk, body: ast.AST) -> Uses:
     if body not in walk.uses:
-        walk.uses[body] = find_uses(body)
+        walk.uses[body] = find_uses(body, walk.frame.unit.lines)
     return walk.uses[body]
 
 
@@ -153,13 +160,39 @@ def _bind_parameter(
 
 def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_be_tensor: bool) -> Value:
     name = parameter.arg
-    kind = guess_kind(_find_uses(walk, function.node), name) or guess_kind_by_name(name)
-    if kind is None and may_be_tensor and walk.in_forward and function.owner is not None and name != "self":
-        kind = Kind.TENSOR if function.node.args.args[1:2] else None
+    by_use = guess_kind(_find_uses(walk, function.node), name)
+    kind = by_use or guess_kind_by_name(name)
+    is_guess = by_use is None and kind is not None
+    if kind is None and may_be_tensor and name != "self" and _takes_batch(walk, function, parameter):
+        kind = Kind.TENSOR
     if kind is None or name in ("self", "cls"):
         return UNKNOWN
     key = (parameter, "guess", kind)
-    return (walk.wrap(walk.recorder.make_thing(key, kind, name=name, place=walk.place_of(parameter))),)
+    made = walk.recorder.make_thing(key, kind, name=name, place=walk.place_of(parameter), is_guess=is_guess)
+    if kind is Kind.TENSOR:
+        walk.guessed[made] = parameter is not function.node.args.args[1]
+    return (walk.wrap(made),)
+
+
+def _takes_batch(walk: Walk, function: Function, parameter: ast.arg) -> bool:
+    """Tell whether a parameter is a `forward`'s that is called from outside: its tensors come with the batch."""
+    if not walk.in_forward or function.owner is None or not _is_forward(function):
+        return False
+    if any(frame.function is not None and _is_forward(frame.function) for frame in walk.frames[:-1]):
+        return False
+    return parameter.annotation is None or "Tensor" in walk.frame.unit.text_of(parameter.annotation)
+
+
+def _is_forward(function: Function) -> bool:
+    return getattr(function.node, "name", "") == "forward"
+
+
+def evaluate_defaults(walk: Walk, spec: ast.arguments) -> Dict[str, Value]:
+    """Evaluate what parameters are where nothing is given, by their names."""
+    positional = [*getattr(spec, "posonlyargs", []), *spec.args]
+    pairs = [*zip(positional[len(positional) - len(spec.defaults) :], spec.defaults)]
+    pairs += [(name, default) for name, default in zip(spec.kwonlyargs, spec.kw_defaults) if default is not None]
+    return {parameter.arg: walk.evaluate(default) for parameter, default in pairs}
 
 
 def call_method_of(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.AST) -> Optional[Value]:
@@ -194,7 +227,33 @@ def instantiate_class(
         kinds = (Kind.MODULE, Kind.CRITERION, Kind.DATASET)
         parts = tuple(thing for things in inner for thing in things if thing.kind in kinds)
         walk.recorder.add_parts(instance.thing, parts)
+        if instance.thing.kind is Kind.MODULE:
+            _record_hidden_parts(walk, instance, definition)
     return instance
+
+
+def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> None:
+    """Record the lists and dictionaries of a module that hold modules or parameters, which it then does not know of."""
+    holders = {
+        name: [item for item in value if isinstance(item, Object) and item.thing is None and item.elements]
+        for name, value in instance.cells.items()
+    }
+    places = {
+        target.attr: node.value
+        for node in (part for cls in list_bases(definition) for part in ast.walk(cls.node))
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Attribute)
+    }
+    known = {
+        item.thing for value in instance.cells.values() for item in value if isinstance(item, Object) and item.thing
+    }
+    walk.frames.append(Frame(unit=definition.unit, module=definition.module, cells={}, name=definition.name))
+    for name, items in holders.items():
+        things = [thing for thing in list_things(tuple(items)) if thing.kind is Kind.MODULE or is_parameter(thing)]
+        if name in places and things and known.isdisjoint(things):
+            walk.record_statement(places[name], tuple(things), asks="parts")
+    walk.frames.pop()
 
 
 def find_instance(walk: Walk, definition: Class) -> Object:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass, field
-from typing import Dict, Optional, Set
+from typing import Dict, Optional, Sequence, Set
 
 from porting.source.facts import Kind
+from porting.source.files import list_nodes
+from porting.source.library import find_kinds
 
 __all__ = ["Uses", "find_uses", "guess_kind", "guess_kind_by_name", "is_loss_name", "name_expression"]
 
@@ -18,31 +20,23 @@ class Uses:
 
     methods: Dict[str, Set[str]] = field(default_factory=dict)
     called: Set[str] = field(default_factory=set)
-    iterated: Set[str] = field(default_factory=set)
 
 
-def find_uses(scope: ast.AST) -> Uses:
-    """Find what is done with the names of a scope, in the functions in it, too; attributes as `self.model`."""
+def find_uses(scope: ast.AST, lines: Sequence[str]) -> Uses:
+    """Find what is done with the names of a scope, in the functions in it, too; attributes as `self.model`.
+
+    `lines` are those of its file: where none calls a method that tells something, nothing is looked for.
+    """
     uses = Uses()
-    for node in ast.walk(scope):
+    text = "\n".join(lines[getattr(scope, "lineno", 1) - 1 : getattr(scope, "end_lineno", None)])
+    for node in list_nodes(scope) if _TELLING.search(text) else ():
         if isinstance(node, ast.Call):
-            _add_call(uses, node)
-        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-            for name in _list_iterated(node.iter):
-                uses.iterated.add(name)
+            uses.called.add(name_expression(node.func))
+            if isinstance(node.func, ast.Attribute):
+                uses.methods.setdefault(name_expression(node.func.value), set()).add(node.func.attr)
+    # of what has no name
+    uses.methods.pop("", None)
     return uses
-
-
-def _add_call(uses: Uses, node: ast.Call) -> None:
-    name = name_expression(node.func)
-    if name:
-        uses.called.add(name)
-    if isinstance(node.func, ast.Attribute):
-        owner = name_expression(node.func.value)
-        if owner:
-            uses.methods.setdefault(owner, set()).add(node.func.attr)
-    elif isinstance(node.func, ast.Name) and node.func.id in ("next", "iter") and node.args:
-        uses.iterated.update(_list_iterated(node.args[0]))
 
 
 def name_expression(node: ast.AST) -> str:
@@ -52,16 +46,6 @@ def name_expression(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"{node.value.id}.{node.attr}"
     return ""
-
-
-def _list_iterated(node: ast.expr) -> Set[str]:
-    """List what a loop goes through, also where `enumerate`, `tqdm` and the like stand around it."""
-    name = name_expression(node)
-    if name:
-        return {name}
-    if isinstance(node, ast.Call):
-        return {inner for argument in node.args for inner in _list_iterated(argument)}
-    return set()
 
 
 def guess_kind(uses: Uses, name: str) -> Optional[Kind]:
@@ -85,32 +69,9 @@ def guess_kind(uses: Uses, name: str) -> Optional[Kind]:
 
 
 _MODULE_METHODS = {"train", "eval", "parameters", "named_parameters", "cuda", "half", "requires_grad_", "zero_grad"}
-
-_NAMES = (
-    (
-        r"(train|trn|tr|val|valid|validation|test|eval|dev|data|batch|calib)?_?(data_?)?(loader|iterator)s?(_\w+)?",
-        Kind.LOADER,
-    ),
-    (r"(train|val|valid|test|eval)_?dl|\w+_(data_?)?loader", Kind.LOADER),
-    (r"(train|val|valid|validation|test|eval)?_?(data_?set|ds)", Kind.DATASET),
-    (
-        r"criterion\w*|loss_?(fn|func|function|fct|module|criterion|obj)|(\w+_)?(criterion|loss_fn|loss_func|lossfn)",
-        Kind.CRITERION,
-    ),
-    (r"\w*(lr_)?sched(uler)?(_\w+)?", Kind.SCHEDULER),
-    (r"optim|optims?_\w+|\w*optimi[zs]er\w*", Kind.OPTIMIZER),
-    (r"(grad_|loss_|amp_)?scaler", Kind.SCALER),
-    (
-        r"(\w+_)?(model|net|network|module|backbone|classifier|generator|discriminator|encoder|decoder)(_ema|_ddp|_without_ddp)?|net[GDgd]|ddp_model|unet|resnet",
-        Kind.MODULE,
-    ),
-    (r"(train|avg|total)?_?loss", Kind.LOSS),
-    (r"(tb_?|summary_)?writer", Kind.WRITER),
-    (r"device", Kind.DEVICE),
-    (r"(mini_?)?batch(_data|_dict)?", Kind.BATCH),
-    (r"sampler|\w+_sampler", Kind.SAMPLER),
+_TELLING = re.compile(
+    rf"\.\s*({'|'.join(sorted(_MODULE_METHODS))}|add_(param_group|scalars?|image|histogram)|unscale_|scale|backward|get_(last_)?lr)\b"
 )
-_COMPILED = tuple((re.compile(pattern), kind) for pattern, kind in _NAMES)
 
 
 def guess_kind_by_name(name: str) -> Optional[Kind]:
@@ -119,7 +80,7 @@ def guess_kind_by_name(name: str) -> Optional[Kind]:
     >>> guess_kind_by_name("train_loader")
     <Kind.LOADER: 'loader'>
     """
-    return next((kind for pattern, kind in _COMPILED if pattern.fullmatch(name)), None)
+    return next(iter(find_kinds("names", name)), None)
 
 
 def is_loss_name(name: str) -> bool:

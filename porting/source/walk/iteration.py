@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from typing import Any, List, Optional, Sequence
 
-from porting.source.facts import Kind
+from porting.source.facts import Kind, Things
 from porting.source.library import TENSOR_KINDS
 from porting.source.walk.guesses import is_loss_name, name_expression
-from porting.source.walk.values import ANY, UNKNOWN, Item, Object, Stream, Value, join, list_constants
+from porting.source.walk.values import ANY, UNKNOWN, Item, Object, Stream, Value, join, list_constants, list_things
 from porting.source.walk.walk import Walk
 
-__all__ = ["find_element", "index_value", "unpack_value"]
+__all__ = ["find_element", "index_value", "list_sources", "unpack_value"]
 
 _LOADERS = (Kind.LOADER, Kind.PORT_LOADER, Kind.DATASET)
 _SAME = (Kind.PARAMETERS, Kind.STATE, Kind.DATASET, Kind.OPTIMIZER, Kind.SCHEDULER, Kind.MODULE)
@@ -36,6 +36,12 @@ def _find_element_of(walk: Walk, item: Item, node: ast.AST) -> Value:
     if item.thing.kind in TENSOR_KINDS:
         return (walk.derive(node, (item.thing,), name="element", label="element"),)
     return (item,) if item.thing.kind in (Kind.PARAMETERS, Kind.STATE, Kind.MODULE) else UNKNOWN
+
+
+def list_sources(value: Value) -> Things:
+    """List the loaders and the like that something that is gone through comes of."""
+    things = [thing for item in value if isinstance(item, Stream) for thing in item.things]
+    return tuple(dict.fromkeys((*things, *list_things(tuple(i for i in value if not isinstance(i, Stream))))))
 
 
 def index_value(walk: Walk, value: Value, index: Value, node: ast.Subscript) -> Value:

@@ -12,18 +12,21 @@ from porting.source.library import (
     SEQUENCES,
     TENSOR_KINDS,
     find_result_kinds,
+    is_host_name,
     is_known_library,
 )
 from porting.source.walk.attributes import read_attribute
 from porting.source.walk.functions import Arguments, call_function
 from porting.source.walk.guesses import is_loss_name
+from porting.source.walk.host_reads import record_read
 from porting.source.walk.imports import import_by_name, import_computed
-from porting.source.walk.iteration import find_element
-from porting.source.walk.method_calls import update_elements
+from porting.source.walk.iteration import find_element, list_sources
+from porting.source.walk.method_calls import pass_on, update_elements
 from porting.source.walk.values import (
     UNKNOWN,
     External,
     Function,
+    Item,
     Object,
     Partial,
     Stream,
@@ -72,6 +75,7 @@ def _make_thing(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: a
     if kind is Kind.PORT:
         for thing in list_things(join(*arguments.values[:1])):
             walk.recorder.become(thing, Kind.MODULE)
+        _move_functions(walk, arguments, node)
     parts = _list_parts(arguments)
     if kind is Kind.TENSOR:
         tensors = tuple(part for part in parts if part.kind in TENSOR_KINDS)
@@ -84,6 +88,22 @@ def _make_thing(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: a
         if functions:
             walk.store.write(made.cells, "$function", functions)
     return (made,)
+
+
+def _move_functions(walk: Walk, arguments: Arguments, node: ast.Call) -> None:
+    """Walk the losses, metrics and label transforms that a port is given, which it moves into `forward`."""
+    if any(word.arg == "loop" and getattr(word.value, "value", "") == "host" for word in node.keywords):
+        return
+    labels = (walk.make(node, Kind.BATCH, name="labels"),)
+    output = (walk.make(node, Kind.OUTPUT, name="output"),)
+    named = [("", value) for value in arguments.values[1:]] + list(arguments.keywords.items())
+    for name, value in named:
+        given = Arguments([labels]) if "transform" in name else Arguments([output, labels])
+        for item in (*value, *find_element(walk, value, node)):
+            for function in item.function if isinstance(item, Partial) else (item,):
+                if isinstance(function, Function):
+                    with walk.standing(in_forward=True):
+                        call_function(walk, function, given, node)
 
 
 def _make_several(
@@ -138,27 +158,17 @@ def _call_unlisted(walk: Walk, name: str, arguments: Arguments, node: ast.Call, 
                 for part in tensors:
                     walk.recorder.mark_loss(part)
                 return UNKNOWN
-            return (walk.derive(node, tensors, name=name, call=call),)
+            return UNKNOWN if is_host_name(last) else (walk.derive(node, tensors, name=name, call=call),)
         modules = [item for value in values for item in list_objects(value, Kind.MODULE)]
         if modules and name.startswith(("torch.nn.utils.", "torch.ao.", "torch.quantization.", "poptorch.")):
             return tuple(modules[:1])
     if name.endswith((".initialize", ".convert_syncbn_model", ".convert_sync_batchnorm", ".prepare_model")):
-        return _pass_on(walk, arguments, node)
-    if _CLASS_NAME.fullmatch(last) and is_loss_name(last) and not is_known_library(name):
+        return pass_on(walk, arguments, node)
+    if _CLASS_NAME.fullmatch(last) and is_loss_name(last) and "With" not in last and not is_known_library(name):
         return _make_thing(walk, name, Kind.CRITERION, arguments, node, call)
     if _CLASS_NAME.fullmatch(last) and root != "builtins":
         return (walk.make(node, Kind.OTHER, name=name, parts=_list_parts(arguments), call=call),)
     return UNKNOWN
-
-
-def _pass_on(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
-    if len(arguments.values) <= 1:
-        return join(*arguments.values)
-    container = walk.make_container(node)
-    assert container.elements is not None
-    for number, value in enumerate(arguments.values):
-        walk.store.write(container.elements, number, value)
-    return (container,)
 
 
 def _call_back(walk: Walk, name: str, arguments: Arguments, node: ast.Call) -> None:
@@ -182,7 +192,7 @@ def _call_enumerate(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     assert pair.elements is not None
     walk.store.write(pair.elements, 0, UNKNOWN)
     walk.store.write(pair.elements, 1, find_element(walk, value, node))
-    return (Stream((pair,), _list_sources(value)),)
+    return (Stream((pair,), list_sources(value)),)
 
 
 def _call_zip(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
@@ -191,15 +201,8 @@ def _call_zip(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     for number, value in enumerate(arguments.values):
         label = node.args[number] if number < len(node.args) else node
         walk.store.write(row.elements, number, find_element(walk, value, label))
-    things = tuple(thing for value in arguments.values for thing in _list_sources(value))
+    things = tuple(thing for value in arguments.values for thing in list_sources(value))
     return (Stream((row,), things),)
-
-
-def _list_sources(value: Value) -> Things:
-    """List the loaders and the like that something that is gone through comes of."""
-    things = list(list_things(tuple(item for item in value if isinstance(item, Object))))
-    things.extend(thing for item in value if isinstance(item, Stream) for thing in item.things)
-    return tuple(dict.fromkeys(things))
 
 
 def _call_next(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
@@ -249,6 +252,15 @@ def _call_partial(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     return (Partial(arguments.values[0], tuple(arguments.values[1:]), dict(arguments.keywords)),)
 
 
+def _call_filter(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    made = _call_map(walk, arguments, node)
+    for item in made:
+        if isinstance(item, Stream):
+            record_read(walk, node, item.element)
+    elements = [find_element(walk, value, node) for value in arguments.values[1:2]]
+    return (Stream(join(*elements), list_things(join(*elements))),)
+
+
 def _call_map(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     if len(arguments.values) < 2:
         return UNKNOWN
@@ -272,6 +284,30 @@ def _call_dict(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     container = walk.make_container(node)
     update_elements(walk, container, arguments)
     return (container,)
+
+
+def _call_deepcopy(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    """Copy what is copied: another module, made of the first one, that goes its own way."""
+    return tuple(_copy_item(walk, item, node) for item in join(*arguments.values[:1]))
+
+
+def _copy_item(walk: Walk, item: Item, node: ast.Call) -> Item:
+    if not isinstance(item, Object) or item.thing is None or item.thing.kind is not Kind.MODULE:
+        return item
+    call = walk.recorder.find_call(node)
+    copied = walk.make(node, Kind.MODULE, name=item.thing.name, parts=(item.thing,), call=call, label="copy")
+    if copied.definition is not item.definition or copied.cells is not item.cells:
+        assert copied.thing is not None
+        copied = walk.by_thing[copied.thing] = Object(copied.thing, item.definition, item.cells, item.elements)
+    return copied
+
+
+def _call_on_instances(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+    """Call the function that `popdist.execute_on_instances` calls in some of the instances."""
+    given = Arguments(arguments.values[2:], arguments.keywords)
+    with walk.standing(guards=(*walk.guards, node)):
+        functions = [item for item in join(*arguments.values[1:2]) if isinstance(item, Function)]
+        return join(*[call_function(walk, function, given, node) for function in functions])
 
 
 def _call_import(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
@@ -298,12 +334,15 @@ _SPECIAL: Mapping[str, _Special] = {
     "builtins.next": _call_next,
     "builtins.getattr": _call_getattr,
     "builtins.setattr": _call_setattr,
+    "builtins.filter": _call_filter,
     "builtins.map": _call_map,
     "builtins.sum": _call_sum,
     "builtins.max": _call_max,
     "builtins.min": _call_max,
     "builtins.dict": _call_dict,
     "collections.OrderedDict": _call_dict,
+    "copy.deepcopy": _call_deepcopy,
+    "popdist.execute_on_instances": _call_on_instances,
     "functools.partial": _call_partial,
     "importlib.import_module": _call_import,
     "builtins.__import__": _call_import,

@@ -9,20 +9,22 @@ from typing import Callable, Iterator, List, Sequence, Union
 from porting.source.facts import Kind, Loop, LoopKind, Things
 from porting.source.walk.assignment import assign
 from porting.source.walk.branches import run_part
-from porting.source.walk.iteration import find_element
+from porting.source.walk.host_reads import ask_truth
+from porting.source.walk.iteration import find_element, list_sources
 from porting.source.walk.store import Writes
-from porting.source.walk.values import Stream, Value, list_things
+from porting.source.walk.values import Value, list_things
 from porting.source.walk.walk import Flow, Walk
 
-__all__ = ["execute_for", "execute_while", "leave_loop"]
+__all__ = ["execute_for", "execute_while", "find_loop_over_batches", "leave_loop"]
 
+_OF_MODELS = (Kind.MODULE, Kind.PARAMETERS, Kind.OPTIMIZER, Kind.STATE)
 _BATCHES = (Kind.LOADER, Kind.PORT_LOADER, Kind.DATASET, Kind.BATCH)
 
 
 def execute_for(walk: Walk, node: Union[ast.For, ast.AsyncFor]) -> None:
     """Walk a `for` loop."""
     value = walk.evaluate(node.iter)
-    things = _list_sources(value)
+    things = list_sources(value)
     loop = _make_loop(walk, node, things, _find_kind(node, things))
 
     def run_round() -> None:
@@ -39,7 +41,7 @@ def execute_while(walk: Walk, node: ast.While) -> None:
     is_endless = isinstance(node.test, ast.Constant)
 
     def run_round() -> None:
-        things = list_things(walk.evaluate(node.test))
+        things = list_things(ask_truth(walk, node.test))
         walk.record_statement(node, things, text=node.test)
         walk.run(node.body)
 
@@ -47,17 +49,19 @@ def execute_while(walk: Walk, node: ast.While) -> None:
     walk.run(node.orelse)
 
 
+def find_loop_over_batches(walk: Walk, node: ast.expr, value: Value) -> List[Loop]:
+    """Find the loop that a comprehension is, if it goes through batches."""
+    things = list_sources(value)
+    is_over_batches = any(thing.kind in _BATCHES for thing in things)
+    return [_make_loop(walk, node, things, LoopKind.BATCHES)] if is_over_batches else []
+
+
 def leave_loop(walk: Walk, node: ast.stmt) -> None:
     """Walk a `break` or `continue`."""
     walk.flow = Flow.LOOP
 
 
-def _list_sources(value: Value) -> Things:
-    things = [thing for item in value if isinstance(item, Stream) for thing in item.things]
-    return tuple(dict.fromkeys((*things, *list_things(tuple(i for i in value if not isinstance(i, Stream))))))
-
-
-def _make_loop(walk: Walk, node: ast.stmt, things: Things, kind: LoopKind) -> Loop:
+def _make_loop(walk: Walk, node: ast.AST, things: Things, kind: LoopKind) -> Loop:
     loop = walk.loop_facts.get(node)
     if loop is None:
         loop = walk.loop_facts[node] = Loop(node, kind, things)
@@ -104,6 +108,8 @@ _STEP = re.compile(r"(\w+_)?(iter|step|batch|it|itr|iteration)(e?s)?(_\w+|id|idx
 def _find_kind(node: Union[ast.For, ast.AsyncFor, ast.While], things: Things) -> LoopKind:
     if any(thing.kind in _BATCHES for thing in things):
         return LoopKind.BATCHES
+    if things and all(thing.kind in _OF_MODELS for thing in things):
+        return LoopKind.OTHER
     names = list(_list_names(node))
     if any(_EPOCH.fullmatch(name) for name in names):
         return LoopKind.EPOCHS

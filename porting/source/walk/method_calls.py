@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from porting.source.facts import Call, Kind, Things
-from porting.source.library import RETURNING_SELF, TENSOR_HOST_METHODS, TENSOR_KINDS, find_method_kind
+from porting.source.library import RETURNING_SELF, TENSOR_KINDS, find_method_kind, is_host_name
 from porting.source.walk.functions import Arguments, call_function
 from porting.source.walk.iteration import find_element
 from porting.source.walk.module_calls import call_module
@@ -22,7 +22,7 @@ from porting.source.walk.values import (
 )
 from porting.source.walk.walk import Walk
 
-__all__ = ["call_method", "update_elements"]
+__all__ = ["call_method", "pass_on", "update_elements"]
 
 # of what trains for the program: of Accelerate, Fabric and Ignite
 _PASSING = frozenset(
@@ -64,8 +64,8 @@ def _call_of_tensor(walk: Walk, item: Object, name: str, arguments: Arguments, n
     if name == "backward":
         walk.recorder.mark_loss(thing)
     if name in ("items", "values"):
-        return (Stream(find_element(walk, (item,), node), (thing,)),)
-    if name in TENSOR_HOST_METHODS:
+        return _go_through_values(walk, find_element(walk, (item,), node), node, pairs=name == "items")
+    if is_host_name(name):
         return UNKNOWN
     return (walk.derive(node, (thing, *_list_tensors(arguments)), name=f".{name}", call=call),)
 
@@ -81,6 +81,8 @@ def _call_of_module(walk: Walk, item: Object, name: str, arguments: Arguments, n
         walk.set_mode(evaluation=name == "eval" or bool(is_off))
     if name in RETURNING_SELF:
         return (item,)
+    if name in ("register_buffer", "register_parameter"):
+        return _register(walk, item, arguments, node, call)
     if name in ("append", "extend", "add_module", "register_module", "insert") and item.elements is not None:
         return _add_elements(walk, item, name, arguments, node)
     kind = find_method_kind(thing.kind, name)
@@ -91,8 +93,18 @@ def _call_of_module(walk: Walk, item: Object, name: str, arguments: Arguments, n
         kind = Kind.OUTPUT
     if kind is None:
         return UNKNOWN
-    made = walk.make(node, kind, name=f".{name}", parts=(thing, *_list_parts(kind, arguments)), call=call)
-    return (made,)
+    # a call of an executor is none of a method
+    full = f"{thing.name}.{name}" if kind is Kind.PORT else f".{name}"
+    return (walk.make(node, kind, name=full, parts=(thing, *_list_parts(kind, arguments)), call=call),)
+
+
+def _register(walk: Walk, item: Object, arguments: Arguments, node: ast.Call, call: Call) -> Value:
+    """Keep a buffer or a parameter as an attribute, of which nothing else may be known than that it is a tensor."""
+    given = arguments.values[1] if len(arguments.values) > 1 else join(*arguments.keywords.values())
+    for name in list_constants(join(*arguments.values[:1])):
+        made: Value = (walk.make(node, Kind.TENSOR, name=f".{name}", call=call),)
+        walk.store.add(item.cells, name, given or made)
+    return UNKNOWN
 
 
 def _list_parts(kind: Kind, arguments: Arguments) -> Things:
@@ -116,6 +128,8 @@ def _call_of_other(walk: Walk, item: Object, name: str, arguments: Arguments, no
         return _scale_loss(walk, name, arguments, node, call)
     if kind is not None:
         return (walk.make(node, kind, name=f".{name}", parts=(thing,), call=call),)
+    if thing.kind is Kind.PARAMETERS and (name.endswith("_") or name == "detach"):
+        return (item,)
     if thing.name.startswith("torch.distributions."):
         parts = tuple(part for part in (*thing.parts, *_list_tensors(arguments)) if part.kind in TENSOR_KINDS)
         return (walk.derive(node, parts, name=f".{name}", call=call),) if parts else UNKNOWN
@@ -134,7 +148,7 @@ def _call_of_helper(walk: Walk, item: Object, name: str, arguments: Arguments, n
     thing = item.thing
     assert thing is not None
     if name in _PASSING:
-        return _pass_on(walk, arguments, node)
+        return pass_on(walk, arguments, node)
     if name == "backward":
         for part in _list_tensors(arguments):
             walk.recorder.mark_loss(part)
@@ -144,10 +158,10 @@ def _call_of_helper(walk: Walk, item: Object, name: str, arguments: Arguments, n
     return (item,) if returns_self else UNKNOWN
 
 
-def _pass_on(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
+def pass_on(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     """Give back what was given, as `accelerator.prepare` does."""
-    if len(arguments.values) == 1:
-        return arguments.values[0]
+    if len(arguments.values) <= 1:
+        return join(*arguments.values)
     container = walk.make_container(node)
     assert container.elements is not None
     for number, value in enumerate(arguments.values):
@@ -180,8 +194,19 @@ def _call_of_container(walk: Walk, item: Object, name: str, arguments: Arguments
         default = join(*arguments.values[1:2])
         return join(exact, default) if keys else join(element, default)
     if name in ("values", "items"):
-        return (Stream(element, list_things(element)),)
+        return _go_through_values(walk, element, node, pairs=name == "items")
     return (item,) if name in ("copy", "__iter__", "to") else UNKNOWN
+
+
+def _go_through_values(walk: Walk, element: Value, node: ast.Call, *, pairs: bool) -> Value:
+    """Say what a loop over a dictionary's values yields, or over pairs of its keys and them."""
+    things = list_things(element)
+    if pairs:
+        pair = walk.make_container(node, "pair")
+        assert pair.elements is not None
+        pair.elements.update({0: UNKNOWN, 1: join(pair.elements.get(1, UNKNOWN), element)})
+        element = (pair,)
+    return (Stream(element, things),)
 
 
 def update_elements(walk: Walk, item: Object, arguments: Arguments) -> Value:

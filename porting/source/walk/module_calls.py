@@ -87,7 +87,11 @@ def _lift_container(walk: Walk, thing: Thing, item: Object, node: ast.AST, call:
 def _lift_things(walk: Walk, thing: Thing, things: tuple, node: ast.AST, call: Call, *, label: object) -> Value:
     losses = tuple(part for part in things if part.kind is Kind.LOSS)
     kind = Kind.LOSS if losses else Kind.OUTPUT
-    return (walk.make(node, kind, name=thing.name, parts=(thing, *losses), call=call, label=label),)
+    made = walk.make(node, kind, name=thing.name, parts=(thing, *losses), call=call, label=label)
+    if made.thing is not None and not things:
+        # a part of a result of which nothing is known may as well be a number
+        walk.guessed.setdefault(made.thing, True)
+    return (made,)
 
 
 def _is_given_loss(thing: Thing) -> bool:

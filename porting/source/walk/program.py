@@ -67,7 +67,9 @@ def _walk_entries(walk: Walk) -> None:
     modules = [walk.project.modules[path] for path in walk.project.entries]
     for module in sorted(modules, key=_is_library):
         if module not in walk.modules:
-            walk_module(walk, module, is_main=True)
+            walk.mains.add(module)
+            with walk.standing(programs=frozenset([module.path])):
+                walk_module(walk, module, is_main=True)
 
 
 def _is_library(module: Module) -> bool:
@@ -80,7 +82,8 @@ def _walk_deferred(walk: Walk) -> None:
         module, unit, body = walk.deferred.pop(0)
         frame = Frame(unit=unit, module=module, cells=walk.globals[module])
         walk.frames.append(frame)
-        walk.attempt(functools.partial(walk.run, body))
+        with walk.standing(programs=frozenset([module.path])):
+            walk.attempt(functools.partial(walk.run, body))
         walk.frames.pop()
 
 
@@ -124,7 +127,7 @@ def _list_mentioned(project: Project) -> Set[str]:
 
 
 _WORD = re.compile(r"[^\W\d]\w*")
-_DEFINED = re.compile(r"\b(?:def|class)\s+(\w+)")
+_DEFINED = re.compile(r"^[ \t]*(?:async[ \t]+)?(?:def|class)\s+(\w+)", re.MULTILINE)
 
 
 def _is_root(function: Function, mentioned: Set[str]) -> bool:
@@ -136,7 +139,10 @@ def _is_root(function: Function, mentioned: Set[str]) -> bool:
 
 def _walk_alone(walk: Walk, function: Function) -> None:
     walk.frames.append(Frame(unit=function.unit, module=function.module, cells=walk.globals[function.module]))
-    walk.attempt(functools.partial(_call_alone, walk, function))
+    # what runs the tests of a file calls these
+    is_of_program = function.module in walk.mains and getattr(function.node, "name", "").startswith("test")
+    with walk.standing(programs=frozenset([function.module.path] if is_of_program else ())):
+        walk.attempt(functools.partial(_call_alone, walk, function))
     walk.frames.pop()
 
 

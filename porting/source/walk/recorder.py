@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any, Dict, Hashable, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Hashable, Iterable, List, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Place
 from porting.source.facts import Call, Facts, Import, Kind, Loop, LoopKind, Statement, Thing, Things, Where
@@ -21,6 +21,7 @@ class Recorder:
         self._imports: Dict[Tuple[ast.AST, str], Import] = {}
         self._things: Dict[Hashable, Thing] = {}
         self._derived: Dict[Thing, bool] = {}
+        self._entered: Dict[ast.AST, Set[ast.AST]] = {}
         self.num_facts = 0
         self.left: List[str] = []
         """The files of which a part was nested too deeply to be walked."""
@@ -30,12 +31,20 @@ class Recorder:
         """The main parts of imported files, which do not run."""
 
     def make_thing(
-        self, key: Hashable, kind: Kind, *, name: str, place: Place, parts: Things = (), call: Optional[Call] = None
+        self,
+        key: Hashable,
+        kind: Kind,
+        *,
+        name: str,
+        place: Place,
+        parts: Things = (),
+        call: Optional[Call] = None,
+        is_guess: bool = False,
     ) -> Thing:
         """Make a thing, or return the one that was made under the same key, with more parts."""
         thing = self._things.get(key)
         if thing is None:
-            thing = self._things[key] = Thing(kind, name, place, parts, call)
+            thing = self._things[key] = Thing(kind, name, place, parts, call, is_guess)
         elif parts != thing.parts:
             self.add_parts(thing, parts)
         return thing
@@ -83,10 +92,10 @@ class Recorder:
         if loop.kind is LoopKind.OTHER and kind is not loop.kind:
             _amend_fact(loop, kind=kind)
 
-    def become(self, thing: Thing, kind: Kind) -> None:
+    def become(self, thing: Thing, kind: Kind, *, is_guess: bool = False) -> None:
         """Say what a thing is of which nothing was known but its name, or that it was loaded."""
         if thing.kind in (Kind.OTHER, Kind.STATE):
-            _amend_fact(thing, kind=kind)
+            _amend_fact(thing, kind=kind, is_guess=is_guess)
 
     def is_derived(self, thing: Thing) -> bool:
         """Tell whether a thing was computed of other tensors by an operator or a function of torch's."""
@@ -119,6 +128,12 @@ class Recorder:
         """Say what comes out of a call."""
         if things and things != call.result:
             _amend_fact(call, result=_unite_things(call.result, things))
+
+    def enter(self, caller: Optional[ast.AST], node: ast.AST, body: ast.AST) -> None:
+        """Record that a call in the function `caller` leads into the function `body`."""
+        for key in (caller, node):
+            if key is not None:
+                self._entered.setdefault(key, set()).add(body)
 
     def mark_unread(self, node: ast.Call) -> None:
         """Say of a call that what it calls was not read."""
@@ -157,9 +172,12 @@ class Recorder:
         for call in self._calls.values():
             _learn_of_loop(call)
             _learn_of_outer_loops(call.where.loops)
+        self._move_losses()
+        statements = sorted(self._statements.values(), key=_get_order)
         facts = Facts(
             calls=sorted(self._calls.values(), key=_get_order),
-            statements=sorted(self._statements.values(), key=_get_order),
+            statements=[statement for statement in statements if not statement.asks],
+            reads=[statement for statement in statements if statement.asks],
             imports=sorted(self._imports.values(), key=_get_order),
             things=list(self._things.values()),
             unread=list(self.unread.values()),
@@ -167,6 +185,40 @@ class Recorder:
             main_parts=list(self.main_parts.values()),
         )
         return facts
+
+    def _move_losses(self) -> None:
+        """Say of functions that compute a loss of outputs, and of what they call, that they are in `forward`."""
+        on_host = {call.where.body for call in self._calls.values() if _is_of_loop(call)}
+        moved: Set[Optional[ast.AST]] = set()
+        for call in self._calls.values():
+            bodies = self._follow(call.node) if _computes_loss(call) else set()
+            moved.update(bodies if bodies.isdisjoint(on_host) else ())
+        places = [call.where for call in self._calls.values()] + [one.where for one in self._statements.values()]
+        for where in places:
+            if where.body in moved:
+                _amend_fact(where, in_forward=True)
+
+    def _follow(self, node: ast.AST) -> Set[ast.AST]:
+        found: Set[ast.AST] = set()
+        waiting = [*self._entered.get(node, ())]
+        while waiting:
+            body = waiting.pop()
+            if body not in found:
+                found.add(body)
+                waiting.extend(self._entered.get(body, ()))
+        return found
+
+
+def _computes_loss(call: Call) -> bool:
+    kinds = {thing.kind for argument in (*call.arguments, *call.keywords.values()) for thing in argument}
+    is_made = any(thing.kind is Kind.LOSS for thing in call.result)
+    return is_made and Kind.OUTPUT in kinds and Kind.LOSS not in kinds and not call.where.in_forward
+
+
+def _is_of_loop(call: Call) -> bool:
+    """Tell whether a call is one that stays in the loop: of a model, or of what a training step does."""
+    is_step = call.is_method("backward", "step", "zero_grad", "eval", "train")
+    return is_step or call.is_on(*_TRAINED) and not call.name.startswith(".") and not call.where.in_forward
 
 
 _MOST_TELLING = (Kind.LOSS, Kind.OUTPUT, Kind.BATCH, Kind.TENSOR)
@@ -179,7 +231,7 @@ def _learn_of_loop(call: Call) -> None:
     """Take a loop that calls a model, and that stands in no loop over batches, for one."""
     loops = call.where.loops
     is_of_training = call.is_on(*_TRAINED) and not call.where.in_forward
-    if not loops or not is_of_training or call.name.startswith("."):
+    if not loops or not is_of_training or call.name.startswith(".") or set(loops[-1].things) & set(call.receiver):
         return
     if loops[-1].kind is LoopKind.OTHER and not any(loop.kind is LoopKind.BATCHES for loop in loops):
         _amend_fact(loops[-1], kind=LoopKind.BATCHES)
@@ -251,4 +303,6 @@ def _merge_where(one: Where, other: Where) -> Where:
         without_gradients=one.without_gradients and other.without_gradients,
         in_evaluation=one.in_evaluation and other.in_evaluation,
         order=one.order,
+        ways=tuple(dict.fromkeys((*one.ways, *other.ways)))[:_MOST_PARTS],
+        body=one.body,
     )

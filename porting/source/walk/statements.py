@@ -12,6 +12,7 @@ from porting.source.library import NO_GRADIENT_CONTEXTS, TENSOR_KINDS
 from porting.source.walk.assignment import assign, delete
 from porting.source.walk.branches import merge_ends, run_branches, run_part
 from porting.source.walk.definitions import define_class, define_function
+from porting.source.walk.host_reads import ask_truth
 from porting.source.walk.imports import execute_import, execute_import_from
 from porting.source.walk.iteration import find_element
 from porting.source.walk.loops import execute_for, execute_while, leave_loop
@@ -25,22 +26,8 @@ def _execute_expression(walk: Walk, node: ast.Expr) -> None:
     value = walk.evaluate(node.value)
     if isinstance(node.value, ast.Compare):
         walk.record_statement(node, list_things(value))
-    elif isinstance(node.value, ast.Call) and _is_print(node.value):
-        things = tuple(thing for part in node.value.args for thing in _list_printed(walk, part))
-        if things:
-            walk.record_statement(node, things)
     if isinstance(node.value, ast.Call) and _leaves_program(walk, node.value):
         walk.flow = Flow.RAISED
-
-
-def _is_print(node: ast.Call) -> bool:
-    return isinstance(node.func, ast.Name) and node.func.id == "print"
-
-
-def _list_printed(walk: Walk, node: ast.expr) -> Things:
-    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
-        return list_things(walk.evaluate(node))
-    return ()
 
 
 def _leaves_program(walk: Walk, node: ast.Call) -> bool:
@@ -106,12 +93,13 @@ def _execute_return(walk: Walk, node: ast.Return) -> None:
 
 
 def _execute_raise(walk: Walk, node: ast.Raise) -> None:
-    walk.evaluate(node.exc)
+    with walk.standing(asks_nothing=True):
+        walk.evaluate(node.exc)
     walk.flow = Flow.RAISED
 
 
 def _execute_assert(walk: Walk, node: ast.Assert) -> None:
-    walk.record_statement(node, list_things(walk.evaluate(node.test)), text=node.test)
+    walk.record_statement(node, list_things(ask_truth(walk, node.test)), text=node.test)
 
 
 def _execute_delete(walk: Walk, node: ast.Delete) -> None:
@@ -141,7 +129,7 @@ def _execute_if(walk: Walk, node: ast.If) -> None:
             walk.recorder.main_parts[node] = walk.place_of(node)
         walk.run(node.body if walk.is_main else node.orelse)
         return
-    value = walk.evaluate(node.test)
+    value = ask_truth(walk, node.test)
     walk.record_statement(node, list_things(value), text=node.test)
     before = walk.guards
     yes, no = (*before, node.test), (*before, walk.negate(node.test))
@@ -176,8 +164,12 @@ _PLAIN = (ast.Name, ast.Attribute)
 
 
 def _read_comparison(walk: Walk, test: ast.Compare) -> Optional[bool]:
-    """Tell whether `x is None` or `x is not None` is known."""
+    """Tell whether `x is None` or `x is not None` is known, or whether a name is one constant or another."""
     other = test.comparators[0]
+    if isinstance(test.ops[0], (ast.Eq, ast.NotEq)) and len(test.ops) == 1 and isinstance(test.left, ast.Name):
+        values = [*walk.evaluate(test.left), *walk.evaluate(other)]
+        is_known = len(values) == 2 and all(isinstance(item, Constant) and item.kind == "str" for item in values)
+        return (values[0] == values[1]) is isinstance(test.ops[0], ast.Eq) if is_known else None
     if not isinstance(test.ops[0], (ast.Is, ast.IsNot)) or not isinstance(other, ast.Constant):
         return None
     is_none = {isinstance(item, Constant) and item.value is None for item in walk.evaluate(test.left)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 from porting.source.facts import Kind, Thing, Things
@@ -78,6 +80,12 @@ class Class:
     bases: Tuple[Value, ...] = ()
     cells: Scope = field(default_factory=dict)
 
+    @cached_property
+    def line(self) -> Tuple[Class, ...]:
+        """The class, and those of the program's that it derives from, the nearest first."""
+        above = (base for value in self.bases for base in value if isinstance(base, Class))
+        return tuple(dict.fromkeys((self, *(cls for base in above for cls in base.line))))
+
 
 @dataclass(frozen=True)
 class External:
@@ -94,6 +102,7 @@ class Constant:
     kind: str = ""
 
     @staticmethod
+    @lru_cache(maxsize=4096, typed=True)
     def of(value: Any) -> Constant:
         """Make a constant that differs from equal ones of another type, as 1 and True are."""
         return Constant(value, type(value).__name__)
@@ -136,13 +145,10 @@ _MOST_ITEMS = 12
 def join(*values: Value) -> Value:
     """Join what a value may be on several ways to it; of very many possibilities the first are kept."""
     first = values[0] if values else UNKNOWN
-    if all(value is first or not value for value in values):
-        return first
-    items: Dict[Item, None] = {}
     for value in values:
-        for item in value:
-            items[item] = None
-    return tuple(items)[:_MOST_ITEMS]
+        if value is not first and value:
+            return tuple(dict.fromkeys(chain(*values)))[:_MOST_ITEMS]
+    return first
 
 
 def list_objects(value: Value, *kinds: Kind) -> List[Object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
 
 from porting.diagnostics import Place
 from porting.source.facts import Call, Kind, Loop, Statement, Thing, Things, Where
@@ -76,6 +76,12 @@ class Walk:
     in_forward: bool = False
     without_gradients: bool = False
     in_try: bool = False
+    programs: FrozenSet[str] = frozenset()
+    """The program that is being walked, as a set of one; none in what nothing calls."""
+    mains: Set[Module] = field(default_factory=set)
+    """The modules that were walked as programs of their own."""
+    asks_nothing: bool = False
+    """Whether no value is asked for: where the program gives up, or asks only whether there is one."""
     is_main: bool = True
     """Whether the module that is being walked is the program and not imported."""
     flow: str = Flow.ON
@@ -91,6 +97,8 @@ class Walk:
     """The classes that define a method of a name."""
     instances: Dict[Class, List[Object]] = field(default_factory=dict)
     by_thing: Dict[Thing, Object] = field(default_factory=dict)
+    guessed: Dict[Thing, bool] = field(default_factory=dict)
+    """What was taken for a tensor though nothing tells, as parameters of `forward`, and whether it may be a number."""
     walks: Dict[ast.AST, int] = field(default_factory=dict)
     """How often the body of each function was walked."""
     results: Dict[ast.AST, Value] = field(default_factory=dict)
@@ -152,14 +160,14 @@ class Walk:
         return call
 
     def record_statement(
-        self, node: ast.AST, things: Things, targets: Things = (), *, text: Optional[ast.AST] = None
+        self, node: ast.AST, things: Things, targets: Things = (), *, text: Optional[ast.AST] = None, asks: str = ""
     ) -> None:
         """Record a statement that stands here; `text` is the part of it that is shown, if not all."""
         known = self.recorder.find_statement(node)
         if known is None:
             shown = text or node
             source = self.frame.unit.text_of(shown)
-            statement = Statement(node, self.place_of(shown), self.where, things, targets, source)
+            statement = Statement(node, self.place_of(shown), self.where, things, targets, source, asks)
             self.recorder.add_statement(statement)
         else:
             where = known.where if self.stands_as(known.where) else self.where
@@ -182,13 +190,15 @@ class Walk:
             without_gradients=self.without_gradients,
             in_evaluation=len(mode) == 1 and mode[0] == _IN_EVALUATION,
             order=self.recorder.num_facts,
+            ways=((self.guards, self.programs),),
+            body=None if self.frame.function is None else self.frame.function.node,
         )
 
     def stands_as(self, where: Where) -> bool:
         """Tell whether the walk stands as it stood when a fact was found, which saves to merge the two."""
         return (
             where.loops == self.loops
-            and where.guards == self.guards
+            and (self.guards, self.programs) in where.ways
             and where.in_forward == self.in_forward
             and where.without_gradients == self.without_gradients
             and not where.in_evaluation
@@ -206,14 +216,24 @@ class Walk:
         return known
 
     def make(
-        self, node: ast.AST, kind: Kind, *, name: str, parts: Things = (), call: Optional[Call] = None, label: Any = ""
+        self,
+        node: ast.AST,
+        kind: Kind,
+        *,
+        name: str,
+        parts: Things = (),
+        call: Optional[Call] = None,
+        label: Any = "",
+        is_guess: bool = False,
     ) -> Object:
         """Make the thing that an expression of the function that is being walked makes."""
         key = (node, self.frame.key, kind, name, label)
         thing = self.recorder.find_thing(key, parts)
         if thing is None:
             place = self.place_of(node)
-            thing = self.recorder.make_thing(key, kind, name=name, place=place, parts=parts, call=call)
+            thing = self.recorder.make_thing(
+                key, kind, name=name, place=place, parts=parts, call=call, is_guess=is_guess
+            )
         return self.wrap(thing)
 
     def derive(

@@ -11,7 +11,8 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from porting.structure import flatten_tensors, map_tensors
-from porting.verify.plain_runs import copy_training, keep_streams
+from porting.support.host_state import keep_streams
+from porting.verify.plain_runs import copy_training
 from porting.verify.plain_training import MicroBatch, PlainTraining
 from porting.verify.reference_loss import make_loss_function
 

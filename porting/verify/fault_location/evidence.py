@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -9,8 +10,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from porting.comparison.tensors import change_last_bits
+from porting.comparison.tensors import change_weights
 from porting.diagnostics import BatchError, PortingError
+from porting.support.host_state import keep_streams
+from porting.verify.calls import copy_tensors, have_same_tensors
 from porting.verify.certificate import Location, Measured
 from porting.verify.fault_location.setting_differences import (
     SettingDifference,
@@ -29,7 +32,7 @@ from porting.verify.fault_location.traced_steps import (
     trace_plain_step,
 )
 from porting.verify.optimizer_settings import read_settings
-from porting.verify.plain_runs import copy_training, keep_streams
+from porting.verify.plain_runs import copy_training
 from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining, cut_micro_batches
 
 __all__ = ["Evidence", "MakeCall", "copy_changed", "find_module", "gather_evidence"]
@@ -46,7 +49,8 @@ class Evidence:
     `first` is what differed first. `step` is plain PyTorch's, `changed` the same with weights that differ in their last
     bits, `replayed` that of the port on the simulator (None on a device that shows no values in between; `unknown` says
     why). `losses`, `gradients` and `after` are what the port's call gave, or else its replay, `before` is its state
-    before. `ratios` are those of the gradients and updates of the whole training, by kind.
+    before. `handed` says what of the batch the loop has changed before the call. `ratios` are those of the gradients
+    and updates of the whole training, by kind.
     """
 
     plain: PlainTraining
@@ -62,6 +66,7 @@ class Evidence:
     after: StateParts = field(default_factory=StateParts)
     random_state: torch.Tensor = field(default_factory=torch.get_rng_state)
     unknown: str = ""
+    handed: str = ""
     ratios: Mapping[str, Ratios] = field(default_factory=dict)
 
     @property
@@ -119,10 +124,10 @@ class Evidence:
 
 def copy_changed(training: PlainTraining, dtype: Any) -> PlainTraining:
     """Return a copy of a training, its weights changed in the last bits that numbers of `dtype` have, if any."""
-    own, generator = copy_training(training), torch.Generator().manual_seed(0)
-    relative = None if dtype in (None, torch.float32) else 2 * torch.finfo(dtype).eps
-    for parameter in own.model.parameters() if dtype is not None else ():
-        change_last_bits(parameter.detach(), generator, relative=relative)
+    own = copy_training(training)
+    if dtype is not None:
+        relative = None if dtype is torch.float32 else 2 * torch.finfo(dtype).eps
+        change_weights(own.model.parameters(), 0, relative=relative)
     return own
 
 
@@ -162,7 +167,8 @@ def gather_evidence(
                 run.step(micro_batches)
             traced.append(trace_plain_step(run, steps[-1]))
     before = _read_host_state(ported) if replayed is None else replayed.before
-    losses = [float(loss) for loss in ported.loss_of(make_call(args, kwargs)).detach().flatten()]
+    returned, handed = _watch_call(plain, ported, call, make_call)
+    losses = [float(loss) for loss in ported.loss_of(returned).detach().flatten()]
     if len(losses) == size * options.device_iterations:
         losses = losses[index * size : (index + 1) * size]
     gradients = ported.gradients(index) if options.keep_gradients else {}
@@ -182,6 +188,7 @@ def gather_evidence(
         after=_read_host_state(ported) if is_last else made.after,
         random_state=random_state,
         unknown=unknown,
+        handed=handed,
         ratios=ratios or {},
     )
 
@@ -194,6 +201,25 @@ def _rehearse_call(ported: Any, call: MicroBatch) -> Tuple[Any, str]:
         words = f"the port cannot take the batch as it is ({error.finding.message}): what it is called with differs"
         return None, words
     return rehearsal, "" if rehearsal is not None else "this device shows no values in between"
+
+
+def _watch_call(plain: PlainTraining, ported: Any, call: MicroBatch, make_call: MakeCall) -> Tuple[Any, str]:
+    """Make the port's call; return what it returned, and say what of the batch the loop has changed on the way."""
+    handed: List[MicroBatch] = []
+    watch = ported.register_forward_pre_hook(lambda _port, *given: handed.append(copy_tensors(given)), with_kwargs=True)
+    try:
+        returned = make_call(*call)
+    finally:
+        watch.remove()
+    known, given = ({**dict(enumerate(side[0])), **side[1]} for side in (call, handed[0] if handed else call))
+    # what the batch has by its place may be handed over by its name
+    pairs = itertools.zip_longest(known.items(), given.values())
+    changed = [item[0] for item, other in pairs if item and not have_same_tensors(item[1], given.get(item[0], other))]
+    if not changed:
+        return returned, ""
+    label = plain.label % len(call[0]) if isinstance(plain.label, int) and call[0] else plain.label
+    named = ["the label" if name == label else f"argument `{name}`" for name in changed]
+    return returned, f"what a call gets is not the batch: the loop's own `call=` changes {' and '.join(named)}"
 
 
 def _find_narrowest(replayed: Optional[StepTrace]) -> torch.dtype:

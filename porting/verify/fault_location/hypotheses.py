@@ -381,6 +381,9 @@ CAUSES: Mapping[str, Mapping[str, Predicate]] = {
         "running statistics are saved or loaded wrongly: {names}": when(
             lambda case: all(name.rpartition(".")[2] in _RUNNING for name in case.names)
         ),
+        "the optimizer's state is not in the file, or is not loaded: {names}": when(
+            lambda case: all(" of " in name for name in case.names)
+        ),
         "{names} is another after it was saved and loaded": _always,
     },
 }

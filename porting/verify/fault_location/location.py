@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Mapping, Optional, Sequence
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
+from torch import nn
 
+from porting.adapters import load_checkpoint
+from porting.diagnostics import list_names
 from porting.verify.certificate import Curves, Location, Measured
 from porting.verify.fault_location.cases import Case
-from porting.verify.fault_location.evaluation_fault import locate_evaluation, say_checkpoint
-from porting.verify.fault_location.evidence import Evidence, MakeCall, Ratios, gather_evidence
+from porting.verify.fault_location.evidence import Evidence, MakeCall, Ratios, copy_changed, gather_evidence
 from porting.verify.fault_location.hypotheses import explain
 from porting.verify.fault_location.step_faults import (
     find_backward_fault,
@@ -18,11 +23,15 @@ from porting.verify.fault_location.step_faults import (
     find_forward_fault,
     find_loss_fault,
     find_update_fault,
+    locate_value,
 )
-from porting.verify.fault_location.traced_steps import ROOT
-from porting.verify.plain_training import MicroBatch, PlainTraining
+from porting.verify.fault_location.step_trace import keep_part
+from porting.verify.fault_location.trace_comparison import find_value_fault
+from porting.verify.fault_location.traced_steps import ROOT, replay_call, trace_plain_evaluation
+from porting.verify.plain_training import MicroBatch, PlainTraining, cut_micro_batches
+from porting.verify.records import find_phase
 
-__all__ = ["locate_fault"]
+__all__ = ["locate_fault", "say_checkpoint"]
 
 _OTHER_LOOP = "`also` makes another state of the same weights: with another decay, or another number of times"
 _BESIDE_STEPS = "no optimizer has `{}`: what the loop does beside its steps changes it, as `also` or `each_epoch`"
@@ -32,21 +41,6 @@ _EQUAL_AGAIN = (
 )
 _Find = Callable[[Evidence], Optional[Location]]
 
-# words in the name of a kind, and the phase that it belongs to
-_PHASES = {
-    "rate": "schedule",
-    "schedule": "schedule",
-    "eval": "evaluation",
-    "sample": "data",
-    "data": "data",
-    "load": "checkpoint",
-    "resum": "checkpoint",
-    "loop": "loop",
-    "output": "forward",
-    "loss": "loss",
-    "gradient": "backward",
-    "buffer": "buffer",
-}
 _IN_ORDER = (find_forward_fault, find_loss_fault, find_backward_fault, find_buffer_fault, find_update_fault)
 _WITHOUT_LOSS = tuple(find for find in _IN_ORDER if find is not find_loss_fault)
 _FINDERS: Mapping[str, Sequence[_Find]] = {
@@ -77,12 +71,12 @@ def locate_fault(
     times plain PyTorch's the port's gradients and updates are in the whole training. The plain training is as before
     afterwards; the port has made one call.
     """
-    phase = next((phase for word, phase in _PHASES.items() if word in first.kind), "update")
+    phase = find_phase(first.kind)
     evidence = Evidence(plain, ported, first)
     if phase == "schedule":
         return _locate_schedule(evidence, curves or Curves())
     if phase == "evaluation":
-        return locate_evaluation(evidence, calls[0])
+        return _locate_evaluation(evidence, calls[0])
     if phase == "data":
         words = f"the port does not see the samples that plain PyTorch sees: {first.name}"
         return Location("data", first.step, cause=_add_note(words, first))
@@ -90,9 +84,8 @@ def locate_fault(
         return evidence.locate("update", "", operator="also", cause=_say_loop(ported.options.device_iterations))
     if phase == "checkpoint":
         words = f"{say_checkpoint(evidence, [first.name])} ({first.kind})"
-        return evidence.locate(
-            "update", first.name.rpartition(".")[0], operator=first.name, cause=_add_note(words, first)
-        )
+        path = first.name.rpartition(" of ")[2].rpartition(".")[0]
+        return evidence.locate("update", path, operator=first.name, cause=_add_note(words, first))
     if not math.isfinite(first.scale):
         return _locate_not_finite(evidence, calls[0])
     if not first.step:
@@ -177,3 +170,75 @@ def _give_up(phase: str, evidence: Evidence) -> Location:
     if phase == "update" and weight is not None and id(weight) not in trained:
         words.append(_BESIDE_STEPS.format(first.name))
     return evidence.locate(phase, path, cause="; ".join(words) or _EQUAL_AGAIN)
+
+
+# -- evaluation --------------------------------------------------------------------------------------------------------
+
+
+def _locate_evaluation(evidence: Evidence, call: MicroBatch) -> Location:
+    """Evaluate `call`, the arguments of a training call, on both sides and return where the evaluation differs.
+
+    Both are in the state before the evaluation; the models' modes are as before afterwards.
+    """
+    ported = evidence.ported
+    was_training = ported.training
+    # nothing is accumulated in an evaluation
+    args, kwargs = cut_micro_batches(*call, ported.options.accumulation)[0]
+    plain = [copy_changed(evidence.plain, dtype) for dtype in (None, torch.float32)]
+    for training in plain:
+        training.model.eval()
+    ported.eval()
+    try:
+        # on a copy of the device, which the evaluation may change
+        rehearsal = ported.keep_call(*args, **kwargs).rehearsal
+        before = _read_tensors(ported.model)
+        ported(*args, **kwargs)
+        changed = _list_others(before, _read_tensors(ported.model))
+        modes = [name or type(ported.model).__name__ for name, own in ported.model.named_modules() if own.training]
+        parts = cut_micro_batches(args, kwargs, 1 if rehearsal is None else len(rehearsal.plan.micro_batches))
+        own_before = _read_tensors(plain[0].model)
+        traces = [trace_plain_evaluation(training, parts[0]) for training in plain]
+        # what `forward` itself writes to is no fault
+        written = _list_others(own_before, _read_tensors(plain[0].model))
+        replayed = None if rehearsal is None else replay_call(ported, rehearsal)[0].micro_batches[0]
+    finally:
+        ported.train(was_training)
+    changed = sorted((name for name in changed if name not in written), key=lambda name: "running_" not in name)
+    if changed:
+        cause = f"an evaluation by the port writes {list_names(changed, most=4)}, which it must not"
+        cause += f"; {list_names(modes, most=4)} stays in train mode" if modes else ""
+        return evidence.locate("evaluation", changed[0].rpartition(".")[0] or ROOT, operator=changed[0], cause=cause)
+    fault = None if replayed is None else find_value_fault(traces[0], replayed, traces[1])
+    if fault is not None:
+        found = locate_value(fault, evidence, "evaluation")
+        return replace(found, cause=f"in eval mode `{found.operator}` differs first: {found.cause}")
+    saved = _list_saved_wrongly(ported)
+    words = [say_checkpoint(evidence, saved)] if saved else [str(item) for item in evidence.modules[:4]]
+    kept = ported.model.state_dict()
+    unsaved = [name for name, _buffer in ported.model.named_buffers() if name not in kept]
+    if unsaved:
+        words.append(f"no checkpoint has {list_names(unsaved, most=4)}: `register_buffer(..., persistent=False)`")
+    cause = "; ".join(words) or f"the evaluation differs in {evidence.first.name}"
+    return Location("evaluation", evidence.first.step, cause=cause)
+
+
+def say_checkpoint(evidence: Evidence, names: Sequence[str]) -> str:
+    """Say what is another after it was saved and loaded."""
+    return explain("checkpoint", Case(names=names, evidence=evidence))
+
+
+def _list_saved_wrongly(ported: Any) -> List[str]:
+    """Name what a checkpoint of the port's has another value of than its model."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "saved.pt"
+        ported.save(path)
+        saved = load_checkpoint(path).model
+    return _list_others({name: keep_part(value) for name, value in saved.items()}, _read_tensors(ported.model))
+
+
+def _read_tensors(model: nn.Module) -> Dict[str, torch.Tensor]:
+    return {name: keep_part(tensor) for name, tensor in [*model.named_buffers(), *model.named_parameters()]}
+
+
+def _list_others(ones: Dict[str, torch.Tensor], others: Dict[str, torch.Tensor]) -> List[str]:
+    return [name for name, value in ones.items() if name in others and not torch.equal(value, others[name])]

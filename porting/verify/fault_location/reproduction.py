@@ -13,13 +13,13 @@ from typing import Any, List, Optional
 import torch
 from torch import nn
 
+from porting.support.host_state import keep_streams
 from porting.torch_insides.modules import LOSSES
 from porting.verify.certificate import Location
 from porting.verify.fault_location.evidence import Evidence, find_module
 from porting.verify.fault_location.step_trace import TensorForm, ValueRecord
 from porting.verify.fault_location.trace_comparison import ValueFault
 from porting.verify.fault_location.traced_steps import LOSS
-from porting.verify.plain_runs import keep_streams
 
 __all__ = ["reproduce_fault", "reproduce_module", "without_idle_reproduction"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
@@ -13,7 +12,7 @@ from torch import nn
 
 from porting.diagnostics import Place
 from porting.torch_insides.modules import LOSSES
-from porting.verify.optimizer_settings import Settings, group_setting_differences
+from porting.verify.optimizer_settings import Settings, are_same_settings, group_setting_differences, say_setting
 from porting.verify.plain_training import PlainTraining
 from porting.verify.port_reading import PortReading
 
@@ -41,16 +40,7 @@ class SettingDifference:
         """
         if self.name == "training":
             return f"it is in {'train' if self.ported else 'eval'} mode in the port alone"
-        return f"`{self.name}` is {_say_value(self.plain)} in plain PyTorch and {_say_value(self.ported)} in the port"
-
-
-def _say_value(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, torch.Tensor):
-        return str(value.tolist()) if value.numel() <= 8 else f"a tensor of {list(value.shape)}"
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= 120 else text[:117] + "..."
+        return f"`{self.name}` is {say_setting(self.plain)} in plain PyTorch and {say_setting(self.ported)} in the port"
 
 
 # -- modules -----------------------------------------------------------------------------------------------------------
@@ -82,7 +72,7 @@ def _compare_pair(path: str, one: nn.Module, other: nn.Module) -> Iterator[Setti
         values = before.get(name, _MISSING), after.get(name, _MISSING)
         # whether one is trained that the other has not is no more than that
         is_moot = name.endswith(".requires_grad") and not (name in before and name in after)
-        if not is_moot and not _are_equal(*values):
+        if not is_moot and not are_same_settings(*values):
             yield SettingDifference(path, name, *values)
 
 
@@ -110,15 +100,6 @@ def _list_settings(module: nn.Module) -> Dict[str, Any]:
         elif name in module._parameters:
             found[f"{name}.requires_grad"] = tensor.requires_grad
     return found
-
-
-def _are_equal(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
-        both = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
-        return both and one.shape == other.shape and torch.equal(one.detach().cpu(), other.detach().cpu())
-    if isinstance(one, float) and isinstance(other, float):
-        return one == other or math.isclose(one, other, rel_tol=1e-6) or (one != one and other != other)
-    return bool(one == other)
 
 
 # -- code --------------------------------------------------------------------------------------------------------------

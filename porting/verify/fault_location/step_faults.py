@@ -135,7 +135,8 @@ def find_loss_fault(evidence: Evidence) -> Optional[Location]:
         return None
     words, phase = explained
     is_output = not words and "output" in evidence.first.kind
-    cause = _join_words(_list_words(evidence.loss), words, evidence.unknown or _AROUND)
+    around = evidence.unknown if evidence.unknown or evidence.handed else _AROUND
+    cause = _join_words(_list_words(evidence.loss), words, evidence.handed, around)
     return evidence.locate("forward" if is_output else phase, LOSS, cause=cause)
 
 
@@ -164,6 +165,7 @@ def find_backward_fault(evidence: Evidence) -> Optional[Location]:
     path = wrong[0].rpartition(".")[0]
     missing = [name for name in wrong if name not in ported]
     cause = _join_words(
+        evidence.handed,
         f"{evidence.unknown}, and parameters' gradients alone tell the module" if evidence.unknown else "",
         f"{list_names(frozen, most=4)} has another `requires_grad`: it is frozen on one side" if frozen else "",
         f"the port has no gradient of {list_names(missing, most=4)}" if missing else "",

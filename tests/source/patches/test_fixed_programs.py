@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import runpy
 import sys
+import tokenize
 import warnings
+from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +18,12 @@ from torch import nn
 pytest.importorskip("libcst", reason="needs the extra `fix`")
 
 from porting.cli.main import main
+from porting.source.checks import check_source
 from porting.source.patches.edits import EDITS
+from porting.source.patches.fixes import propose_fixes
+from porting.source.project import read_programs
+
+CORPUS = Path(__file__).parents[1] / "programs"
 
 PORT = """\
 import torch
@@ -203,3 +212,99 @@ def test_a_fixed_program_trains_as_plain_pytorch_does_and_nothing_is_found_in_it
         if before is not None:
             torch.testing.assert_close(before[name], after[name], rtol=1e-5, atol=1e-6)
     assert main(["check", "train.py"]) == 0
+
+
+TRAPS = {
+    "numpy": "cost = x.detach().cpu().numpy()\n        x = x + float(cost.mean())",
+    "a variable": "cost = x.cpu()\n        rows = np.sort(cost.detach())\n        x = x + float(rows.mean())",
+    "an index": "order = torch.arange(4).tolist()\n        x = x[:, order]",
+    "a count": "print(self.count())",
+    "an alias": "kept = x\n        x += 1.0\n        x = x - kept + kept",
+    "a comparison": "self.hidden.in_features == 4",
+    "an end of a block": "if self.training:\n            # in\n            print(x)\n            # out",
+}
+
+
+@pytest.mark.parametrize("trap", sorted(TRAPS))
+def test_a_plain_program_computes_the_same_after_all_its_fixes(trap, tmp_path, capsys):
+    path = tmp_path / "train.py"
+    head, tail = PORT.split("ported = to_ipu(model, criterion, optimizer=optimizer)\n")
+    text = head.replace("from porting import to_ipu\n", "import numpy as np\n") + tail
+    text = text.replace(
+        IN_LOOP,
+        "    loss = criterion(model(x), y)\n    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n",
+    )
+    text = text.replace("ported.state_dict()", "{**model.state_dict(), 'calls': torch.tensor(model.calls)}")
+    text = text.replace("        self.hidden, self.last", "        self.calls = 0\n        self.hidden, self.last")
+    method = "    def count(self):\n        self.calls += 1\n        return self.calls\n\n"
+    text = text.replace("    def forward", method + "    def forward").replace(
+        IN_FORWARD, f"        {TRAPS[trap]}\n{IN_FORWARD}"
+    )
+    path.write_text(text)
+    before = run_program(path)
+
+    main(["check", "train.py", "--fix"])
+    after = run_program(path)
+
+    capsys.readouterr()
+    assert {name: value.tolist() for name, value in after.items()} == {
+        name: value.tolist() for name, value in before.items()
+    }
+
+
+def test_a_port_of_the_corpus_that_fails_runs_after_its_fixes(tmp_path, capsys):
+    path = tmp_path / "train.py"
+    text = (CORPUS / "faulty_ports" / "to_ipu_loop.py").read_text()
+    # what becomes of the last batch is for the user to say
+    path.write_text(text.replace("batch_size=32", "batch_size=64, drop_last=True") + "weights = ported.state_dict()\n")
+    with pytest.raises(Exception, match="D003"):
+        run_program(path)
+
+    main(["check", "train.py", "--fix"])
+
+    assert run_program(path)
+    capsys.readouterr()
+
+
+def list_comments(text):
+    return Counter(
+        token.string for token in tokenize.tokenize(io.BytesIO(text).readline) if token.type == tokenize.COMMENT
+    )
+
+
+@pytest.mark.parametrize("path", sorted(CORPUS.rglob("*.py")), ids=lambda path: path.stem)
+def test_the_fixes_of_the_corpus_are_python_and_lose_no_comment(path):
+    findings = check_source(read_programs([str(path)]))
+
+    for fix in propose_fixes(findings, ported_files={str(path)}, with_unproven=True):
+        compile(fix.after, str(path), "exec")
+        assert list_comments(fix.after) == list_comments(fix.before)
+        assert fix.after.count(b"\n\n") >= fix.before.count(b"\n\n")
+
+
+def test_a_step_that_may_be_the_bare_models_is_only_shown(tmp_path, monkeypatch, capsys):
+    text = """
+import torch
+from porting import to_ipu
+
+def make(ports):
+    model = torch.nn.Linear(4, 3)
+    return to_ipu(model, torch.nn.CrossEntropyLoss()) if ports else model
+
+model = make(False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+before = model.weight.detach().clone()
+for _ in range(3):
+    loss = model(torch.rand(8, 4))[0].sum()
+    loss.backward()
+    optimizer.step()
+weights = {"moved": (model.weight - before).abs().sum()}
+"""
+    path = tmp_path / "train.py"
+    path.write_text(text)
+
+    main(["check", "train.py", "--fix"])
+
+    assert "on another way to this line the model is not ported" in capsys.readouterr().out
+    assert path.read_text() == text
+    assert run_program(path)["moved"] > 0

@@ -11,7 +11,7 @@ from porting.diagnostics import Finding, Place, PortingError
 pytest.importorskip("libcst", reason="needs the extra `fix`")
 
 from porting.source.patches.edits import EDITS
-from porting.source.patches.fixes import propose_fixes, write_fixes
+from porting.source.patches.fixes import list_unproven, propose_fixes, write_fixes
 
 
 class _EveryFile:
@@ -161,6 +161,35 @@ def test_a_wrapper_around_a_port_is_left_out(tmp_path, wrapper):
     (fix,) = propose_fixes([_find(path, "D003", wrapper)], ported_files=EVERYWHERE)
 
     assert fix.after == b"model = port\n"
+
+
+def test_no_comment_and_no_blank_line_is_lost(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(
+        "for x in xs:\n    # first\n\n    optimizer.zero_grad()  # clear\n    run(x)\n\n    # then\n"
+        "    loss.backward()\n    # last\nwith port.no_sync():  # alone\n    a()\n    # end\n"
+    )
+    codes = {"O008": "optimizer.zero_grad()", "L010": "loss.backward()", "O016": "port.no_sync()"}
+
+    (fix,) = propose_fixes([_find(path, *item) for item in codes.items()], ported_files=EVERYWHERE)
+
+    assert fix.after.decode() == (
+        "for x in xs:\n    # first\n\n    # clear\n    run(x)\n\n    # then\n    # last\n# alone\na()\n# end\n"
+    )
+
+
+def test_what_is_not_proven_is_only_listed(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("def forward(self, x):\n    print(x)\n    return np.sort(x.cpu())\n")
+    found = [_find(path, "C010", "print(x)"), _find(path, "C004", "x.cpu()")]
+
+    fixes = propose_fixes(found, ported_files=EVERYWHERE)
+    (shown,) = list_unproven(found, fixes, ported_files=EVERYWHERE)
+
+    assert [fix.after for fix in fixes] == [b"def forward(self, x):\n    return np.sort(x.cpu())\n"]
+    assert shown.before == fixes[0].after
+    assert shown.after == b"def forward(self, x):\n    return np.sort(x)\n"
+    assert [finding.code for finding in shown.fixed] == ["C004"]
 
 
 def test_several_fixes_of_a_file_are_one_change(tmp_path):

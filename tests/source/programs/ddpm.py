@@ -47,7 +47,7 @@ class EMA:
     def update(self, model):
         with torch.no_grad():
             for s, p in zip(self.shadow.parameters(), model.parameters()):
-                s.mul_(self.decay).add_(p, alpha=1 - self.decay)
+                s.mul_(self.decay).add_(p, alpha=1 - self.decay)  # finds: D020
 
 
 def q_sample(x0, t, noise):

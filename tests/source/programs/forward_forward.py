@@ -50,7 +50,7 @@ class Layer(nn.Linear):
 class Net(torch.nn.Module):
     def __init__(self, dims, args):
         super().__init__()
-        self.layers = [Layer(dims[d], dims[d + 1], args) for d in range(len(dims) - 1)]
+        self.layers = [Layer(dims[d], dims[d + 1], args) for d in range(len(dims) - 1)]  # finds: C003
 
     def train_net(self, x_pos, x_neg):
         h_pos, h_neg = x_pos, x_neg

@@ -17,7 +17,7 @@ class GraphConv(nn.Module):
 
     def forward(self, input_tensor, adj_mat):
         support = torch.mm(input_tensor, self.kernel)
-        output = torch.spmm(adj_mat, support)
+        output = torch.spmm(adj_mat, support)  # finds: C017
         if self.bias is not None:
             output = output + self.bias
         return output

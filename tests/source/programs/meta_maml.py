@@ -50,6 +50,6 @@ for step, (support, query) in enumerate(TaskLoader(1000)):
     meta_opt.zero_grad()  # finds: O008
     total.backward(retain_graph=True)  # finds: L010, L012
     for p, q in zip(model.parameters(), fast.parameters()):
-        p.grad = q.grad.clone()
+        p.grad = q.grad.clone()  # finds: D009
     meta_opt.step()  # finds: O007
     print(step, total.item())  # finds: D020

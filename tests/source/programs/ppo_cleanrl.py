@@ -88,7 +88,7 @@ if __name__ == "__main__":
         for epoch in range(4):
             np.random.shuffle(b_inds)
             for start in range(0, len(b_inds), 128):
-                mb_inds = b_inds[start : start + 128]
+                mb_inds = b_inds[start : start + 128]  # finds: B010
                 _, newlogprob, entropy, newvalue = agent.get_action_and_value(b_obs[mb_inds], actions.reshape(-1)[mb_inds])
                 logratio = newlogprob - logprobs.reshape(-1)[mb_inds]
                 ratio = logratio.exp()

@@ -52,8 +52,8 @@ class SimCLR(object):
         mask = torch.eye(labels.shape[0], dtype=torch.bool).to(self.args.device)
         labels = labels[~mask].view(labels.shape[0], -1)
         similarity_matrix = similarity_matrix[~mask].view(similarity_matrix.shape[0], -1)
-        positives = similarity_matrix[labels.bool()].view(labels.shape[0], -1)
-        negatives = similarity_matrix[~labels.bool()].view(similarity_matrix.shape[0], -1)
+        positives = similarity_matrix[labels.bool()].view(labels.shape[0], -1)  # finds: C002
+        negatives = similarity_matrix[~labels.bool()].view(similarity_matrix.shape[0], -1)  # finds: C002
         logits = torch.cat([positives, negatives], dim=1)
         labels = torch.zeros(logits.shape[0], dtype=torch.long).to(self.args.device)
         return logits / self.args.temperature, labels

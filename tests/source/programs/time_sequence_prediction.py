@@ -17,10 +17,10 @@ class Sequence(nn.Module):
 
     def forward(self, input, future=0):
         outputs = []
-        h_t = torch.zeros(input.size(0), 51, dtype=torch.double)  # finds: C011
-        c_t = torch.zeros(input.size(0), 51, dtype=torch.double)  # finds: C011
-        h_t2 = torch.zeros(input.size(0), 51, dtype=torch.double)  # finds: C011
-        c_t2 = torch.zeros(input.size(0), 51, dtype=torch.double)  # finds: C011
+        h_t = torch.zeros(input.size(0), 51, dtype=torch.double)  # finds: C011, C044
+        c_t = torch.zeros(input.size(0), 51, dtype=torch.double)  # finds: C011, C044
+        h_t2 = torch.zeros(input.size(0), 51, dtype=torch.double)  # finds: C011, C044
+        c_t2 = torch.zeros(input.size(0), 51, dtype=torch.double)  # finds: C011, C044
 
         for input_t in input.split(1, dim=1):
             h_t, c_t = self.lstm1(input_t, (h_t, c_t))
@@ -47,7 +47,7 @@ if __name__ == "__main__":
     test_input = torch.from_numpy(data[:3, :-1])
     test_target = torch.from_numpy(data[:3, 1:])
     seq = Sequence()
-    seq.double()
+    seq.double()  # finds: C044
     criterion = nn.MSELoss()
     optimizer = optim.LBFGS(seq.parameters(), lr=0.8)  # finds: O001
     for i in range(opt.steps):

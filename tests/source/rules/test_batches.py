@@ -99,3 +99,54 @@ def test_a_loss_that_is_cut_off_for_a_mean_is_no_state(find):
     )
 
     assert find(program) == ["L001:7", "L010:8"]
+
+
+def test_what_a_method_assigns_to_its_own_argument_is_no_state(find):
+    program = """
+        import torch
+        from torch import nn
+        from data import loader
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.encoder, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+            def value(self, x):
+                x = self.encoder(x)
+                return self.head(x)
+        net = Net()
+        for x in loader:
+            net.value(x)
+    """
+
+    assert find(program) == []
+
+
+def test_a_loop_over_layers_carries_no_state(find):
+    program = """
+        import torch
+        from torch import nn
+        layers = [nn.Linear(4, 4) for _ in range(3)]
+        def run(h):
+            for layer in layers:
+                h = layer(h)
+            return h
+        run(torch.rand(2, 4))
+    """
+
+    assert find(program) == []
+
+
+def test_an_environment_around_another_one_hands_on_its_actions(find):
+    program = """
+        import gymnasium as gym
+        class Sticky(gym.Wrapper):
+            def reset(self):
+                self.env.step(0)
+                return self.env.step(self.first)
+            def step(self, action):
+                return self.env.step(action)
+        env = Sticky(gym.make("Pong"))
+        env.step(env.action_space.sample())
+    """
+
+    assert find(program) == ["B020:9"]

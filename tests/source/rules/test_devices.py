@@ -59,3 +59,49 @@ def test_a_wrapper_is_found_once_and_not_where_the_model_is_called(find):
     """
 
     assert find(program) == ["D012:2"]
+
+
+def test_a_return_where_there_is_no_cuda_guards_what_follows(find):
+    program = """
+        import torch
+        def describe(fast):
+            if not torch.cuda.is_available() or not fast:
+                return "cpu"
+            return torch.cuda.get_device_name(0)
+        def count(slow):
+            if not torch.cuda.is_available() and slow:
+                return 0
+            return torch.cuda.current_device()
+        fast = torch.cuda.is_available() and torch.cuda.get_device_capability() > (8, 0)
+        describe(fast), count(True)
+    """
+
+    assert find(program) == ["D013:9"]
+
+
+def test_what_may_be_the_bare_model_is_moved_as_that(find):
+    program = """
+        import sys
+        import poptorch
+        import torch
+        model = torch.nn.Linear(4, 3)
+        if len(sys.argv) > 1:
+            model = poptorch.trainingModel(model)
+        model.half()
+    """
+
+    assert find(program) == []
+
+
+def test_data_parallel_in_forward_is_for_gpus(find):
+    program = """
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(4, 3)
+            def forward(self, x):
+                return torch.nn.parallel.data_parallel(self.fc, x)
+    """
+
+    assert find(program) == ["D012:7"]

@@ -108,3 +108,58 @@ def test_arguments_by_name_have_to_be_the_forwards(find):
     )
 
     assert find(program) == ["L014:22"]
+
+
+def test_of_classes_of_one_name_nobody_knows_which_a_port_holds(find):
+    program = (
+        HEAD
+        + """
+        def check_one():
+            class Local(nn.Module):
+                def forward(self, x):
+                    return x
+            poptorch.inferenceModel(Local())(torch.rand(2))
+        def check_two():
+            class Local(nn.Module):
+                def forward(self, x, y):
+                    return x + y
+            poptorch.inferenceModel(Local())(torch.rand(2), torch.rand(2))
+        check_one()
+        check_two()
+    """
+    )
+
+    assert find(program) == []
+
+
+def test_another_models_eval_mode_is_none_of_the_ports(find):
+    program = (
+        HEAD
+        + """
+        nn.Linear(3, 3).eval()
+        model.eval()
+        for x, y in loader:
+            output, loss = port(x, y)
+    """
+    )
+
+    assert find(program) == []
+
+
+def test_a_deep_copy_is_another_model(find):
+    program = (
+        HEAD
+        + """
+        import copy
+        plain = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+        for x, y in loader:
+            output, loss = port(x, y)
+            output, plain_loss = plain(x, y)
+            optimizer.zero_grad()
+            plain_loss.backward()
+            optimizer.step()
+    """
+    )
+
+    assert find(program) == []

@@ -122,3 +122,63 @@ def test_a_printed_shape_is_no_printed_tensor(find):
     """
 
     assert find(write(body)) == ["C010:12"]
+
+
+def test_questions_to_a_tensor_that_python_answers_read_no_values(find):
+    program = """
+        import torch
+        class Net(torch.nn.Module):
+            def forward(self, x, y: int, z: str):
+                if x.is_cuda or x.is_xpu or torch.is_complex(x) or x.is_contiguous() or y > 3 or z == "sum":
+                    x = x + 1
+                return self.inner(x, x.shape[0], len(z))
+            def inner(self, x, height, width):
+                return x if height > 3 and int(width) else -x
+        Net()(torch.rand(4), 1, "mean")
+    """
+
+    assert find(program) == []
+
+
+def test_an_inner_forward_that_is_given_what_nobody_knows_is_given_no_tensor(find):
+    program = """
+        import torch
+        from geometry import measure
+        class Inner(torch.nn.Module):
+            def forward(self, x, size):
+                return x if size > 3 else -x
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = Inner()
+            def forward(self, x):
+                if x.sum() > 3:
+                    x = x + 1
+                return self.inner(x, measure(3))
+        Net()(open("x").read())
+    """
+
+    assert find(program) == ["C001:11"]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("return torch.sparse.mm(x, self.net.weight)", "C017"),
+        ("return self.net(x) @ x.to_sparse()", "C017"),
+        ("return self.net(x).to(torch.float64)", "C044"),
+        ("return self.net(x).double()", "C044"),
+        ("return self.net(x) + torch.ones_like(x, dtype=torch.double)", "C044"),
+    ],
+)
+def test_a_kind_of_tensor_that_the_device_does_not_have(find, line, code):
+    assert find(write(line)) == [f"{code}:11"]
+
+
+def test_what_goes_into_the_model_is_of_its_kinds(find):
+    head = "import torch\nfrom data import X\nmodel = torch.nn.Linear(4, 3)\n"
+
+    assert find(head + "A = torch.sparse_coo_tensor(X, X, (4, 4))\nmodel(A)\n") == ["C017:4"]
+    assert find(head + "model.double()\n") == ["C044:4"]
+    assert find(head + "A = torch.sparse_coo_tensor(X, X, (4, 4))\nmodel(A.to_dense())\n") == []
+    assert find(head + "n = (model(X) > 0).double().mean()\nA = X.to_sparse()\n") == []

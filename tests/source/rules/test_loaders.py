@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
+
+import pytest
+
 HEAD = """
         import torch
         from torch.utils.data import DataLoader
@@ -89,3 +93,107 @@ def test_a_loader_of_whole_calls_feeds_a_port_as_well(find):
     """
 
     assert find(program) == ["B014:8"]
+
+
+def test_padding_once_more_makes_one_length(find):
+    program = """
+        from torch.nn.functional import pad
+        from torch.nn.utils.rnn import pad_sequence
+        def collate(samples):
+            padded = pad_sequence(samples, batch_first=True)
+            return pad(padded, (0, 64 - padded.shape[1]))
+        def collate_short(samples):
+            return pad_sequence(samples, batch_first=True)
+        collate([]), collate_short([])
+    """
+
+    assert find(program) == ["B018:7"]
+
+
+def test_poptorch_geometric_has_loaders_of_the_devices(find):
+    program = """
+        import poptorch
+        from model import ModelWithLoss, dataset
+        from poptorch_geometric.dataloader import FixedSizeDataLoader
+        port = poptorch.trainingModel(ModelWithLoss(), poptorch.Options())
+        for data in FixedSizeDataLoader(dataset, batch_size=4):
+            port(data.x, data.edge_index)
+    """
+
+    assert find(program) == []
+
+
+LOOP = """
+import torch
+from data import X, Y
+model = torch.nn.Linear(4, 3)
+size = 16
+"""
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for i in range(0, len(X), 32):\n    x = X[i : i + 32]",
+        "for i in range(0, X.shape[0], size):\n    x = X[order[i : i + size]]",
+        "for x in X.split(32):\n    pass",
+        "for x in torch.chunk(X, 10):\n    pass",
+        "i = 0\nwhile i < len(X):\n    x = X[i : i + 32]\n    i += 32",
+        "def cut(n):\n    for i in range(0, len(X), n):\n        yield X[i : i + n]\nfor x in cut(8):\n    pass",
+    ],
+)
+def test_the_last_of_equal_slices_is_short(find, loop):
+    found = find(LOOP + loop + "\n    model(x).mean().backward()\n")
+
+    assert [one for one in found if one.startswith("B010")]
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for i in range(0, len(X) - len(X) % 32, 32):\n    x = X[i : i + 32]",
+        "for i in range(0, len(X) // size * size, size):\n    x = X[i : i + size]",
+        "for i in range(0, 2048, 128):\n    x = X[i : i + 128]",
+        "for i in range(len(X)):\n    x = X[i : i + 1]",
+        "for x in X.split(1):\n    pass",
+    ],
+)
+def test_slices_without_a_rest_are_of_one_length(find, loop):
+    found = find(LOOP + loop + "\n    model(x).mean().backward()\n")
+
+    assert not [one for one in found if one.startswith("B010")]
+
+
+@pytest.mark.parametrize(
+    ("collate", "given"),
+    [
+        ("def pad(b):\n    n = max(len(s) for s in b)\n    return n", "pad"),
+        ("class Pad:\n    def __call__(self, b):\n        return max([s.shape[0] for s in b])", "Pad()"),
+        ("def pad(b):\n    lengths = torch.tensor([len(s) for s in b])\n    return lengths.max()", "lambda b: pad(b)"),
+    ],
+)
+def test_a_batch_that_is_padded_by_hand_to_its_longest_sample(find, collate, given):
+    loader = f"torch.utils.data.DataLoader(X, 8, drop_last=True, collate_fn={given})\n"
+
+    assert [one for one in find(f"{LOOP}{collate}\n{loader}") if one.startswith("B018")]
+    assert not [one for one in find(LOOP + collate + "\n") if one.startswith("B018")]
+
+
+def test_the_rest_of_a_text_is_shorter_than_its_other_parts(find):
+    rest = "for i in range(0, len(X) - 1, 35):\n    n = min(35, len(X) - 1 - i)\n    x = X[i : i + n]\n"
+
+    found = find(LOOP + rest + "    model(x).mean().backward()\n")
+
+    assert [one for one in found if one.startswith(("B010", "B018"))] == ["B018:6"]
+
+
+@pytest.mark.parametrize(("settings", "codes"), [("8", ["B010"]), ("8, drop_last=True", [])])
+@pytest.mark.parametrize(
+    "use", ["for x in DataLoader(dataset, {}):\n    infer(x)", "found = [infer(x) for x in DataLoader(dataset, {})]"]
+)
+def test_a_short_last_batch_reaches_an_inference(find, settings, codes, use):
+    program = "import porting\nport = porting.to_ipu(torch.nn.Linear(4, 3))\ninfer = port.inference()\n"
+
+    found = find(textwrap.dedent(HEAD) + program + use.format(settings) + "\n")
+
+    assert [one.split(":")[0] for one in found] == codes

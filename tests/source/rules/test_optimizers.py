@@ -137,3 +137,69 @@ def test_an_optimizer_that_replaces_the_first_one_is_handed_over(find):
     """
 
     assert find(program) == []
+
+
+def test_an_optimizer_over_no_module_keeps_a_schedule_and_no_weights(find):
+    program = """
+        import poptorch
+        import torch
+        from model import ModelWithLoss, dataset
+        options = poptorch.Options()
+        model = ModelWithLoss()
+        port = poptorch.trainingModel(model, options, poptorch.optim.SGD(model.parameters(), lr=0.1))
+        dummy = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+        for x, y in poptorch.DataLoader(options, dataset, batch_size=8):
+            port(x, y)
+            dummy.step()
+    """
+
+    assert find(program) == []
+
+
+def test_optimizers_of_separate_trainings_are_no_several_optimizers(find):
+    program = """
+        import torch
+        from torch import nn
+        def train(model):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for step in range(3):
+                model(torch.rand(8, 4)).sum().backward()
+                optimizer.step()
+        def probe(head):
+            optimizer = torch.optim.Adam(head.parameters())
+            for step in range(3):
+                head(torch.rand(8, 4)).sum().backward()
+                optimizer.step()
+        train(nn.Linear(4, 3))
+        probe(nn.Linear(4, 3))
+    """
+
+    assert "O014:9" not in find(program)
+
+
+def test_a_schedule_of_schedules_steps_them_itself(find):
+    program = """
+        import poptorch
+        from torch.optim.lr_scheduler import LRScheduler, StepLR
+        class WarmUp(LRScheduler):
+            def __init__(self, optimizer):
+                self.inner = StepLR(optimizer, 10)
+                super().__init__(optimizer)
+            def step(self):
+                super().step()
+                self.inner.step()
+    """
+
+    assert find(program) == []
+
+
+def test_a_step_of_remote_optimizers_takes_no_closure(find):
+    program = """
+        from torch.distributed.optim import DistributedOptimizer
+        import torch
+        def train(context, parameters):
+            optimizer = DistributedOptimizer(torch.optim.SGD, parameters, lr=0.1)
+            optimizer.step(context)
+    """
+
+    assert find(program) == ["O007:5"]

@@ -14,7 +14,8 @@ from porting.source.walk import collect_facts
 def read(tmp_path, text: str) -> Reading:
     path = tmp_path / "program.py"
     path.write_text(textwrap.dedent(text), encoding="utf-8")
-    return Reading(collect_facts(read_programs([str(path)])))
+    project = read_programs([str(path)])
+    return Reading(collect_facts(project), project.units)
 
 
 @pytest.mark.parametrize(

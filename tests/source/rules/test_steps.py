@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 PARTS = """
     import torch
     from torch import nn
@@ -196,3 +198,13 @@ def test_gradients_of_first_order_and_those_of_the_plain_model_are_fine_in_a_loo
     assert find(PENALTY.replace("CALL", "ported").replace("SETTING", "")) == []
     assert find(PENALTY.replace("CALL", "ported.model").replace("SETTING", ", create_graph=True")) == []
     assert find(PENALTY.replace("CALL", "critic").replace("SETTING", ", create_graph=True")) == []
+
+
+@pytest.mark.parametrize(
+    "owner",
+    ["accelerator = Accelerator()", "class T: pass\nT.accelerator = Accelerator()\naccelerator = T.accelerator"],
+)
+def test_autocast_of_an_accelerator_chooses_the_precision(find, owner):
+    program = f"from accelerate import Accelerator\n{owner}\nwith accelerator.autocast():\n    pass\n"
+
+    assert [one.split(":")[0] for one in find(program)] == ["P013"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 HEAD = """
         import logging
         import torch
@@ -50,3 +52,71 @@ def test_a_model_within_a_checkpoint_is_pickled_as_well(find):
     """
 
     assert find(program) == ["K005:3"]
+
+
+def test_a_function_that_one_instance_executes_writes_its_own_file(find):
+    program = """
+        import popdist
+        import torch
+        from model import model
+        popdist.init()
+        def save(path):
+            torch.save(model.state_dict(), path)
+        if popdist.isPopdistEnvSet():
+            popdist.execute_on_instances({0}, save, "a.pt")
+        if not popdist.isPopdistEnvSet():
+            save("b.pt")
+    """
+
+    assert find(program) == []
+
+
+def test_every_way_to_a_file_counts(find):
+    program = """
+        import popdist
+        import torch
+        from model import model
+        popdist.init()
+        def save(path):
+            torch.save(model.state_dict(), path)
+        if popdist.getInstanceIndex() == 0:
+            save("a.pt")
+        save("b.pt")
+    """
+
+    assert find(program) == ["K007:6"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'logging.FileHandler("process.log")',
+        'Path("out/metrics.txt").open("w")',
+        'Path("final.json").write_text("{}")',
+        'logging.basicConfig(filename="train.log")',
+    ],
+)
+@pytest.mark.parametrize(
+    "joined", ["popdist.getNumInstances()", "MPI.COMM_WORLD.Get_size()", 'size = os.environ["WORLD_SIZE"]']
+)
+def test_every_instance_of_a_port_writes_the_file(find, line, joined):
+    program = f"""
+        import logging, os
+        import popdist
+        from mpi4py import MPI
+        from pathlib import Path
+        {joined}
+        {line}
+    """
+
+    assert "K007:6" in find(program)
+
+
+def test_a_port_of_one_instance_has_its_files_for_itself(find):
+    program = """
+        import logging
+        import poptorch
+        logging.FileHandler("process.log")
+    """
+
+    assert find(program) == []

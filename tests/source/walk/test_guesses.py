@@ -26,20 +26,25 @@ from porting.source.walk.guesses import find_uses, guess_kind, guess_kind_by_nam
     ],
 )
 def test_what_is_done_with_a_name_tells_its_kind(program, kind):
-    assert guess_kind(find_uses(ast.parse(program)), "a") is kind
+    assert guess_kind(find_uses(ast.parse(program), [program]), "a") is kind
 
 
 def test_an_attribute_of_self_has_uses_of_its_own():
-    uses = find_uses(ast.parse("self.a.zero_grad(); self.a.step(); a.backward()"))
+    program = "self.a.zero_grad(); self.a.step(); a.backward()"
+
+    uses = find_uses(ast.parse(program), [program])
 
     assert guess_kind(uses, "self.a") is Kind.OPTIMIZER
     assert guess_kind(uses, "a") is Kind.LOSS
 
 
-def test_what_a_loop_goes_through_is_found_in_its_wrappers():
-    uses = find_uses(ast.parse("for i, x in enumerate(tqdm(a)):\n    pass\nnext(iter(b))"))
+def test_only_the_lines_of_a_scope_are_looked_at():
+    lines = ["def inner():", "    a.backward()", "a.append(1)"]
+    tree = ast.parse("\n".join(lines))
 
-    assert uses.iterated >= {"a", "b"}
+    kinds = [guess_kind(find_uses(scope, lines), "a") for scope in (tree, *tree.body)]
+
+    assert kinds == [Kind.LOSS, Kind.LOSS, None]
 
 
 @pytest.mark.parametrize(

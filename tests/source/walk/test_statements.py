@@ -38,7 +38,6 @@ def statement(facts: Facts, text: str) -> Statement:
         ("net.x = x", {"tensor"}),
         ("del loss", {"loss"}),
         ("loss += loss", {"loss"}),
-        ("print(loss)", {"loss"}),
         ("y: int = loss", {"loss"}),
     ],
 )
@@ -53,12 +52,6 @@ def test_the_test_of_an_if_and_a_while_is_a_statement(facts_of):
 
     assert isinstance(statement(facts, "loss > 1").node, ast.If)
     assert {thing.kind for thing in statement(facts, "x.sum() > 0").things} == {Kind.TENSOR}
-
-
-def test_a_text_with_a_thing_in_it_is_a_statement(facts_of):
-    facts = facts_of(START + "log(f'loss {loss}')\nlog(f'epoch {3}')\n")
-
-    assert [fact.text for fact in facts.statements if isinstance(fact.node, ast.JoinedStr)] == ["f'loss {loss}'"]
 
 
 def test_an_assignment_knows_what_it_assigns_to(facts_of):

@@ -82,6 +82,30 @@ def test_without_a_replay_the_call_alone_is_known():
     assert evidence.before.parameters.keys() == dict(plain.model.named_parameters()).keys()
 
 
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda ported, x, y: ported(x, y.roll(1, 0)), "the loop's own `call=` changes the label"),
+        (lambda ported, x, y: ported(x * 2, y.clone()), "the loop's own `call=` changes argument `0`"),
+        (lambda ported, x, y: ported(x * 2, y.flip(0)), "the loop's own `call=` changes argument `0` and the label"),
+        (lambda ported, x, y: ported(x.clone(), y), ""),
+    ],
+)
+def test_what_the_loop_changes_of_a_batch_is_told(call, words):
+    plain, ported = build_pair()
+
+    evidence = gather_evidence(
+        plain,
+        ported,
+        (make_batches()[0], {}),
+        first=Measured("loss", "loss", 1, 1.0, 1.0, 0.0),
+        make_call=lambda args, kwargs: call(ported, *args, **kwargs),
+    )
+
+    assert evidence.handed.endswith(words)
+    assert bool(evidence.handed) == bool(words)
+
+
 def test_a_batch_that_the_port_cannot_take_is_told():
     plain, ported = build_pair()
     x, y = make_batches()[0]

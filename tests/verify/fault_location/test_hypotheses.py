@@ -545,6 +545,7 @@ def test_weights_that_are_tied_on_one_side_alone_are_told():
     ("names", "words"),
     [
         (["norm.running_mean", "norm.running_var"], "running statistics are saved or loaded wrongly"),
+        (["exp_avg of norm.weight"], "the optimizer's state is not in the file, or is not loaded: `exp_avg of"),
         (["norm.weight"], "`norm.weight` is another after it was saved and loaded"),
     ],
 )

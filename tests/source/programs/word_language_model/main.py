@@ -51,7 +51,7 @@ def repackage_hidden(h):
 
 
 def get_batch(source, i):
-    seq_len = min(args.bptt, len(source) - 1 - i)
+    seq_len = min(args.bptt, len(source) - 1 - i)  # finds: B018
     data = source[i : i + seq_len]
     target = source[i + 1 : i + 1 + seq_len].view(-1)
     return data, target

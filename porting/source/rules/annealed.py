@@ -1,0 +1,143 @@
+"""Annealed numbers: what a loop counts, and what is computed of it, is compiled into a step that reads it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Dict, Iterator, Optional, Sequence, Set
+
+from porting.diagnostics import Finding, Place
+from porting.source.facts import Call, Kind, LoopKind, Where
+from porting.source.rules.reading import TENSORS, Reading
+
+__all__ = ["find_annealed_values"]
+
+_REMEDY = "hand the number over as a tensor among the call's inputs, or keep it in a buffer that the loop writes"
+
+
+class _Counted:
+    """The variables of each training loop whose numbers change with the steps."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._loops = reading.files_of_loops
+        self._known: Dict[ast.AST, Set[str]] = {}
+        tensors = (one for one in reading.facts.statements if any(thing.kind in TENSORS for thing in one.things))
+        assigned = (one.node for one in tensors if isinstance(one.node, (ast.Assign, ast.AugAssign)))
+        parts = (part for node in assigned for part in ast.walk(node) if isinstance(part, ast.Name))
+        self._others = {part.id for part in parts if isinstance(part.ctx, ast.Store)}
+
+    def list_around(self, where: Where) -> Set[str]:
+        """List the variables of the loops around a fact: counts, and what is made of them."""
+        around = [loop.node for loop in where.loops if loop.kind is not LoopKind.OTHER and loop.node in self._loops]
+        if around and around[0] not in self._known:
+            self._known[around[0]] = _find_counted(around, self._others)
+        return self._known[around[0]] if around else set()
+
+
+def find_annealed_values(reading: Reading) -> Iterator[Finding]:
+    """C020: a number that changes from step to step goes into the loss, or into the model."""
+    counted = _Counted(reading)
+    for call in reading.facts.calls:
+        given = [
+            *zip(call.node.args, call.arguments),
+            *((one.value, call.keywords.get(one.arg or "", ())) for one in call.node.keywords),
+        ]
+        plain = [node for node, things in given if not things]
+        takes = call.is_on(Kind.MODULE) and not call.name.startswith(".")
+        # a port's call refuses what is no tensor by itself
+        takes = takes or not call.is_method("backward", "item") and not reading.loss_parts.isdisjoint(call.result)
+        if takes and not call.where.in_forward and _has_counted(counted.list_around(call.where), plain):
+            yield reading.report("C020", call.place, remedy=_REMEDY)
+    for statement in reading.facts.statements:
+        changed = statement.targets if isinstance(statement.node, ast.AugAssign) else ()
+        if not reading.loss_parts.isdisjoint((*statement.things, *changed)) and not statement.where.in_forward:
+            value = getattr(statement.node, "value", None)
+            names = counted.list_around(statement.where)
+            if isinstance(statement.node, (ast.Assign, ast.AugAssign)) and _has_counted(names, [value]):
+                yield reading.report("C020", statement.place, remedy=_REMEDY)
+    yield from _find_annealed_globals(reading, counted)
+
+
+def _has_counted(names: Set[str], nodes: Sequence[Optional[ast.expr]]) -> bool:
+    """Tell whether one of the variables is a factor, a part of a sum, or what a number is computed of."""
+    for node in nodes if names else ():
+        if node is not None and _name_cell(node) in names:
+            return True
+        parts = [node.left, node.right] if isinstance(node, ast.BinOp) else []
+        parts += node.args if isinstance(node, ast.Call) and _computes_number(node) else []
+        if _has_counted(names, parts):
+            return True
+    return False
+
+
+def _find_annealed_globals(reading: Reading, counted: _Counted) -> Iterator[Finding]:
+    """Find what is annealed in a variable of the module, which `forward` or a loss reads."""
+    annealed = {(call.where.file, name) for call in reading.backward_calls for name in _list_global(counted, call)}
+    inside = [call.where for call in reading.facts.calls if annealed and call.where.in_forward]
+    bodies = {where.body: where.file for where in inside if where.body is not None}
+    for body, file in bodies.items():
+        own = {part.id for part in ast.walk(body) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+        own |= {part.arg for part in ast.walk(body) if isinstance(part, ast.arg)}
+        for part in ast.walk(body):
+            if isinstance(part, ast.Name) and part.id not in own and (file, part.id) in annealed:
+                yield reading.report("C020", Place(file, part.lineno, part.col_offset + 1), remedy=_REMEDY)
+
+
+def _list_global(counted: _Counted, call: Call) -> Set[str]:
+    body = call.where.body
+    declared = (
+        {name for part in ast.walk(body) if isinstance(part, ast.Global) for name in part.names} if body else None
+    )
+    names = counted.list_around(call.where)
+    return names if declared is None else names & declared
+
+
+def _find_counted(loops: Sequence[ast.AST], others: Set[str]) -> Set[str]:
+    """Find the variables that count the rounds of loops, and those whose numbers are computed of them; not `others`."""
+    found: Set[str] = set()
+    nodes = [node for loop in loops for node in ast.walk(loop)]
+    for loop in loops:
+        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call):
+            name = getattr(loop.iter.func, "id", "")
+            first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
+            if name in ("range", "trange", "enumerate") and isinstance(first, ast.Name):
+                found.add(first.id)
+    size = -1
+    while size != len(found):
+        size = len(found)
+        for node in nodes:
+            if isinstance(node, (ast.Assign, ast.AugAssign)) and _counts_rounds(node, found):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                found.update(cell for cell in map(_name_cell, targets) if cell and cell not in others)
+    return found
+
+
+def _counts_rounds(node: ast.AST, counted: Set[str]) -> bool:
+    """Tell whether an assignment computes a number of counted ones, or of what its variable was."""
+    value = getattr(node, "value", None)
+    if isinstance(node, ast.AugAssign):
+        return isinstance(value, ast.Constant) or value is not None and _name_cell(value) in counted
+    names = {_name_cell(part) for part in ast.walk(node) if isinstance(getattr(part, "ctx", None), ast.Load)} - {""}
+    own = set(map(_name_cell, getattr(node, "targets", ())))
+    is_number = isinstance(value, (ast.BinOp, ast.IfExp)) or isinstance(value, ast.Call) and _computes_number(value)
+    return is_number and bool(names & (counted | own))
+
+
+def _computes_number(node: ast.Call) -> bool:
+    name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+    return name in ("min", "max", "float", "exp", "cos", "sqrt", "pow", "clip", "tanh", "sigmoid", "log") or bool(
+        re.search(r"anneal|schedul|ramp|warm|weight|beta|temperature|tau|coef", name)
+    )
+
+
+def _name_cell(node: ast.AST) -> str:
+    """Name a variable, an attribute or an entry with a constant key; empty for all else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    inner = _name_cell(node.value) if isinstance(node, (ast.Attribute, ast.Subscript)) else ""
+    if isinstance(node, ast.Attribute) and inner:
+        return f"{inner}.{node.attr}"
+    key = getattr(node, "slice", None)
+    # before Python 3.9
+    key = getattr(key, "value", None) if type(key).__name__ == "Index" else key
+    return f"{inner}[{key.value!r}]" if inner and isinstance(key, ast.Constant) else ""

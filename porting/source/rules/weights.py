@@ -1,0 +1,141 @@
+"""Weights and gradients that something else than the optimizer touches, and those of which no module knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Iterator, List, Optional, Set, Tuple
+
+from porting.diagnostics import Finding, Place
+from porting.source.facts import Call, Kind, Thing, Where
+from porting.source.rules.names import is_in_place, name_last, write_dotted
+from porting.source.rules.reading import TENSORS, Reading
+
+__all__ = [
+    "find_hidden_parts",
+    "find_reassigned_state",
+]
+
+
+def find_reassigned_state(reading: Reading) -> Iterator[Finding]:
+    """C006: `forward` changes a weight, or assigns a new tensor to a buffer, which only some ports can copy."""
+    buffers = _list_buffers(reading) if reading.is_of_poptorch else set()
+    weights = [*list_changed(reading), *_list_set(reading)]
+    assigned = []
+    for statement in reading.facts.statements:
+        name = _find_own_attribute(statement.node)
+        if name and any(thing.name.endswith("nn.Parameter") for thing in statement.things):
+            weights.append((statement.place, statement.where))
+        elif name and (statement.where.function.rpartition(".")[0], name) in buffers:
+            assigned.append((statement.place, statement.where))
+    for places, remedy in ((weights, _NEW_WEIGHT), (assigned, "")):
+        for place, where in places:
+            if where.in_forward and not where.function.endswith(".__init__"):
+                yield reading.report("C006", place, remedy=remedy)
+
+
+_NEW_WEIGHT = "compute with a new tensor: `torch.nn.functional.linear(x, f(self.weight))`"
+
+
+def _list_buffers(reading: Reading) -> Set[Tuple[str, object]]:
+    """List the registered buffers, each with its class."""
+    return {
+        (call.where.function.rpartition(".")[0], call.node.args[0].value)
+        for call in reading.facts.calls
+        if call.is_method("register_buffer") and call.node.args and isinstance(call.node.args[0], ast.Constant)
+    }
+
+
+def _list_set(reading: Reading) -> Iterator[Tuple[Place, Where]]:
+    """List where `setattr` gives a module a tensor."""
+    for call in reading.facts.calls:
+        if call.name == "builtins.setattr" and len(call.arguments) > 2 and len(call.node.args) > 2:
+            is_tensor = any(thing.kind in TENSORS for thing in call.arguments[2]) or _reads_weight(call.node.args[2])
+            if is_tensor and any(thing.kind is Kind.MODULE for thing in call.arguments[0]):
+                yield call.place, call.where
+
+
+def _reads_weight(node: ast.expr) -> bool:
+    return any(isinstance(part, ast.Attribute) and part.attr in ("weight", "bias") for part in ast.walk(node))
+
+
+def _find_own_attribute(node: ast.AST) -> Optional[str]:
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        if isinstance(target, ast.Attribute) and write_dotted(target.value) == "self":
+            return target.attr
+    return None
+
+
+# -------------------------------------------------------------------------------- changes
+
+
+def is_weight(thing: Thing) -> bool:
+    """Tell whether a thing is the parameters of a module, or one of them."""
+    return thing.kind is Kind.PARAMETERS and thing.name != ".param_groups" or thing.name.endswith(".Parameter")
+
+
+def is_of_loop(where: Where) -> bool:
+    """Tell what a training loop does from what `forward` does, an optimizer of one's own, and what makes models."""
+    return not where.in_forward and not _OF_OTHERS.search(where.function)
+
+
+_OF_OTHERS = re.compile(r"\.(step|\w*(init|reset)\w*)$")
+
+
+def list_changed(reading: Reading) -> Iterator[Tuple[Place, Where]]:
+    """List where weights are changed in place, or get other memory; not where they are averaged with others."""
+    averaged = {(place.file, place.line) for place, _where in list_averaged(reading)}
+    for call in reading.facts.calls:
+        fills = call.name.startswith("torch.nn.init.")
+        things = _list_given(call) if fills else call.receiver if is_in_place(call) else ()
+        if any(map(is_weight, things)) and (call.place.file, call.place.line) not in averaged:
+            yield call.place, call.where
+    for read in reading.facts.reads:
+        is_written = read.asks == "data" and isinstance(getattr(read.node, "ctx", None), ast.Store)
+        if is_written and any(map(is_weight, read.things)):
+            yield read.place, read.where
+
+
+def list_averaged(reading: Reading) -> Iterator[Tuple[Place, Where]]:
+    """List where weights are changed by other weights, as for a moving average."""
+    for call in reading.facts.calls:
+        if is_in_place(call) and any(map(is_weight, _list_given(call))):
+            yield call.place, call.where
+
+
+def _list_given(call: Call) -> List[Thing]:
+    return [thing for given in (*call.arguments, *call.keywords.values()) for thing in given]
+
+
+def drops_gradient(node: ast.AST) -> bool:
+    """Tell an assignment that takes a gradient away: `p.grad = None`."""
+    targets = node.targets if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) else []
+    return any(isinstance(target, ast.Attribute) and target.attr == "grad" for target in targets)
+
+
+# -------------------------------------------------------------------------------- parts
+
+
+def find_hidden_parts(reading: Reading) -> Iterator[Finding]:
+    """C003: a module keeps modules with weights in a plain list or dictionary."""
+    registered = {
+        thing
+        for call in reading.facts.calls
+        if name_last(call.name) in ("add_module", "register_module", "register_parameter", "setattr", *_HOLDERS)
+        for thing in (*_list_given(call), *(part for thing in call.result for part in thing.parts))
+    }
+    for read in reading.facts.reads:
+        if read.asks == "parts" and any(map(_has_weights, read.things)) and not registered.issuperset(read.things):
+            fault = "a module keeps layers where nothing finds their weights" if reading.is_ported else ""
+            yield reading.report("C003", read.place, fault=fault)
+
+
+_HOLDERS = ("ModuleList", "ModuleDict", "Sequential", "ParameterList", "ParameterDict")
+_WITHOUT_WEIGHTS = re.compile(
+    r"torch\.nn\.(\w+\.)*(\w*(ReLU|ELU|GELU|Sigmoid|Tanh|Softmax|Softplus|SiLU|Mish|Hard\w+|Pool\dd|Pad\dd|Dropout\w*)"
+    r"|Flatten|Unflatten|Identity|Upsample\w*|PixelShuffle|Fold|Unfold|\w*Loss)(?<!PReLU)"
+)
+
+
+def _has_weights(thing: Thing) -> bool:
+    return not _WITHOUT_WEIGHTS.fullmatch(thing.name)

@@ -1,0 +1,129 @@
+"""Values that Python asks for: each place where a tensor would have to say a truth, a number or a text is recorded."""
+
+from __future__ import annotations
+
+import ast
+from typing import List
+
+from porting.source.facts import Kind, Thing, Things
+from porting.source.library import TENSOR_KINDS, TENSOR_METHODS, find_asking
+from porting.source.walk.functions import Arguments, call_function
+from porting.source.walk.iteration import find_element
+from porting.source.walk.values import Constant, Function, Item, Object, Stream, Value, join, list_things
+from porting.source.walk.walk import Walk
+
+__all__ = ["ask_call", "ask_truth", "evaluate_choice", "is_mask", "record_read"]
+
+
+def ask_truth(walk: Walk, node: ast.expr) -> Value:
+    """Evaluate a condition, whose tensors are asked for their truth, each part by itself."""
+    if isinstance(node, ast.BoolOp):
+        return evaluate_choice(walk, node, asks_last=True)
+    value = walk.evaluate(node)
+    record_read(walk, node, value)
+    return value
+
+
+def evaluate_choice(walk: Walk, node: ast.BoolOp, *, asks_last: bool = False) -> Value:
+    """Evaluate `and` or `or`, which ask for the truth of all but the last, and come to each only after those before."""
+    values: List[Value] = []
+    with walk.standing(guards=walk.guards):
+        for part in node.values:
+            asks = asks_last or part is not node.values[-1]
+            values.append(ask_truth(walk, part) if asks else walk.evaluate(part))
+            walk.guards = (*walk.guards, part if isinstance(node.op, ast.And) else walk.negate(part))
+    # a constant beside what is not known is not the value
+    return join(*[tuple(i for i in value if all(values) or not isinstance(i, Constant)) for value in values])
+
+
+def record_read(walk: Walk, node: ast.AST, value: Value, *, asks: str = "value") -> None:
+    """Record that Python asks for the value of an expression, if it is known to be a tensor on every way to it."""
+    items = [item for item in value if not (isinstance(item, Constant) and item.value is None)]
+    things = _list_tensors(value)
+    if not things or len(things) < len(items) or walk.asks_nothing:
+        return
+    if not all(_is_vague(walk, thing, node, asks) for thing in things):
+        walk.record_statement(node, things, asks=asks)
+
+
+def _list_tensors(value: Value) -> Things:
+    things = (item.thing for item in value if isinstance(item, Object) and item.thing is not None)
+    return tuple(thing for thing in things if thing.kind in TENSOR_KINDS)
+
+
+def _is_vague(walk: Walk, thing: Thing, node: ast.AST, asks: str) -> bool:
+    """Tell whether a thing may as well be a number, a sequence or a truth value of Python's."""
+    last = thing.name.rpartition(".")[2]
+    if thing in walk.guessed:
+        return walk.guessed[thing] or asks != "text"
+    tensors = [part for part in thing.parts if part.kind in TENSOR_KINDS]
+    if last.startswith(("is_", "_is_", "has_")):
+        return True
+    if thing.name == "element":
+        # of a dictionary the keys
+        return all(part.kind is Kind.BATCH or not walk.recorder.is_derived(part) for part in tensors)
+    if thing.name in _COMPUTED or thing.name[:1] == "." and last not in TENSOR_METHODS:
+        return bool(tensors) and all(_is_vague(walk, part, node, asks) for part in tensors)
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        # a batch or an output may be a sequence, which is asked whether it is empty
+        return thing.kind in (Kind.BATCH, Kind.OUTPUT) and (thing.name in _PARTS or not walk.recorder.is_derived(thing))
+    return False
+
+
+_PARTS = frozenset({"part", "[]"})
+_COMPUTED = frozenset({"compare", "operator", *"+-*/&|^~", "**", *_PARTS})
+
+
+def is_mask(thing: Thing) -> bool:
+    """Tell whether a tensor holds truth values, which choose elements where they stand for an index."""
+    last = thing.name.rpartition(".")[2]
+    tensors = [part for part in thing.parts if part.kind in TENSOR_KINDS]
+    if thing.name == "compare" or thing.name != last and last in _COMPARING:
+        return True
+    return (thing.name in _LOGIC or thing.name != last and last in _KEEPING) and any(map(is_mask, tensors))
+
+
+_COMPARING = frozenset("bool eq ne gt ge lt le isnan isinf isfinite isclose logical_and logical_or logical_not".split())
+_LOGIC = frozenset("& | ^ ~ [] part".split())
+_KEEPING = frozenset(
+    "unsqueeze expand_as expand view view_as squeeze reshape flatten to clone detach cuda roll".split()
+)
+
+
+def ask_call(walk: Walk, name: str, receiver: Value, arguments: Arguments, node: ast.Call) -> None:
+    """Record what a call asks of tensors: of its arguments, of their elements, or of what its method is called on."""
+    asking = find_asking(name)
+    values = [*arguments.values, *arguments.keywords.values()]
+    if asking == "method" and not receiver:
+        # nothing else has such a method
+        values = []
+        if name == ".item":
+            walk.record_statement(node, (), asks="value")
+    elif asking == "method":
+        values = [receiver]
+    elif asking == "elements":
+        values = _list_compared(walk, arguments, node)
+    elif asking == "list":
+        holders = [tuple(item for item in value if _is_holder(item)) for value in arguments.values[:1]]
+        values = [find_element(walk, holder, node) for holder in holders]
+    elif asking == "number of a tensor" and not _list_tensors(receiver) or asking == "text" and list_things(receiver):
+        values = []
+    for value in values if asking else ():
+        for item in value:
+            if not _is_holder(item):
+                record_read(walk, node, (item,), asks="text" if asking == "text" else "value")
+
+
+def _list_compared(walk: Walk, arguments: Arguments, node: ast.Call) -> List[Value]:
+    """List what `max` and the like compare: several arguments, the elements of one, or what a key makes of them."""
+    values = arguments.values
+    if len(values) == 1:
+        values = [find_element(walk, values[0], node)]
+    if "key" not in arguments.keywords:
+        return values
+    keys = [item for item in arguments.keywords["key"] if isinstance(item, Function)]
+    return [call_function(walk, key, Arguments([value]), node) for key in keys for value in values[:1]]
+
+
+def _is_holder(item: Item) -> bool:
+    return isinstance(item, Stream) or isinstance(item, Object) and item.thing is None

@@ -1,0 +1,43 @@
+"""The host's random streams and its threads: started anew for a run, and as before afterwards."""
+
+from __future__ import annotations
+
+import random
+from contextlib import contextmanager
+from typing import Iterator, Optional
+
+import numpy
+import torch
+
+__all__ = ["keep_streams", "seed_streams", "use_threads"]
+
+
+@contextmanager
+def keep_streams() -> Iterator[None]:
+    """Set the host's random streams back afterwards."""
+    before = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before[0])
+        random.setstate(before[1])
+        numpy.random.set_state(before[2])
+
+
+def seed_streams(seed: int) -> None:
+    """Start the host's random streams anew."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+
+
+@contextmanager
+def use_threads(number: Optional[int]) -> Iterator[None]:
+    """Compute with some threads, or with as many as before, and with those of before afterwards."""
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,63 @@
+"""Numbers that change from step to step, and what becomes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+PROGRAM = """
+import argparse
+import math
+import torch
+import torch.nn.functional as F
+from data import batches
+model = torch.nn.Linear(4, 3)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+beta, cfg, args = 0.5, dict(k=0.1), argparse.Namespace(k=0.1)
+def fit(out, y, k=1.0):
+    return F.mse_loss(out, y) * k
+def fit_annealed(out, y):
+    return F.mse_loss(out, y) + beta * out.mean()
+for epoch in range(3):
+    {outer}
+    for i, (x, y) in enumerate(torch.utils.data.DataLoader(batches, drop_last=True)):
+        {inner}
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+"""
+
+
+def list_places(find, outer, inner):
+    found = find(PROGRAM.format(outer=outer, inner=inner))
+    return [int(one.split(":")[1]) for one in found if one.startswith("C020")]
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "line"),
+    [
+        ("beta = min(1.0, epoch / 10)", "out = model(x); loss = F.mse_loss(out, y) + beta * out.mean()", 16),
+        ("beta = beta * 0.9", "loss = F.mse_loss(model(x, beta), y)", 16),
+        ("pass", "w = math.exp(-i / 9); loss = F.mse_loss(model(x), y); loss = loss * w", 16),
+        ("beta += 0.1", "loss = fit(model(x), y, beta)", 16),
+        ("beta = min(1.0, epoch * 0.1)", "loss = fit_annealed(model(x), y)", 12),
+        ("cfg['k'] += 0.1", "out = model(x); loss = F.mse_loss(out, y) + cfg['k'] * out.mean()", 16),
+        ("args.k = min(1.0, epoch / 9)", "loss = args.k * F.mse_loss(model(x), y)", 16),
+        ("pass", "out = model(x); loss = F.mse_loss(out, y); loss += (epoch / 10) * out.mean()", 16),
+    ],
+)
+def test_an_annealed_number_in_the_loss_or_the_model(find, outer, inner, line):
+    assert list_places(find, outer, inner) == [line]
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        ("pass", "loss = beta * fit(model(x), y, beta)"),
+        ("pass", "n = x.size(0); loss = F.mse_loss(model(x), y) / n"),
+        ("lr = 0.1 * 0.9 ** epoch", "loss = F.mse_loss(model(x), y); print(lr, i + 1)"),
+        ("pass", "out = model(x); loss = sum(out[t].mean() for t in range(3))"),
+        ("beta = beta * 0.9", "loss = F.mse_loss(model(x), y); print(beta * loss.item())"),
+    ],
+)
+def test_a_number_that_stays_or_goes_elsewhere(find, outer, inner):
+    assert list_places(find, outer, inner) == []
