@@ -227,7 +227,15 @@ def measure_curve(source: Source, settings: BenchSettings, *, engine: str, steps
     """
     marks = list_marks(steps_per_call)
     with tempfile.TemporaryDirectory(prefix="porting-bench-") as folder:
-        run = functools.partial(_run_side, settings=settings, environment=make_plain_environment(Path(folder)))
+        environment = make_plain_environment(Path(folder))
+        more_seconds = _PATIENCE * settings.curve_seconds
+
+        def run(side: str, of_source: Source, *, num_calls: int, **changes: Any) -> Dict[str, Any]:
+            more = {"num_calls": num_calls, "seconds": None, "engine": None, "compiles": False, **changes}
+            return run_job(
+                "curve", side, of_source, settings, environment=environment, more=more, more_seconds=more_seconds
+            )
+
         try:
             fitting = run("eager", source, num_calls=marks[-1] // steps_per_call, seconds=settings.curve_seconds)
             if engine == "ready":
@@ -236,15 +244,13 @@ def measure_curve(source: Source, settings: BenchSettings, *, engine: str, steps
             run("ported", source, num_calls=1, engine="auto" if engine == "ready" else None, compiles=True)
             num_calls = len(fitting["call_seconds"])
             steps = [mark for mark in marks if mark <= num_calls * steps_per_call] or marks[:1]
-            run = functools.partial(
-                run, num_calls=steps[-1] // steps_per_call, seconds=_PATIENCE * settings.curve_seconds
-            )
+            count = functools.partial(run, num_calls=steps[-1] // steps_per_call, seconds=more_seconds)
             caches = (source.with_cache(str(Path(folder) / f"cold-{number}")) for number in range(settings.curve_runs))
             runs = take_turns(
                 {
-                    "eager": lambda: run("eager", source),
-                    "cold": lambda: run("ported", next(caches)),
-                    "warm": lambda: run("ported", source),
+                    "eager": lambda: count("eager", source),
+                    "cold": lambda: count("ported", next(caches)),
+                    "warm": lambda: count("ported", source),
                 },
                 rounds=settings.curve_runs,
             )
@@ -255,27 +261,3 @@ def measure_curve(source: Source, settings: BenchSettings, *, engine: str, steps
         for name in ("eager", "cold", "warm")
     )
     return Curve(tuple(steps), settings.curve_runs, eager, cold, warm)
-
-
-def _run_side(
-    side: str,
-    source: Source,
-    *,
-    settings: BenchSettings,
-    environment: Mapping[str, str],
-    num_calls: int,
-    seconds: Optional[float] = None,
-    engine: Optional[str] = None,
-    compiles: bool = False,
-) -> Dict[str, Any]:
-    more = {"num_calls": num_calls, "seconds": seconds, "engine": engine, "compiles": compiles}
-    # what it has going in the background must not disturb the next one
-    return run_job(
-        "curve",
-        side,
-        source,
-        settings,
-        environment=environment,
-        more=more,
-        more_seconds=_PATIENCE * settings.curve_seconds,
-    )
