@@ -14,6 +14,7 @@ import os
 import platform
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
@@ -146,6 +147,7 @@ def _complete_content(content: Any) -> str:
     except WrongDataError as error:
         return str(error)
     for cell, record in zip(content["cells"], records):
+        cell["choices"] = asdict(record.choices)
         cell["result"] = None if record.result is None else _replace_not_finite(record.result.to_dict())
     return ""
 
@@ -168,9 +170,8 @@ def _place_cells(cells: Sequence[Cell], records: List[Dict[str, Any]]) -> List[i
 
 
 def _name_record(record: Mapping[str, Any]) -> str:
-    """Name a cell by what it measures; choices that are open count as none, because earlier versions had fewer."""
-    chosen = {key: value for key, value in record["choices"].items() if value is not None}
-    return json.dumps([record["name"], record["target"], chosen, record["repeat"]], sort_keys=True)
+    """Name a cell by what it measures."""
+    return json.dumps([record[name] for name in ("name", "target", "choices", "repeat")], sort_keys=True)
 
 
 def _is_done(record: Mapping[str, Any], cell: Cell) -> bool:

@@ -51,13 +51,23 @@ def report():
 
 
 @pytest.fixture
-def problem_of(tmp_path):
-    """Write a content to a file; return what is wrong with it, nothing where it is read."""
+def read_back(tmp_path):
+    """Write a content to a file and read that."""
+
+    def write_and_read(content) -> dict:
+        (tmp_path / "content.json").write_text(json.dumps(content))
+        return read_results(tmp_path / "content.json")
+
+    return write_and_read
+
+
+@pytest.fixture
+def problem_of(read_back):
+    """Find out what is wrong with the content of a file, nothing where it is read."""
 
     def find(content) -> str:
-        (tmp_path / "content.json").write_text(json.dumps(content))
         try:
-            read_results(tmp_path / "content.json")
+            read_back(content)
         except PortingError as error:
             (note,) = error.finding.notes
             return note
