@@ -9,7 +9,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, Iterable, NamedTuple, Tuple
 
 from porting.diagnostics import Place, PortingError, require_extra
 
@@ -57,9 +57,15 @@ def _make_error(message: str, place: Place, help: str = "correct the line") -> P
     return PortingError.of("T001", message=message, place=place, help=help)
 
 
-def _require_new(key: str, entries: Dict[str, Entry], place: Place) -> None:
-    if key in entries:
-        raise _make_error(f"`{key}` stands twice", place, "keep one of them: the other would be lost without a word")
+def _make_mapping(items: Iterable[Tuple[str, Place, Node]], place: Place) -> Node:
+    """Make the node of a mapping from its keys, their places, and their values."""
+    entries: Dict[str, Entry] = {}
+    for key, key_place, node in items:
+        if key in entries:
+            help = "keep one of them: the other would be lost without a word"
+            raise _make_error(f"`{key}` stands twice", key_place, help)
+        entries[key] = Entry(key_place, node)
+    return Node(entries, place)
 
 
 def _read_yaml(file: str, text: str) -> Node:
@@ -81,12 +87,8 @@ def _read_yaml(file: str, text: str) -> Node:
             return Node([convert(item) for item in node.value], place)
         if not isinstance(node, yaml.MappingNode):
             return Node(loader.construct_object(node), place)
-        entries: Dict[str, Entry] = {}
-        for key_node, value_node in node.value:
-            key, key_place = str(key_node.value), find_place(key_node.start_mark)
-            _require_new(key, entries, key_place)
-            entries[key] = Entry(key_place, convert(value_node))
-        return Node(entries, place)
+        items = ((str(key.value), find_place(key.start_mark), convert(value)) for key, value in node.value)
+        return _make_mapping(items, place)
 
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -130,11 +132,6 @@ def _read_json(file: str, text: str) -> Node:
             return Node([locate(item) for item in value], place)
         if not isinstance(value, tuple):
             return Node(value, place)
-        entries: Dict[str, Entry] = {}
-        for key, item in value:
-            key_place = next(starts)
-            _require_new(key, entries, key_place)
-            entries[key] = Entry(key_place, locate(item))
-        return Node(entries, place)
+        return _make_mapping(((key, next(starts), locate(item)) for key, item in value), place)
 
     return locate(parsed)
