@@ -34,7 +34,7 @@ from .curve import Curve
 from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
 from .eager import EagerSide
 from .layout_copies import LayoutCopies
-from .limits import Limits, Rates, Work, count_work, find_limits, measure_rates
+from .limits import Limits, count_work, find_limits, measure_rates
 from .machinery import Machinery, measure_machinery
 from .pages import NOT_ASKED_FOR
 from .parity import Parity, compare_losses, measure_weight_difference
@@ -119,7 +119,6 @@ def measure(
         cost = ported.compile()
         progress("comparing losses", 0.3)
         parity, first_seconds = _compare_first_steps(workload, eager, ported, settings)
-        machine = _measure_limits(workload, eager, ported, settings, progress)
         progress("timing", 0.4)
         with EagerWays(workload, source, settings) as ways:
             turns, calls_per_turn = _time_steady_state(eager, ported, settings, progress, ways)
@@ -146,6 +145,7 @@ def measure(
             port_again = functools.partial(PortedSide, workload, device=settings.device)
             machinery = measure_machinery(ported, port_again, compile_seconds=cost.compile_seconds or 0.0)
         proof, findings, candidates = ported.describe()
+        limits = _measure_limits(workload, eager, sides, settings, progress, is_simulator=proof.is_simulator)
         in_processes = _measure_processes(
             workload, source, no_source, settings, progress, is_simulator=proof.is_simulator
         )
@@ -171,7 +171,7 @@ def measure(
             ),
             parity=parity,
             device=proof,
-            limits=_find_limits(machine, sides, settings),
+            limits=limits,
             machinery=machinery,
             **in_processes,
             candidates=candidates,
@@ -194,7 +194,7 @@ def _measure_processes(
     engine = getattr(workload.options, "engine", None) or "auto"
     find_curve = functools.partial(measure_curve, engine=engine, steps_per_call=workload.steps_per_call)
     sections: Dict[str, Tuple[Any, bool, float, str, Callable[[Source, BenchSettings], Any]]] = {
-        "memory": (Memory, settings.memory, 0.75, "measuring memory", measure_memory),
+        "memory": (Memory, settings.memory, 0.77, "measuring memory", measure_memory),
         # no IPU tells what it copies
         "layout_copies": (
             LayoutCopies,
@@ -301,20 +301,20 @@ def _time_steady_state(
 
 
 def _measure_limits(
-    workload: Workload, eager: EagerSide, ported: PortedSide, settings: BenchSettings, progress: Progress
-) -> Optional[Tuple[Rates, Work]]:
-    """Measure the rates of this machine and count the work of a step, if this machine is what runs it."""
-    if not settings.limits or not ported.ported.report().is_simulator:
-        return None
-    progress("measuring the machine", 0.35)
-    return measure_rates(), count_work(eager.call, steps=workload.steps_per_call)
-
-
-def _find_limits(machine: Optional[Tuple[Rates, Work]], sides: Mapping[str, Side], settings: BenchSettings) -> Limits:
-    if machine is None:
+    workload: Workload,
+    eager: EagerSide,
+    sides: Mapping[str, Side],
+    settings: BenchSettings,
+    progress: Progress,
+    *,
+    is_simulator: bool,
+) -> Limits:
+    """Compare the times of both sides with the least that this machine needs, if it is what runs the port."""
+    if not settings.limits or not is_simulator:
         return Limits(reason="an IPU runs the port" if settings.limits else NOT_ASKED_FOR)
-    eager, ported = (sides[name].step_seconds.median for name in ("eager", "ported"))
-    return find_limits(*machine, eager_seconds=eager, ported_seconds=ported)
+    progress("measuring the machine", 0.76)
+    times = {f"{name}_seconds": side.step_seconds.median for name, side in sides.items()}
+    return find_limits(measure_rates(), count_work(eager.call, steps=workload.steps_per_call), **times)
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
