@@ -86,11 +86,6 @@ class Frame:
         for number, value in points if has_marks else ():
             yield f'<circle cx="{self.x(number)}" cy="{self.y(value)}" r="3" fill="{colour}"/>'
 
-    def draw_upright(self, number: float, colour: str) -> str:
-        """Draw a dashed line from top to bottom."""
-        path = f"M{self.x(number)} {_TOP}V{_HEIGHT - _BOTTOM}"
-        return f'<path d="{path}" stroke="{colour}" stroke-dasharray="3 3" stroke-width="1.5"/>'
-
     def draw_labels(self, labels: Sequence[Label]) -> Iterator[str]:
         """Write names at the right edge, apart from each other."""
         ordered = sorted(labels)

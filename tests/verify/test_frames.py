@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from porting.bench.frames import Frame, list_ticks
+from porting.verify.frames import Frame, list_ticks
 
 FRAME = Frame.of([1, 100], [0.01, 1.0])
 
