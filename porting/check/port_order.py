@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Sequence, Tuple
 
 from porting.diagnostics import CODES, Finding, Place
-from porting.source.rules.wordings import WORDINGS
+from porting.source.rules.wordings import read_wordings
 
 __all__ = ["PortNeed", "list_needs"]
 
@@ -94,7 +94,7 @@ def _find_rank(code: str) -> int:
 
 
 def _name_recipe(code: str) -> str:
-    wording = WORDINGS.get(code)
+    wording = read_wordings().get(code)
     if wording is None or wording.shown is None:
         return ""
     name, step = wording.shown

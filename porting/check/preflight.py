@@ -21,7 +21,7 @@ from porting.diagnostics import ExecutableError, Finding, Place, list_names, say
 from porting.source.checks import check_source
 from porting.source.facts import Facts
 from porting.source.project import Project, Unit, read_programs
-from porting.source.rules.wordings import WORDINGS
+from porting.source.rules.wordings import read_wordings
 from porting.source.walk import collect_facts
 from porting.support.garbage_pause import garbage_pause
 
@@ -179,7 +179,7 @@ def _name_from_here(finding: Finding) -> Finding:
 
 def _choose_judged(selection: Selection, *, has_model: bool) -> Callable[[str], bool]:
     """Choose of which codes a comment that allows nothing is told: those that were looked for."""
-    return lambda code: selection.includes(code) and (has_model or code in WORDINGS)
+    return lambda code: selection.includes(code) and (has_model or code in read_wordings())
 
 
 def _require_paths(paths: Sequence[str], project: Project) -> None:

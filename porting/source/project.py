@@ -11,7 +11,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tupl
 from porting.diagnostics import Finding, list_names
 from porting.source.files import Unit, list_sources, read_source
 from porting.source.imports import ImportedName, list_imports
-from porting.source.library import is_known_library
+from porting.source.library import NAMES, is_known_library
 from porting.source.search_path import (
     Folders,
     SearchPath,
@@ -19,7 +19,6 @@ from porting.source.search_path import (
     go_up,
     is_declared,
     is_installed,
-    list_named_libraries,
     list_targets,
     make_search_path,
 )
@@ -338,7 +337,7 @@ def is_library(name: str) -> bool:
 
 def is_foreign(top: str, search: SearchPath) -> bool:
     """Tell whether a name that no file of the program has is a library's: known, installed, or required."""
-    is_known = top in _STANDARD_LIBRARY or is_known_library(top) or top in list_named_libraries()
+    is_known = top in _STANDARD_LIBRARY or is_known_library(top) or top in NAMES["libraries"]
     return is_known or is_installed(top) or is_declared(top, search.repository)
 
 

@@ -20,7 +20,6 @@ __all__ = [
     "go_up",
     "is_declared",
     "is_installed",
-    "list_named_libraries",
     "list_targets",
     "make_search_path",
 ]
@@ -214,13 +213,6 @@ def _read_mapping(path: Path) -> Iterator[Tuple[str, str]]:
             for key, target in zip(value.keys, value.values):
                 if isinstance(key, ast.Constant) and isinstance(target, ast.Constant):
                     yield str(key.value), str(target.value)
-
-
-@functools.lru_cache(maxsize=1)
-def list_named_libraries() -> FrozenSet[str]:
-    """List the libraries that programs import, as far as they are known by name."""
-    lines = (Path(__file__).parent / "library_names.txt").read_text("utf-8").splitlines()
-    return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
 
 
 @functools.lru_cache(maxsize=4096)
