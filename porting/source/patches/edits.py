@@ -13,6 +13,8 @@ from typing import Any, Callable, Mapping, Optional, Tuple, Type, Union
 import libcst as cst
 from libcst import matchers as m
 
+from porting.source.library import NAMES
+
 __all__ = ["EDITS", "REMOVED", "Edit", "Replacement", "Surroundings"]
 
 Replacement = Union[cst.CSTNode, "cst.RemovalSentinel", "cst.FlattenSentinel[Any]", None]
@@ -132,28 +134,8 @@ def _assign_instead(statement: cst.Expr, _around: Surroundings) -> Replacement:
     return cst.Assign([target], value.comparisons[0].comparator, semicolon=statement.semicolon)
 
 
-_OPERATORS: Mapping[Type[cst.BaseAugOp], Type[cst.BaseBinaryOp]] = MappingProxyType(
-    {
-        cst.AddAssign: cst.Add,
-        cst.SubtractAssign: cst.Subtract,
-        cst.MultiplyAssign: cst.Multiply,
-        cst.DivideAssign: cst.Divide,
-        cst.FloorDivideAssign: cst.FloorDivide,
-        cst.ModuloAssign: cst.Modulo,
-        cst.PowerAssign: cst.Power,
-        cst.MatrixMultiplyAssign: cst.MatrixMultiply,
-    }
-)
-
-
-# what is computed in place and as a new tensor by the same arguments: `bernoulli_(0.5)`, for one, is not
-_COMPUTED = frozenset(
-    "abs add addcdiv addcmul ceil clamp clamp_max clamp_min clip cos cumprod cumsum div exp exp2 expm1 floor "
-    "floor_divide fmod hardtanh index_add index_copy index_fill lerp log log10 log1p log2 logical_and logical_not "
-    "logical_or masked_fill masked_scatter mul multiply nan_to_num neg negative pow reciprocal relu remainder round "
-    "rsqrt scatter scatter_add sigmoid sign sin sqrt square squeeze sub subtract t tanh transpose tril triu "
-    "true_divide trunc unsqueeze".split()
-)
+_ARITHMETIC = ("Add", "Subtract", "Multiply", "Divide", "FloorDivide", "Modulo", "Power", "MatrixMultiply")
+_OPERATORS = {getattr(cst, f"{name}Assign"): getattr(cst, name) for name in _ARITHMETIC}
 
 
 def _compute_instead(statement: Union[cst.AugAssign, cst.Expr], _around: Surroundings) -> Replacement:
@@ -171,7 +153,7 @@ def _compute_instead(statement: Union[cst.AugAssign, cst.Expr], _around: Surroun
     assert isinstance(call.func, cst.Attribute)
     assert isinstance(call.func.value, cst.Name)
     name = call.func.attr.value
-    if not name.endswith("_") or name[:-1] not in _COMPUTED:
+    if not name.endswith("_") or name[:-1] not in NAMES["computed in place"]:
         return None
     computed = call.with_changes(func=call.func.with_changes(attr=cst.Name(name[:-1])))
     return cst.Assign([cst.AssignTarget(call.func.value)], computed, semicolon=statement.semicolon)
@@ -195,17 +177,11 @@ def _name_device(call: cst.Call, around: Surroundings) -> Replacement:
     name = next((p.name.value for p in function.params.params[1:] if _is_tensor(p, function)), None)
     if name is None:
         return None
-    device = cst.Attribute(cst.Name(name), cst.Name("device"))
-    equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    device = cst.ensure_type(cst.parse_expression(f"f(device={name}.device)"), cst.Call).args[0]
     args = list(call.args)
     if args and isinstance(args[-1].comma, cst.MaybeSentinel):
         args[-1] = args[-1].with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
-    return call.with_changes(args=[*args, cst.Arg(device, cst.Name("device"), equal)])
-
-
-_OF_TENSORS = frozenset(
-    "device dim dtype flatten float mean ndim permute reshape shape size sum transpose type_as unsqueeze view".split()
-)
+    return call.with_changes(args=[*args, device])
 
 
 def _is_tensor(parameter: cst.Param, function: cst.FunctionDef) -> bool:
@@ -219,7 +195,7 @@ def _is_tensor(parameter: cst.Param, function: cst.FunctionDef) -> bool:
         )
     named = m.Name(parameter.name.value)
     read = m.findall(function.body, m.Attribute(value=named))
-    if any(isinstance(node, cst.Attribute) and node.attr.value in _OF_TENSORS for node in read):
+    if any(isinstance(node, cst.Attribute) and node.attr.value in NAMES["of tensors alone"] for node in read):
         return True
     return bool(m.findall(function.body, m.BinaryOperation(left=named) | m.BinaryOperation(right=named)))
 
@@ -239,16 +215,13 @@ def _guard_import(line: cst.SimpleStatementLine, _around: Surroundings) -> Repla
         return None
     imported = line.body[0]
     assert isinstance(imported, cst.Import)
-    alias = imported.names[0].asname or cst.AsName(cst.Name("poptorch"))
-    simulator = cst.Attribute(cst.Name("porting"), cst.Name("simulator"))
-    other = cst.Import([cst.ImportAlias(simulator, alias)])
-    handler = cst.ExceptHandler(
-        cst.IndentedBlock([cst.SimpleStatementLine([other])]),
-        cst.Name("ImportError"),
-        whitespace_after_except=cst.SimpleWhitespace(" "),
+    alias = imported.names[0].evaluated_alias or "poptorch"
+    guarded = cst.parse_statement(
+        f"try:\n    import poptorch\nexcept ImportError:\n    import porting.simulator as {alias}\n"
     )
-    body = cst.IndentedBlock([line.with_changes(leading_lines=[])])
-    return cst.Try(body, [handler], leading_lines=line.leading_lines)
+    assert isinstance(guarded, cst.Try)
+    body = guarded.body.with_changes(body=[line.with_changes(leading_lines=[])])
+    return guarded.with_changes(body=body, leading_lines=line.leading_lines)
 
 
 EDITS: Mapping[str, Edit] = MappingProxyType(

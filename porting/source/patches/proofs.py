@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Callable, Mapping
 
 from porting.diagnostics import Finding, Place
+from porting.source.library import NAMES
 from porting.source.patches.uses import SourceTree
 from porting.source.rules.scope import MAY_BE_BARE
 
@@ -39,11 +40,6 @@ def _prove_device(source: SourceTree, place: Place, is_ported: bool) -> bool:
     return call is not None and source.stays_with_torch(call)
 
 
-_READING = frozenset(
-    "len str repr type tuple list size dim mean sum min max std norm detach item tolist format".split()
-)
-
-
 def _prove_print(source: SourceTree, place: Place, is_ported: bool) -> bool:
     """What is printed may do something beside being printed."""
     call = source.find_call(place)
@@ -52,7 +48,9 @@ def _prove_print(source: SourceTree, place: Place, is_ported: bool) -> bool:
     parts = [part for argument in call.args for part in ast.walk(argument)]
     called = [part.func for part in parts if isinstance(part, ast.Call)]
     names = {getattr(function, "id", getattr(function, "attr", "")) for function in called}
-    return names <= _READING and not any(isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield)) for part in parts)
+    return names <= NAMES["reading"] and not any(
+        isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield)) for part in parts
+    )
 
 
 def _prove_write(source: SourceTree, place: Place, is_ported: bool) -> bool:

@@ -6,27 +6,14 @@ import ast
 from typing import Dict, Iterator, Optional, Set
 
 from porting.diagnostics import Place
+from porting.source.library import NAMES
 
 __all__ = ["SourceTree"]
 
 _HOST_METHODS = frozenset({"numpy", "tolist", "item", "__array__", "cpu", "cuda", "to", "type_as", "pin_memory"})
 _FUNCTIONS = ("torch", "F", "nn", "self", "poptorch")
-_PASSING = (
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.Compare,
-    ast.Subscript,
-    ast.Tuple,
-    ast.List,
-    ast.keyword,
-    ast.Starred,
-    ast.IfExp,
-)
+_PASSING = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Tuple, ast.List, ast.Starred, ast.IfExp)
 _TENSORS = ("data", "T", "mT", "H", "real", "imag", "grad")
-_VIEWS = frozenset(
-    "chunk contiguous detach diagonal expand expand_as flatten float movedim narrow permute ravel reshape select split "
-    "squeeze swapaxes t to transpose unbind unflatten unfold unsqueeze view view_as".split()
-)
 _ENDS = (ast.Return, ast.Expr, ast.AugAssign)
 
 
@@ -103,7 +90,7 @@ def _is_view(node: Optional[ast.AST], name: str) -> bool:
     """Tell whether an expression is what a name holds, a part of it, or may be a view of it."""
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         if isinstance(node, ast.Call):
-            is_view = isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS
+            is_view = isinstance(node.func, ast.Attribute) and node.func.attr in NAMES["views"]
             node = node.func if is_view else None
         else:
             node = node.value
