@@ -22,7 +22,7 @@ from porting.source.search_path import (
     list_targets,
     make_search_path,
 )
-from porting.source.text_values import ANYTHING, list_added_folders
+from porting.source.text_values import ANYTHING, list_added_folders, name_from_here
 
 __all__ = ["MOST_FOLLOWED_LINES", "Imported", "Module", "Project", "Unit", "read_programs"]
 
@@ -380,5 +380,4 @@ def _find_path(name: str) -> str:
     spots = Folders().locate(name.split("."), [os.curdir, *sys.path])
     if len(spots) < name.count(".") + 1:
         return name
-    path = spots[-1].path or spots[-1].folders[0]
-    return os.path.relpath(path) if os.path.abspath(path).startswith(os.getcwd() + os.sep) else path
+    return name_from_here(spots[-1].path or spots[-1].folders[0])

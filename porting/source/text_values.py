@@ -7,7 +7,7 @@ import itertools
 import os
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
-__all__ = ["ANYTHING", "evaluate_text", "list_added_folders", "read_names"]
+__all__ = ["ANYTHING", "evaluate_text", "list_added_folders", "name_from_here", "read_names"]
 
 ANYTHING = "*"
 """Stands in a text for a part that nobody knows."""
@@ -147,7 +147,7 @@ def list_added_folders(tree: ast.AST, file: str) -> List[Tuple[str, bool]]:
         for value, is_first in _list_additions(node):
             found += [(text, is_first) for text in evaluate_text(value, names, file)]
     return [
-        (_name_from_here(folder), is_first)
+        (name_from_here(folder), is_first)
         for text, is_first in found
         for folder in dict.fromkeys((os.path.join(os.path.dirname(os.path.abspath(file)), text), os.path.abspath(text)))
         if ANYTHING not in text and os.path.isdir(folder)
@@ -176,8 +176,8 @@ def _is_path(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "path" and getattr(node.value, "id", "") == "sys"
 
 
-def _name_from_here(folder: str) -> str:
-    """Name a folder from the present one where it is below, as paths of findings are named."""
-    path = os.path.normpath(folder)
+def name_from_here(path: str) -> str:
+    """Name a folder or a file from the present folder where it is below, as paths of findings are named."""
+    path = os.path.normpath(path)
     here = os.getcwd()
     return "" if path == here else path[len(here) + 1 :] if path.startswith(here + os.sep) else path
