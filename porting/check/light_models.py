@@ -6,6 +6,7 @@ numbers. Small tensors stay real, because programs read numbers from them: `torc
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any, Callable, Dict, Tuple, TypeVar
 
@@ -41,7 +42,11 @@ class LightTensors(TorchFunctionMode):
         if func in _MOVES and isinstance(args[0], torch.Tensor) and args[0].is_meta:
             return _cast_tensor(*args, **kwargs) if func is torch.Tensor.to else args[0]
         is_factory = func is torch.empty or func in _BY_SIZE
-        if is_factory and kwargs.get("out") is None and _count_elements(args, kwargs) >= _find_limit(func):
+        if (
+            is_factory
+            and kwargs.get("out") is None
+            and _count_elements(args, kwargs) >= (_LARGE if func in _BY_SIZE else _LARGE_WEIGHT)
+        ):
             kwargs["device"] = "meta"
             kwargs.pop("pin_memory", None)
             kwargs.pop("generator", None)
@@ -67,16 +72,10 @@ def make_light(make: Callable[[], _Made]) -> _Made:
         return make()
 
 
-def _find_limit(func: Any) -> int:
-    return _LARGE_WEIGHT if func is torch.empty else _LARGE
-
-
 def _count_elements(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> int:
     sizes = kwargs.get("size", args[0] if args and isinstance(args[0], (tuple, list)) else args)
-    count = 1
-    for size in sizes if isinstance(sizes, (tuple, list)) else [sizes]:
-        count *= size if isinstance(size, int) else 0
-    return count
+    listed = sizes if isinstance(sizes, (tuple, list)) else [sizes]
+    return math.prod(size if isinstance(size, int) else 0 for size in listed)
 
 
 def _cast_tensor(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -31,8 +31,7 @@ def is_proven(finding: Finding, text: bytes, *, is_ported: bool) -> bool:
 
 def _prove_move(source: SourceTree, place: Place, is_ported: bool) -> bool:
     """On CUDA a plain program may need its move to the host; NumPy and SciPy always do."""
-    call = source.find_call(place)
-    return is_ported and call is not None and source.stays_with_torch(call)
+    return is_ported and _prove_device(source, place, is_ported)
 
 
 def _prove_device(source: SourceTree, place: Place, is_ported: bool) -> bool:

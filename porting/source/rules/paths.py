@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from typing import Counter as CounterOf
 from typing import Dict, FrozenSet, Iterator, List, Set, Tuple
 
 from porting.source.rules.guards import mentions, normalise_guard
@@ -98,24 +100,17 @@ def _note_uses(statement: ast.stmt, states: List[_State], local: Set[str], found
 
 def list_attributes_of_training(tree: ast.AST) -> Set[str]:
     """List the attributes of `self` that are set under a condition that speaks of training, and nowhere else."""
-    inside: Set[str] = set()
-    everywhere: Dict[str, int] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            for name in _list_own(node):
-                everywhere[name] = everywhere.get(name, 0) + 1
-    counted: Dict[str, int] = {}
+    everywhere = Counter(_list_own(tree))
+    inside: CounterOf[str] = Counter()
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and mentions((node.test,), r"(^|_)train(ing)?($|_)"):
-            for statement in node.body:
-                for part in ast.walk(statement):
-                    for name in _list_own(part) if isinstance(part, ast.Assign) else ():
-                        counted[name] = counted.get(name, 0) + 1
-    inside.update(name for name, number in counted.items() if everywhere.get(name) == number)
-    return inside
+            inside.update(name for statement in node.body for name in _list_own(statement))
+    return {name for name, number in inside.items() if everywhere[name] == number}
 
 
-def _list_own(node: ast.Assign) -> Iterator[str]:
-    for target in node.targets:
-        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
-            yield target.attr
+def _list_own(tree: ast.AST) -> Iterator[str]:
+    """List the attributes of `self` that are assigned to, once for each time."""
+    for node in ast.walk(tree):
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+                yield target.attr
