@@ -19,10 +19,12 @@ __all__ = ["LightTensors", "make_light"]
 
 _Made = TypeVar("_Made")
 
-# layers make their weights by `torch.empty`, which nobody reads before it is filled
-_LARGE_WEIGHT = 1 << 12
 _LARGE = 1 << 20
-_BY_SIZE = frozenset([torch.zeros, torch.ones, torch.rand, torch.randn])
+# layers make their weights by `torch.empty`, which nobody reads before it is filled
+_LIMITS: Dict[Any, int] = {
+    torch.empty: 1 << 12,
+    **dict.fromkeys((torch.zeros, torch.ones, torch.rand, torch.randn), _LARGE),
+}
 _LIKE = frozenset([torch.empty_like, torch.zeros_like, torch.ones_like, torch.rand_like, torch.randn_like])
 _MOVES = frozenset([torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda])
 
@@ -41,12 +43,8 @@ class LightTensors(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func in _MOVES and isinstance(args[0], torch.Tensor) and args[0].is_meta:
             return _cast_tensor(*args, **kwargs) if func is torch.Tensor.to else args[0]
-        is_factory = func is torch.empty or func in _BY_SIZE
-        if (
-            is_factory
-            and kwargs.get("out") is None
-            and _count_elements(args, kwargs) >= (_LARGE if func in _BY_SIZE else _LARGE_WEIGHT)
-        ):
+        limit = _LIMITS.get(func)
+        if limit is not None and kwargs.get("out") is None and _count_elements(args, kwargs) >= limit:
             kwargs["device"] = "meta"
             kwargs.pop("pin_memory", None)
             kwargs.pop("generator", None)

@@ -24,6 +24,7 @@ __all__ = [
     "find_kinds",
     "find_method_kind",
     "find_result_kinds",
+    "find_words",
     "is_host_name",
     "is_known_library",
     "is_of_python",
@@ -34,9 +35,9 @@ TENSOR_KINDS: FrozenSet[Kind] = frozenset({Kind.LOSS, Kind.OUTPUT, Kind.BATCH, K
 
 
 class Row(NamedTuple):
-    """A row of a table: what a name is that the pattern fits, several kinds for a tuple, and names that it is for."""
+    """A row of a table: what a name is that the pattern fits, several words for a tuple, and names that it is for."""
 
-    kinds: Tuple[Kind, ...]
+    words: Tuple[str, ...]
     pattern: Pattern[str]
     examples: Tuple[str, ...]
 
@@ -48,14 +49,19 @@ def read_tables() -> Mapping[str, Sequence[Row]]:
 
 
 def _read_row(line: str) -> Row:
-    kinds, pattern, examples = line.split()
-    return Row(tuple(map(Kind, kinds.split(","))), re.compile(pattern), tuple(examples.split(",")))
+    words, pattern, examples = line.split()
+    return Row(tuple(words.split(",")), re.compile(pattern), tuple(examples.split(",")))
+
+
+def find_words(table: str, name: str) -> Tuple[str, ...]:
+    """Find the words of the first row of a table that a name fits; none where it fits no row."""
+    return next((row.words for row in read_tables()[table] if row.pattern.fullmatch(name)), ())
 
 
 @functools.lru_cache(maxsize=16384)
 def find_kinds(table: str, name: str) -> Tuple[Kind, ...]:
     """Find what a name is by the first row of a table that it fits; nothing where none does."""
-    return next((row.kinds for row in read_tables()[table] if row.pattern.fullmatch(name)), ())
+    return tuple(map(Kind, find_words(table, name)))
 
 
 def find_result_kinds(name: str) -> Tuple[Kind, ...]:
@@ -107,17 +113,6 @@ def is_host_name(name: str) -> bool:
 TENSOR_METHODS = NAMES["tensor methods"]
 """Methods that only tensors have, or arrays: of what they are called on nothing else need be known."""
 
-_ASKING: Tuple[Tuple[str, str], ...] = (
-    (r"\.(item|tolist|numpy|is_nonzero|equal|allclose|__(bool|int|float|index)__)", "method"),
-    (r"builtins\.(int|float|bool|complex|range|slice|hex|oct|bin|chr)|math\.\w+|numpy\.(\w+\.)*\w+", "number"),
-    (r"torch\.(is_nonzero|equal|allclose|zeros|ones|empty|rand|randn|eye|arange|linspace|full)", "number"),
-    (r"\.(repeat|expand|narrow|new_(zeros|ones|empty|full)|topk|unflatten|reshape)", "number of a tensor"),
-    (r"builtins\.(any|all|min|max|sorted)", "elements"),
-    (r"torch\.(tensor|Tensor|FloatTensor|LongTensor)", "list"),
-    (r"builtins\.(str|repr|format|ascii|print)|\.format", "text"),
-)
-_COMPILED_ASKING = tuple((re.compile(pattern), asked) for pattern, asked in _ASKING)
-
 
 @functools.lru_cache(maxsize=8192)
 def find_asking(name: str) -> str:
@@ -126,7 +121,7 @@ def find_asking(name: str) -> str:
     >>> find_asking("builtins.max"), find_asking(".item"), find_asking("torch.mean")
     ('elements', 'method', '')
     """
-    return next((asked for pattern, asked in _COMPILED_ASKING if pattern.fullmatch(name)), "")
+    return "".join(find_words("asking", name)).replace("-", " ")
 
 
 NO_GRADIENT_CONTEXTS = NAMES["without gradients"]
