@@ -21,10 +21,8 @@ _Made = TypeVar("_Made")
 
 _LARGE = 1 << 20
 # layers make their weights by `torch.empty`, which nobody reads before it is filled
-_LIMITS: Dict[Any, int] = {
-    torch.empty: 1 << 12,
-    **dict.fromkeys((torch.zeros, torch.ones, torch.rand, torch.randn), _LARGE),
-}
+_FULL = (torch.zeros, torch.ones, torch.rand, torch.randn)
+_LIMITS: Dict[Any, int] = {torch.empty: 1 << 12, **dict.fromkeys(_FULL, _LARGE)}
 _LIKE = frozenset([torch.empty_like, torch.zeros_like, torch.ones_like, torch.rand_like, torch.randn_like])
 _MOVES = frozenset([torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda])
 

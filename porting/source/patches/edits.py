@@ -42,7 +42,6 @@ class Edit:
     the expression that it is made for, has to begin where the finding does, so that nothing around it is lost.
     """
 
-    summary: str
     kinds: Tuple[Type[cst.CSTNode], ...]
     change: Callable[[Any, Surroundings], Replacement]
     of_ports: bool = True
@@ -226,21 +225,19 @@ def _guard_import(line: cst.SimpleStatementLine, _around: Surroundings) -> Repla
 
 EDITS: Mapping[str, Edit] = MappingProxyType(
     {
-        "B022": Edit("`==` becomes `=`", (cst.Expr,), _assign_instead, of_ports=False),
-        "C004": Edit("the move to the host is left out", (cst.Call,), _remove_move, of_ports=False),
-        "C010": Edit("the print is left out", (cst.Expr,), _remove_call, of_ports=False),
-        "C011": Edit("the tensor is made on its input's device", (cst.Call,), _name_device, of_ports=False),
-        "C026": Edit("a new tensor is computed", (cst.AugAssign, cst.Expr), _compute_instead, of_ports=False),
-        "D003": Edit("the move or the wrapper is left out", (cst.Call,), _remove_move_or_wrapper),
-        "D010": Edit(
-            "the simulator is imported in its place", (cst.SimpleStatementLine,), _guard_import, of_ports=False
-        ),
-        "K006": Edit("the weights are saved, not the port", (cst.Call,), _save_state),
-        "L010": Edit("the backward pass is left to the device", (cst.Expr,), _remove_call),
-        "O007": Edit("the step is left to the device", (cst.Expr,), _remove_call),
-        "O008": Edit("gradients are zeroed by the device", (cst.Expr,), _remove_call),
-        "O010": Edit("the loss is scaled by the device", (cst.Expr, cst.Assign), _remove_scaler),
-        "O016": Edit("gradients are synchronised by the device", (cst.With,), _unwrap_block),
+        "B022": Edit((cst.Expr,), _assign_instead, of_ports=False),
+        "C004": Edit((cst.Call,), _remove_move, of_ports=False),
+        "C010": Edit((cst.Expr,), _remove_call, of_ports=False),
+        "C011": Edit((cst.Call,), _name_device, of_ports=False),
+        "C026": Edit((cst.AugAssign, cst.Expr), _compute_instead, of_ports=False),
+        "D003": Edit((cst.Call,), _remove_move_or_wrapper),
+        "D010": Edit((cst.SimpleStatementLine,), _guard_import, of_ports=False),
+        "K006": Edit((cst.Call,), _save_state),
+        "L010": Edit((cst.Expr,), _remove_call),
+        "O007": Edit((cst.Expr,), _remove_call),
+        "O008": Edit((cst.Expr,), _remove_call),
+        "O010": Edit((cst.Expr, cst.Assign), _remove_scaler),
+        "O016": Edit((cst.With,), _unwrap_block),
     }
 )
 """The codes that `porting check --fix` puts right, and how."""
