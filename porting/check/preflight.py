@@ -129,24 +129,19 @@ def _check_group(group: ProgramGroup, project: Project, facts: List[Facts]) -> L
         return check_source(facts[-1], part.units)
     except Exception as error:
         place = Place(group.files[0], 1)
+        raised = traceback.extract_tb(error.__traceback__)[-1]
         return [
             Finding(
                 "X008",
                 place=place,
                 notes=(
                     f"{type(error).__name__}: {error}",
-                    f"raised at {_find_innermost_line(error)}",
+                    f"raised at {'/'.join(Path(raised.filename).parts[-3:])}:{raised.lineno}",
                     *([f"with {say_number(len(group.files) - 1, 'other file')}"] if len(group.files) > 1 else []),
                 ),
                 help="this is a fault of porting: report it with the file; all others are judged",
             )
         ]
-
-
-def _find_innermost_line(error: BaseException) -> str:
-    """Name the line that raised an error, by the last parts of its file's name."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{'/'.join(Path(frame.filename).parts[-3:])}:{frame.lineno}"
 
 
 def _join_findings(of_sources: Sequence[Finding], of_model: Sequence[Finding]) -> List[Finding]:

@@ -133,8 +133,8 @@ class ShapeCounter:
         lengths = _find_lengths(batches)
         choices: List[BucketChoice] = []
         if 0 < len(lengths) <= _MOST_VARYING:
-            budgets = [2**power for power in range(max_executables.bit_length()) if 2**power <= max_executables]
-            choices = [_choose_lengths(lengths, batches, budget) for budget in sorted({*budgets, max_executables})]
+            budgets = {*(2**power for power in range(max_executables.bit_length())), max_executables}
+            choices = [_choose_lengths(lengths, batches, budget) for budget in sorted(budgets)]
             # those that need more executables and save nothing are left out
             least = itertools.accumulate((choice.padding_share for choice in choices), min, initial=math.inf)
             choices = [choice for choice, share in zip(choices, least) if choice.padding_share < share]

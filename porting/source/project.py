@@ -211,14 +211,13 @@ class Project:
 
     def follow_all(self) -> None:
         """Read all that imports lead to from the modules that are known."""
-        followed: Set[str] = set()
+        known = set(self.modules.values())
         waiting = list(self.modules.values())
-        while waiting:
-            # the nearest come first, as not all of a large library are read
-            module = waiting.pop(0)
-            if module.path not in followed:
-                followed.add(module.path)
-                waiting.extend(self.follow_imports(module).modules)
+        # the nearest come first, as not all of a large library are read
+        for module in waiting:
+            found = [one for one in self.follow_imports(module).modules if one not in known]
+            known.update(found)
+            waiting += found
 
     def follow_imports(self, module: Module) -> Imported:
         """Find all that a module imports of the program, wherever the import stands, and what of it is missing."""

@@ -59,7 +59,7 @@ def propose_fixes(
     training_on_host = {one.place.file for one in told if one.place is not None and one.code in _TRAINS_ON_HOST}
     for finding in told:
         edit = EDITS.get(finding.code)
-        if edit is None or finding.place is None:
+        if edit is None or finding.place is None or not finding.place.file.endswith(".py"):
             continue
         if finding.code in _OF_STEP and finding.place.file in training_on_host:
             # without its host step such a loop would train nothing
@@ -68,9 +68,9 @@ def propose_fixes(
             by_file.setdefault(finding.place.file, []).append(finding)
     fixes = []
     for file, found in sorted(by_file.items()):
-        text = Path(file).read_bytes() if file.endswith(".py") else b""
+        text = Path(file).read_bytes()
         proven = [one for one in found if with_unproven or is_proven(one, text, is_ported=file in ported_files)]
-        fixes.append(_fix_file(Path(file), proven) if file.endswith(".py") else None)
+        fixes.append(_fix_file(Path(file), text, proven))
     return [fix for fix in fixes if fix is not None]
 
 
@@ -79,16 +79,15 @@ def list_unproven(
 ) -> List[FileFix]:
     """List what more would change if the fixes that nothing proves were made as well, behind those that are proven."""
     done = {fix.path: fix for fix in proven}
-    every = [
-        (fix, done.get(fix.path)) for fix in propose_fixes(findings, ported_files=ported_files, with_unproven=True)
-    ]
-    more = [(fix, first) for fix, first in every if first is None or len(first.fixed) < len(fix.fixed)]
-    return [
-        fix
-        if first is None
-        else replace(fix, before=first.after, fixed=tuple(one for one in fix.fixed if one not in first.fixed))
-        for fix, first in more
-    ]
+    more = []
+    for fix in propose_fixes(findings, ported_files=ported_files, with_unproven=True):
+        first = done.get(fix.path)
+        if first is None:
+            more.append(fix)
+        elif len(first.fixed) < len(fix.fixed):
+            fixed = tuple(one for one in fix.fixed if one not in first.fixed)
+            more.append(replace(fix, before=first.after, fixed=fixed))
+    return more
 
 
 def write_fixes(fixes: Sequence[FileFix]) -> None:
@@ -103,8 +102,7 @@ def write_fixes(fixes: Sequence[FileFix]) -> None:
         write_atomically(fix.path.resolve(), fix.after)
 
 
-def _fix_file(path: Path, findings: Sequence[Finding]) -> Optional[FileFix]:
-    before = path.read_bytes()
+def _fix_file(path: Path, before: bytes, findings: Sequence[Finding]) -> Optional[FileFix]:
     try:
         wrapper = MetadataWrapper(cst.parse_module(before))
     except (cst.ParserSyntaxError, SyntaxError, UnicodeDecodeError):
