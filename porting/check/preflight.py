@@ -191,8 +191,9 @@ def _let_cells_be_shown(project: Project) -> None:
 
 
 def _find_training_files(project: Project) -> Dict[str, int]:
-    programs = {path: module.units[0].tree for path, module in project.modules.items() if path.endswith(".py")}
-    lines = {path: find_training_on_import(tree) for path, tree in programs.items()}
+    programs = {path: module.units[0] for path, module in project.modules.items() if path.endswith(".py")}
+    trains = {path: unit for path, unit in programs.items() if any("backward" in line for line in unit.lines)}
+    lines = {path: find_training_on_import(unit.tree) for path, unit in trains.items()}
     return {os.path.realpath(path): line for path, line in lines.items() if line is not None}
 
 
