@@ -15,7 +15,7 @@ _MOST_PATHS = 256
 _IPU = r"(^|_)ipus?($|_)"
 
 # what is known to hold, and which names are set
-_State = Tuple[Tuple[Tuple[str, bool], ...], FrozenSet[str]]
+_State = Tuple[FrozenSet[Tuple[str, bool]], FrozenSet[str]]
 
 
 def find_unbound_uses(function: ast.FunctionDef) -> Iterator[ast.Name]:
@@ -26,7 +26,7 @@ def find_unbound_uses(function: ast.FunctionDef) -> Iterator[ast.Name]:
     given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
     local = _list_set(function.body) - given
     found: Dict[str, ast.Name] = {}
-    _follow(function.body, [((), frozenset())], local, found)
+    _follow(function.body, [(frozenset(), frozenset())], local, found)
     yield from found.values()
 
 
@@ -68,8 +68,8 @@ def _follow_if(
     tells = mentions((node.test,), _IPU)
     ends: List[_State] = []
     for body, value in ((node.body, holds), (node.orelse, not holds)):
-        entering = [(_add(facts, text, value), known) for facts, known in states if (text, not value) not in facts]
-        is_port = in_port or tells and body is node.body and holds and _is_single(node.test)
+        entering = [(facts | {(text, value)}, known) for facts, known in states if (text, not value) not in facts]
+        is_port = in_port or tells and body is node.body and holds and not isinstance(node.test, ast.BoolOp)
         # a condition of several parts holds as a whole, and its parts with it
         parts = _list_parts(node.test) if body is node.body else []
         entering = [state for state in entering if all((part, not sign) not in state[0] for part, sign in parts)]
@@ -77,18 +77,10 @@ def _follow_if(
     return ends
 
 
-def _is_single(test: ast.expr) -> bool:
-    return not isinstance(test, ast.BoolOp)
-
-
 def _list_parts(test: ast.expr) -> List[Tuple[str, bool]]:
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return [normalise_guard(part) for part in test.values]
     return []
-
-
-def _add(facts: Tuple[Tuple[str, bool], ...], text: str, value: bool) -> Tuple[Tuple[str, bool], ...]:
-    return facts if (text, value) in facts else (*facts, (text, value))
 
 
 def _note_uses(statement: ast.stmt, states: List[_State], local: Set[str], found: Dict[str, ast.Name]) -> None:
