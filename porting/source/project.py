@@ -175,7 +175,7 @@ class Project:
         if key not in self._spots:
             path = spot.path or spot.folders[0]
             self._spots[key] = Module(name_module(path), path, (), spot.folders)
-            self._searched.setdefault(path, search)
+            self._get_search(self._spots[key], search)
         return self._spots[key]
 
     def _follow_file(self, spot: Spot, search: SearchPath) -> Optional[Module]:
@@ -191,21 +191,20 @@ class Project:
             self.unread[spot.path] = "it cannot be read"
         elif not known:
             self._num_lines[0] += sum(len(unit.lines) for unit in module.units)
-        if module is not None and module.path not in self._searched:
-            self._set_search(module, search)
+        if module is not None:
+            self._get_search(module, search)
         return module
 
-    def _get_search(self, module: Module) -> SearchPath:
-        if module.path not in self._searched:
-            self._set_search(module, make_search_path(module.path))
-        return self._searched[module.path]
-
-    def _set_search(self, module: Module, search: SearchPath) -> None:
-        self._searched[module.path] = search
-        for unit in module.units:
-            if any("sys" in line and "path" in line or "addsitedir" in line for line in unit.lines):
-                for folder, is_first in list_added_folders(unit.tree, module.path):
-                    search.add(folder, is_first=is_first)
+    def _get_search(self, module: Module, given: Optional[SearchPath] = None) -> SearchPath:
+        """Get the path of a module, with what it adds: its own, or that of the program that has brought it."""
+        search = self._searched.get(module.path)
+        if search is None:
+            search = self._searched[module.path] = given or make_search_path(module.path)
+            for unit in module.units:
+                if any("sys" in line and "path" in line or "addsitedir" in line for line in unit.lines):
+                    for folder, is_first in list_added_folders(unit.tree, module.path):
+                        search.add(folder, is_first=is_first)
+        return search
 
     # ---------------------------------------------------------------- what a module imports
 
