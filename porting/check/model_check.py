@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -216,7 +215,7 @@ class _Search:
 def _find_optimizer_faults(optimizer: Optional[torch.optim.Optimizer], forward: LossInForward) -> List[Finding]:
     if optimizer is None:
         return []
-    with collected_refusals() as found, ExitStack():
+    with collected_refusals() as found:
         try:
             to_backend_optimizer(optimizer, forward, backend=simulator)
         except PortingError as error:
