@@ -207,19 +207,16 @@ def _carry_lines(body: Sequence[Any]) -> Tuple[List[Any], List[cst.EmptyLine]]:
 
 def _find_nodes(wrapper: MetadataWrapper, findings: Sequence[Finding]) -> Dict[cst.CSTNode, Finding]:
     """Find the node of each finding: the innermost one of a kind that its edit takes, around its place."""
-    best: Dict[Finding, Tuple[int, cst.CSTNode]] = {}
     spans = wrapper.resolve(PositionProvider)
-    for node, span in spans.items():
-        for finding in findings:
-            if isinstance(node, EDITS[finding.code].kinds) and _contains(span, finding):
-                size = _measure(span)
-                if finding not in best or size < best[finding][0]:
-                    best[finding] = (size, node)
-    return {
-        node: finding
-        for finding, (_size, node) in best.items()
-        if _begins_at(spans.get(EDITS[finding.code].find_anchor(node)), finding)
-    }
+    found: Dict[cst.CSTNode, Finding] = {}
+    for finding in findings:
+        edit = EDITS[finding.code]
+        around = [node for node, span in spans.items() if isinstance(node, edit.kinds) and _contains(span, finding)]
+        if around:
+            innermost = min(around, key=lambda node: _measure(spans[node]))
+            if _begins_at(spans.get(edit.find_anchor(innermost)), finding):
+                found[innermost] = finding
+    return found
 
 
 def _begins_at(span: Optional[CodeRange], finding: Finding) -> bool:
