@@ -236,8 +236,7 @@ class Project:
                 names += [] if wanted.level else [wanted.name]
                 found, lost = self._follow_import(wanted, module)
                 modules += found
-                computed += found[-1:] if wanted.is_computed and ANYTHING not in wanted.name else []
-                computed += found if ANYTHING in wanted.name else []
+                computed += found if ANYTHING in wanted.name else found[-1:] if wanted.is_computed else []
                 missing += [(wanted, self._report_missing(wanted, name, unit, module)) for name in lost]
         read = [found for found in dict.fromkeys(modules) if found.units and found is not module]
         return Imported(tuple(read), tuple(dict.fromkeys(computed)), tuple(missing), tuple(names))
