@@ -17,10 +17,11 @@ from porting.source.checks import check_source
 from porting.source.facts import Facts
 from porting.source.notebooks import read_cells
 from porting.source.project import read_programs
-from porting.source.rules.wordings import WORDINGS
+from porting.source.rules.wordings import read_wordings
 
 PROGRAMS = Path(__file__).with_name("programs")
 PACKAGE = Path(porting.__file__).parent
+WORDINGS = read_wordings()
 ANNOTATION = re.compile(r"# finds: ([A-Z0-9, ]+)")
 FENCE = re.compile(r"^```python(?: (?:finds=(\w+)))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

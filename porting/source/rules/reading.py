@@ -11,7 +11,7 @@ from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, T
 from porting.source.files import Unit
 from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.things import go_through_parts, is_of_no_module, list_modules, share_module
-from porting.source.rules.wordings import WORDINGS
+from porting.source.rules.wordings import read_wordings
 
 __all__ = [
     "TENSORS",
@@ -357,7 +357,7 @@ class Reading:
         A `remedy` stands in the place of the usual help of the code. A finding that rests on a `guess`, as nothing but
         a name tells what something is, is a note that says so.
         """
-        wording = WORDINGS[code]
+        wording = read_wordings()[code]
         usual = CODES[code].severity
         plain = Severity.WARNING if usual is Severity.ERROR else Severity.NOTE
         helps = [remedy or wording.help]
