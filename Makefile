@@ -37,9 +37,8 @@ torch: $(READY) ## run what tells which parts work with another torch: make torc
 
 check: types lint format-check imports syntax dead widths all-tests wheels ## all that CI asks for, slow tests included
 
-# a recursive make's output is not kept back, which shows the progress where other targets run beside it
 all-tests: $(READY)
-	+$(PYTEST)
+	$(PYTEST)
 
 wheels: $(READY)
 	$(BIN)/python -m tests.installed.interpreters

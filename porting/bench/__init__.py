@@ -1,7 +1,7 @@
-"""Compiled against eager: `porting.bench(model, loss, batch)`, and what its measurements are made of.
+"""Benchmarks compare the training of a port with plain eager PyTorch: `porting.bench(model, loss, batch)`.
 
 The package can be called: `porting.bench(...)` is `porting.bench.bench(...)`. Names are loaded on first use (PEP 562),
-so that the processes whose start is measured load nothing that they do not need.
+so that processes whose start-up is measured load nothing that they do not need.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The port against several ways to train without it, as text and as data: a table, and what it comes to."""
+"""These tables show how much faster the port is than each way to train without it, and than the fastest of them.
+
+The command prints them, pages show the same rows, and result files keep their summary.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ _CLOCKS = {"wall": "by the clock", "cpu": "in processor time"}
 
 
 def summarize_cells(cells: Sequence[Plain], *, demanded_mean: Optional[float] = None) -> Optional[Dict[str, Any]]:
-    """Sum up the speed-ups over the best way, of all cells that were timed against several; None where none was.
+    """Return the mean and the smallest speed-up over the fastest way; None where no cell was timed against any.
 
-    For each clock, the best way is the one with the smallest ratio. `demanded_mean` is what is asked of the geometric
-    mean by the clock.
+    For each clock, the fastest way is the one with the smallest ratio. `demanded_mean` is the geometric mean that
+    is demanded by the clock.
     """
     measured = _choose_measured(cells)
     if not measured:
@@ -36,7 +39,7 @@ def summarize_cells(cells: Sequence[Plain], *, demanded_mean: Optional[float] = 
 
 
 def lay_out_ways(cells: Sequence[Plain], *, summary: Optional[Plain]) -> Iterator[str]:
-    """Lay out the table of all cells that were timed against several ways, with what it comes to below."""
+    """Lay out the table of all cells that were timed against several ways, with its summary below."""
     rows = list_way_rows(cells)
     if rows:
         yield AGAINST_TITLE
@@ -45,7 +48,7 @@ def lay_out_ways(cells: Sequence[Plain], *, summary: Optional[Plain]) -> Iterato
 
 
 def list_way_rows(cells: Sequence[Plain]) -> List[Tuple[str, ...]]:
-    """Write the header and a row for each cell that was timed against several ways; nothing where none was."""
+    """List the header and a row for each cell that was timed against several ways; empty where none was."""
     measured = _choose_measured(cells)
     if not measured:
         return []
@@ -71,7 +74,7 @@ def list_way_rows(cells: Sequence[Plain]) -> List[Tuple[str, ...]]:
 
 
 def tell_ways(cells: Sequence[Plain], *, summary: Optional[Plain]) -> Iterator[str]:
-    """Say what the cells come to, which are below 1 by either clock, and why some way could not train a model."""
+    """Say the mean and the smallest speed-up, which cells are below 1, and why a way could not train a model."""
     measured = _choose_measured(cells)
     if summary is not None:
         asked, mean = summary["demanded_mean"], summary["wall"]["geometric_mean"]
@@ -94,8 +97,8 @@ def tell_ways(cells: Sequence[Plain], *, summary: Optional[Plain]) -> Iterator[s
 
 
 def _choose_measured(cells: Sequence[Plain]) -> List[Plain]:
-    """Choose the cells that have a speed-up over a best way; results of earlier versions know of none."""
-    return [cell for cell in cells if cell["result"] is not None and (cell["result"].get("against") or {}).get("best")]
+    """Choose the cells that have a speed-up over a best way."""
+    return [cell for cell in cells if cell["result"] is not None and cell["result"]["against"]["best"] is not None]
 
 
 def _find_least(against: Plain, clock: str) -> float:

@@ -1,4 +1,7 @@
-"""`benchmarks.yml`: which targets are measured, in which matrix, and what is asked of them; checked line by line."""
+"""This reader turns `benchmarks.yml` into checked entries: targets, their matrix, and the speed-ups they must reach.
+
+`porting bench FILE` uses it. All faults of a file are reported at once, each with its line.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ _FILE: Mapping[str, _Kind] = {"benchmarks": _ANYTHING, "settings": _ANYTHING}
 
 
 def read_benchmarks(path: Path) -> Tuple[List[FileEntry], List[Finding]]:
-    """Read a file of benchmarks; what is wrong with it comes back as findings (T001), all at once.
+    """Read a file of benchmarks; its faults are returned as findings (T001), all at once.
 
     Raises PortingError for a file that cannot be read or parsed at all (see `read_document`).
     """

@@ -1,7 +1,7 @@
-"""A timeline of training calls, as a file for chrome://tracing and Perfetto: loader, transfers, run, Python.
+"""This module records a timeline of training calls, which chrome://tracing and Perfetto can show.
 
-The calls are timed as they are. The operators inside of a run are timed in a replay of the same step on a copy of the
-device, since neither a compiled step nor an IPU shows them; they are then fitted into the run.
+`porting trace` uses it. Calls are timed as they are. The operators of a run are timed in a replay of the same step on a
+copy of the device, since neither a compiled step nor an IPU shows them, and are then scaled to fit into the run.
 """
 
 from __future__ import annotations

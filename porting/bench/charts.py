@@ -1,77 +1,116 @@
-"""The picture of a run, as PNG: the speed-up of every cell with its interval, and the time of a step on both sides."""
+"""matplotlib draws every chart of results here: as SVG for pages, and as PNG for files.
+
+Charts in pages are narrow enough for a telephone, and their text takes the colour of the page, be it light or dark.
+"""
 
 from __future__ import annotations
 
+import importlib
+import io
+import re
+from html import escape
 from pathlib import Path
-from typing import Any, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from porting.diagnostics import require_extra
 
-from .pages import name_cells
+from .curve import CURVE_SIDES, allow_seconds
+from .growth import Growth
+from .pages import name_cell, name_cells, write_seconds
 
-__all__ = ["EAGER_COLOUR", "PORTED_COLOUR", "require_matplotlib", "write_png"]
-
-EAGER_COLOUR, PORTED_COLOUR = "#8a8f98", "#2463a8"
-
-# of the axis: how wide a mark and a figure are
-_MARK_SHARE, _LABEL_SHARE = 0.015, 0.08
+__all__ = ["draw_curve", "draw_growth", "draw_speed_ups", "require_matplotlib", "write_png"]
 
 Plain = Mapping[str, Any]
 
+# legible on a white page and on a dark one
+_EAGER, _PORTED, _ASKED, _ALLOWED = "#8a8f98", "#3a7ebf", "#d0453c", "#2a9155"
+_COLOURS = (_PORTED, "#c0602b", _ALLOWED, "#9a6fc4", _ASKED, "#a8860f")
+# no picture needs it for itself: pages replace it by the colour of their text
+_INK = "#1c2733"
 
-def write_png(results: Plain, path: Path) -> None:
-    """Draw the cells that have a result; raises PortingError X001 when matplotlib is not installed."""
-    figures = require_matplotlib()
-    cells = [cell for cell in results["cells"] if cell["result"] is not None]
-    figure = figures.Figure(figsize=(12, 1.6 + 0.42 * max(1, len(cells))), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [3, 2]})
-    _draw_speed_ups(left, cells)
-    for shift, side, colour in ((-0.15, "eager", EAGER_COLOUR), (0.15, "ported", PORTED_COLOUR)):
-        medians, errors = _find_extent([cell["result"][side]["step_seconds"] for cell in cells], scale=1e3)
-        places = [place + shift for place in range(len(cells))]
-        right.errorbar(medians, places, xerr=errors, fmt="o", color=colour, capsize=3, markersize=5, label=side)
-    if cells:
-        right.set_xscale("log")
-        right.legend(loc="best", fontsize=8)
-    right.grid(axis="x", color="#dddddd", linewidth=0.6)
-    right.set_axisbelow(True)
-    right.set_xlabel("ms of a step (median, quartiles)")
-    machine, common = results["machine"], name_cells(cells)[0]
-    figure.suptitle(
-        "training: ported against eager"
-        + (f" ({common})" if common else "")
-        + f"\n{machine['processor']}, {machine['num_cores']} cores, torch {machine['torch']}",
-        fontsize=10,
-    )
-    figure.savefig(path, dpi=130, format="png")
+_WIDTH, _HEIGHT, _ROW, _PNG_WIDTH = 5.6, 3.2, 0.45, 12.0
+# of the axis: how wide a mark and a figure are
+_MARK_SHARE, _LABEL_SHARE = 0.015, 0.08
+_STYLE: Mapping[str, Any] = {
+    "svg.fonttype": "none",
+    # the names of parts are the same in every run
+    "svg.hashsalt": "porting",
+    "font.size": 10,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": _EAGER,
+    "grid.alpha": 0.25,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
+}
 
 
 def require_matplotlib() -> Any:
-    """Import what draws without the machinery that opens windows; raises PortingError X001 without matplotlib."""
-    return require_extra(
+    """Import matplotlib without its window toolkits; raises PortingError X001 where it is not installed."""
+    require_extra(
         "matplotlib.figure",
         extra="bench",
         message="a picture is asked for, and matplotlib is not installed",
-        help=["`--html FILE` draws without it"],
+        help=["`--json FILE` keeps the figures without it"],
     )
+    return importlib.import_module("matplotlib")
+
+
+def write_png(results: Plain, path: Path) -> None:
+    """Write a PNG file with the speed-ups of the measured cells, and the times of their steps beside them."""
+    cells = [cell for cell in results["cells"] if cell["result"] is not None]
+    machine, common = results["machine"], name_cells(cells)[0]
+
+    def draw(figure: Any) -> None:
+        figure.set_size_inches(_PNG_WIDTH, 1.8 + _ROW * max(1, len(cells)))
+        left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
+        _draw_speed_ups(left, cells)
+        for shift, side, colour in ((-0.15, "eager", _EAGER), (0.15, "ported", _PORTED)):
+            medians, errors = _find_extent([cell["result"][side]["step_seconds"] for cell in cells], scale=1e3)
+            places = [place + shift for place in range(len(cells))]
+            right.errorbar(medians, places, xerr=errors, fmt="o", color=colour, capsize=3, markersize=5, label=side)
+        if cells:
+            right.set_xscale("log")
+            right.legend(loc="best")
+        right.set_xlabel("ms of a step (median, quartiles)")
+        facts = f"{machine['processor']}, {machine['num_cores']} cores, torch {machine['torch']}"
+        figure.suptitle(f"training: ported against eager{f' ({common})' if common else ''}\n{facts}", fontsize=10)
+
+    path.write_bytes(_save_figure(draw, format="png", dpi=130))
+
+
+def draw_speed_ups(cells: Sequence[Plain]) -> str:
+    """Draw the speed-up of each cell as a bar, with its confidence interval and its demand; return SVG."""
+
+    def draw(figure: Any) -> None:
+        figure.set_size_inches(_WIDTH, 0.9 + _ROW * len(cells))
+        _draw_speed_ups(figure.subplots(), cells)
+
+    titles = {f"cell-{place}": name_cell(cell) for place, cell in enumerate(cells)}
+    return _write_svg(draw, "speed-up of every cell over eager", titles)
 
 
 def _draw_speed_ups(axes: Any, cells: Sequence[Plain]) -> None:
     places: List[int] = list(range(len(cells)))
     intervals = [cell["result"]["speed_up"]["wall"] for cell in cells]
     medians, errors = _find_extent(intervals)
-    axes.barh(places, medians, height=0.6, color=PORTED_COLOUR)
-    axes.errorbar(medians, places, xerr=errors, fmt="none", ecolor="black", capsize=3, linewidth=1)
-    asked = [(place, cell["demanded"]) for place, cell in zip(places, cells) if cell["demanded"] is not None]
+    for place, bar in enumerate(axes.barh(places, medians, height=0.4, color=_PORTED)):
+        bar.set_gid(f"cell-{place}")
+    axes.errorbar(medians, places, xerr=errors, fmt="none", ecolor=_INK, capsize=3, linewidth=1)
+    asked = [(cell["demanded"], place) for place, cell in zip(places, cells) if cell["demanded"] is not None]
     if asked:
-        axes.plot(*zip(*((value, place) for place, value in asked)), "D", color="#c0392b", markersize=6, label="asked")
-        axes.legend(loc="lower right", fontsize=8)
-    axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.set_yticks(places, name_cells(cells)[1], fontsize=9)
-    axes.set_ylim(len(cells) - 0.4, -0.6)
-    limit = 1.15 * max([1.0, *(interval["high"] for interval in intervals), *(value for _, value in asked)])
+        axes.plot(*zip(*asked), "D", color=_ASKED, markersize=6, label="asked")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1))
+    axes.axvline(1.0, color=_INK, linewidth=0.8, linestyle="--")
+    axes.set_yticks([])
+    axes.set_ylim(len(cells) - 0.6, -0.8)
+    limit = 1.15 * max([1.0, *(interval["high"] for interval in intervals), *(value for value, _place in asked)])
     axes.set_xlim(0, limit)
-    for place, cell, interval in zip(places, cells, intervals):
+    for place, title, cell, interval in zip(places, name_cells(cells)[1], cells, intervals):
+        axes.annotate(title, (0, place - 0.24), (2, 1), textcoords="offset points", va="bottom", fontsize=9)
         # the figure stands at its bar, unless the mark is in the way
         gap = (cell["demanded"] or 0.0) - interval["high"]
         edge = cell["demanded"] if -_MARK_SHARE * limit < gap < _LABEL_SHARE * limit else interval["high"]
@@ -84,3 +123,104 @@ def _find_extent(intervals: Sequence[Plain], *, scale: float = 1.0) -> Tuple[Lis
     medians = [scale * interval["median"] for interval in intervals]
     below = [scale * (interval["median"] - interval["low"]) for interval in intervals]
     return medians, [below, [scale * (interval["high"] - interval["median"]) for interval in intervals]]
+
+
+def draw_curve(curve: Plain) -> str:
+    """Draw eager time divided by ported time over the number of steps; return SVG. The band below 1 is tolerated."""
+    steps, titles = curve["steps"], {f"side-{side}": f"{side} cache" for side in CURVE_SIDES}
+    titles["side-eager"] = "eager"
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        plain = [interval["median"] for interval in curve["eager"]["seconds"]]
+        allowed = [seconds / allow_seconds(seconds) for seconds in plain]
+        axes.fill_between(steps, allowed, 1.0, color=_ALLOWED, alpha=0.2, linewidth=0, label="5 % and 0.3 s behind")
+        axes.plot(steps, [1.0] * len(steps), color=_EAGER, gid="side-eager", label="eager = 1")
+        for colour, name in zip(("#c0602b", _PORTED), CURVE_SIDES):
+            side = curve[name]
+            found = [(number, ratio) for number, ratio in zip(steps, side["ratios"]) if ratio is not None]
+            numbers = [number for number, _ratio in found]
+            low, high, median = ([ratio[end] for _number, ratio in found] for end in ("low", "high", "median"))
+            axes.fill_between(numbers, low, high, color=colour, alpha=0.2, linewidth=0)
+            axes.plot(numbers, median, "o-", color=colour, markersize=4, gid=f"side-{name}", label=f"{name} cache")
+            for number, run in enumerate(side["engines"], start=1):
+                for engine in run[1:]:
+                    gid = f"engine-{len(titles)}"
+                    after = f"after {write_seconds(engine['seconds'])}, process {number}"
+                    titles[gid] = f"{engine['name']} from step {engine['steps']:,} on, {after}"
+                    axes.axvline(engine["steps"], color=colour, linestyle="--", linewidth=1, gid=gid)
+        _make_logarithmic(axes, steps, "{:g}".format)
+        axes.set_xlabel("steps")
+        axes.set_ylabel("eager time / ported time")
+        figure.legend(loc="outside lower center", ncols=2)
+
+    return _write_svg(draw, "eager time over ported time, to N steps", titles)
+
+
+def draw_growth(growth: Growth) -> str:
+    """Draw the time of each figure over the size; return SVG. The dashed line is linear growth."""
+    lines = {
+        title: [(size, value) for size, value in zip(growth.sizes, seconds) if value]
+        for title, seconds in growth.seconds.items()
+    }
+    values = [value for points in lines.values() for _size, value in points]
+    if not values:
+        return ""
+    first, last = growth.sizes[0], growth.sizes[-1]
+    # in the middle of the picture, where lines of figures can be seen against it
+    middle = (min(values) * max(values)) ** 0.5 * (first / last) ** 0.5
+    titles = {"growth-linear": "linear"}
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        linear = [middle, middle * last / first]
+        axes.plot([first, last], linear, color=_EAGER, linestyle="--", gid="growth-linear", label="linear")
+        for number, (title, points) in enumerate(lines.items()):
+            if points:
+                titles[f"growth-{number}"] = title
+                axes.plot(*zip(*points), "o-", color=_COLOURS[number], gid=f"growth-{number}", label=title)
+        _make_logarithmic(axes, growth.sizes, write_seconds)
+        axes.set_xlabel(growth.grown.replace("_", " "))
+        figure.legend(loc="outside lower center", ncols=3)
+
+    return _write_svg(draw, f"seconds over {growth.grown}", titles)
+
+
+def _make_logarithmic(axes: Any, numbers: Sequence[int], write: Callable[[float], str]) -> None:
+    """Make both axes logarithmic, with a tick at each of some numbers, or at powers of ten where those are many."""
+    ticker = require_matplotlib().ticker
+    axes.loglog()
+    shown = [number for number in numbers if len(numbers) <= 8 or str(number).strip("0") == "1"]
+    axes.set_xticks(shown, [f"{number:,}" for number in shown])
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    axes.yaxis.set_major_formatter(lambda value, _place: write(value))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(ticker.NullLocator())
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def _save_figure(draw: Callable[[Any], None], **settings: Any) -> bytes:
+    """Draw on a figure of matplotlib in the style of all pictures, and return it as a file."""
+    matplotlib, file = require_matplotlib(), io.BytesIO()
+    with matplotlib.rc_context(_STYLE):
+        figure = matplotlib.figure.Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+        draw(figure)
+        figure.savefig(file, **settings)
+    return file.getvalue()
+
+
+def _write_svg(draw: Callable[[Any], None], described: str, titles: Dict[str, str]) -> str:
+    """Write a picture for a page; parts whose names are in `titles` say their title when they are pointed at."""
+
+    def name_part(match: Any) -> str:
+        # a page has several pictures, and a name in a page is used once
+        title = titles.get(match[1])
+        return "<g>" if title is None else f'<g class="{match[1]}"><title>{escape(title)}</title>'
+
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    text = _save_figure(draw, format="svg", transparent=True, metadata=nothing).decode()
+    text = re.sub(r'<g id="([^"]*)">', name_part, text[text.index("<svg") :].replace(_INK, "currentColor"))
+    # it takes the width that the page has for it
+    return re.sub(r' width="[^"]*" height="[^"]*"', f' role="img" aria-label="{escape(described)}"', text, count=1)

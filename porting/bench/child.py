@@ -1,32 +1,26 @@
-"""A process that does one job and ends: `python -m porting.bench.child FOLDER`, with the task in `FOLDER/task.json`.
+"""These are the jobs that run in a process of their own: a whole cell, or one measurement of one side.
 
-It leaves `result.json` there, which has a status as cells have it, the reason if that is not "done", and the result.
-The job "turns" has no result: it says "ready", and answers each line of its standard input, a number of calls, by a
-line of its standard output. Nothing is loaded that the job does not need, because what start-up and memory jobs load
-counts.
+`porting.bench.processes` starts the processes. Imports stand in the functions, because what the processes of start-up
+and memory load is measured.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
-import json
-import os
 import sys
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping
 
-__all__ = ["main"]
+__all__ = ["do_job"]
 
 _NUM_WARM_UP_CALLS = 5
-_LOOK_SECONDS, _GRACE_SECONDS = 1.0, 10.0
-_MEMORY_WORDS = ("can't allocate memory", "out of memory", "not enough memory", "bad_alloc", "memoryerror")
 
 
-def main(folder_path: str) -> int:
-    """Do the task in the folder and leave there what became of it; return the exit status."""
-    folder = Path(folder_path)
-    task = json.loads((folder / "task.json").read_text(encoding="utf-8"))
+def do_job(task: Mapping[str, Any], folder: Path) -> Any:
+    """Do the job of a task and return its result, plain values; `folder` is that of the process."""
     jobs: Mapping[str, Callable[[Any, Path], Any]] = {
         "cell": _measure_cell,
         "memory": _measure_memory,
@@ -35,37 +29,13 @@ def main(folder_path: str) -> int:
         "curve": _take_calls,
         "turns": _take_turns,
     }
-    try:
-        left: Dict[str, Any] = {"status": "done", "reason": "", "result": jobs[task["job"]](task, folder)}
-    except Exception as error:
-        # whatever a user's model raises is the result: who waits for it goes on with something else
-        left = _describe_failure(error)
-    from porting.support.atomic_files import write_atomically
-
-    write_atomically(folder / "result.json", json.dumps(left).encode())
-    return 0 if left["status"] == "done" else 1
-
-
-def _describe_failure(error: Exception) -> Dict[str, Any]:
-    import traceback
-
-    from porting.diagnostics import PortingError
-
-    if isinstance(error, PortingError):
-        reason = str(error)
-    else:
-        traceback.print_exc()
-        reason = f"{type(error).__name__}: {error}"
-    is_memory = any(word in reason.lower() for word in _MEMORY_WORDS)
-    return {"status": "out_of_memory" if is_memory else "failed", "reason": reason, "result": None}
+    return jobs[task["job"]](task, folder)
 
 
 # -- a cell ------------------------------------------------------------------------------------------------------------
 
 
 def _measure_cell(task: Any, folder: Path) -> Dict[str, Any]:
-    _watch_parent()
-
     from .choices import BenchSettings
     from .measure import measure
     from .workloads import Source, load_by_name
@@ -85,42 +55,26 @@ def _measure_cell(task: Any, folder: Path) -> Dict[str, Any]:
         loader, arguments = task["dataset"]
         dataset = load_by_name(loader)(**arguments)
     report = measure(workload, settings=settings, source=source, dataset=dataset, progress=progress)
-    return {**report.to_dict(), "settings": settings.to_dict()}
-
-
-def _watch_parent() -> None:
-    import threading
-
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-
-
-def _end_with_parent(parent: int) -> None:
-    """Stop when nobody waits for the result any more: a parent that was killed cannot say so."""
-    import signal
-
-    while os.getppid() == parent:
-        time.sleep(_LOOK_SECONDS)
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(_GRACE_SECONDS)
-    os._exit(1)
+    return report.to_dict()
 
 
 # -- one side ----------------------------------------------------------------------------------------------------------
 
 
 def _take_turns(task: Any, _folder: Path) -> None:
-    """Answer until nobody asks any more; what the user's own code prints goes elsewhere."""
+    """Say "ready" and answer each number of calls by a turn, until nobody asks any more."""
     _load_torch(task)
+    from multiprocessing.connection import Connection
+
     from porting.bench.turns import time_calls
 
-    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        call = _make_compiled_call(task, _load_harness(task).load(task["settings"]["seed"]))
-        time_calls(call, _NUM_WARM_UP_CALLS)
-        print("ready", file=answers, flush=True)
-        for line in sys.stdin:
-            turn = time_calls(call, int(line))
-            print(json.dumps(turn._asdict()), file=answers, flush=True)
+    call = _make_compiled_call(task, _load_harness(task).load(task["settings"]["seed"]))
+    time_calls(call, _NUM_WARM_UP_CALLS)
+    with Connection(task["answers"]) as answers:
+        answers.send("ready")
+        with contextlib.suppress(EOFError):
+            while True:
+                answers.send(time_calls(call, answers.recv()))
 
 
 def _measure_start_up(task: Any, _folder: Path) -> Dict[str, Any]:
@@ -183,7 +137,7 @@ def _count_layout_copies(task: Any, _folder: Path) -> Dict[str, Any]:
     call = _make_compiled_call(task, workload, copies=False)
     for _call in range(_NUM_WARM_UP_CALLS):
         call()
-    return count_layout_copies(call, steps=workload.steps_per_call, weight_shapes=shapes).to_dict()
+    return dataclasses.asdict(count_layout_copies(call, steps=workload.steps_per_call, weight_shapes=shapes))
 
 
 def _take_calls(task: Any, _folder: Path) -> Dict[str, Any]:
@@ -191,12 +145,9 @@ def _take_calls(task: Any, _folder: Path) -> Dict[str, Any]:
 
     Imports are what a program names, and of an eager one also those of torch's first optimizer step.
     """
-    import dataclasses
-
-    from porting.bench.moments import take_calls
+    from porting.bench.turns import take_calls
     from porting.support.process import used_cpu_seconds
 
-    _watch_parent()
     _load_torch(task)
     source = _load_harness(task)
     _import_ahead(task)
@@ -267,7 +218,3 @@ def _make_side(task: Any, workload: Any, *, copies: bool = True) -> Any:
     from porting.bench.ported import PortedSide
 
     return PortedSide(workload, device=settings.device, copies=copies)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

@@ -1,55 +1,104 @@
-"""Figures that need processes of their own: turns of the eager side, peak memory, and the way to the first step.
+"""This module measures what needs fresh processes: eager turns, peak memory, start-up, layout copies, and curves.
 
-What one side asks of its process (threads, the C library's memory, the state of torch) does not reach the other.
+Processes keep the sides apart: threads, the C library's memory and torch's state of one do not affect the other.
 """
 
 from __future__ import annotations
 
-import json
+import functools
 import statistics
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
 from porting.support.interleaved import take_turns
+from porting.support.plain_data import read_plain
 
 from .choices import BenchSettings
-from .layout_copies import LayoutCopies
+from .curve import Curve, list_marks, sum_up_side
+from .layout_copies import LayoutCopies, SideCopies
 from .processes import Child, ChildError, make_environment
-from .report import Memory, StartUp
-from .turns import Turn
 from .workloads import Source
 
 __all__ = [
+    "Memory",
+    "StartUp",
     "make_plain_environment",
+    "measure_curve",
     "measure_layout_copies",
     "measure_memory",
     "measure_start_up",
     "run_job",
     "start_side",
-    "take_turn",
 ]
 
 _JOB_SECONDS = 600.0
 _NUM_MEMORY_CALLS = 6
 
 
+@dataclass(frozen=True)
+class Memory:
+    """Peak memory of each side in a process of its own, beyond what the process had with all imports, model and data.
+
+    None with a `reason` where it could not be measured. The ported side's process finds its executable on disk, where
+    the engine keeps such. "tensor" figures are those of torch's allocator alone, "process" figures the peaks of whole
+    processes.
+    """
+
+    eager_bytes: Optional[int] = None
+    ported_bytes: Optional[int] = None
+    eager_tensor_bytes: Optional[int] = None
+    ported_tensor_bytes: Optional[int] = None
+    eager_process_bytes: Optional[int] = None
+    ported_process_bytes: Optional[int] = None
+    reason: str = ""
+
+    @property
+    def ratio(self) -> Optional[float]:
+        """The ported side's peak over the eager one's."""
+        if not self.eager_bytes or self.ported_bytes is None:
+            return None
+        return self.ported_bytes / self.eager_bytes
+
+
+@dataclass(frozen=True)
+class StartUp:
+    """Processor and clock seconds of fresh processes, from their start to the end of the first step.
+
+    The medians of `num_runs` runs of each side in turns; the ported one finds its executable on disk, where the engine
+    keeps such, and "cold" ones do not. A first step begins when model and batch are there. `torch_cpu_seconds` are
+    those of `import torch`, `import_cpu_seconds` those of what a port imports beyond it. `loads_compiler` says whether
+    a ported process loaded torch's compiler. None with a `reason` where they were not measured.
+    """
+
+    eager_cpu_seconds: Optional[float] = None
+    ported_cpu_seconds: Optional[float] = None
+    eager_wall_seconds: Optional[float] = None
+    ported_wall_seconds: Optional[float] = None
+    cold_cpu_seconds: Optional[float] = None
+    cold_wall_seconds: Optional[float] = None
+    eager_first_step_cpu_seconds: Optional[float] = None
+    ported_first_step_cpu_seconds: Optional[float] = None
+    cold_first_step_cpu_seconds: Optional[float] = None
+    torch_cpu_seconds: Optional[float] = None
+    import_cpu_seconds: Optional[float] = None
+    loads_compiler: Optional[bool] = None
+    num_runs: int = 0
+    reason: str = ""
+
+
 def start_side(side: str, source: Source, settings: BenchSettings) -> Child:
     """Start the process of `side`, which makes the workload of `source`; `ask()` waits until it is made and warm.
 
+    Asked a number, `ask(number)` returns the `Turn` of so many calls.
+
     >>> source = Source("porting.bench.suite:load", {"name": "mushrooms", "choices": {}})
     >>> with start_side("eager", source, BenchSettings()) as child:
-    ...     child.ask().strip(), len(take_turn(child, 2).call_seconds)
+    ...     child.ask(), len(child.ask(2).call_seconds)
     ('ready', 2)
     """
     return Child("turns", _make_task(side, source, settings), is_asked=True)
-
-
-def take_turn(child: Child, num_calls: int) -> Turn:
-    """Let the process of a side that is ready call it so often; raises ChildError when the process ends instead."""
-    answer = json.loads(child.ask(str(num_calls)))
-    return Turn(tuple(answer["call_seconds"]), answer["cpu_seconds"])
 
 
 def measure_memory(source: Source, settings: BenchSettings) -> Memory:
@@ -80,7 +129,9 @@ def measure_memory(source: Source, settings: BenchSettings) -> Memory:
 def measure_layout_copies(source: Source, settings: BenchSettings) -> LayoutCopies:
     """Count what a step copies into another layout, in a process of each side."""
     try:
-        eager, ported = (run_job("layouts", side, source, settings) for side in ("eager", "ported"))
+        eager, ported = (
+            read_plain(SideCopies, run_job("layouts", side, source, settings)) for side in ("eager", "ported")
+        )
     except ChildError as failure:
         return LayoutCopies(reason=str(failure))
     return LayoutCopies(eager, ported)
@@ -121,9 +172,9 @@ def measure_start_up(source: Source, settings: BenchSettings) -> StartUp:
 
 
 def make_plain_environment(folder: Path) -> Dict[str, str]:
-    """Return an environment for processes whose start counts: bytecode is kept, as that of installed packages is.
+    """Return an environment for processes whose start-up is timed: bytecode is cached, as for installed packages.
 
-    It lies in the folder unless the user has said where.
+    The cache lies in `folder` unless the user has named another place.
     """
     environment = {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), **make_environment()}
     for name in ("PYTHONDONTWRITEBYTECODE", "PORTING_ENGINE"):
@@ -143,24 +194,70 @@ def run_job(
     *,
     environment: Optional[Mapping[str, str]] = None,
     more: Optional[Mapping[str, Any]] = None,
-    leads_group: bool = False,
     more_seconds: float = 0.0,
 ) -> Dict[str, Any]:
     """Run a job of `porting.bench.child` and return its result; raises ChildError with the reason if there is none.
 
-    `more` is what only this job is told. With `leads_group` all that the process has started ends with it. It has ten
-    minutes and `more_seconds`.
+    `more` is what only this job is told. It has ten minutes and `more_seconds`.
     """
-    limit = _JOB_SECONDS + more_seconds
     task = {**_make_task(side, source, settings), **(more or {})}
-    with Child(job, task, environment=environment, leads_group=leads_group) as child:
-        if not child.wait(limit):
-            raise ChildError(f"the {side} process ran longer than {limit:.0f} s")
-        status, reason, result = child.outcome()
-        if status != "done":
-            raise ChildError(f"{side}: {reason}")
-        return result
+    with Child(job, task, environment=environment) as child:
+        outcome = child.wait(_JOB_SECONDS + more_seconds)
+    if outcome.status != "done":
+        raise ChildError(f"{side}: {outcome.reason}")
+    return outcome.result
 
 
 def _make_task(side: str, source: Source, settings: BenchSettings) -> Dict[str, Any]:
     return {"side": side, "source": asdict(source), "settings": settings.to_dict()}
+
+
+# -- curves ------------------------------------------------------------------------------------------------------------
+
+# a port that is slower than eager has this many times as long for the same steps
+_PATIENCE = 3.0
+
+
+def measure_curve(source: Source, settings: BenchSettings, *, engine: str, steps_per_call: int) -> Curve:
+    """Time processes of eager, cold and warm sides in turns to as many steps as eager takes in the time for a curve.
+
+    Processes that are not counted go first: they write the bytecode that the others find, show how many steps there is
+    time for, and compile what a warm process finds in the cache of `source`. For an engine that only takes what is
+    there, "ready", they leave in a cache of its own what `porting compile` does.
+    """
+    marks = list_marks(steps_per_call)
+    with tempfile.TemporaryDirectory(prefix="porting-bench-") as folder:
+        environment = make_plain_environment(Path(folder))
+        more_seconds = _PATIENCE * settings.curve_seconds
+
+        def run(side: str, of_source: Source, *, num_calls: int, **changes: Any) -> Dict[str, Any]:
+            more = {"num_calls": num_calls, "seconds": None, "engine": None, "compiles": False, **changes}
+            return run_job(
+                "curve", side, of_source, settings, environment=environment, more=more, more_seconds=more_seconds
+            )
+
+        try:
+            fitting = run("eager", source, num_calls=marks[-1] // steps_per_call, seconds=settings.curve_seconds)
+            if engine == "ready":
+                # with executables in it, the user's own would be another one
+                source = source.with_cache(str(Path(folder) / "warm"))
+            run("ported", source, num_calls=1, engine="auto" if engine == "ready" else None, compiles=True)
+            num_calls = len(fitting["call_seconds"])
+            steps = [mark for mark in marks if mark <= num_calls * steps_per_call] or marks[:1]
+            count = functools.partial(run, num_calls=steps[-1] // steps_per_call, seconds=more_seconds)
+            caches = (source.with_cache(str(Path(folder) / f"cold-{number}")) for number in range(settings.curve_runs))
+            runs = take_turns(
+                {
+                    "eager": lambda: count("eager", source),
+                    "cold": lambda: count("ported", next(caches)),
+                    "warm": lambda: count("ported", source),
+                },
+                rounds=settings.curve_runs,
+            )
+        except ChildError as failure:
+            return Curve(reason=str(failure))
+    eager, cold, warm = (
+        sum_up_side(runs[name], runs["eager"], steps, steps_per_call=steps_per_call)
+        for name in ("eager", "cold", "warm")
+    )
+    return Curve(tuple(steps), settings.curve_runs, eager, cold, warm)

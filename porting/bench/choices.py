@@ -1,4 +1,7 @@
-"""Choices of a measurement: what a cell varies (batch, precision, ...), and how both sides are timed."""
+"""These dataclasses say what is measured: `Choices` what varies from cell to cell, `BenchSettings` how it is timed.
+
+The command line, benchmark files and child processes share them, so they hold plain values only.
+"""
 
 from __future__ import annotations
 

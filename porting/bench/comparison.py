@@ -1,4 +1,7 @@
-"""This run against an earlier one: cell by cell, relative to eager, because no two hours of a machine are alike."""
+"""This module compares the results of two runs, cell by cell.
+
+It compares speed-ups over eager and not times, because the load of a machine differs from hour to hour.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +68,8 @@ def lay_out_comparison(earlier: Plain, later: Plain) -> Iterator[str]:
 
 
 def _index_cells(cells: Sequence[Plain]) -> Dict[str, Plain]:
-    """Find cells by name and choices, without what was left open: an earlier version had fewer choices."""
-    chosen = [{key: value for key, value in cell["choices"].items() if value is not None} for cell in cells]
-    keys = [[cell["name"], choices, cell["repeat"]] for cell, choices in zip(cells, chosen)]
-    return {json.dumps(key, sort_keys=True): cell for key, cell in zip(keys, cells)}
+    """Find cells by name and choices."""
+    return {json.dumps([cell["name"], cell["choices"], cell["repeat"]], sort_keys=True): cell for cell in cells}
 
 
 def _compare_cells(earlier: Optional[Plain], later: Plain) -> Change:

@@ -1,13 +1,12 @@
-"""Time to N training steps: plain eager PyTorch against a port that finds no executable, "cold", or has one, "warm".
+"""A curve holds the time to N training steps of eager PyTorch, and of a port with a cold and a warm cache.
 
-What a program waits for is the sum of all that happens until its N-th step is done: the first call, compiling, and
-whatever goes on in the background meanwhile.
+It counts all that a program waits for until step N is done: the first call, compiling, and background work.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -45,7 +44,7 @@ class CurveSide:
     behind_steps: Optional[int] = None
     demand_share: Optional[float] = None
     cache: str = "off"
-    engines: Tuple[Tuple[Dict[str, Any], ...], ...] = ()
+    engines: Tuple[Tuple[Mapping[str, Any], ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Curve:
 
 
 def allow_seconds(eager_seconds: float) -> float:
-    """Return what a port may take where eager takes so long: at most 5 % plus 0.3 s more.
+    """Return the time that a port is allowed where eager takes `eager_seconds`: 5 % plus 0.3 s more.
 
     >>> allow_seconds(10.0)
     10.8
@@ -73,7 +72,7 @@ def allow_seconds(eager_seconds: float) -> float:
 
 
 def list_marks(steps_per_call: int = 1) -> List[int]:
-    """List the numbers of steps that are looked at: 1, 2, 5, 10, ... calls, up to 10,000 steps.
+    """List the numbers of steps at which curves are compared: 1, 2, 5, 10, ... calls, up to 10,000 steps.
 
     >>> list_marks()[-4:], list_marks(steps_per_call=1000)
     ([1000, 2000, 5000, 10000], [1000, 2000, 5000, 10000])

@@ -1,4 +1,7 @@
-"""The time to N steps as text: a table of both sides at 1, 2, 5, ... steps, and what it comes to."""
+"""These tables show the time to 1, 2, 5, ... steps of each side, and from which step on the port is ahead.
+
+The command prints them, and pages show the same rows beside a chart.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.diagnostics import align_columns
 
-from .pages import name_cells, write_seconds
+from .pages import NOT_ASKED_FOR, name_cells, write_seconds
 
 __all__ = ["CURVE_TITLE", "lay_out_curve", "lay_out_curves", "list_curve_rows", "tell_curve"]
 
@@ -20,10 +23,9 @@ _PORTED = ("cold", "warm")
 def lay_out_curves(cells: Sequence[Plain]) -> Iterator[str]:
     """Lay out the curve of every cell that has one, by its name."""
     for cell, title in zip(cells, name_cells(cells)[1]):
-        curve = (cell["result"] or {}).get("curve")
-        if curve is not None and (curve["steps"] or curve["reason"] != "not asked for"):
+        if cell["result"] is not None and cell["result"]["curve"]["reason"] != NOT_ASKED_FOR:
             yield from ("", f"{title}:") if len(cells) > 1 else ()
-            yield from lay_out_curve(curve)
+            yield from lay_out_curve(cell["result"]["curve"])
 
 
 def lay_out_curve(curve: Plain) -> Iterator[str]:
@@ -50,7 +52,7 @@ def list_curve_rows(curve: Plain) -> List[Tuple[str, ...]]:
 
 
 def tell_curve(curve: Plain) -> Iterator[Tuple[str, str]]:
-    """Say from which step on the port is ahead, how far it was behind, and what ran it; each with a title."""
+    """Say from which step on the port is ahead, how far it was behind, and which engine ran it; each with a title."""
     for name in _PORTED:
         side = curve[name]
         ahead = side["ahead_from"]

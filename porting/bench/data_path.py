@@ -1,4 +1,7 @@
-"""Measure if the loader keeps up: the step on one batch again and again, the loader alone, and both together."""
+"""This module measures whether the data loader keeps up with the training.
+
+It times the step on one repeated batch, the loader alone, and both together.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class DataPath:
 
 
 def generate_dataset(workload: Workload) -> Optional[Dataset[Any]]:
-    """Make a tensor dataset of the workload's rows, repeated; None for batches that are no plain tensors with rows."""
+    """Make a tensor dataset that repeats the workload's rows; None where the batch is not plain tensors with rows."""
     batch = workload.batch
     tensors = list(batch) if isinstance(batch, (tuple, list)) else [batch]
     if isinstance(batch, Mapping) or not all(isinstance(tensor, torch.Tensor) and tensor.dim() for tensor in tensors):

@@ -1,4 +1,7 @@
-"""YAML and JSON files as trees that remember where everything stands, so that a finding can name its line."""
+"""This parser reads YAML and JSON files as trees whose nodes know their line and column.
+
+`benchmark_files` uses it, so that each finding can point at the faulty value.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, Iterable, NamedTuple, Tuple
 
 from porting.diagnostics import Place, PortingError, require_extra
 
@@ -47,16 +50,22 @@ def read_document(path: Path) -> Node:
         raise PortingError.of("T002", message=f"there is no file `{path}`", help="check the path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise PortingError.of("T001", message=f"`{path}` cannot be read: {error}", help="give a text file") from error
-    return _JsonReader(str(path), text).read() if path.suffix == ".json" else _read_yaml(str(path), text)
+    return (_read_json if path.suffix == ".json" else _read_yaml)(str(path), text)
 
 
 def _make_error(message: str, place: Place, help: str = "correct the line") -> PortingError:
     return PortingError.of("T001", message=message, place=place, help=help)
 
 
-def _require_new(key: str, entries: Dict[str, Entry], place: Place) -> None:
-    if key in entries:
-        raise _make_error(f"`{key}` stands twice", place, "keep one of them: the other would be lost without a word")
+def _make_mapping(items: Iterable[Tuple[str, Place, Node]], place: Place) -> Node:
+    """Make the node of a mapping from its keys, their places, and their values."""
+    entries: Dict[str, Entry] = {}
+    for key, key_place, node in items:
+        if key in entries:
+            help = "keep one of them: the other would be lost without a word"
+            raise _make_error(f"`{key}` stands twice", key_place, help)
+        entries[key] = Entry(key_place, node)
+    return Node(entries, place)
 
 
 def _read_yaml(file: str, text: str) -> Node:
@@ -78,12 +87,8 @@ def _read_yaml(file: str, text: str) -> Node:
             return Node([convert(item) for item in node.value], place)
         if not isinstance(node, yaml.MappingNode):
             return Node(loader.construct_object(node), place)
-        entries: Dict[str, Entry] = {}
-        for key_node, value_node in node.value:
-            key, key_place = str(key_node.value), find_place(key_node.start_mark)
-            _require_new(key, entries, key_place)
-            entries[key] = Entry(key_place, convert(value_node))
-        return Node(entries, place)
+        items = ((str(key.value), find_place(key.start_mark), convert(value)) for key, value in node.value)
+        return _make_mapping(items, place)
 
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -94,74 +99,39 @@ def _read_yaml(file: str, text: str) -> Node:
         raise _make_error(f"this is no YAML: {getattr(error, 'problem', error)}", place) from error
 
 
-_TOKEN = re.compile(r'\s*(?:(?P<text>"(?:[^"\\\n]|\\.)*")|(?P<mark>[{}\[\],:])|(?P<word>[-+.\w]+)|(?P<other>\S)|$)')
+_TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[-+.\w]+|\S')
+_MARKS = frozenset("}],:")
+_JSON_FAULTS = {
+    "Extra data": "`{}` follows the end",
+    "Expecting ':' delimiter": "`:` is missing",
+    "Expecting ',' delimiter": "`,` or a closing bracket is missing",
+    "Expecting property name enclosed in double quotes": "`{}` is no key in double quotes",
+}
 
 
-class _JsonReader:
-    """A parser that keeps places, which Python's own does not."""
+def _read_json(file: str, text: str) -> Node:
+    """Read JSON with Python's parser, and find the places of its values by going through the text once more."""
 
-    def __init__(self, file: str, text: str) -> None:
-        self._file, self._text, self._position = file, text, 0
+    def find_place(position: int) -> Place:
+        before = text[:position]
+        return Place(file, before.count("\n") + 1, position - before.rfind("\n"))
 
-    def read(self) -> Node:
-        node = self._read_value()
-        token, start = self._read_token()
-        if token:
-            raise self._make_fault(f"`{token}` follows the end", start)
-        return node
+    try:
+        # JSON has no tuples: they are objects here, with keys that stand twice
+        parsed = json.loads(text, object_pairs_hook=tuple)
+    except json.JSONDecodeError as error:
+        found = _TOKEN.search(text, error.pos)
+        fault = "the file ends too early" if found is None else _JSON_FAULTS.get(error.msg, "`{}` is no value")
+        place = find_place(len(text.rstrip()) if found is None else found.start())
+        raise _make_error(f"this is no JSON: {fault.format(found and found[0])}", place) from None
+    starts = (find_place(match.start()) for match in _TOKEN.finditer(text) if match[0] not in _MARKS)
 
-    def _read_value(self) -> Node:
-        token, start = self._read_token()
-        place = self._find_place(start)
-        if token == "{":
-            entries: Dict[str, Entry] = {}
-            self._read_items("}", lambda: self._read_entry(entries))
-            return Node(entries, place)
-        if token == "[":
-            items: List[Node] = []
-            self._read_items("]", lambda: items.append(self._read_value()))
-            return Node(items, place)
-        try:
-            return Node(json.loads(token), place)
-        except ValueError:
-            fault = f"`{token}` is no value" if token else "the file ends too early"
-            raise self._make_fault(fault, start) from None
+    def locate(value: Any) -> Node:
+        place = next(starts)
+        if isinstance(value, list):
+            return Node([locate(item) for item in value], place)
+        if not isinstance(value, tuple):
+            return Node(value, place)
+        return _make_mapping(((key, next(starts), locate(item)) for key, item in value), place)
 
-    def _read_items(self, end: str, read_item: Callable[[], None]) -> None:
-        before = self._position
-        if self._read_token()[0] == end:
-            return
-        self._position = before
-        while True:
-            read_item()
-            if self._expect_mark(",", end) == end:
-                return
-
-    def _read_entry(self, entries: Dict[str, Entry]) -> None:
-        token, start = self._read_token()
-        if not token.startswith('"'):
-            raise self._make_fault(f"`{token}` is no key in double quotes" if token else "a `}` is missing", start)
-        key, key_place = json.loads(token), self._find_place(start)
-        _require_new(key, entries, key_place)
-        self._expect_mark(":")
-        entries[key] = Entry(key_place, self._read_value())
-
-    def _expect_mark(self, *marks: str) -> str:
-        token, start = self._read_token()
-        if token not in marks:
-            raise self._make_fault(f"{' or '.join(f'`{mark}`' for mark in marks)} is missing", start)
-        return token
-
-    def _read_token(self) -> Tuple[str, int]:
-        match = _TOKEN.match(self._text, self._position)
-        if match is None or match.lastgroup is None:
-            return "", len(self._text.rstrip())
-        self._position = match.end()
-        return match[match.lastgroup], match.start(match.lastgroup)
-
-    def _find_place(self, position: int) -> Place:
-        before = self._text[:position]
-        return Place(self._file, before.count("\n") + 1, position - before.rfind("\n"))
-
-    def _make_fault(self, message: str, position: int) -> PortingError:
-        return _make_error(f"this is no JSON: {message}", self._find_place(position))
+    return locate(parsed)

@@ -1,4 +1,7 @@
-"""The eager side: plain PyTorch as somebody who knows it well would write it. Nothing here loads more than torch."""
+"""This is the eager side: plain PyTorch as an expert would write it.
+
+It loads nothing but torch, so that its memory and start-up are those of a plain program.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +135,7 @@ def make_best_optimizer(optimizer: torch.optim.Optimizer, *, fused: bool = True)
 
 
 def load_late_imports() -> None:
-    """Let torch import what it otherwise imports in the first optimizer step of a process, which takes seconds."""
+    """Make torch import what it would import in the first optimizer step of a process, which takes seconds."""
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
     torch.optim.SGD([parameter], lr=0.0).step()

@@ -1,6 +1,6 @@
-"""Growth of figures with one number of the step: the slope of a line through them, both axes logarithmic.
+"""This module finds out how times grow with one choice, such as the number of layers.
 
-A figure in proportion to the number has slope 1, a constant one 0, and one that grows with the square 2.
+The slope of log(time) over log(size) tells: 1 is linear growth, 0 is constant, and 2 is quadratic.
 """
 
 from __future__ import annotations
@@ -9,13 +9,25 @@ import json
 import math
 import statistics
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from .pages import name_cell
+from porting.diagnostics import align_columns
 
-__all__ = ["GROWN", "Growth", "find_growths", "find_slope", "judge_slope"]
+from .pages import name_cell, write_seconds
+
+__all__ = [
+    "GROWN",
+    "Growth",
+    "explain_slope",
+    "find_growths",
+    "find_slope",
+    "judge_slope",
+    "lay_out_growth",
+    "list_growth_rows",
+    "name_growth",
+]
 
 GROWN = ("layers", "batch", "accumulation", "replicas", "device_iterations")
 """The choices whose growth is looked at."""
@@ -46,11 +58,11 @@ class Growth:
 
 
 def find_growths(cells: Sequence[Plain]) -> List[Growth]:
-    """Find the cells that differ in one number alone, of which there are three values at least.
+    """Group the cells that differ in one number only, where it has at least three values.
 
-    Only cells count whose machinery was measured.
+    Cells whose call overhead was not measured are left out.
     """
-    measured = [cell for cell in cells if (cell["result"] or {}).get("machinery", {}).get("plan_seconds") is not None]
+    measured = [cell for cell in cells if cell["result"] and cell["result"]["machinery"]["plan_seconds"] is not None]
     found = []
     for grown in GROWN:
         groups: Dict[str, List[Plain]] = {}
@@ -118,3 +130,38 @@ def judge_slope(slope: Optional[float]) -> str:
     if slope < _CONSTANT:
         return "constant"
     return "below linear" if slope < _LINEAR else "linear" if slope <= _ABOVE else "above linear"
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def lay_out_growth(cells: Sequence[Plain]) -> Iterator[str]:
+    """Lay out a table for each number that cells differ in; nothing where their call overhead was not measured."""
+    for number, growth in enumerate(find_growths(cells)):
+        yield from ("",) if number else ()
+        yield f"growth with {name_growth(growth)}"
+        rows = list_growth_rows(growth)
+        yield from (f"  {line}" for line in align_columns(rows, right=range(1, len(rows[0]) - 1)))
+        yield f"  {explain_slope(growth)}"
+
+
+def name_growth(growth: Growth) -> str:
+    """Name the number that grows, and the cells that differ in it."""
+    return f"{growth.grown.replace('_', ' ')}: {growth.title}"
+
+
+def explain_slope(growth: Growth) -> str:
+    """Say what the slopes of a table are."""
+    return f"slope of log(seconds) over log({growth.grown}), least squares: 1 is linear, 0 constant"
+
+
+def list_growth_rows(growth: Growth) -> List[Tuple[str, ...]]:
+    """List the header and the rows of a table: a column for each size, the slope, and what it means."""
+    first, slopes = growth.sizes[0], growth.slopes
+    heads = (f"{size:,} (x{size / first:g})" for size in growth.sizes)
+    rows: List[Tuple[str, ...]] = [(growth.grown.replace("_", " "), *heads, "slope", "")]
+    for title, seconds in growth.seconds.items():
+        slope = slopes[title]
+        texts = ("-" if value is None else write_seconds(value) for value in seconds)
+        rows.append((title, *texts, "-" if slope is None else f"{slope:.2f}", judge_slope(slope)))
+    return rows

@@ -1,6 +1,6 @@
-"""Work of a step that only copies tensors into another layout: torch's operators, and oneDNN's reorders.
+"""This module counts work that only copies a tensor into another memory layout: torch's copies and oneDNN's reorders.
 
-Loops of compiled programs are not seen: what they copy on their way they also compute with.
+Loops of compiled programs are not counted: they compute with what they copy.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import re
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
-from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass, field
+from typing import Any, Callable, Collection, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -36,30 +36,22 @@ class Copies:
 class SideCopies:
     """The copies of a step: by torch's operators, and by oneDNN of weights and of all other tensors.
 
-    `share` is the part of a step's time that they take.
+    `number` counts all of them, and `share` is the part of a step's time that they take.
     """
 
     operators: Copies = field(default_factory=Copies)
     weights: Copies = field(default_factory=Copies)
     others: Copies = field(default_factory=Copies)
+    number: float = 0.0
     share: float = 0.0
-
-    @property
-    def number(self) -> float:
-        """All copies of a step."""
-        return self.operators.number + self.weights.number + self.others.number
-
-    def to_dict(self) -> Dict[str, Any]:
-        """Return plain values."""
-        return {**asdict(self), "number": self.number}
 
 
 @dataclass(frozen=True)
 class LayoutCopies:
     """Copies of both sides, each counted in a process of its own; None with a `reason` where they were not."""
 
-    eager: Optional[Mapping[str, Any]] = None
-    ported: Optional[Mapping[str, Any]] = None
+    eager: Optional[SideCopies] = None
+    ported: Optional[SideCopies] = None
     reason: str = ""
 
 
@@ -82,7 +74,11 @@ def count_layout_copies(
     operators = list(_find_operator_copies(call))
     seconds = sum(copies.seconds for copies in (*operators, *weights, *others))
     return SideCopies(
-        _add_up(operators, steps), _add_up(weights, steps), _add_up(others, steps), share=seconds / call_seconds
+        operators=_add_up(operators, steps),
+        weights=_add_up(weights, steps),
+        others=_add_up(others, steps),
+        number=(len(operators) + len(weights) + len(others)) / steps,
+        share=seconds / call_seconds,
     )
 
 

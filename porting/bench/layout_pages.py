@@ -1,4 +1,7 @@
-"""Copies into another layout as text: lines for a report, a figure for a table."""
+"""These functions show copies into another memory layout, as lines of a report and as a figure in a table.
+
+`porting.bench.pages` uses them.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,9 @@ _KINDS = {"operators": "by operators", "weights": "of weights by oneDNN", "other
 
 
 def tell_layout_copies(result: Plain) -> Iterator[Tuple[str, str]]:
-    """Say what a step of each side copies into another layout; results of earlier versions do not know."""
-    copies = result.get("layout_copies") or {}
+    """Say what a step of each side copies into another layout, where that was counted."""
     for side in ("eager", "ported"):
-        of_side = copies.get(side)
+        of_side = result["layout_copies"][side]
         if of_side is not None:
             parts = [f"{of_side[kind]['number']:,.0f} {words}" for kind, words in _KINDS.items()]
             num_bytes = sum(of_side[kind]["bytes"] for kind in _KINDS)

@@ -1,4 +1,7 @@
-"""The limit of this machine: the rates that it attains, the work of a step, and how much of the rates a step uses."""
+"""This module compares the time of a step with the least time that this machine would need for its work.
+
+It measures the machine's rates, counts the work of a step, and says which share of the rates each side uses.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,7 @@ class Limits:
 
 
 def find_limits(rates: Rates, work: Work, *, eager_seconds: float, ported_seconds: float) -> Limits:
-    """Set the work of a step against the rates, and the times of a step of both sides against that.
+    """Compute the least time of a step at these rates, and how close both sides come to it.
 
     >>> rates = Rates((MatmulRate(512, 100.0),), convolution_flops_per_second=50.0, copy_bytes_per_second=10.0)
     >>> limits = find_limits(rates, Work(100.0, 50.0, 10.0, 3), eager_seconds=4.0, ported_seconds=2.5)
@@ -96,7 +99,7 @@ def find_limits(rates: Rates, work: Work, *, eager_seconds: float, ported_second
 
 
 def measure_rates(sizes: Tuple[int, ...] = _MATMUL_SIZES, *, copied_bytes: int = _COPIED_BYTES) -> Rates:
-    """Measure what this process attains now, the best of several runs each; it takes about a second."""
+    """Measure the rates that this process attains now, the best of several runs each; it takes about a second."""
     matmul = tuple(MatmulRate(size, 2.0 * size**3 / _time_best(_make_matmul(size))) for size in sizes)
     images, weights = torch.randn(16, 64, 28, 28), torch.randn(64, 64, 3, 3)
     source = torch.ones(copied_bytes // 4)
@@ -130,7 +133,7 @@ def _time_best(run: Callable[[], Any]) -> float:
 
 
 def count_work(call: Callable[[], Any], *, steps: int = 1) -> Work:
-    """Count what `call`, which runs `steps` steps eagerly, does in each of them; it runs twice.
+    """Count the operations and bytes of one step of `call`, which runs `steps` steps eagerly; it is called twice.
 
     >>> left, right = torch.ones(2, 3), torch.ones(3, 4)
     >>> count_work(lambda: left @ right)

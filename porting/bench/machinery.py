@@ -1,4 +1,7 @@
-"""Seconds of a call beyond its operators: making its plan, the way into it and out of it, and between operators."""
+"""This module measures what a call takes beyond its operators: planning it, entering and leaving it.
+
+`measure` uses it for `--growth`; the least of several times is taken, since a busy machine only adds to it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ class Machinery:
 
 
 def measure_machinery(side: PortedSide, port_again: Callable[[], PortedSide], *, compile_seconds: float) -> Machinery:
-    """Measure some more calls of a side that has been called before, and the first ones of others like it.
+    """Measure further calls of a side that has been called before, and the first calls of new ports of it.
 
     `compile_seconds` are those that compilers took for `side`, whose executable the others find on disk.
     """

@@ -1,11 +1,13 @@
-"""`bench`: a model in plain eager PyTorch against itself ported, on the same batches and seed, in turns."""
+"""`bench` measures a model in plain eager PyTorch and the same model ported, in turns, on equal batches and seeds.
+
+`porting bench` calls `measure` in a process for each cell; programs call `bench`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
-import logging
 import math
 import tempfile
 import time
@@ -18,30 +20,31 @@ from torch import nn
 from porting.comparison.tensors import change_weights
 from porting.options import PortOptions
 
-from .children import measure_layout_copies, measure_memory, measure_start_up, start_side, take_turn
+from .against import EagerWays
+from .children import (
+    Memory,
+    StartUp,
+    measure_curve,
+    measure_layout_copies,
+    measure_memory,
+    measure_start_up,
+)
 from .choices import BenchSettings
 from .curve import Curve
-from .curve_runs import measure_curve
 from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
 from .eager import EagerSide
-from .eager_ways import EagerWays
 from .layout_copies import LayoutCopies
-from .limits import Limits, Rates, Work, count_work, find_limits, measure_rates
+from .limits import Limits, count_work, find_limits, measure_rates
 from .machinery import Machinery, measure_machinery
 from .pages import NOT_ASKED_FOR
 from .parity import Parity, compare_losses, measure_weight_difference
 from .ported import PortedSide, choose_losses
-from .processes import ChildError
-from .report import BenchReport, Memory, Side, StartUp, find_break_even_steps
+from .processes import Progress
+from .report import BenchReport, Side, find_break_even_steps
 from .turns import Turn, Turns, divide_times, time_calls, time_sides
 from .workloads import Batch, Source, Workload, pickle_workload
 
 __all__ = ["bench", "measure"]
-
-_logger = logging.getLogger("porting")
-
-Progress = Callable[[str, float], None]
-"""Called with what is being done and which share of the whole is done."""
 
 
 def bench(
@@ -104,10 +107,7 @@ def measure(
     dataset: Any = None,
     progress: Progress = lambda _text, _share: None,
 ) -> BenchReport:
-    """Measure `workload`; `source` makes it again in the processes that peak memory and start-up are measured in.
-
-    `no_source` says why there is none.
-    """
+    """Measure `workload`; `source` makes it again in other processes, and `no_source` says why there is none."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.callback(torch.set_num_threads, torch.get_num_threads())
@@ -119,14 +119,13 @@ def measure(
         cost = ported.compile()
         progress("comparing losses", 0.3)
         parity, first_seconds = _compare_first_steps(workload, eager, ported, settings)
-        machine = _measure_limits(workload, eager, ported, settings, progress)
         progress("timing", 0.4)
         with EagerWays(workload, source, settings) as ways:
-            turns, calls_per_turn, is_apart = _time_steady_state(eager, ported, source, settings, progress, ways)
+            turns, calls_per_turn = _time_steady_state(eager, ported, settings, progress, ways)
         against = ways.sum_up(turns, steps_per_call=workload.steps_per_call)
         data = _measure_data_paths(workload, eager, ported, settings, dataset, progress)
         described = {
-            "eager": eager.described + ("" if is_apart else ", in the process of the port"),
+            "eager": eager.described + ("" if "eager" in ways.turns else ", in the process of the port"),
             "ported": f"{ported.options.precision}, ported",
         }
         sides = {}
@@ -146,6 +145,7 @@ def measure(
             port_again = functools.partial(PortedSide, workload, device=settings.device)
             machinery = measure_machinery(ported, port_again, compile_seconds=cost.compile_seconds or 0.0)
         proof, findings, candidates = ported.describe()
+        limits = _measure_limits(workload, eager, sides, settings, progress, is_simulator=proof.is_simulator)
         in_processes = _measure_processes(
             workload, source, no_source, settings, progress, is_simulator=proof.is_simulator
         )
@@ -171,12 +171,13 @@ def measure(
             ),
             parity=parity,
             device=proof,
-            limits=_find_limits(machine, sides, settings),
+            limits=limits,
             machinery=machinery,
             **in_processes,
             candidates=candidates,
             findings=findings,
             trains=workload.trains,
+            settings=settings,
         )
 
 
@@ -190,27 +191,28 @@ def _measure_processes(
     is_simulator: bool,
 ) -> Dict[str, Any]:
     """Measure what needs processes of their own and was asked for, as fields of the report."""
-    reason = no_source if source is None else NOT_ASKED_FOR
-    measured: Dict[str, Any] = {
-        "memory": Memory(reason=reason),
-        "start_up": StartUp(reason=reason),
-        "layout_copies": LayoutCopies(reason=reason),
-        "curve": Curve(reason=no_source if settings.curve else NOT_ASKED_FOR),
+    engine = getattr(workload.options, "engine", None) or "auto"
+    find_curve = functools.partial(measure_curve, engine=engine, steps_per_call=workload.steps_per_call)
+    sections: Dict[str, Tuple[Any, bool, float, str, Callable[[Source, BenchSettings], Any]]] = {
+        "memory": (Memory, settings.memory, 0.77, "measuring memory", measure_memory),
+        # no IPU tells what it copies
+        "layout_copies": (
+            LayoutCopies,
+            settings.layouts and is_simulator,
+            0.78,
+            "counting layout copies",
+            measure_layout_copies,
+        ),
+        "start_up": (StartUp, settings.start_up_runs > 0, 0.8, "timing the start", measure_start_up),
+        "curve": (Curve, settings.curve, 0.85, "timing the way to N steps", find_curve),
     }
-    if source is not None and settings.memory:
-        progress("measuring memory", 0.75)
-        measured["memory"] = measure_memory(source, settings)
-    # no IPU tells what it copies
-    if source is not None and settings.layouts and is_simulator:
-        progress("counting layout copies", 0.78)
-        measured["layout_copies"] = measure_layout_copies(source, settings)
-    if source is not None and settings.start_up_runs:
-        progress("timing the start", 0.8)
-        measured["start_up"] = measure_start_up(source, settings)
-    if source is not None and settings.curve:
-        progress("timing the way to N steps", 0.85)
-        engine = getattr(workload.options, "engine", None) or "auto"
-        measured["curve"] = measure_curve(source, settings, engine=engine, steps_per_call=workload.steps_per_call)
+    measured: Dict[str, Any] = {}
+    for name, (section, is_asked, share, told, find) in sections.items():
+        if is_asked and source is not None:
+            progress(told, share)
+            measured[name] = find(source, settings)
+        elif is_asked:
+            measured[name] = section(reason=no_source)
     return measured
 
 
@@ -273,59 +275,46 @@ def _sum_up(workload: Workload, options: PortOptions, returned: Any) -> float:
 
 
 def _time_steady_state(
-    eager: EagerSide,
-    ported: PortedSide,
-    source: Optional[Source],
-    settings: BenchSettings,
-    progress: Progress,
-    ways: EagerWays,
-) -> Tuple[Dict[str, Turns], int, bool]:
-    """Time all sides in turns; return the turns, the calls of each, and whether eager had a process of its own."""
+    eager: EagerSide, ported: PortedSide, settings: BenchSettings, progress: Progress, ways: EagerWays
+) -> Tuple[Dict[str, Turns], int]:
+    """Time all sides in turns; return the turns, and how many calls each has."""
+    ways.wait()
     sides: Dict[str, Callable[[int], Turn]] = {
-        name: functools.partial(time_calls, call) for name, call in (("eager", eager.call), ("ported", ported.call))
+        "eager": functools.partial(time_calls, eager.call),
+        "ported": functools.partial(time_calls, ported.call),
+        **ways.turns,
     }
-    is_apart = False
-    with contextlib.ExitStack() as stack:
-        if source is not None:
-            child = stack.enter_context(start_side("eager", source, settings))
-            try:
-                child.ask()
-                sides["eager"], is_apart = functools.partial(take_turn, child), True
-            except ChildError as failure:
-                _logger.warning("the eager side is timed in the process of the port: %s", failure)
-        ways.wait()
-        sides.update(ways.turns)
-        calls = settings.calls_per_turn
-        if calls is None:
-            trial = time_sides(sides, rounds=1, calls_per_turn=3)
-            calls = max(1, round(settings.turn_seconds / trial["eager"].spread().median))
-        turns = time_sides(
-            sides,
-            rounds=settings.rounds,
-            calls_per_turn=calls,
-            after_round=lambda number: progress("timing", 0.4 + 0.3 * number / settings.rounds),
-        )
-        return turns, calls, is_apart
+    calls = settings.calls_per_turn
+    if calls is None:
+        trial = time_sides(sides, rounds=1, calls_per_turn=3)
+        calls = max(1, round(settings.turn_seconds / trial["eager"].spread().median))
+    turns = time_sides(
+        sides,
+        rounds=settings.rounds,
+        calls_per_turn=calls,
+        after_round=lambda number: progress("timing", 0.4 + 0.3 * number / settings.rounds),
+    )
+    return turns, calls
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
 def _measure_limits(
-    workload: Workload, eager: EagerSide, ported: PortedSide, settings: BenchSettings, progress: Progress
-) -> Optional[Tuple[Rates, Work]]:
-    """Measure the rates of this machine and count the work of a step, if this machine is what runs it."""
-    if not settings.limits or not ported.ported.report().is_simulator:
-        return None
-    progress("measuring the machine", 0.35)
-    return measure_rates(), count_work(eager.call, steps=workload.steps_per_call)
-
-
-def _find_limits(machine: Optional[Tuple[Rates, Work]], sides: Mapping[str, Side], settings: BenchSettings) -> Limits:
-    if machine is None:
+    workload: Workload,
+    eager: EagerSide,
+    sides: Mapping[str, Side],
+    settings: BenchSettings,
+    progress: Progress,
+    *,
+    is_simulator: bool,
+) -> Limits:
+    """Compare the times of both sides with the least that this machine needs, if it is what runs the port."""
+    if not settings.limits or not is_simulator:
         return Limits(reason="an IPU runs the port" if settings.limits else NOT_ASKED_FOR)
-    eager, ported = (sides[name].step_seconds.median for name in ("eager", "ported"))
-    return find_limits(*machine, eager_seconds=eager, ported_seconds=ported)
+    progress("measuring the machine", 0.76)
+    times = {f"{name}_seconds": side.step_seconds.median for name, side in sides.items()}
+    return find_limits(measure_rates(), count_work(eager.call, steps=workload.steps_per_call), **times)
 
 
 # -- data --------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""Results as text: a page for one report, a table for many. Both are written from plain values, as files have them."""
+"""This module writes results as text: a page for one report, and a table for many.
+
+It takes plain values, as result files hold them, so that files can be shown without torch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ __all__ = [
     "lay_out_start_up",
     "lay_out_table",
     "list_failures",
-    "list_figures",
+    "list_rows",
     "name_cell",
     "name_cells",
     "read_counted_speed_up",
@@ -52,8 +55,8 @@ def lay_out_result(result: Plain) -> Iterator[str]:
     rows.append(("processor time", [write_seconds(side["cpu_seconds"]) for side in sides]))
     rows.append(("samples/s", [f"{side['samples_per_second']:,.0f}" for side in sides]))
     rows.append(("steps/s", [f"{1 / step['median']:,.1f}" for step in steps]))
-    limits = result.get("limits")
-    if limits is not None and limits["work"] is not None:
+    limits = result["limits"]
+    if limits["work"] is not None:
         rows.append(("of this machine's limit", [write_share(limits[name]) for name in _SIDES]))
     for title, texts in rows:
         yield f"  {title:<26}" + "".join(f"{text:>22}" for text in texts)
@@ -101,9 +104,9 @@ def _tell_speed(result: Plain) -> Iterator[Line]:
 
 
 def _tell_limits(result: Plain) -> Iterator[Line]:
-    """Say what the machine attains and what of it a step needs; results of earlier versions do not know."""
-    limits = result.get("limits")
-    if limits is None or limits["work"] is None:
+    """Say what the machine attains and what of it a step needs."""
+    limits = result["limits"]
+    if limits["work"] is None:
         return
     rates, work = limits["rates"], limits["work"]
     best = max(rates["matmul"], key=lambda rate: rate["flops_per_second"])
@@ -122,7 +125,7 @@ def _tell_limits(result: Plain) -> Iterator[Line]:
 
 
 def write_share(share: Optional[Plain]) -> str:
-    """Write how close to the machine's limit a side is, by what it computes or what it moves; "-" if nobody knows.
+    """Write how close a side is to the machine's limit, in computing or in moving bytes; "-" if that is unknown.
 
     >>> write_share({"compute": 0.62, "memory": 0.2})
     '62 %'
@@ -159,7 +162,7 @@ def _tell_processes(result: Plain) -> Iterator[Line]:
         peaks = ", ".join(f"{side} {format_bytes(memory[f'{side}_bytes'])}" for side in _SIDES)
         yield "peak memory", peaks + share
         for figure, what in (("tensor", "of tensors"), ("process", "of the process")):
-            further = [memory.get(f"{side}_{figure}_bytes") for side in _SIDES]
+            further = [memory[f"{side}_{figure}_bytes"] for side in _SIDES]
             if None not in further:
                 yield "", f"{what}: " + ", ".join(f"{s} {format_bytes(f)}" for s, f in zip(_SIDES, further))
     elif memory["reason"] != NOT_ASKED_FOR:
@@ -171,13 +174,13 @@ def _tell_processes(result: Plain) -> Iterator[Line]:
 
 
 def _tell_start_up(start_up: Plain) -> Iterator[str]:
-    """Say what the way to the first step costs, and what it is made of, which results of earlier versions lack."""
+    """Say what the way to the first step costs, and what it is made of, which earlier versions did not measure."""
     eager, ported, cold = (start_up[f"{side}_cpu_seconds"] for side in (*_SIDES, "cold"))
     yield (
         f"eager {write_seconds(eager)}, ported {write_seconds(ported)} of "
         f"processor time to the end of the first step ({start_up['num_runs']} processes each)"
     )
-    if start_up.get("torch_cpu_seconds") is None:
+    if start_up["torch_cpu_seconds"] is None:
         return
     torch_seconds, own_seconds = (write_seconds(start_up[f"{name}_cpu_seconds"]) for name in ("torch", "import"))
     compiler = "loaded" if start_up["loads_compiler"] else "not loaded"
@@ -200,7 +203,7 @@ def _tell_proof(result: Plain) -> Iterator[Line]:
     yield "same losses", f"{parity['verdict']}: {apart} (up to {parity['tolerance']:.0e})"
     if parity["reference_eager"] is not None:
         ported = _write_difference(parity["reference_ported"])
-        num_losses, first = len(parity["eager_losses"]), parity.get("num_referenced")
+        num_losses, first = len(parity["eager_losses"]), parity["num_referenced"]
         where = f" in the first {first} losses; after them rounding decides" if first and first < num_losses else ""
         yield "", f"from float64: eager {parity['reference_eager']:.1e}, ported {ported}{where}"
     engine = f", engine {device['engine']}" if device["engine"] else ""
@@ -211,7 +214,7 @@ def _tell_proof(result: Plain) -> Iterator[Line]:
 
 
 def list_failures(report: Plain) -> List[Finding]:
-    """Say why a report's times do not count; nothing where they do."""
+    """List the findings that make a report's times invalid; empty where they count."""
     found = []
     parity, device = report["parity"], report["device"]
     if parity["verdict"] == "fail":
@@ -246,9 +249,7 @@ def lay_out_table(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
     common, titles = name_cells(cells)
     if common:
         yield from (f"all: {common}", "")
-    rows = [_HEADER, *((title, *_list_texts(cell)) for cell, title in zip(cells, titles))]
-    columns = [column for column in zip(*rows) if column[0] not in _LEFT_OUT_IF_EMPTY or {*column[1:]} != {"-"}]
-    rows = list(zip(*columns))
+    rows = list_rows(cells)
     widths = [max(map(len, column)) for column in zip(*rows)]
     others = sum(widths[1:]) + 2 * (len(widths) - 1)
     longest = max(12, min(widths[0], width - others))
@@ -260,50 +261,44 @@ def lay_out_table(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
             yield from ("", f"{title}: {reason}")
 
 
-def _list_texts(cell: Plain) -> Tuple[str, ...]:
-    """Write what a row of the table has after its title."""
+def list_rows(cells: Sequence[Plain]) -> List[Tuple[str, ...]]:
+    """List the header and a row for each cell, without columns that were measured for none of them."""
+    rows = [_HEADER, *((title, *_list_figures(cell)) for cell, title in zip(cells, name_cells(cells)[1]))]
+    columns = [column for column in zip(*rows) if column[0] not in _LEFT_OUT_IF_EMPTY or {*column[1:]} != {"-"}]
+    return list(zip(*columns))
+
+
+def _list_figures(cell: Plain) -> Tuple[str, ...]:
+    """List what a row of the table has after its title."""
     asked, result = cell["demanded"], cell["result"]
     demanded = "-" if asked is None else f"{asked:.2f}"
     if result is None:
         return ("-", "-", cell["status"].replace("_", " "), "-", demanded, "-", "-", "-", "-", "-", "-")
-    eager, ported, speed_up, interval, cpu, limit, compiling, pays, memory, copies, losses = list_figures(result)
     if asked is not None:
         demanded += " ok" if read_counted_speed_up(result)["wall"]["median"] >= asked else " no"
-    return eager, ported, f"{speed_up} ({interval})", cpu, demanded, limit, compiling, pays, memory, copies, losses
-
-
-def read_counted_speed_up(result: Plain) -> Plain:
-    """Read the speed-up that what is asked for is held against: over the best way to train without the port, ...
-
-    ... where several were timed, else over eager.
-    """
-    speed_up: Plain = (result.get("against") or {}).get("speed_up") or result["speed_up"]
-    return speed_up
-
-
-def list_figures(result: Plain) -> Tuple[str, ...]:
-    """Write the figures that a table has: both steps, the speed-up and its interval, that of the processor, ...
-
-    ... how close the port is to the machine's limit, compiling, the steps after which that pays, memory, the port's
-    copies into another layout, and whether the losses are the same.
-    """
-    wall, pays, memory = result["speed_up"]["wall"], result["break_even_steps"], result["memory"]["ratio"]
+    pays, memory = result["break_even_steps"], result["memory"]["ratio"]
     return (
         *(write_seconds(result[side]["step_seconds"]["median"]) for side in _SIDES),
-        f"{wall['median']:.2f}",
-        f"{wall['low']:.2f}-{wall['high']:.2f}",
+        _write_interval(result["speed_up"]["wall"]),
         f"{result['speed_up']['cpu']['median']:.2f}",
-        write_share((result.get("limits") or {}).get("ported")),
+        demanded,
+        write_share(result["limits"]["ported"]),
         write_seconds(result["compilation"]["total_seconds"]),
         "never" if pays is None else f"{pays:,}",
         "-" if memory is None else f"x{memory:.2f}",
-        write_layout_copies((result.get("layout_copies") or {}).get("ported")),
+        write_layout_copies(result["layout_copies"]["ported"]),
         result["parity"]["verdict"],
     )
 
 
+def read_counted_speed_up(result: Plain) -> Plain:
+    """Return the speed-up that the demand is compared with: over the fastest way without the port, or over eager."""
+    speed_up: Plain = result["against"]["speed_up"] or result["speed_up"]
+    return speed_up
+
+
 def lay_out_start_up(cells: Sequence[Plain]) -> Iterator[str]:
-    """Lay out what the starts of processes cost, for the cells of which that was measured."""
+    """Lay out the start-up times of processes, for the cells where they were measured."""
     for cell, title in zip(cells, name_cells(cells)[1]):
         if cell["result"] is not None and cell["result"]["start_up"]["num_runs"]:
             yield f"start-up of {title}"
@@ -311,7 +306,7 @@ def lay_out_start_up(cells: Sequence[Plain]) -> Iterator[str]:
 
 
 def lay_out_machinery(cells: Sequence[Plain]) -> Iterator[str]:
-    """Say what a call costs by itself, from the models that compute next to nothing."""
+    """Say how much time a call itself takes, judged by models that compute next to nothing."""
     told = []
     for cell in cells:
         if cell["name"].startswith("overhead_tiny") and cell["result"] is not None:
@@ -325,7 +320,7 @@ def lay_out_machinery(cells: Sequence[Plain]) -> Iterator[str]:
 def lay_out_orders(cells: Sequence[Plain]) -> Iterator[str]:
     """Lay out the peaks of whole processes by computation order, beside that of the order `none`."""
     peaks = {
-        (cell["name"], cell["choices"]["order"]): cell["result"]["memory"].get("ported_process_bytes")
+        (cell["name"], cell["choices"]["order"]): cell["result"]["memory"]["ported_process_bytes"]
         for cell in cells
         if cell["result"] is not None and cell["choices"].get("order")
     }
@@ -337,12 +332,12 @@ def lay_out_orders(cells: Sequence[Plain]) -> Iterator[str]:
 
 
 def name_cell(cell: Plain) -> str:
-    """Name a cell by itself, with all of its choices."""
+    """Return the full name of a cell, with all of its choices."""
     return " ".join([cell["name"], *_write_choices(cell, cell["choices"])])
 
 
 def name_cells(cells: Sequence[Plain]) -> Tuple[str, List[str]]:
-    """Name cells among each other: what they have in common, and for each its name with the choices that vary.
+    """Return what cells have in common, and the short name of each: with the choices that vary only.
 
     >>> choices = {"engine": "replay", "precision": "float32"}
     >>> cells = [{"name": "cnn", "choices": {**choices, "batch": batch}} for batch in (8, 16)]

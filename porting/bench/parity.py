@@ -1,7 +1,7 @@
-"""Compare the losses of both sides' first steps, in float64 where rounding is the question.
+"""This module compares the losses of both sides' first steps, and decides whether a difference is mere rounding.
 
-Training can magnify the last bit of a sum without bound (a ReLU that opens or not), and one run of eager PyTorch is
-only one example of how far. So it is run some more times from weights that differ in their last bits.
+Training can magnify the last bit of a sum without bound (a ReLU that opens or not), and one eager run shows only one
+example of it. So eager training is run again, in float64 and from weights that differ in their last bits.
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ class Parity:
 
     `verdict` is "pass"; "rounding" when the difference is above the tolerance, but the ported losses are not further
     from those of a float64 run than twice what eager ones are; or "fail". `difference` is the largest relative one,
-    None when a loss was not finite. `reference_eager` and `reference_ported` are the distances from float64, that of
-    eager the largest of its runs. They are those of the first `num_referenced` losses, if rounding has led eager
-    PyTorch itself too far from float64 after those. In none of all losses is the port more than ten times as far.
+    None when a loss was not finite, and so is that loss in a file. `reference_eager` and `reference_ported` are the
+    distances from float64, that of eager the largest of its runs. They are those of the first `num_referenced` losses,
+    if rounding has led eager PyTorch itself too far from float64 after those. In none of all losses is the port more
+    than ten times as far.
     """
 
     verdict: str
     tolerance: float
     difference: Optional[float]
     num_steps: int
-    eager_losses: Tuple[float, ...]
-    ported_losses: Tuple[float, ...]
+    eager_losses: Tuple[Optional[float], ...]
+    ported_losses: Tuple[Optional[float], ...]
     reference_eager: Optional[float] = None
     reference_ported: Optional[float] = None
     weight_difference: Optional[float] = None
@@ -66,9 +67,9 @@ def compare_losses(
     rounded: Callable[[int], List[float]],
     weight_difference: Optional[float] = None,
 ) -> Parity:
-    """Compare losses of both sides, in float32 with those of further runs where they are too far apart.
+    """Compare the losses of both sides; in float32, further runs decide whether a large difference is rounding.
 
-    `reference` gives the losses of a float64 run, `rounded` those of eager runs that are rounded otherwise, by number.
+    `reference` returns the losses of a float64 run, and `rounded` those of eager runs with other rounding, by number.
     """
     tolerance, floor = TOLERANCES[precision], _FLOORS[precision]
     difference = _find_difference(eager, ported, floor)

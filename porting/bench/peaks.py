@@ -1,4 +1,7 @@
-"""The most memory that some work takes at once: of the process beyond what it has, and of torch's tensors alone."""
+"""This module measures the peak memory of some work: of the whole process, and of torch's tensors alone.
+
+Child processes use it, one for each side.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,16 @@ class OwnPeak(NamedTuple):
 
 
 class TensorPeak(NamedTuple):
-    """What torch's allocator has given at most, beyond what there was before; None where torch does not tell."""
+    """The peak of torch's allocator beyond what was allocated before; None where torch does not tell."""
 
     tensor_bytes: Optional[int]
 
 
 def find_own_peak(work: Callable[[], Any]) -> OwnPeak:
-    """Do the work, and return what it took of the memory of the process: tensors, libraries' memory, and modules.
+    """Do the work, and return the memory that it added to the process: tensors, buffers of libraries, and modules.
 
-    Pages of files are not among it, where the system tells them apart. They are the code of libraries, read as it is
-    first run, which all processes share and the system drops when memory runs short.
+    File-backed pages are left out where the system tells them apart: they are the code of libraries, which processes
+    share and the system drops when memory runs short.
     """
     whole = find_peak_bytes() or 0
     # What was freed before would hide what is taken now; it differs between processes that did the same.

@@ -1,4 +1,7 @@
-"""The ported side: the same workload through `to_ipu`, with what compiling it cost and the proof of where it ran."""
+"""This is the ported side: the same workload through `to_ipu`.
+
+It also reports what compiling cost, and proves that every call ran on the device.
+"""
 
 from __future__ import annotations
 

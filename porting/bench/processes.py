@@ -1,4 +1,4 @@
-"""Processes of one job each: starting `porting.bench.child`, waiting for its result, and saying how it ended.
+"""This module starts child processes, waits for their results, and says how they ended.
 
 Each cell is measured in one, so that a cell that fails, hangs or dies stops no other.
 """
@@ -6,24 +6,28 @@ Each cell is measured in one, so that a cell that fails, hangs or dies stops no 
 from __future__ import annotations
 
 import contextlib
-import json
+import multiprocessing
 import os
-import signal
-import subprocess
+import re
 import sys
-import tempfile
 import time
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
+
+from porting.support.bound_process import BoundProcess
 
 from .choices import BenchSettings, Choices
 
-__all__ = ["Cell", "Child", "ChildError", "describe_exit", "make_environment", "run_cell"]
+__all__ = ["Cell", "Child", "ChildError", "Outcome", "Progress", "describe_exit", "make_environment", "run_cell"]
 
 _SHOWN_LINES = 3
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 10.0
+_MEMORY_WORDS = ("can't allocate memory", "out of memory", "not enough memory", "bad_alloc", "memoryerror")
+_TYPE_OF_FINDING = re.compile(r"^\w+: (?=error\[)")
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done and which share of the whole is done."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +69,9 @@ def run_cell(
     *,
     cache_dir: Optional[str],
     timeout: Optional[float],
-    progress: Callable[[str, float], None] = lambda _text, _share: None,
+    progress: Progress = lambda _text, _share: None,
 ) -> Dict[str, Any]:
-    """Measure a cell in a process and return its record; whatever becomes of the process, there is one.
+    """Measure a cell in a child process and return its record, even if the process fails or dies.
 
     Without `cache_dir`, executables go to a folder that is deleted afterwards: compiling is measured cold. `timeout` is
     in seconds. An interrupt (Ctrl-C) ends the process and is passed on.
@@ -78,26 +82,27 @@ def run_cell(
         "settings": cell.settings.to_dict(),
     }
     start = time.perf_counter()
-    with Child("cell", task, leads_group=True) as child:
-        in_time = child.wait(timeout, progress)
-        child.end()
-        seconds = time.perf_counter() - start
-        if not in_time:
-            return cell.record("timeout", reason=f"it ran longer than {timeout:.0f} s", seconds=seconds)
-        status, reason, result = child.outcome()
-        return cell.record(status, result=result, reason=reason, seconds=seconds)
+    with Child("cell", task) as child:
+        status, reason, result = child.wait(timeout, progress)
+        return cell.record(status, result=result, reason=reason, seconds=time.perf_counter() - start)
 
 
 class ChildError(RuntimeError):
     """A process ended without a result; the text says how."""
 
 
-class Child:
-    """A process that does one job of `porting.bench.child`; it ends with the context.
+class Outcome(NamedTuple):
+    """What became of a process: a status as cells have it, the reason if it failed, the result."""
 
-    Both share a folder: the task, what the process prints and how far it has come, and its result. With `is_asked` it
-    answers questions on its standard output. With `leads_group` it has a group of its own, and all that it starts ends
-    with it; others belong to the group of this process, and end with that.
+    status: str
+    reason: str = ""
+    result: Any = None
+
+
+class Child:
+    """A process that does one job of `porting.bench.child`; it ends with the context, and all that it has started.
+
+    With `is_asked` it answers questions.
     """
 
     def __init__(
@@ -107,98 +112,70 @@ class Child:
         *,
         environment: Optional[Mapping[str, str]] = None,
         is_asked: bool = False,
-        leads_group: bool = False,
     ) -> None:
-        """Write the task and start the process."""
+        """Start the process, in the folder of this one."""
         self._subject = f"{task['side']}: the process" if "side" in task else "the process"
-        self._leads_group = leads_group and os.name == "posix"
-        self._temporary = tempfile.TemporaryDirectory(prefix="porting-bench-")
-        self.folder = Path(self._temporary.name)
-        content = {"job": job, "started": time.time(), **task}
-        (self.folder / "task.json").write_text(json.dumps(content), encoding="utf-8")
-        with open(self.folder / "output", "wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "porting.bench.child", str(self.folder)],
-                stdin=subprocess.PIPE if is_asked else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if is_asked else output,
-                stderr=output,
-                text=True,
-                env=make_environment() if environment is None else dict(environment),
-                start_new_session=self._leads_group,
-            )
+        self._questions, answers = multiprocessing.Pipe()
+        self.process = BoundProcess(
+            "porting.bench.child:do_job",
+            {"job": job, "started": time.time(), "answers": answers.fileno(), **task},
+            working_folder=os.getcwd(),
+            environment=make_environment() if environment is None else environment,
+            passed=[answers.fileno()] if is_asked else [],
+        )
+        try:
+            self.process.start()
+        except BaseException:
+            self.process.end()
+            raise
+        finally:
+            # the end of the process is to be the end of the answers
+            answers.close()
 
-    def wait(
-        self, timeout: Optional[float], progress: Callable[[str, float], None] = lambda _text, _share: None
-    ) -> bool:
-        """Wait for the end of the process and pass its progress on; False when its time is up."""
+    def wait(self, timeout: Optional[float] = None, progress: Progress = lambda _text, _share: None) -> Outcome:
+        """Wait for the end of the process and pass its progress on; say what became of it."""
         deadline = None if timeout is None else time.monotonic() + timeout
         said = ""
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(_POLL_SECONDS)
-                return True
+        while not self.process.wait(_POLL_SECONDS):
             with contextlib.suppress(OSError, ValueError):
-                line = (self.folder / "progress").read_text(encoding="utf-8")
+                line = (self.process.folder / "progress").read_text(encoding="utf-8")
                 if line != said:
                     said = line
                     share, _, text = line.partition(" ")
                     progress(text, float(share))
             if deadline is not None and time.monotonic() > deadline:
-                return False
+                self.process.kill()
+                return Outcome("timeout", f"it ran longer than {timeout:.0f} s")
+        status, error = self.process.kill(), self.process.read_error()
+        if error is None:
+            return Outcome("out_of_memory" if status == -9 else "failed", f"the process {self._describe_end()}")
+        if error:
+            # a finding says by itself what it is
+            reason = _TYPE_OF_FINDING.sub("", error)
+            is_memory = any(word in reason.lower() for word in _MEMORY_WORDS)
+            return Outcome("out_of_memory" if is_memory else "failed", reason)
+        return Outcome("done", result=self.process.read_returned())
 
-    def outcome(self) -> Tuple[str, str, Any]:
-        """Read what a process that has ended left: a status as cells have it, the reason if it failed, the result."""
-        path = self.folder / "result.json"
-        if path.exists():
-            left = json.loads(path.read_text(encoding="utf-8"))
-            return left["status"], left["reason"], left["result"]
-        status = "out_of_memory" if self.process.wait() == -9 else "failed"
-        return status, f"the process {self._describe_end()}", None
-
-    def ask(self, question: str = "") -> str:
-        """Write a line to the process, if any, and return the next one that it says.
-
-        Raises ChildError when it ends instead.
-        """
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(f"{question}\n" if question else "")
-            self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise ChildError(f"{self._subject} {self._describe_end()}")
-        return line
-
-    def end(self) -> None:
-        """End the process if it still runs; a leader first as Ctrl-C would, and then whatever it has started."""
-        if self.process.poll() is None and self._leads_group:
-            self.process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(_GRACE_SECONDS)
-        if self._leads_group:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-        elif self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
+    def ask(self, question: Any = None) -> Any:
+        """Ask the process, if anything is asked, and return its next answer; raises ChildError when it ends instead."""
+        try:
+            if question is not None:
+                self._questions.send(question)
+            return self._questions.recv()
+        except (EOFError, OSError):
+            raise ChildError(f"{self._subject} {self._describe_end()}") from None
 
     def _describe_end(self) -> str:
-        status = self.process.wait()
-        output = (self.folder / "output").read_text(encoding="utf-8", errors="replace")
-        return f"ended with {describe_exit(status, output)}"
+        self.process.wait(_GRACE_SECONDS)
+        return f"ended with {describe_exit(self.process.kill() or 0, self.process.read_end_of_log())}"
 
     def __enter__(self) -> Child:
         return self
 
     def __exit__(self, *_error: object) -> None:
         """End the process and remove its folder."""
-        self.end()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-        self._temporary.cleanup()
+        self._questions.close()
+        self.process.end()
 
 
 def make_environment() -> Dict[str, str]:

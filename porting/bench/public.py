@@ -1,4 +1,7 @@
-"""The suite of public models: which ones, how large, and what is asked of a port of them."""
+"""These are the public models that are measured, their sizes, and the speed-up that each must reach.
+
+`porting bench public` runs them; `public_models` makes them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import torch
 from porting.options import PortOptions
 
 from . import public_models as models
-from .entries import Parts, SuiteEntry
+from .workloads import Parts, SuiteEntry
 
 __all__ = ["DEMANDED_MEAN", "PUBLIC"]
 
@@ -51,14 +54,9 @@ def _make_adamw(parameters: Any) -> torch.optim.Optimizer:
 _NEEDED = {"torchvision": ("torchvision",), "timm": ("torchvision", "timm"), "transformers": ("transformers",)}
 
 
-def _make_vision(variant: str, title: str, batch: int, image_size: int, **settings: Any) -> SuiteEntry:
-    name = f"torchvision.{variant}"
-    return _make_entry(models.make_classifier, name, title, batch, "torchvision", image_size=image_size, **settings)
-
-
-def _make_timm(variant: str, title: str, batch: int, image_size: int, **settings: Any) -> SuiteEntry:
-    name = f"timm.{variant}"
-    return _make_entry(models.make_classifier, name, title, batch, "timm", image_size=image_size, **settings)
+def _make_images(name: str, title: str, batch: int, image_size: int, **settings: Any) -> SuiteEntry:
+    library = name.partition(".")[0]
+    return _make_entry(models.make_classifier, name, title, batch, library, image_size=image_size, **settings)
 
 
 def _make_text(name: str, title: str, **settings: Any) -> SuiteEntry:
@@ -72,12 +70,12 @@ _TOKENS = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2)
 
 _ENTRIES: Mapping[str, SuiteEntry] = {
     # as it is trained: with branches that begin at full size, rounding alone decides the losses
-    "resnet50": _make_vision("resnet50", "ResNet-50 at 64x64", 8, 64, zero_init_residual=True),
-    "vgg11_bn": _make_vision(
-        "vgg11_bn", "VGG-11 with BatchNorm and one linear layer", 8, 64, head=("classifier", 512 * 7 * 7)
+    "resnet50": _make_images("torchvision.resnet50", "ResNet-50 at 64x64", 8, 64, zero_init_residual=True),
+    "vgg11_bn": _make_images(
+        "torchvision.vgg11_bn", "VGG-11 with BatchNorm and one linear layer", 8, 64, head=("classifier", 512 * 7 * 7)
     ),
-    "densenet": _make_vision(
-        "DenseNet",
+    "densenet": _make_images(
+        "torchvision.DenseNet",
         "DenseNet of 24 dense layers, growth 16",
         8,
         64,
@@ -85,12 +83,12 @@ _ENTRIES: Mapping[str, SuiteEntry] = {
         block_config=(4, 6, 8, 6),
         num_init_features=32,
     ),
-    "mobilenet_v2": _make_vision("mobilenet_v2", "MobileNetV2 at 64x64", 8, 64),
-    "mobilenet_v3": _make_vision("mobilenet_v3_small", "MobileNetV3, small, at 64x64", 16, 64),
-    "efficientnet": _make_vision("efficientnet_b0", "EfficientNet-B0 at 64x64", 8, 64),
-    "shufflenet": _make_vision("shufflenet_v2_x1_0", "ShuffleNetV2 at 64x64", 16, 64),
-    "regnet": _make_vision("regnet_y_400mf", "RegNetY-400MF at 64x64", 8, 64),
-    "squeezenet": _make_vision("squeezenet1_1", "SqueezeNet 1.1 at 64x64", 8, 64),
+    "mobilenet_v2": _make_images("torchvision.mobilenet_v2", "MobileNetV2 at 64x64", 8, 64),
+    "mobilenet_v3": _make_images("torchvision.mobilenet_v3_small", "MobileNetV3, small, at 64x64", 16, 64),
+    "efficientnet": _make_images("torchvision.efficientnet_b0", "EfficientNet-B0 at 64x64", 8, 64),
+    "shufflenet": _make_images("torchvision.shufflenet_v2_x1_0", "ShuffleNetV2 at 64x64", 16, 64),
+    "regnet": _make_images("torchvision.regnet_y_400mf", "RegNetY-400MF at 64x64", 8, 64),
+    "squeezenet": _make_images("torchvision.squeezenet1_1", "SqueezeNet 1.1 at 64x64", 8, 64),
     "lraspp": _make_entry(
         models.make_segmenter,
         "lraspp_mobilenet_v3_large",
@@ -99,13 +97,13 @@ _ENTRIES: Mapping[str, SuiteEntry] = {
         "torchvision",
         image_size=96,
     ),
-    "convnext": _make_timm("convnext_atto", "ConvNeXt, atto, at 64x64", 8, 64),
-    "vit": _make_timm("vit_tiny_patch16_224", "ViT, tiny, 6 layers, at 96x96", 8, 96, img_size=96, depth=6),
-    "deit": _make_timm(
-        "deit_tiny_distilled_patch16_224", "DeiT, tiny, distilled, 6 layers, at 96x96", 8, 96, img_size=96, depth=6
+    "convnext": _make_images("timm.convnext_atto", "ConvNeXt, atto, at 64x64", 8, 64),
+    "vit": _make_images("timm.vit_tiny_patch16_224", "ViT, tiny, 6 layers, at 96x96", 8, 96, img_size=96, depth=6),
+    "deit": _make_images(
+        "timm.deit_tiny_distilled_patch16_224", "DeiT, tiny, distilled, 6 layers, at 96x96", 8, 96, img_size=96, depth=6
     ),
-    "swin": _make_timm(
-        "swin_tiny_patch4_window7_224",
+    "swin": _make_images(
+        "timm.swin_tiny_patch4_window7_224",
         "Swin, width 48, 8 layers, at 64x64",
         4,
         64,
@@ -114,10 +112,10 @@ _ENTRIES: Mapping[str, SuiteEntry] = {
         embed_dim=48,
         depths=(2, 2, 2, 2),
     ),
-    "mixer": _make_timm(
-        "MlpMixer", "MLP-Mixer, width 256, 4 blocks, at 96x96", 8, 96, img_size=96, num_blocks=4, embed_dim=256
+    "mixer": _make_images(
+        "timm.MlpMixer", "MLP-Mixer, width 256, 4 blocks, at 96x96", 8, 96, img_size=96, num_blocks=4, embed_dim=256
     ),
-    "mobilevit": _make_timm("mobilevit_xxs", "MobileViT, xxs, at 128x128", 4, 128),
+    "mobilevit": _make_images("timm.mobilevit_xxs", "MobileViT, xxs, at 128x128", 4, 128),
     "bert": _make_text("BertForSequenceClassification", "BERT, 4 layers, width 256, length 64", **_FOUR_LAYERS),
     "distilbert": _make_text(
         "DistilBertForSequenceClassification",

@@ -1,7 +1,7 @@
-"""Public models with random weights, small enough for a benchmark: those of torchvision, timm and transformers.
+"""These functions make small public models of torchvision, timm and transformers, with random weights.
 
-Nothing is downloaded. Dropout and dropped paths are off, so that the losses of both sides can be compared. The
-libraries are an extra and are loaded on use.
+Nothing is downloaded. Dropout is off, so that the losses of both sides can be compared. The libraries are an optional
+extra, and are imported on first use.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def make_classifier(
 
 
 def make_segmenter(name: str, *, rows: int, image_size: int, **settings: Any) -> Built:
-    """Make one of torchvision's models that give every pixel a class; the labels are (rows, image_size, image_size)."""
+    """Make a segmentation model of torchvision; the labels are (rows, image_size, image_size)."""
     models = load_library("torchvision").models
     model = models.get_model(name, weights=None, weights_backbone=None, num_classes=_NUM_CLASSES, **settings)
     size = (image_size, image_size)
@@ -106,7 +106,7 @@ def make_language_model(name: str, *, rows: int, length: int, **settings: Any) -
 
 
 def make_speech_model(name: str, *, rows: int, shape: Tuple[int, ...], num_tokens: int, **settings: Any) -> Built:
-    """Make a class of transformers that hears: rows of sound or of its spectra, of `shape` each, with tokens to say."""
+    """Make a speech model of transformers; inputs are rows of sound or of spectra of `shape`, labels are tokens."""
     model = _make_of_transformers(name, settings)
     inputs = "input_features" if len(shape) == 2 else "input_values"
     labels = torch.randint(3, model.config.vocab_size, (rows, num_tokens))
@@ -114,7 +114,7 @@ def make_speech_model(name: str, *, rows: int, shape: Tuple[int, ...], num_token
 
 
 def turn_dropout_off(model: nn.Module) -> nn.Module:
-    """Let all modules that drop values or paths at random drop none."""
+    """Set the probability of all dropout and drop-path modules to zero."""
     for module in model.modules():
         for attribute in ("p", "drop_prob"):
             if type(module).__name__.startswith(("Drop", "StochasticDepth")) and hasattr(module, attribute):

@@ -1,24 +1,29 @@
-"""`BenchReport`: everything that was measured of one workload on both sides, as data and as a page of text."""
+"""A `BenchReport` holds everything that was measured of one workload, as data and as a page of text.
+
+`measure` makes it, and result files keep it.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
-from typing import Any, Dict, Optional, Tuple
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from .against import Against
+from .children import Memory, StartUp
+from .choices import BenchSettings
 from .curve import Curve
 from .curve_pages import lay_out_curve
 from .data_path import DataPath
 from .layout_copies import LayoutCopies
 from .limits import Limits
 from .machinery import Machinery
-from .pages import lay_out_result
+from .pages import NOT_ASKED_FOR, lay_out_result
 from .parity import Parity
 from .ported import CompileCost, DeviceProof
 from .turns import Ratios, Spread
 
-__all__ = ["BenchReport", "Memory", "Side", "StartUp", "find_break_even_steps"]
+__all__ = ["BenchReport", "Side", "find_break_even_steps"]
 
 
 @dataclass(frozen=True)
@@ -38,62 +43,10 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Peak memory of each side in a process of its own, beyond what the process had with all imports, model and data.
-
-    None with a `reason` where it could not be measured. The ported side's process finds its executable on disk, where
-    the engine keeps such. "tensor" figures are those of torch's allocator alone, "process" figures the peaks of whole
-    processes.
-    """
-
-    eager_bytes: Optional[int] = None
-    ported_bytes: Optional[int] = None
-    eager_tensor_bytes: Optional[int] = None
-    ported_tensor_bytes: Optional[int] = None
-    eager_process_bytes: Optional[int] = None
-    ported_process_bytes: Optional[int] = None
-    reason: str = ""
-
-    @property
-    def ratio(self) -> Optional[float]:
-        """The ported side's peak over the eager one's."""
-        if not self.eager_bytes or self.ported_bytes is None:
-            return None
-        return self.ported_bytes / self.eager_bytes
-
-
-@dataclass(frozen=True)
-class StartUp:
-    """Processor and clock seconds of fresh processes, from their start to the end of the first step.
-
-    The medians of `num_runs` runs of each side in turns; the ported one finds its executable on disk, where the engine
-    keeps such, and "cold" ones do not. A first step begins when model and batch are there. `torch_cpu_seconds` are
-    those of `import torch`, `import_cpu_seconds` those of what a port imports beyond it. `loads_compiler` says whether
-    a ported process loaded torch's compiler. None with a `reason` where they were not measured.
-    """
-
-    eager_cpu_seconds: Optional[float] = None
-    ported_cpu_seconds: Optional[float] = None
-    eager_wall_seconds: Optional[float] = None
-    ported_wall_seconds: Optional[float] = None
-    cold_cpu_seconds: Optional[float] = None
-    cold_wall_seconds: Optional[float] = None
-    eager_first_step_cpu_seconds: Optional[float] = None
-    ported_first_step_cpu_seconds: Optional[float] = None
-    cold_first_step_cpu_seconds: Optional[float] = None
-    torch_cpu_seconds: Optional[float] = None
-    import_cpu_seconds: Optional[float] = None
-    loads_compiler: Optional[bool] = None
-    num_runs: int = 0
-    reason: str = ""
-
-
-@dataclass(frozen=True)
 class BenchReport:
     """What `bench` measured; `speed_up` is eager time over ported time, so that above 1 the port is faster.
 
-    As a string it is a page of text; `to_dict` has the same as plain values (see `result` in the schema of result
-    files).
+    As a string it is a page of text; `to_dict` has the same as plain values, which are `result` in result files.
     """
 
     name: str
@@ -111,16 +64,17 @@ class BenchReport:
     break_even_steps: Optional[int]
     parity: Parity
     device: DeviceProof
-    memory: Memory = field(default_factory=Memory)
-    start_up: StartUp = field(default_factory=StartUp)
-    against: Against = field(default_factory=Against)
-    curve: Curve = field(default_factory=Curve)
-    limits: Limits = field(default_factory=Limits)
-    layout_copies: LayoutCopies = field(default_factory=LayoutCopies)
-    machinery: Machinery = field(default_factory=Machinery)
-    candidates: Tuple[Dict[str, Any], ...] = ()
+    memory: Memory = Memory(reason=NOT_ASKED_FOR)
+    start_up: StartUp = StartUp(reason=NOT_ASKED_FOR)
+    against: Against = Against()
+    curve: Curve = Curve(reason=NOT_ASKED_FOR)
+    limits: Limits = Limits(reason=NOT_ASKED_FOR)
+    layout_copies: LayoutCopies = LayoutCopies(reason=NOT_ASKED_FOR)
+    machinery: Machinery = Machinery(reason=NOT_ASKED_FOR)
+    candidates: Tuple[Mapping[str, Any], ...] = ()
     findings: Tuple[str, ...] = ()
     trains: bool = True
+    settings: BenchSettings = BenchSettings()
 
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values, fit for JSON."""
@@ -139,7 +93,7 @@ class BenchReport:
 
 
 def find_break_even_steps(compile_seconds: float, *, eager_seconds: float, ported_seconds: float) -> Optional[int]:
-    """Return after how many steps compiling has paid; None if it never does.
+    """Return the number of steps after which the time of compiling is made up for; None if it never is.
 
     >>> find_break_even_steps(10.0, eager_seconds=0.3, ported_seconds=0.1)
     50

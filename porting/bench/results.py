@@ -1,11 +1,12 @@
-"""Result files: written whole after every cell, so that what was measured survives whatever ends the run.
+"""This module writes and reads result files.
 
-They say on which machine it was, and follow `schema.json`.
+A file is written after every cell, so that an interrupted run keeps what it has measured. It says on which machine that
+was, and holds what the classes of `result_content` describe.
 """
 
 from __future__ import annotations
 
-import functools
+import importlib
 import importlib.metadata
 import json
 import math
@@ -13,12 +14,14 @@ import os
 import platform
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from porting.diagnostics import PortingError
 from porting.executables.machine import describe_processor
 from porting.support.atomic_files import write_atomically
+from porting.support.plain_data import WrongDataError, read_plain
 from porting.support.process import usable_cores
 from porting.version import VERSION
 
@@ -30,15 +33,12 @@ __all__ = [
     "SCHEMA_NAME",
     "SCHEMA_VERSION",
     "ResultFile",
-    "check",
     "describe_machine",
     "list_machine_differences",
-    "load_schema",
     "read_results",
 ]
 
 SCHEMA_NAME, SCHEMA_VERSION = "porting-bench", 1
-_SHOWN_PROBLEMS = 5
 
 
 class ResultFile:
@@ -121,24 +121,35 @@ def read_results(path: Union[str, Path]) -> Dict[str, Any]:
     """Read a result file; raises PortingError T005 for what is none, or one of another version."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
+        problem = _complete_content(content)
     except OSError as error:
-        problems = [f"it cannot be read: {error.strerror or error}"]
-    except (UnicodeDecodeError, ValueError) as error:
-        problems = [f"{type(error).__name__}: {error}"]
-    else:
-        if isinstance(content, dict) and content.get("version", SCHEMA_VERSION) != SCHEMA_VERSION:
-            problems = [f"its version is {content['version']!r}, this porting reads {SCHEMA_VERSION}"]
-        else:
-            problems = check(content, load_schema())
-    if problems:
-        more = [f"and {len(problems) - _SHOWN_PROBLEMS} more"] if len(problems) > _SHOWN_PROBLEMS else []
+        problem = f"it cannot be read: {error.strerror or error}"
+    except (ValueError, RecursionError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    if problem:
         raise PortingError.of(
             "T005",
             message=f"`{path}` is no result file of `porting bench`",
-            notes=problems[:_SHOWN_PROBLEMS] + more,
+            notes=[problem],
             help="name a file that `porting bench --json FILE` has written",
         )
     return content
+
+
+def _complete_content(content: Any) -> str:
+    """Put in what an earlier version did not measure, as left out; return what is wrong, if anything."""
+    if isinstance(content, dict) and content.get("version", SCHEMA_VERSION) != SCHEMA_VERSION:
+        return f"its version is {content['version']!r}, this porting reads {SCHEMA_VERSION}"
+    # the types are those of reports, which import torch: a run that reads no file goes without
+    of_files = importlib.import_module("porting.bench.result_content").ResultContent
+    try:
+        records = read_plain(of_files, content, of_any_version=True).cells
+    except WrongDataError as error:
+        return str(error)
+    for cell, record in zip(content["cells"], records):
+        cell["choices"] = asdict(record.choices)
+        cell["result"] = None if record.result is None else _replace_not_finite(record.result.to_dict())
+    return ""
 
 
 def _place_cells(cells: Sequence[Cell], records: List[Dict[str, Any]]) -> List[int]:
@@ -159,9 +170,8 @@ def _place_cells(cells: Sequence[Cell], records: List[Dict[str, Any]]) -> List[i
 
 
 def _name_record(record: Mapping[str, Any]) -> str:
-    """Name a cell by what it measures; choices that are open count as none, because earlier versions had fewer."""
-    chosen = {key: value for key, value in record["choices"].items() if value is not None}
-    return json.dumps([record["name"], record["target"], chosen, record["repeat"]], sort_keys=True)
+    """Name a cell by what it measures."""
+    return json.dumps([record[name] for name in ("name", "target", "choices", "repeat")], sort_keys=True)
 
 
 def _is_done(record: Mapping[str, Any], cell: Cell) -> bool:
@@ -210,7 +220,7 @@ def describe_machine() -> Dict[str, Any]:
 
 
 def list_machine_differences(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> List[str]:
-    """Name what two machines differ in, how busy they were aside.
+    """List the differences between two machines, apart from their load.
 
     >>> list_machine_differences({"torch": "2.0"}, {"torch": "2.13"})
     ['torch: 2.0 then, 2.13 now']
@@ -220,66 +230,3 @@ def list_machine_differences(earlier: Mapping[str, Any], later: Mapping[str, Any
         for key in _COMPARED
         if earlier.get(key) != later.get(key)
     ]
-
-
-# -- the schema --------------------------------------------------------------------------------------------------------
-
-_TYPES: Mapping[str, Callable[[Any], bool]] = {
-    "object": lambda value: isinstance(value, Mapping),
-    "array": lambda value: isinstance(value, (list, tuple)),
-    "string": lambda value: isinstance(value, str),
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
-    "boolean": lambda value: isinstance(value, bool),
-    "null": lambda value: value is None,
-}
-
-
-@functools.lru_cache(maxsize=None)
-def load_schema() -> Dict[str, Any]:
-    """Read the JSON schema (draft 7) of result files."""
-    return json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8"))
-
-
-def check(value: Any, schema: Mapping[str, Any]) -> List[str]:
-    """List what is wrong with `value`, each with the path to it; empty for a value that fits.
-
-    Knows the words of JSON schema that `schema.json` uses, and no others.
-
-    >>> check({"a": 1, "b": 2}, {"type": "object", "additionalProperties": False, "properties": {"a": {}}})
-    ['$: unknown key `b`']
-    """
-    return list(_find_problems(value, schema, "$", schema))
-
-
-def _find_problems(value: Any, schema: Mapping[str, Any], path: str, root: Mapping[str, Any]) -> Iterator[str]:
-    if "$ref" in schema:
-        schema = root["definitions"][schema["$ref"].rpartition("/")[2]]
-    if "anyOf" in schema:
-        found = [list(_find_problems(value, choice, path, root)) for choice in schema["anyOf"]]
-        # what is wrong is told by the choice that fits best
-        yield from min(found, key=len)
-        return
-    if "enum" in schema and value not in schema["enum"]:
-        yield f"{path}: {value!r} is none of {', '.join(map(repr, schema['enum']))}"
-    types = schema.get("type", [])
-    types = [types] if isinstance(types, str) else types
-    if types and not any(_TYPES[name](value) for name in types):
-        yield f"{path}: {value!r:.60} is not of type {' or '.join(types)}"
-        return
-    if isinstance(value, Mapping):
-        yield from _find_problems_of_object(value, schema, path, root)
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _find_problems(item, schema.get("items", {}), f"{path}[{index}]", root)
-
-
-def _find_problems_of_object(
-    value: Mapping[str, Any], schema: Mapping[str, Any], path: str, root: Mapping[str, Any]
-) -> Iterator[str]:
-    yield from (f"{path}: `{name}` is missing" for name in schema.get("required", []) if name not in value)
-    for name, item in value.items():
-        if name in schema.get("properties", {}):
-            yield from _find_problems(item, schema["properties"][name], f"{path}.{name}", root)
-        elif schema.get("additionalProperties", True) is False:
-            yield f"{path}: unknown key `{name}`"

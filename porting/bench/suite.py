@@ -1,4 +1,7 @@
-"""The repository's own workloads: ordinary models and how much faster each is to train, overhead, and start-up."""
+"""These are the repository's own workloads: ordinary models with the speed-ups that they must reach, and instruments.
+
+The instruments measure the simulator's overhead, start-up, memory by computation order, and growth.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,8 @@ from porting.models.family import configure
 from porting.options import PortOptions
 
 from .choices import apply_choices
-from .entries import MakeOptimizer, Parts, SuiteEntry
 from .public import DEMANDED_MEAN, PUBLIC
-from .workloads import Workload
+from .workloads import MakeOptimizer, Parts, SuiteEntry, Workload
 
 __all__ = ["DEMANDED_MEANS", "GROUPS", "GROWTH", "ORDERS", "OVERHEAD", "START_UP", "SUITE", "WORKLOADS", "load"]
 
@@ -32,7 +34,7 @@ def load(name: str, choices: Mapping[str, Any], cache_dir: Optional[str] = None)
     if layers is not None and not entry.has_layers:
         message, known = f"the layers of `{name}` are always the same", [key for key in GROWTH if "layers" in key]
         raise ExecutableError.of("E022", message=message, help=f"name one of which there can be more: {known[0]}")
-    options = apply_choices(entry.options, choices, cache_dir=cache_dir)
+    options = apply_choices(entry.options or PortOptions(), choices, cache_dir=cache_dir)
     rows = (choices.get("batch") or entry.batch) * options.micro_batches_per_call
     model, loss, batch, optimizer = entry.make(rows) if layers is None else entry.make(rows, layers=layers)
     if not entry.trains:

@@ -1,17 +1,21 @@
-"""Sum up the calls of two sides that take turns: their times, the spread, and the ratio of the sides."""
+"""This module times the calls of several sides that take turns, and sums up their times.
+
+Turns spread the load of the machine over all sides, so that the ratio of two sides is fair.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from porting.support.interleaved import Interval, Timing, ratio, take_turns
 
-__all__ = ["Ratios", "Spread", "Turn", "Turns", "divide_times", "time_calls", "time_sides"]
+__all__ = ["Moments", "Ratios", "Spread", "Turn", "Turns", "divide_times", "take_calls", "time_calls", "time_sides"]
 
 _SETTLING_SECONDS = 0.03
 
@@ -72,9 +76,9 @@ def time_sides(
     calls_per_turn: int,
     after_round: Callable[[int], None] = lambda _number: None,
 ) -> Dict[str, Turns]:
-    """Let each side take turns of so many calls; who begins changes from round to round.
+    """Time `rounds` rounds in which each side takes a turn of `calls_per_turn` calls, in alternating order.
 
-    `after_round` is told how many are done.
+    `after_round` is called with the number of rounds that are done.
     """
 
     def settle_and_time(side: Callable[[int], Turn]) -> Turn:
@@ -110,3 +114,54 @@ def divide_times(numerator: Turns, denominator: Turns) -> Ratios:
     above, below = numerator.timing, denominator.timing
     by_round = tuple(one / other for one, other in zip(above.wall_seconds, below.wall_seconds))
     return Ratios(ratio(above, below), ratio(above, below, by_processor=True), by_round)
+
+
+# -- calls from the first one on ---------------------------------------------------------------------------------------
+
+# Looking takes microseconds: it must not be a part of what is measured.
+_LOOK_SECONDS = 0.01
+
+
+class Moments(NamedTuple):
+    """Seconds from the beginning to the end of each call, and from which call on an engine ran them.
+
+    An engine has its `name`, the `call` after which it was seen first, counted from 1, and the `seconds` to that call.
+    """
+
+    call_seconds: List[float]
+    engines: List[Dict[str, Any]]
+
+
+def take_calls(
+    call: Callable[[], Any],
+    *,
+    began: float,
+    num_calls: int,
+    limit_seconds: Optional[float] = None,
+    read_engine: Callable[[], str] = lambda: "",
+) -> Moments:
+    """Make `num_calls` calls, or stop once those after the first have taken `limit_seconds`.
+
+    `began` is the moment of `time.perf_counter()` that counts as the beginning. `read_engine` names what runs the
+    calls, nothing where that is not known; it is asked every now and then.
+
+    >>> moments = take_calls(lambda: None, began=time.perf_counter(), num_calls=3, read_engine=lambda: "replay")
+    >>> len(moments.call_seconds), [(engine["name"], engine["call"]) for engine in moments.engines]
+    (3, [('replay', 1)])
+    """
+    limit = math.inf if limit_seconds is None else limit_seconds
+    moments: List[float] = []
+    engines: List[Dict[str, Any]] = []
+    looked, known = -math.inf, ""
+    while len(moments) < num_calls:
+        call()
+        moment = time.perf_counter() - began
+        moments.append(moment)
+        if moment - looked > _LOOK_SECONDS:
+            looked, engine = moment, read_engine()
+            if engine != known:
+                engines.append({"name": engine, "call": len(moments), "seconds": moment})
+                known = engine
+        if moment - moments[0] > limit:
+            break
+    return Moments(moments, engines)

@@ -1,4 +1,7 @@
-"""Workloads to measure: a model with loss, batch, optimizer and options, and the place to import it from."""
+"""A workload is a model with its loss, batch, optimizer and options; a source says how another process makes it.
+
+All measurements of this package take workloads.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
 from porting.structure import flatten_tensors, make_call_arguments, map_tensors
 
-__all__ = ["Batch", "MicroBatch", "Source", "Workload", "load_by_name", "load_pickled", "pickle_workload"]
+__all__ = [
+    "Batch",
+    "MakeOptimizer",
+    "MicroBatch",
+    "Parts",
+    "Source",
+    "SuiteEntry",
+    "Workload",
+    "load_by_name",
+    "load_pickled",
+    "pickle_workload",
+]
 
 Batch = Any
 """A combined batch: a tensor, a tuple or list of positional arguments, or a mapping of named ones."""
@@ -96,6 +110,36 @@ class Workload:
         return [parts[first : first + per_step] for first in range(0, num_parts, per_step)]
 
 
+MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
+"""Makes an optimizer of parameters."""
+
+Parts = Tuple[torch.nn.Module, Any, Any, MakeOptimizer]
+"""Model, loss, batch, and the function of parameters that makes the optimizer."""
+
+
+@dataclass(frozen=True)
+class SuiteEntry:
+    """A workload by name.
+
+    `make` gets the rows of a call and returns the parts; that of an entry with `has_layers` may be asked for a number
+    of `layers`. `demanded` has the speed-up over float32 eager that is asked of each precision; precisions that are not
+    in it are not part of the suite. `matrix` (see `Choices`) and `settings` (fields of `BenchSettings`) are what it is
+    measured with unless others are named. `options` are `PortOptions`,
+    or None for the defaults. `needs` are the libraries without which it cannot be made.
+    """
+
+    title: str
+    batch: int
+    make: Callable[..., Parts]
+    demanded: Mapping[str, float]
+    options: Any = None
+    trains: bool = True
+    matrix: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    has_layers: bool = False
+    needs: Sequence[str] = ()
+
+
 @dataclass(frozen=True)
 class Source:
     """How a fresh process makes the workload: `loader`, as in `package.module:function`, is called with `arguments`.
@@ -117,7 +161,7 @@ class Source:
 
 
 def load_by_name(text: str) -> Callable[..., Any]:
-    """Import `module:name` and return what it stands for.
+    """Import `module:name` and return that object.
 
     >>> load_by_name("math:sqrt")(4.0)
     2.0

@@ -98,11 +98,8 @@ def _list_comments(text: str) -> Iterator[Tuple[int, int, str]]:
 
 def _find_next_code(lines: Sequence[str], line: int) -> int:
     """Find the line of code that follows a comment, past other comments and blank lines."""
-    for number in range(line + 1, len(lines) + 1):
-        content = lines[number - 1].strip()
-        if content and not content.startswith("#"):
-            return number
-    return line + 1
+    following = enumerate(map(str.strip, lines[line:]), start=line + 1)
+    return next((number for number, content in following if content and not content.startswith("#")), line + 1)
 
 
 def _list_keys(finding: Finding) -> Iterator[Tuple[str, int, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from ..api.batch import BatchSignature, refuse_lost_values
 from ..diagnostics import Finding, PortingError
 from ..options import PortOptions
-from ..structure import flatten_tensors, is_record, make_call_arguments
+from ..structure import flatten_tensors, is_record, make_call_arguments, map_tensors
 from ..torch_insides.trees import tree_leaves, tree_map
 from .index_ranges import IndexTensors, list_index_tensors
 from .step_capture import Arguments
@@ -60,11 +61,8 @@ def is_loader(value: Any) -> bool:
 
 def zero_labels(arguments: Arguments) -> Arguments:
     """Put the first class in the place of labels, the last argument or those called so, which may be out of range."""
-
-    def zero(label: Any) -> Any:
-        return tree_map(lambda leaf: torch.zeros_like(leaf) if isinstance(leaf, torch.Tensor) else leaf, label)
-
     args, kwargs = arguments
+    zero = partial(map_tensors, torch.zeros_like)
     named = {name: zero(value) if "label" in name or "target" in name else value for name, value in kwargs.items()}
     return (*args[:-1], *map(zero, args[-1:])), named
 
@@ -81,13 +79,9 @@ def find_lost_values(arguments: Arguments) -> List[Finding]:
         found.append(error.finding)
     foreign = next((tensor.device for tensor in tensors if tensor.device.type not in ("cpu", "meta")), None)
     if foreign is not None:
-        found.append(
-            Finding(
-                "B009",
-                message=f"a tensor of the batch is on `{foreign}`",
-                help="leave batches on the CPU: the call moves them to the device itself",
-            )
-        )
+        message = f"a tensor of the batch is on `{foreign}`"
+        help = "leave batches on the CPU: the call moves them to the device itself"
+        found.append(Finding("B009", message=message, help=help))
     return found
 
 

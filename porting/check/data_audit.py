@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from operator import length_hint
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 import torch
 from tqdm.auto import tqdm
@@ -94,7 +94,8 @@ def audit_data(
     micro_batch = getattr(loader, "batch_size", None) or options.micro_batch
     samples_per_call = micro_batch * options.micro_batches_per_call
     samples = audit_samples(loader, samples_per_call=samples_per_call, instances=instances)
-    counter, seen, row_counts = ShapeCounter(), _RowCounter(), []
+    counter, row_counts = ShapeCounter(), []
+    seen: Counter = Counter()
     ends = math.inf if max_seconds is None else time.monotonic() + max_seconds
     is_whole = True
     for batch in _read_epoch(loader, max_batches):
@@ -102,7 +103,7 @@ def audit_data(
         if watch is not None:
             watch(batch)
         if samples is None:
-            seen.add(batch)
+            seen.update(_hash_rows(batch))
         is_whole = len(row_counts) != max_batches and time.monotonic() < ends
         if not is_whole:
             break
@@ -116,7 +117,7 @@ def audit_data(
         num_short_rows=sum(rows for rows in row_counts if rows < longest),
         shapes=shapes,
         samples=samples,
-        num_equal_rows=seen.num_repeated,
+        num_equal_rows=sum(seen.values()) - len(seen),
         is_whole=is_whole,
     )
     return replace(audit, findings=tuple(_list_findings(audit, loader, samples_per_call)))
@@ -143,31 +144,20 @@ def _read_epoch(loader: Any, max_batches: Optional[int]) -> Iterator[Any]:
             ) from error
 
 
-class _RowCounter:
-    """Counts the rows of batches that came before, by hashes of their bytes."""
-
-    def __init__(self) -> None:
-        self._seen: Counter = Counter()
-
-    def add(self, batch: Any) -> None:
-        """Remember the rows of a batch."""
-        tensors = [tensor for tensor in flatten_tensors(batch) if tensor.dim()]
-        num_rows = tensors[0].shape[0] if tensors else 0
-        parts = [
-            (tensor.to_dense() if tensor.layout != torch.strided else tensor).detach().cpu().contiguous()
-            for tensor in tensors
-            if tensor.shape[0] == num_rows
-        ]
-        for row in range(num_rows):
-            digest = hashlib.blake2b(digest_size=16)
-            for part in parts:
-                digest.update(part[row].reshape(-1).view(torch.uint8).numpy().tobytes())
-            self._seen[digest.digest()] += 1
-
-    @property
-    def num_repeated(self) -> int:
-        """How many rows came again."""
-        return sum(count - 1 for count in self._seen.values())
+def _hash_rows(batch: Any) -> Iterator[bytes]:
+    """Hash the bytes of each row of a batch."""
+    tensors = [tensor for tensor in flatten_tensors(batch) if tensor.dim()]
+    num_rows = tensors[0].shape[0] if tensors else 0
+    parts = [
+        (tensor.to_dense() if tensor.layout != torch.strided else tensor).detach().cpu().contiguous()
+        for tensor in tensors
+        if tensor.shape[0] == num_rows
+    ]
+    for row in range(num_rows):
+        digest = hashlib.blake2b(digest_size=16)
+        for part in parts:
+            digest.update(part[row].reshape(-1).view(torch.uint8).numpy().tobytes())
+        yield digest.digest()
 
 
 def _list_findings(audit: DataAudit, loader: Any, samples_per_call: int) -> Iterator[Finding]:
@@ -234,28 +224,23 @@ def _note_repeated(samples: SampleAudit, loader: Any) -> Finding:
     )
 
 
-def _note_shapes(audit: DataAudit) -> List[Finding]:
-    shapes, findings = audit.shapes, []
+def _note_shapes(audit: DataAudit) -> Iterator[Finding]:
+    shapes = audit.shapes
     best = shapes.choices[-1] if shapes.choices else None
     advice = "pad every batch to one length"
     if best is not None and best.num_executables > 1:
         named = "; ".join(", ".join(map(str, buckets.lengths)) for buckets in best.buckets)
         advice = f"pad to these lengths: {named}: {best.num_executables} executables, {best.padding_share:.1%} padding"
-    findings.append(
-        Finding(
-            "B030",
-            f"the batches of an epoch have {shapes.num_executables} shapes, and each is an executable of its own",
-            notes=[f"a length varies from {length.text}" for length in shapes.lengths],
-            help=(advice, "and keep several executables: `PortOptions(max_executables=N)`"),
-        )
+    yield Finding(
+        "B030",
+        f"the batches of an epoch have {shapes.num_executables} shapes, and each is an executable of its own",
+        notes=[f"a length varies from {length.text}" for length in shapes.lengths],
+        help=(advice, "and keep several executables: `PortOptions(max_executables=N)`"),
     )
     if shapes.choices and shapes.choices[0].padding_share >= _COSTLY_PADDING:
-        findings.append(
-            Finding(
-                "B032",
-                f"padded to the longest, {shapes.choices[0].padding_share:.0%} of what is computed is padding",
-                notes=str(shapes),
-                help="use the buckets of the line whose padding you can afford: `porting.data.buckets.Buckets`",
-            )
+        yield Finding(
+            "B032",
+            f"padded to the longest, {shapes.choices[0].padding_share:.0%} of what is computed is padding",
+            notes=str(shapes),
+            help="use the buckets of the line whose padding you can afford: `porting.data.buckets.Buckets`",
         )
-    return findings

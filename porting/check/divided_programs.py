@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Dict, Iterator, List, Set, Tuple
 
 from porting.source.project import Module, Project
-from porting.source.rules.reading import is_for_ports
+from porting.source.rules.names import is_for_ports
 
 __all__ = ["ProgramGroup", "divide_programs"]
 
@@ -53,11 +53,10 @@ def _join_overlapping(sets: List[Set[str]]) -> List[Set[str]]:
 
 def _follow_imports(project: Project, path: str, imported: Dict[str, List[str]]) -> None:
     waiting = [path]
-    while waiting:
-        here = waiting.pop(0)
+    for here in waiting:
         if here not in imported:
             imported[here] = [module.path for module in project.follow_imports(project.modules[here]).modules]
-            waiting.extend(imported[here])
+            waiting += imported[here]
 
 
 def _order_entries(project: Project) -> List[str]:
@@ -95,11 +94,10 @@ def _find_programs(entries: List[str], imported: Dict[str, List[str]]) -> List[s
 
 
 def _list_parts(path: str, imported: Dict[str, List[str]]) -> Set[str]:
-    parts: Set[str] = set()
+    parts = {path}
     waiting = [path]
-    while waiting:
-        part = waiting.pop()
-        if part not in parts:
-            parts.add(part)
-            waiting.extend(imported.get(part, ()))
+    for part in waiting:
+        more = set(imported.get(part, ())) - parts
+        parts |= more
+        waiting += more
     return parts

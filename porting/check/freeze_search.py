@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from torch import nn
 
@@ -21,34 +21,24 @@ Capture = Callable[[], Optional[StepGraph]]
 
 def find_frozen(
     first: Optional[StepGraph], again: Sequence[Capture], modules: Modules, *, allowed: Sequence[str], ends: float
-) -> Iterator[Finding]:
-    """Yield C020 for each value that one of the captures `again` has otherwise than `first`, by its line.
+) -> List[Finding]:
+    """Find C020 for the values that one of the captures `again` has otherwise than `first`; a line may have several.
 
     Each capture goes on from the state that the one before it has left, which is put back at the end: what only the
     third run of `forward` does otherwise is found as well. `modules` are those with their prefix whose attributes
     count; `allowed` names attributes and modules that are meant to be frozen. There is at least one further capture,
     and none is begun after the moment `ends` of the monotonic clock.
     """
-    told: Dict[Any, Finding] = {}
-    # from the inside out: a trace is taken back when all later runs are over
-    for finding in _compare_captures(first, list(again), modules, tuple(allowed), ends):
-        key = finding.message if finding.place is None else (finding.place.file, finding.place.line)
-        told.setdefault(key, finding)
-    yield from told.values()
-
-
-def _compare_captures(
-    first: Optional[StepGraph], again: List[Capture], modules: Modules, allowed: Sequence[str], ends: float
-) -> List[Finding]:
     if not again or first is None:
         return []
     later: List[Finding] = []
     different: List[Any] = []
+    # from the inside out: a trace is taken back when all later runs are over
     with without_trace(modules) as changes:
         graph = again[0]()
         if graph is not None:
             different = find_frozen_values(first, graph)
         # after another branch nothing can be compared
         if time.monotonic() < ends and not any(value.changes_operators for value in different):
-            later = _compare_captures(first, again[1:], modules, allowed, ends)
-    return [*list_frozen_findings(different, dict(changes), allowed, modules), *later]
+            later = find_frozen(first, again[1:], modules, allowed=allowed, ends=ends)
+    return [*list_frozen_findings(different, dict(changes), tuple(allowed), modules), *later]

@@ -21,12 +21,8 @@ IndexTensors = List[Optional[torch.Tensor]]
 # an operator's numbers of the arguments of what is chosen from, of the index and of the label that is left out
 _LOSS = (0, 1, 4)
 _CHOOSING: Mapping[str, Tuple[int, int, Optional[int]]] = {
-    "cross_entropy_loss": _LOSS,
-    "nll_loss": _LOSS,
-    "nll_loss_nd": _LOSS,
-    "nll_loss2d": _LOSS,
-    "embedding": (0, 1, None),
-    "embedding_bag": (0, 1, None),
+    **dict.fromkeys(("cross_entropy_loss", "nll_loss", "nll_loss_nd", "nll_loss2d"), _LOSS),
+    **dict.fromkeys(("embedding", "embedding_bag"), (0, 1, None)),
 }
 _IGNORED_BY_DEFAULT = -100
 _MOST_SHOWN = 3

@@ -6,6 +6,7 @@ numbers. Small tensors stay real, because programs read numbers from them: `torc
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any, Callable, Dict, Tuple, TypeVar
 
@@ -18,10 +19,10 @@ __all__ = ["LightTensors", "make_light"]
 
 _Made = TypeVar("_Made")
 
-# layers make their weights by `torch.empty`, which nobody reads before it is filled
-_LARGE_WEIGHT = 1 << 12
 _LARGE = 1 << 20
-_BY_SIZE = frozenset([torch.zeros, torch.ones, torch.rand, torch.randn])
+# layers make their weights by `torch.empty`, which nobody reads before it is filled
+_FULL = (torch.zeros, torch.ones, torch.rand, torch.randn)
+_LIMITS: Dict[Any, int] = {torch.empty: 1 << 12, **dict.fromkeys(_FULL, _LARGE)}
 _LIKE = frozenset([torch.empty_like, torch.zeros_like, torch.ones_like, torch.rand_like, torch.randn_like])
 _MOVES = frozenset([torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda])
 
@@ -40,8 +41,8 @@ class LightTensors(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func in _MOVES and isinstance(args[0], torch.Tensor) and args[0].is_meta:
             return _cast_tensor(*args, **kwargs) if func is torch.Tensor.to else args[0]
-        is_factory = func is torch.empty or func in _BY_SIZE
-        if is_factory and kwargs.get("out") is None and _count_elements(args, kwargs) >= _find_limit(func):
+        limit = _LIMITS.get(func)
+        if limit is not None and kwargs.get("out") is None and _count_elements(args, kwargs) >= limit:
             kwargs["device"] = "meta"
             kwargs.pop("pin_memory", None)
             kwargs.pop("generator", None)
@@ -67,16 +68,10 @@ def make_light(make: Callable[[], _Made]) -> _Made:
         return make()
 
 
-def _find_limit(func: Any) -> int:
-    return _LARGE_WEIGHT if func is torch.empty else _LARGE
-
-
 def _count_elements(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> int:
     sizes = kwargs.get("size", args[0] if args and isinstance(args[0], (tuple, list)) else args)
-    count = 1
-    for size in sizes if isinstance(sizes, (tuple, list)) else [sizes]:
-        count *= size if isinstance(size, int) else 0
-    return count
+    listed = sizes if isinstance(sizes, (tuple, list)) else [sizes]
+    return math.prod(size if isinstance(size, int) else 0 for size in listed)
 
 
 def _cast_tensor(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:

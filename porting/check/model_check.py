@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -27,11 +26,11 @@ from ..module_attributes import list_plain_modules, materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import make_call_arguments
 from .batch_look import BatchLook, cut_micro_batch, find_lost_values, is_loader, zero_labels
-from .data_audit import DataAudit, audit_data
+from .data_audit import audit_data
 from .freeze_search import find_frozen
 from .index_ranges import IndexTensors, find_values_out_of_range, list_index_tensors
 from .report import Report
-from .step_capture import Arguments, CheckedStep, capture_with_faults, wrap_model
+from .step_capture import Arguments, CheckedStep, capture_with_faults, leave_out_repeated, wrap_model
 
 __all__ = ["check"]
 
@@ -79,24 +78,29 @@ def check(
     options = PortOptions() if options is None else options
     if loader is None and is_loader(batch):
         batch, loader = None, batch
-    look, audit = _look_at_data(
-        loader,
-        options,
-        whole_epoch=whole_epoch,
-        instances=instances,
-        max_executables=max_executables,
-        compile_seconds=compile_seconds,
-        step_seconds=step_seconds,
-    )
-    if batch is None and look is not None and look.kept:
+    look = BatchLook()
+    audit = None
+    if loader is not None:
+        audit = audit_data(
+            loader,
+            options=options,
+            instances=instances,
+            max_batches=None if whole_epoch else _MOST_BATCHES,
+            max_seconds=None if whole_epoch else _MOST_DATA_SECONDS,
+            max_executables=max_executables,
+            compile_seconds=compile_seconds,
+            step_seconds=step_seconds,
+            watch=look.add,
+        )
+    if batch is None and look.kept:
         arguments: Arguments = look.kept[0]
     elif batch is None:
         remedy = "pass one, `check(model, loss, (x, y))`, or a loader with at least one"
         raise OptionError.at_caller("P002", message="`check` has no batch", help=remedy)
     else:
         arguments = make_call_arguments(batch)
-    found: List[Finding] = [*(find_lost_values(arguments) if batch is not None else ())]
-    found += [*look.findings, *audit.findings] if look is not None and audit is not None else ()
+    found: List[Finding] = [*(find_lost_values(arguments) if batch is not None else ()), *look.findings]
+    found += () if audit is None else audit.findings
     micro_batch, uncut = cut_micro_batch(arguments, options)
     found += [] if uncut is None else [uncut]
     try:
@@ -119,19 +123,9 @@ def _place_at_caller(findings: Iterable[Finding]) -> List[Finding]:
     return [replace(found, place=place) if found.place is None else found for found in findings]
 
 
-def _look_at_data(
-    loader: Optional[Iterable[Any]], options: PortOptions, *, whole_epoch: bool, **questions: Any
-) -> Tuple[Optional[BatchLook], Optional[DataAudit]]:
-    if loader is None:
-        return None, None
-    look = BatchLook()
-    limits: Dict[str, Any] = {} if whole_epoch else {"max_batches": _MOST_BATCHES, "max_seconds": _MOST_DATA_SECONDS}
-    return look, audit_data(loader, options=options, watch=look.add, **questions, **limits)
-
-
-def _name_batches(arguments: Arguments, look: Optional[BatchLook]) -> Dict[str, IndexTensors]:
-    of_loader = enumerate(look.indices, start=1) if look is not None else ()
-    return {"the batch": list_index_tensors(arguments), **{f"batch {n} of the loader": batch for n, batch in of_loader}}
+def _name_batches(arguments: Arguments, look: BatchLook) -> Dict[str, IndexTensors]:
+    of_loader = {f"batch {number} of the loader": batch for number, batch in enumerate(look.indices, start=1)}
+    return {"the batch": list_index_tensors(arguments), **of_loader}
 
 
 class _Search:
@@ -146,9 +140,7 @@ class _Search:
         self.looked_at: List[str] = []
         self.facts: List[str] = []
 
-    def run(
-        self, arguments: Arguments, look: Optional[BatchLook], batches: Mapping[str, IndexTensors]
-    ) -> List[Finding]:
+    def run(self, arguments: Arguments, look: BatchLook, batches: Mapping[str, IndexTensors]) -> List[Finding]:
         """Capture the step, look at its graph, and search for what it would freeze."""
         with without_trace(self._modules):
             materialise_lazy_modules(self._forward, *arguments)
@@ -169,7 +161,7 @@ class _Search:
                 if not isinstance(getattr(step.failure, "finding", None), Finding):
                     self.facts.append(f"the capture ended early, and what follows was not looked at: {words}")
             if self._options.frozen != "allow" and step.graph is not None:
-                found += _leave_out_lines_again(self._find_frozen(step.graph, arguments, look))
+                found += leave_out_repeated(self._find_frozen(step.graph, arguments, look), by_line=True)
         return found
 
     def look_at_ranges(self, arguments: Arguments) -> List[Finding]:
@@ -197,15 +189,16 @@ class _Search:
         forward = self._forward if mode == "training" else self._forward.for_inference()
         return capture_with_faults(self._model, forward, arguments, mode=mode)
 
-    def _find_frozen(self, graph: StepGraph, arguments: Arguments, look: Optional[BatchLook]) -> Iterator[Finding]:
+    def _find_frozen(self, graph: StepGraph, arguments: Arguments, look: BatchLook) -> Iterator[Finding]:
         functions = self._forward.functions
         if not may_run_users_code([module for _prefix, module in self._modules], functions):
             return
         ends = time.monotonic() + _MOST_SECONDS
         batches = [arguments, arguments]
-        others = [] if look is None else [cut_micro_batch(batch, self._options)[0] for batch in look.kept]
+        others = (cut_micro_batch(batch, self._options)[0] for batch in look.kept)
+        shapes = str(BatchSignature(*arguments))
         # the same shapes, so that the same operators are asked for
-        batches += [batch for batch in others if _describe_shapes(batch) == _describe_shapes(arguments)]
+        batches += [batch for batch in others if str(BatchSignature(*batch)) == shapes]
         again = [lambda batch=batch: self._capture_step(batch).graph for batch in batches]
         yield from find_frozen(graph, again, self._modules, allowed=self._allowed, ends=ends)
         if time.monotonic() > ends:
@@ -215,28 +208,14 @@ class _Search:
         if not unlabelled[0] and not unlabelled[1]:
             return
         first = self._capture_step(unlabelled, mode="inference").graph
-        yield from find_frozen(
-            first,
-            [lambda: self._capture_step(unlabelled, mode="inference").graph],
-            self._modules,
-            allowed=self._allowed,
-            ends=ends,
-        )
-
-
-def _leave_out_lines_again(findings: Iterable[Finding]) -> List[Finding]:
-    """List what is frozen once for each line, whatever the mode of the model in which it was found."""
-    once: Dict[Any, Finding] = {}
-    for finding in findings:
-        place = finding.place
-        once.setdefault(finding.message if place is None else (place.file, place.line), finding)
-    return list(once.values())
+        once = [lambda: self._capture_step(unlabelled, mode="inference").graph]
+        yield from find_frozen(first, once, self._modules, allowed=self._allowed, ends=ends)
 
 
 def _find_optimizer_faults(optimizer: Optional[torch.optim.Optimizer], forward: LossInForward) -> List[Finding]:
     if optimizer is None:
         return []
-    with collected_refusals() as found, ExitStack():
+    with collected_refusals() as found:
         try:
             to_backend_optimizer(optimizer, forward, backend=simulator)
         except PortingError as error:
@@ -253,10 +232,6 @@ def _list_modules(model: nn.Module, loss: Any) -> List[Tuple[str, nn.Module]]:
             prefix = f"loss.{name}." if name else "loss."
             found += [(prefix + inner, module) for inner, module in list_plain_modules(function).items()]
     return found
-
-
-def _describe_shapes(arguments: Arguments) -> Any:
-    return str(BatchSignature(*arguments))
 
 
 def _tell_ranges(measured: Sequence[MeasuredModule]) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Dict, List, Sequence, Tuple
 
 from porting.diagnostics import CODES, Finding, Place
-from porting.source.rules.wordings import WORDINGS
+from porting.source.rules.wordings import read_wordings
+from porting.source.tables import read_sections
 
 __all__ = ["PortNeed", "list_needs"]
 
@@ -30,30 +32,6 @@ class PortNeed:
             "recipe": self.recipe,
         }
 
-
-# As the recipes go: data of one shape, the model, its loss, the optimizer, the loader, compiling, then what costs time.
-# A code alone comes before its family.
-_ORDER: Sequence[Sequence[str]] = (
-    ("B018",),
-    ("B004", "B005", "B007", "B010"),
-    ("B019", "B020"),
-    ("C",),
-    ("D010", "D011", "D013", "D019"),
-    ("D012", "D018", "B015"),
-    ("O014",),
-    ("L",),
-    ("O001", "O002", "O003", "O009", "O015"),
-    ("O",),
-    ("O010", "P"),
-    ("O011",),
-    ("O006", "O013", "B016"),
-    ("B",),
-    ("D",),
-    ("D016",),
-    ("D020", "L013"),
-    ("K",),
-    ("K007", "D017", "O016"),
-)
 
 _PLAIN_WORDS = "a port needs "
 
@@ -85,16 +63,19 @@ def _name_action(finding: Finding) -> str:
 
 
 def _find_rank(code: str) -> int:
-    """Find the entry that names the code itself, or else its family; what has none comes last."""
-    for is_match in (str.__eq__, str.startswith):
-        for rank, codes in enumerate(_ORDER):
-            if any(is_match(code, known) for known in codes):
-                return rank
-    return len(_ORDER)
+    """Find the line that names the code itself, or else its family; what has none comes last."""
+    ranks = _read_ranks()
+    return ranks.get(code, ranks.get(code[0], len(ranks)))
+
+
+@functools.lru_cache(maxsize=1)
+def _read_ranks() -> Dict[str, int]:
+    lines = read_sections("port_order.txt")["order"]
+    return {code: rank for rank, line in enumerate(lines) for code in line.split()}
 
 
 def _name_recipe(code: str) -> str:
-    wording = WORDINGS.get(code)
+    wording = read_wordings().get(code)
     if wording is None or wording.shown is None:
         return ""
     name, step = wording.shown

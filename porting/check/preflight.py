@@ -7,7 +7,7 @@ import os
 import traceback
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from porting.check.allowances import Allowance, divide_findings, list_allowances
 from porting.check.baseline import divide_known, write_baseline
@@ -20,12 +20,13 @@ from porting.check.training_on_import import find_training_on_import
 from porting.diagnostics import ExecutableError, Finding, Place, list_names, say_number
 from porting.source.checks import check_source
 from porting.source.facts import Facts
-from porting.source.project import Project, Unit, read_programs
-from porting.source.rules.wordings import WORDINGS
+from porting.source.project import Project, read_programs
+from porting.source.rules.wordings import read_wordings
+from porting.source.text_values import name_from_here
 from porting.source.walk import collect_facts
 from porting.support.garbage_pause import garbage_pause
 
-__all__ = ["SourceLook", "assemble_report", "look_at_sources", "read_allowances"]
+__all__ = ["SourceLook", "assemble_report", "look_at_sources"]
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,13 @@ def look_at_sources(paths: Sequence[str]) -> SourceLook:
         (findings if group.is_ported else needs).extend(_check_group(group, project, facts))
     _let_cells_be_shown(project)
     _keep_from_reading(project.findings)
-    files = {*project.modules, *(_name_file(finding) for finding in project.findings if finding.place)}
+    refused = (point_at_file(finding).place for finding in project.findings)
+    files = {*project.modules, *(place.file for place in refused if place is not None)}
     coverage = measure_coverage(project, facts, num_files=len(files))
+    texts = [*((unit.file, "\n".join(unit.lines)) for unit in project.units), *project.configurations]
     return SourceLook(
         findings=(*project.findings, *coverage.imports, *findings, *needs),
-        allowances=read_allowances(project),
+        allowances={file: list_allowances(text, file) for file, text in texts},
         coverage=coverage,
         is_ported=not needs and any(group.is_ported for group in groups),
         training_files=_find_training_files(project),
@@ -84,10 +87,13 @@ def assemble_report(
     With `writes_baseline` all that is left becomes the baseline. Raises PortingError X007 where that cannot be read or
     written.
     """
-    found = _join_findings(sources.findings, model_report.findings if model_report is not None else ())
-    judged: Callable[[str], bool] = _choose_judged(selection, has_model=model_report is not None)
+    model = Report() if model_report is None else model_report
+    found = _join_findings(sources.findings, model.findings)
     left, allowed = divide_findings(
-        [finding for finding in found if selection.includes(finding.code)], sources.allowances, is_judged=judged
+        [finding for finding in found if selection.includes(finding.code)],
+        sources.allowances,
+        # of those that were looked for
+        is_judged=lambda code: selection.includes(code) and (model_report is not None or code in read_wordings()),
     )
     left = [finding for finding in left if selection.includes(finding.code)]
     known, num_obsolete = [], 0
@@ -103,7 +109,7 @@ def assemble_report(
     return Report(
         left,
         program=program,
-        looked_at=[*coverage.looked_at, *(model_report.looked_at if model_report is not None else ())],
+        looked_at=[*coverage.looked_at, *model.looked_at],
         coverage=coverage,
         # what a model lacks alone is a fault, not a part of its port
         is_ported=sources.is_ported or all(finding.code == "X024" for finding in sources.findings),
@@ -111,18 +117,8 @@ def assemble_report(
         num_known=len(known),
         # what was not wanted was not looked for
         num_obsolete=0 if selection != Selection() else num_obsolete,
-        facts=[*(model_report.facts if model_report is not None else ()), *coverage.facts],
+        facts=[*model.facts, *coverage.facts],
     )
-
-
-def read_allowances(project: Project) -> Dict[str, List[Allowance]]:
-    """List the comments that allow something, by file; a cell of a notebook is one."""
-    return {unit.file: list_allowances("\n".join(unit.lines), unit.file) for unit in project.units}
-
-
-def _name_file(finding: Finding) -> str:
-    place = point_at_file(finding).place
-    return "" if place is None else place.file
 
 
 def _check_group(group: ProgramGroup, project: Project, facts: List[Facts]) -> List[Finding]:
@@ -131,16 +127,17 @@ def _check_group(group: ProgramGroup, project: Project, facts: List[Facts]) -> L
     try:
         facts.append(collect_facts(part))
         project.modules.update(part.modules)
-        return check_source(facts[-1], part.units)
+        return check_source(part, facts[-1])
     except Exception as error:
         place = Place(group.files[0], 1)
+        raised = traceback.extract_tb(error.__traceback__)[-1]
         return [
             Finding(
                 "X008",
                 place=place,
                 notes=(
                     f"{type(error).__name__}: {error}",
-                    f"raised at {_find_innermost_line(error)}",
+                    f"raised at {'/'.join(Path(raised.filename).parts[-3:])}:{raised.lineno}",
                     *([f"with {say_number(len(group.files) - 1, 'other file')}"] if len(group.files) > 1 else []),
                 ),
                 help="this is a fault of porting: report it with the file; all others are judged",
@@ -148,15 +145,13 @@ def _check_group(group: ProgramGroup, project: Project, facts: List[Facts]) -> L
         ]
 
 
-def _find_innermost_line(error: BaseException) -> str:
-    """Name the line that raised an error, by the last parts of its file's name."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{'/'.join(Path(frame.filename).parts[-3:])}:{frame.lineno}"
-
-
 def _join_findings(of_sources: Sequence[Finding], of_model: Sequence[Finding]) -> List[Finding]:
     """Join findings; what a capture has seen of a line takes the place of what its source says, whatever the code."""
-    captured = list(map(_name_from_here, of_model))
+    # files are named from the present folder, as those of sources are
+    captured = [
+        replace(finding, place=finding.place and replace(finding.place, file=name_from_here(finding.place.file)))
+        for finding in of_model
+    ]
     seen = {subject for finding in captured for subject in _list_subjects(finding)}
     return [*(finding for finding in of_sources if seen.isdisjoint(_list_subjects(finding))), *captured]
 
@@ -167,19 +162,6 @@ def _list_subjects(finding: Finding) -> Tuple[Tuple[Any, ...], ...]:
     if place is None:
         return ()
     return (finding.code[0], place.file, place.line), (place.file, place.line, place.column or finding.code)
-
-
-def _name_from_here(finding: Finding) -> Finding:
-    """Name the file of a finding from the present folder, as sources are named, if it is below."""
-    place = finding.place
-    if place is None or not place.file.startswith(os.getcwd() + os.sep):
-        return finding
-    return replace(finding, place=replace(place, file=os.path.relpath(place.file)))
-
-
-def _choose_judged(selection: Selection, *, has_model: bool) -> Callable[[str], bool]:
-    """Choose of which codes a comment that allows nothing is told: those that were looked for."""
-    return lambda code: selection.includes(code) and (has_model or code in WORDINGS)
 
 
 def _require_paths(paths: Sequence[str], project: Project) -> None:
@@ -210,12 +192,10 @@ def _let_cells_be_shown(project: Project) -> None:
 
 
 def _find_training_files(project: Project) -> Dict[str, int]:
-    lines = {path: find_training_on_import(unit.tree) for path, unit in _list_programs(project)}
+    programs = {path: module.units[0] for path, module in project.modules.items() if path.endswith(".py")}
+    trains = {path: unit for path, unit in programs.items() if any("backward" in line for line in unit.lines)}
+    lines = {path: find_training_on_import(unit.tree) for path, unit in trains.items()}
     return {os.path.realpath(path): line for path, line in lines.items() if line is not None}
-
-
-def _list_programs(project: Project) -> Iterator[Tuple[str, Unit]]:
-    return ((path, module.units[0]) for path, module in project.modules.items() if path.endswith(".py"))
 
 
 def _keep_from_reading(findings: Sequence[Finding]) -> None:

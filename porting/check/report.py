@@ -84,22 +84,20 @@ class Report:
     @property
     def summary(self) -> str:
         """One line: how many of what stand between the program and an IPU."""
-        looked_at = f" ({', '.join(self.looked_at)})" if self.looked_at else ""
+        end = f" ({', '.join(self.looked_at)})" if self.looked_at else ""
         standing = self.standing
+        if not standing and not self.coverage.has_training:
+            return f"nothing that trains a model was found in {self.program}{end}{self._tell_left_out()}"
         if not standing:
-            if not self.coverage.has_training:
-                return f"nothing that trains a model was found in {self.program}{looked_at}{self._tell_left_out()}"
             nothing = "nothing new" if self.num_known else "nothing"
             read = "" if self.coverage.is_whole and not self.num_failed else " in what could be read"
-            return (
-                f"{nothing} was found{read} that stands between {self.program} and an IPU"
-                f"{looked_at}{self._tell_left_out()}"
-            )
+            told = f"{nothing} was found{read} that stands between {self.program} and an IPU{end}"
+            return told + self._tell_left_out()
         verb = "stands" if len(standing) == 1 else "stand"
         counts = Counter(finding.code for finding in standing)
         kinds = ", ".join(f"{number} {CODES[code].slug}" for code, number in counts.most_common())
         numbers = count_severities(standing)
-        return f"{numbers} {verb} between {self.program} and an IPU{looked_at}: {kinds}{self._tell_left_out()}"
+        return f"{numbers} {verb} between {self.program} and an IPU{end}: {kinds}{self._tell_left_out()}"
 
     def to_dict(self) -> Dict[str, Any]:
         """Make a dictionary of plain values, ready for JSON."""
@@ -111,8 +109,8 @@ class Report:
             "is_clean": self.is_clean,
             "summary": self.summary,
             "counts": {
-                "by_severity": _count_names(Severity(finding.severity).value for finding in self.findings),
-                "by_code": _count_names(finding.code for finding in self.findings),
+                "by_severity": Counter(Severity(finding.severity).value for finding in self.findings),
+                "by_code": Counter(finding.code for finding in self.findings),
                 "allowed": self.num_allowed,
                 "known": self.num_known,
                 "obsolete": self.num_obsolete,
@@ -193,10 +191,6 @@ def count_severities(findings: Sequence[Finding]) -> str:
 
 def _name_file(finding: Finding) -> str:
     return finding.place.file if finding.place is not None else ""
-
-
-def _count_names(names: Iterable[str]) -> Dict[str, int]:
-    return dict(Counter(names))
 
 
 def _write_need(number: int, need: PortNeed) -> Iterator[str]:

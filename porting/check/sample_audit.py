@@ -7,10 +7,11 @@ training that follows sees what it would have seen.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections import Counter
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset
 
@@ -117,14 +118,9 @@ def _draw_order(loader: Any, dataset: Any) -> Optional[List[int]]:
     """Draw the positions of an epoch as the loader's own samplers give them."""
     batches = getattr(loader, "batch_sampler", None)
     if batches is not None and type(batches) is not BatchSampler:
-        order = list(_flatten_indices(batches))
+        order = list(itertools.chain.from_iterable(batches))
         # a sampler may yield keys of any kind, of which nothing can be counted
         return order if all(isinstance(position, Integral) for position in order) else None
     # what the loader itself would drop is counted like any other sample that no call shows
     sampler = getattr(loader, "sampler", None)
     return list(range(len(dataset)) if sampler is None else sampler)
-
-
-def _flatten_indices(batches: Any) -> Iterator[Any]:
-    for batch in batches:
-        yield from batch

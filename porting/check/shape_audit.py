@@ -133,10 +133,11 @@ class ShapeCounter:
         lengths = _find_lengths(batches)
         choices: List[BucketChoice] = []
         if 0 < len(lengths) <= _MOST_VARYING:
-            budgets = [2**power for power in range(max_executables.bit_length()) if 2**power <= max_executables]
-            for budget in sorted({*budgets, max_executables}):
-                choices.append(_choose_lengths(lengths, batches, budget))
-            choices = _drop_useless(choices)
+            budgets = {*(2**power for power in range(max_executables.bit_length())), max_executables}
+            choices = [_choose_lengths(lengths, batches, budget) for budget in sorted(budgets)]
+            # those that need more executables and save nothing are left out
+            least = itertools.accumulate((choice.padding_share for choice in choices), min, initial=math.inf)
+            choices = [choice for choice, share in zip(choices, least) if choice.padding_share < share]
         is_timed = compile_seconds is not None and step_seconds is not None
         ratio = compile_seconds / step_seconds if compile_seconds is not None and step_seconds else 1.0
         timed = tuple(_add_break_even(choices, ratio)) if choices else ()
@@ -169,23 +170,17 @@ def _find_lengths(batches: Sequence[Shapes]) -> Tuple[VaryingLength, ...]:
 
 def _choose_lengths(lengths: Sequence[VaryingLength], batches: Sequence[Shapes], budget: int) -> BucketChoice:
     """Choose buckets for all lengths, of which no more than `budget` combinations occur, with the least padding."""
-    best: Optional[BucketChoice] = None
+    choices: List[BucketChoice] = []
     rounded = [_round_up(length.values) for length in lengths]
-    for numbers in itertools.product(*(_list_numbers(budget) for _ in lengths)):
+    # all small numbers of buckets, and the budget itself
+    tried = sorted({*range(1, min(budget, 8) + 1), budget})
+    for numbers in itertools.product(tried, repeat=len(lengths)):
         buckets = tuple(choose_buckets(values, number) for values, number in zip(rounded, numbers))
         padded = list(zip(*([one.bucket_of(v) for v in values] for one, values in zip(buckets, rounded))))
-        if len(set(padded)) > budget:
-            continue
-        choice = BucketChoice(buckets, len(set(padded)), _find_padding(lengths, batches, padded))
-        if best is None or choice.padding_share < best.padding_share:
-            best = choice
-    assert best is not None  # one bucket for each length is one combination
-    return best
-
-
-def _list_numbers(budget: int) -> List[int]:
-    """List numbers of buckets to try: all small ones, and the budget itself."""
-    return sorted({*range(1, min(budget, 8) + 1), budget})
+        if len(set(padded)) <= budget:
+            choices.append(BucketChoice(buckets, len(set(padded)), _find_padding(lengths, batches, padded)))
+    # one bucket for each length is one combination
+    return min(choices, key=lambda choice: choice.padding_share)
 
 
 def _round_up(values: Sequence[int]) -> List[int]:
@@ -212,15 +207,6 @@ def _find_padding(
                 for dimension, size in enumerate(shape)
             )
     return 1 - used / computed if computed else 0.0
-
-
-def _drop_useless(choices: Sequence[BucketChoice]) -> List[BucketChoice]:
-    """Leave out choices that need more executables and save nothing."""
-    kept: List[BucketChoice] = []
-    for choice in choices:
-        if not kept or choice.padding_share < kept[-1].padding_share:
-            kept.append(choice)
-    return kept
 
 
 def _add_break_even(choices: Sequence[BucketChoice], ratio: float) -> Iterator[BucketChoice]:

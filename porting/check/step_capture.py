@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import torch
 from torch import nn
@@ -17,7 +17,7 @@ from ..options import PortOptions
 from ..remedies import Remedies
 from ..simulator.tracing_state import tracing
 
-__all__ = ["Arguments", "CheckedStep", "capture_with_faults", "wrap_model"]
+__all__ = ["Arguments", "CheckedStep", "capture_with_faults", "leave_out_repeated", "wrap_model"]
 
 Arguments = Tuple[Tuple[Any, ...], Dict[str, Any]]
 """The arguments of a call: by position, and by name."""
@@ -60,7 +60,7 @@ def capture_with_faults(
         if step.failure is not None and other.failure is None:
             # the way that comes further says more
             step, other = other, step
-        step = CheckedStep(step.graph, tuple(_leave_out_repeated(faults)), step.failure, other.graph)
+        step = CheckedStep(step.graph, tuple(leave_out_repeated(faults)), step.failure, other.graph)
     return step
 
 
@@ -97,18 +97,17 @@ def _capture_once(
     elif failure is not None and not faults:
         faults.append(_describe_failure(failure))
     faults += graph.findings if graph is not None else ()
-    return CheckedStep(graph, tuple(_leave_out_repeated(faults)), failure)
+    return CheckedStep(graph, tuple(leave_out_repeated(faults)), failure)
 
 
-def _leave_out_repeated(faults: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield each fault once; one place has one fault of a kind, which loops and guards may tell several times."""
-    told = set()
+def leave_out_repeated(faults: Iterable[Finding], *, by_line: bool = False) -> List[Finding]:
+    """List each fault once; one place, or one line, has one fault of a kind, which loops may tell several times."""
+    once: Dict[Any, Finding] = {}
     for fault in faults:
         place = fault.place
-        key = (fault.code, fault.message if place is None else (place.file, place.line, place.column))
-        if key not in told:
-            told.add(key)
-            yield fault
+        where = fault.message if place is None else (place.file, place.line, None if by_line else place.column)
+        once.setdefault((fault.code, where), fault)
+    return list(once.values())
 
 
 def _describe_failure(error: Exception) -> Finding:

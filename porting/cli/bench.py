@@ -14,7 +14,7 @@ from porting.bench.against_pages import lay_out_ways
 from porting.bench.benchmark_files import FileEntry
 from porting.bench.choices import EAGER_WAYS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings
 from porting.bench.curve_pages import lay_out_curves
-from porting.bench.growth_pages import lay_out_growth
+from porting.bench.growth import lay_out_growth
 from porting.bench.pages import (
     lay_out_machinery,
     lay_out_orders,
@@ -197,6 +197,10 @@ def run(arguments: argparse.Namespace) -> int:
         from porting.bench.charts import require_matplotlib
 
         require_matplotlib()
+    if arguments.html is not None:
+        from porting.bench.html_page import require_page_makers
+
+        require_page_makers()
     all_cells = [
         (cell, arguments.cell_timeout or entry.timeout or DEFAULT_TIMEOUT)
         for entry in entries

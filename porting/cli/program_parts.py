@@ -22,8 +22,8 @@ _SETTINGS = (
     *("schedule_every", "each_epoch", "also", "save", "load"),
 )
 _EXAMPLE = (
-    "return `(model, loss, batch)`, where `batch` is `(input, ..., labels)` or a dictionary of arguments",
-    "an optimizer and `PortOptions` may follow",
+    "return `(model, loss, batch)`, where `batch` is `(input, ..., labels)` or a dictionary of arguments; an optimizer "
+    "and `PortOptions` may follow",
     "a dictionary or an object with these names does as well; it may have `loader`, `scheduler` and `ported` besides",
 )
 

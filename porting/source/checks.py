@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Tuple, Union
+from typing import Dict, List, Optional, Tuple
 
 from porting.diagnostics import Finding
 from porting.source.facts import Facts
-from porting.source.project import Project, Unit
+from porting.source.project import Project
 from porting.source.rules import RULES, Reading, apply_rule
 from porting.source.walk import collect_facts
 
 __all__ = ["check_source"]
 
 
-def check_source(program: Union[Project, Facts], units: Iterable[Unit] = ()) -> List[Finding]:
+def check_source(project: Project, facts: Optional[Facts] = None) -> List[Finding]:
     """Find what stands between a program and an IPU, sorted by file and line; nothing is imported or run.
 
     In a program that has a port the findings are its faults, in one without what a port will need. A place has one
-    finding of each code.
+    finding of each code. `facts` are what was collected of the program, if it was.
 
     >>> from porting.source.project import read_programs
     >>> check_source(read_programs([]))
     []
     """
-    facts = collect_facts(program) if isinstance(program, Project) else program
+    facts = collect_facts(project) if facts is None else facts
     # files that the walk was led to are known only now
-    reading = Reading(facts, program.units if isinstance(program, Project) else units)
+    reading = Reading(facts, project.units, project.configurations)
     found: Dict[Tuple[str, str, int], Finding] = {}
     for rule in RULES:
         for finding in apply_rule(rule, reading):

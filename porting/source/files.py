@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-import codecs
+import itertools
 import os
 import re
-import tokenize
 import warnings
 from dataclasses import dataclass
+from importlib.util import decode_source
 from pathlib import Path
 from typing import Iterator, List, Set, Tuple, Union
 
 from porting.diagnostics import Finding, Place
-from porting.source.notebooks import Cell, NotebookError, blank_magics, read_cells
+from porting.source.notebooks import Cell, blank_magics, read_cells
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "SourceFile", "Unit", "list_nodes", "list_sources", "read_source"]
 
@@ -92,13 +92,11 @@ def list_sources(path: Union[str, os.PathLike[str]]) -> Tuple[List[str], List[Fi
     name = os.fspath(path)
     if not os.path.isdir(name):
         return [name], []
-    files: List[str] = []
-    for file in _go_through_folder(name):
-        if len(files) == MOST_FILES:
-            note = f"the first {MOST_FILES:,} files are read, in the order of their names"
-            return files, [Finding("X005", place=None, notes=(f"the folder is {name}", note))]
-        files.append(file)
-    return files, []
+    files = list(itertools.islice(_go_through_folder(name), MOST_FILES + 1))
+    if len(files) <= MOST_FILES:
+        return files, []
+    note = f"the first {MOST_FILES:,} files are read, in the order of their names"
+    return files[:MOST_FILES], [Finding("X005", place=None, notes=(f"the folder is {name}", note))]
 
 
 def _go_through_folder(top: str) -> Iterator[str]:
@@ -124,42 +122,35 @@ def _is_skipped(folder: str, name: str) -> bool:
 
 def read_source(path: str) -> SourceFile:
     """Read and parse a file; never raises for what is in it."""
+    parsed: List[Union[Unit, Finding]] = []
     try:
-        if not os.path.isfile(path):
-            raise OSError("there is no such file" if not os.path.exists(path) else "it is no regular file")
-        if os.path.getsize(path) > MOST_BYTES:
-            raise OSError(f"it is larger than {MOST_BYTES:,} bytes")
-        data = Path(path).read_bytes()
-    except OSError as error:
-        return SourceFile(path, findings=(_refuse_file(path, error.strerror or str(error)),))
+        parsed += _parse_file(path)
+    except (OSError, SyntaxError, ValueError, LookupError) as error:
+        parsed.append(Finding("X004", place=Place(path, 1), notes=_say_fault(error)))
+    units = tuple(part for part in parsed if isinstance(part, Unit))
+    return SourceFile(path, units, tuple(part for part in parsed if isinstance(part, Finding)))
+
+
+def _parse_file(path: str) -> Iterator[Union[Unit, Finding]]:
+    """Parse what is read in one piece: a script, or the cells of a notebook one by one."""
+    if not os.path.isfile(path):
+        raise OSError("there is no such file" if not os.path.exists(path) else "it is no regular file")
+    if os.path.getsize(path) > MOST_BYTES:
+        raise OSError(f"it is larger than {MOST_BYTES:,} bytes")
+    data = Path(path).read_bytes()
     if path.endswith(".ipynb"):
-        return _read_notebook(path, data)
-    try:
-        text = _decode_text(data)
-    except (SyntaxError, UnicodeError, LookupError) as error:
-        return SourceFile(path, findings=(_refuse_file(path, _say_encoding_fault(error)),))
+        yield from (_parse_cell(f"{path}:cell {cell.number}", cell) for cell in read_cells(data))
+        return
+    text = decode_source(data)
     if "\0" in text:
-        return SourceFile(path, findings=(_refuse_file(path, "it holds binary data"),))
-    unit = _parse_unit(path, text)
-    return SourceFile(path, units=(unit,)) if isinstance(unit, Unit) else SourceFile(path, findings=(unit,))
+        raise ValueError("it holds binary data")
+    yield _parse_unit(path, text)
 
 
-def _refuse_file(path: str, reason: str) -> Finding:
-    return Finding("X004", place=Place(path, 1), notes=reason)
-
-
-def _say_encoding_fault(error: Exception) -> str:
+def _say_fault(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start} cannot be read as {error.encoding}"
-    return str(error)
-
-
-def _decode_text(data: bytes) -> str:
-    """Decode a program as Python does, by its mark or its cookie; all line ends become newlines."""
-    lines = iter(data.splitlines(keepends=True))
-    encoding, _read = tokenize.detect_encoding(lambda: next(lines, b""))
-    text = data.decode(encoding)
-    return re.sub("\r\n?", "\n", text[1:] if text.startswith(codecs.BOM_UTF8.decode("utf-8")) else text)
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _parse_unit(file: str, text: str) -> Union[Unit, Finding]:
@@ -197,26 +188,8 @@ def _describe_syntax_error(file: str, text: str, error: SyntaxError) -> Finding:
     lines = text.split("\n")
     source = lines[line - 1] if line <= len(lines) else ""
     column = error.offset if error.offset and error.offset <= len(source) + 1 else None
-    place = Place(file, line, column)
-    if _PYTHON_2.search(source) or "Missing parentheses in call to" in str(error.msg):
-        return Finding("X003", place=place, label=str(error.msg))
-    return Finding("X002", place=place, label=str(error.msg))
-
-
-def _read_notebook(path: str, data: bytes) -> SourceFile:
-    try:
-        cells = read_cells(data)
-    except NotebookError as error:
-        return SourceFile(path, findings=(_refuse_file(path, str(error)),))
-    units: List[Unit] = []
-    findings: List[Finding] = []
-    for cell in cells:
-        unit = _parse_cell(f"{path}:cell {cell.number}", cell)
-        if isinstance(unit, Unit):
-            units.append(unit)
-        else:
-            findings.append(unit)
-    return SourceFile(path, tuple(units), tuple(findings))
+    is_python_2 = _PYTHON_2.search(source) or "Missing parentheses in call to" in str(error.msg)
+    return Finding("X003" if is_python_2 else "X002", place=Place(file, line, column), label=str(error.msg))
 
 
 def _parse_cell(file: str, cell: Cell) -> Union[Unit, Finding]:

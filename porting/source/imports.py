@@ -45,8 +45,7 @@ def list_imports(unit: Unit, *, is_main: bool) -> Iterator[ImportedName]:
         elif isinstance(node, ast.Call) and has_computed:
             yield from _list_computed(node, names, unit, is_optional=is_optional)
         elif isinstance(node, ast.Dict) and has_computed:
-            texts = [value.value for value in node.values if isinstance(value, ast.Constant)]
-            for text in texts:
+            for text in (value.value for value in node.values if isinstance(value, ast.Constant)):
                 if isinstance(text, str) and _TABLED.fullmatch(text):
                     module, _, part = text.partition(":")
                     yield ImportedName(node, module, 0, (part,) if part else (), not part, True)

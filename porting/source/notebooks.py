@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Iterator, List
+from typing import Any, Iterator, List, Type, TypeVar
 
 __all__ = ["Cell", "NotebookError", "blank_magics", "read_cells"]
+
+_Part = TypeVar("_Part")
 
 
 class NotebookError(ValueError):
@@ -33,35 +35,26 @@ def read_cells(data: bytes) -> List[Cell]:
         raise NotebookError(f"it is no JSON: {error}") from error
     if not isinstance(notebook, dict):
         raise NotebookError("it is JSON, but no notebook")
-    language = _find_language(notebook)
+    metadata = _get(notebook, "metadata", dict)
+    kernel, info = _get(metadata, "kernelspec", dict), _get(metadata, "language_info", dict)
+    language = (_get(kernel, "language", str) or _get(info, "name", str)).lower().rstrip("0123456789")
     if language not in ("", "python"):
         raise NotebookError(f"it is a notebook of {language}")
-    cells = list(_list_raw_cells(notebook))
+    holders = [notebook, *_get(notebook, "worksheets", list)]
+    cells = [cell for holder in holders for cell in _get(holder, "cells", list)]
     if not cells and "nbformat" not in notebook:
         raise NotebookError("it is JSON, but no notebook")
     return [
         Cell(number, _join_lines(cell))
         for number, cell in enumerate(cells, start=1)
-        if isinstance(cell, dict) and cell.get("cell_type") == "code"
+        if _get(cell, "cell_type", str) == "code"
     ]
 
 
-def _find_language(notebook: dict) -> str:
-    """Find the language in the metadata; empty where it does not say."""
-    metadata = notebook.get("metadata")
-    for part, key in (("kernelspec", "language"), ("language_info", "name")):
-        entry = metadata.get(part) if isinstance(metadata, dict) else None
-        if isinstance(entry, dict) and isinstance(entry.get(key), str):
-            return str(entry[key]).lower().rstrip("0123456789")
-    return ""
-
-
-def _list_raw_cells(notebook: dict) -> Iterator[Any]:
-    sheets = notebook.get("worksheets")
-    for holder in [notebook, *(sheets if isinstance(sheets, list) else [])]:
-        cells = holder.get("cells") if isinstance(holder, dict) else None
-        if isinstance(cells, list):
-            yield from cells
+def _get(holder: Any, name: str, kind: Type[_Part]) -> _Part:
+    """Get a part of what should be a dictionary; an empty one where it is not, or has none of this kind."""
+    part = holder.get(name) if isinstance(holder, dict) else None
+    return part if isinstance(part, kind) else kind()
 
 
 def _join_lines(cell: dict) -> str:

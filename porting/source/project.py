@@ -11,7 +11,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tupl
 from porting.diagnostics import Finding, list_names
 from porting.source.files import Unit, list_sources, read_source
 from porting.source.imports import ImportedName, list_imports
-from porting.source.library import is_known_library
+from porting.source.library import NAMES, is_known_library
 from porting.source.search_path import (
     Folders,
     SearchPath,
@@ -19,11 +19,11 @@ from porting.source.search_path import (
     go_up,
     is_declared,
     is_installed,
-    list_named_libraries,
     list_targets,
     make_search_path,
+    read_configurations,
 )
-from porting.source.text_values import ANYTHING, list_added_folders
+from porting.source.text_values import ANYTHING, list_added_folders, name_from_here
 
 __all__ = ["MOST_FOLLOWED_LINES", "Imported", "Module", "Project", "Unit", "read_programs"]
 
@@ -110,6 +110,13 @@ class Project:
         self.modules.setdefault(module.path, module)
         return module
 
+    @property
+    def configurations(self) -> List[Tuple[str, str]]:
+        """The paths and texts of the configurations that the program makes something of."""
+        makers = [module for module in self.modules.values() if any(map(_makes_configured, module.units))]
+        folders = dict.fromkeys(self._get_search(module).repository for module in makers)
+        return [one for folder in folders for one in read_configurations(folder)]
+
     # ---------------------------------------------------------------- which file an import means
 
     def find_modules(self, name: str, importer: Module, level: int = 0) -> List[Module]:
@@ -176,7 +183,7 @@ class Project:
         if key not in self._spots:
             path = spot.path or spot.folders[0]
             self._spots[key] = Module(name_module(path), path, (), spot.folders)
-            self._searched.setdefault(path, search)
+            self._get_search(self._spots[key], search)
         return self._spots[key]
 
     def _follow_file(self, spot: Spot, search: SearchPath) -> Optional[Module]:
@@ -192,34 +199,32 @@ class Project:
             self.unread[spot.path] = "it cannot be read"
         elif not known:
             self._num_lines[0] += sum(len(unit.lines) for unit in module.units)
-        if module is not None and module.path not in self._searched:
-            self._set_search(module, search)
+        if module is not None:
+            self._get_search(module, search)
         return module
 
-    def _get_search(self, module: Module) -> SearchPath:
-        if module.path not in self._searched:
-            self._set_search(module, make_search_path(module.path))
-        return self._searched[module.path]
-
-    def _set_search(self, module: Module, search: SearchPath) -> None:
-        self._searched[module.path] = search
-        for unit in module.units:
-            if any("sys" in line and "path" in line or "addsitedir" in line for line in unit.lines):
-                for folder, is_first in list_added_folders(unit.tree, module.path):
-                    search.add(folder, is_first=is_first)
+    def _get_search(self, module: Module, given: Optional[SearchPath] = None) -> SearchPath:
+        """Get the path of a module, with what it adds: its own, or that of the program that has brought it."""
+        search = self._searched.get(module.path)
+        if search is None:
+            search = self._searched[module.path] = given or make_search_path(module.path)
+            for unit in module.units:
+                if any("sys" in line and "path" in line or "addsitedir" in line for line in unit.lines):
+                    for folder, is_first in list_added_folders(unit.tree, module.path):
+                        search.add(folder, is_first=is_first)
+        return search
 
     # ---------------------------------------------------------------- what a module imports
 
     def follow_all(self) -> None:
         """Read all that imports lead to from the modules that are known."""
-        followed: Set[str] = set()
+        known = set(self.modules.values())
         waiting = list(self.modules.values())
-        while waiting:
-            # the nearest come first, as not all of a large library are read
-            module = waiting.pop(0)
-            if module.path not in followed:
-                followed.add(module.path)
-                waiting.extend(self.follow_imports(module).modules)
+        # the nearest come first, as not all of a large library are read
+        for module in waiting:
+            found = [one for one in self.follow_imports(module).modules if one not in known]
+            known.update(found)
+            waiting += found
 
     def follow_imports(self, module: Module) -> Imported:
         """Find all that a module imports of the program, wherever the import stands, and what of it is missing."""
@@ -239,15 +244,14 @@ class Project:
                 names += [] if wanted.level else [wanted.name]
                 found, lost = self._follow_import(wanted, module)
                 modules += found
-                computed += found[-1:] if wanted.is_computed and ANYTHING not in wanted.name else []
-                computed += found if ANYTHING in wanted.name else []
+                computed += found if ANYTHING in wanted.name else found[-1:] if wanted.is_computed else []
                 missing += [(wanted, self._report_missing(wanted, name, unit, module)) for name in lost]
         read = [found for found in dict.fromkeys(modules) if found.units and found is not module]
         return Imported(tuple(read), tuple(dict.fromkeys(computed)), tuple(missing), tuple(names))
 
     def _list_configured(self, unit: Unit, module: Module) -> Iterator[ImportedName]:
         """List what the project's configurations name, where a file makes something of them."""
-        if any("instantiate(" in line for line in unit.lines):
+        if _makes_configured(unit):
             for target in list_targets(self._get_search(module).repository):
                 name, _, part = target.rpartition(".")
                 yield ImportedName(unit.tree, name, 0, (part,), is_optional=True, is_computed=True)
@@ -338,7 +342,7 @@ def is_library(name: str) -> bool:
 
 def is_foreign(top: str, search: SearchPath) -> bool:
     """Tell whether a name that no file of the program has is a library's: known, installed, or required."""
-    is_known = top in _STANDARD_LIBRARY or is_known_library(top) or top in list_named_libraries()
+    is_known = top in _STANDARD_LIBRARY or is_known_library(top) or top in NAMES["libraries"]
     return is_known or is_installed(top) or is_declared(top, search.repository)
 
 
@@ -381,5 +385,9 @@ def _find_path(name: str) -> str:
     spots = Folders().locate(name.split("."), [os.curdir, *sys.path])
     if len(spots) < name.count(".") + 1:
         return name
-    path = spots[-1].path or spots[-1].folders[0]
-    return os.path.relpath(path) if os.path.abspath(path).startswith(os.getcwd() + os.sep) else path
+    return name_from_here(spots[-1].path or spots[-1].folders[0])
+
+
+def _makes_configured(unit: Unit) -> bool:
+    """Tell whether a file makes something of a configuration, as Hydra does."""
+    return any("instantiate(" in line for line in unit.lines)

@@ -8,10 +8,13 @@ import itertools
 import os
 import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
-from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
+
+from porting.source.text_values import name_from_here
 
 __all__ = [
     "Folders",
@@ -20,9 +23,9 @@ __all__ = [
     "go_up",
     "is_declared",
     "is_installed",
-    "list_named_libraries",
     "list_targets",
     "make_search_path",
+    "read_configurations",
 ]
 
 _MARKS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
@@ -104,10 +107,9 @@ class Folders:
 
     def _list_names(self, folder: str) -> FrozenSet[str]:
         if folder not in self._names:
-            try:
+            self._names[folder] = frozenset()
+            with suppress(OSError):
                 self._names[folder] = frozenset(os.listdir(folder or os.curdir))
-            except OSError:
-                self._names[folder] = frozenset()
         return self._names[folder]
 
 
@@ -122,7 +124,7 @@ def make_search_path(script: str) -> SearchPath:
     while os.path.exists(os.path.join(top, "__init__.py")) and os.path.dirname(os.path.abspath(top)) != top:
         top = go_up(top)
     given = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder and not _is_ours(folder)]
-    repository = find_repository(own)
+    repository = _find_repository(os.path.abspath(own))
     above = [top, go_up(top)]
     while repository and not _is_same(above[-1], repository) and len(above) < _DEEPEST:
         above.append(go_up(above[-1]))
@@ -152,16 +154,10 @@ def _is_same(one: str, other: str) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _find_marked(folder: str) -> str:
-    for above in (Path(folder), *Path(folder).parents):
-        if any((above / mark).exists() for mark in _MARKS):
-            return str(above)
-    return ""
-
-
-def find_repository(folder: str) -> str:
-    """Find the nearest folder above that is marked as a project's; empty where none is."""
-    return _find_marked(os.path.abspath(folder))
+def _find_repository(folder: str) -> str:
+    """Find the nearest folder above that is marked as a project's, by full paths; empty where none is."""
+    above = (Path(folder), *Path(folder).parents)
+    return next((str(path) for path in above if any((path / mark).exists() for mark in _MARKS)), "")
 
 
 def list_edited() -> Tuple[str, ...]:
@@ -193,34 +189,17 @@ def _read_edited(folder: str) -> Tuple[str, ...]:
         lines = map(str.strip, _read_text(path).splitlines())
         found += [os.path.join(folder, line) for line in lines if line and not line.startswith(("#", "import "))]
     for path in sorted(Path(folder).glob("__editable__*finder.py")):
-        found += [os.path.dirname(target) for name, target in _read_mapping(path) if _names(target) == name]
+        found += [os.path.dirname(target) for name, target in _read_mapping(path).items() if Path(target).stem == name]
     return tuple(os.path.normpath(entry) for entry in found if os.path.isdir(entry) and not _is_ours(entry))
 
 
-def _names(target: str) -> str:
-    return os.path.splitext(os.path.basename(target))[0]
-
-
-def _read_mapping(path: Path) -> Iterator[Tuple[str, str]]:
+def _read_mapping(path: Path) -> Dict[str, str]:
     """Read which package lies where; the finder is not run."""
+    mapping = re.search(r"^MAPPING\b[^=\n]*= *(\{.*?\})\s*$", _read_text(path), re.MULTILINE | re.DOTALL)
     try:
-        tree = ast.parse(_read_text(path))
+        return dict(ast.literal_eval(mapping[1])) if mapping else {}
     except (SyntaxError, ValueError):
-        return
-    for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        value = getattr(node, "value", None)
-        if isinstance(value, ast.Dict) and any(getattr(target, "id", "") == "MAPPING" for target in targets):
-            for key, target in zip(value.keys, value.values):
-                if isinstance(key, ast.Constant) and isinstance(target, ast.Constant):
-                    yield str(key.value), str(target.value)
-
-
-@functools.lru_cache(maxsize=1)
-def list_named_libraries() -> FrozenSet[str]:
-    """List the libraries that programs import, as far as they are known by name."""
-    lines = (Path(__file__).parent / "library_names.txt").read_text("utf-8").splitlines()
-    return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
+        return {}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -230,12 +209,17 @@ def is_installed(top: str) -> bool:
 
 
 @functools.lru_cache(maxsize=16)
+def read_configurations(repository: str) -> Tuple[Tuple[str, str], ...]:
+    """Read the configurations of a project, each with its path, of which Hydra makes something."""
+    patterns = _CONFIGURATIONS if repository else ()
+    paths = [path for pattern in patterns for path in sorted(Path(repository).glob(pattern))]
+    return tuple((name_from_here(str(path)), _read_text(path)) for path in paths[:_MOST_CONFIGURATIONS])
+
+
+@functools.lru_cache(maxsize=16)
 def list_targets(repository: str) -> Tuple[str, ...]:
     """List what the configurations of a project name as `_target_`, which Hydra imports by its name."""
-    paths = (
-        [path for pattern in _CONFIGURATIONS for path in sorted(Path(repository).glob(pattern))] if repository else []
-    )
-    texts = map(_read_text, paths[:_MOST_CONFIGURATIONS])
+    texts = (text for _path, text in read_configurations(repository))
     return tuple(dict.fromkeys(name for text in texts for name in _TARGET.findall(text)))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import itertools
 import os
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
-__all__ = ["ANYTHING", "evaluate_text", "list_added_folders", "read_names"]
+__all__ = ["ANYTHING", "evaluate_text", "list_added_folders", "name_from_here", "read_names"]
 
 ANYTHING = "*"
 """Stands in a text for a part that nobody knows."""
@@ -22,7 +22,7 @@ def evaluate_text(node: Optional[ast.AST], names: Names, file: str) -> List[str]
     ['models.*_net']
     """
     try:
-        found = list(_evaluate(node, names, file))
+        found = _Evaluation(names, file).evaluate(node)
     except RecursionError:  # of a sum of thousands
         return []
     return [text for text in found if text.strip(ANYTHING)]
@@ -32,83 +32,75 @@ _MOST_TEXTS = 64
 _LONGEST = 4096
 
 
-def _evaluate(node: Optional[ast.AST], names: Names, file: str) -> Iterator[str]:
-    evaluate = _EVALUATORS.get(type(node))
-    # what doubles from line to line grows without end
-    found = list(itertools.islice(evaluate(node, names, file), _MOST_TEXTS)) if evaluate is not None else []
-    return iter([text for text in found if len(text) < _LONGEST] or [ANYTHING])
+class _Evaluation(ast.NodeVisitor):
+    """What expressions of a file may be as texts; each visit gives them one by one."""
 
+    def __init__(self, names: Names, file: str) -> None:
+        self._names = names
+        self._file = os.path.abspath(file)
 
-def _evaluate_constant(node: ast.Constant, names: Names, file: str) -> Iterator[str]:
-    return iter([node.value] if isinstance(node.value, str) else [])
+    def evaluate(self, node: Optional[ast.AST]) -> List[str]:
+        # what doubles from line to line grows without end
+        found = [] if node is None else itertools.islice(self.visit(node), _MOST_TEXTS)
+        return [text for text in found if len(text) < _LONGEST] or [ANYTHING]
 
+    def generic_visit(self, node: ast.AST) -> Iterator[str]:
+        return iter([])
 
-def _evaluate_name(node: ast.Name, names: Names, file: str) -> Iterator[str]:
-    return iter([os.path.abspath(file)] if node.id == "__file__" else names.get(node.id, []))
+    def visit_Constant(self, node: ast.Constant) -> Iterator[str]:
+        return iter([node.value] if isinstance(node.value, str) else [])
 
+    def visit_Name(self, node: ast.Name) -> Iterator[str]:
+        return iter([self._file] if node.id == "__file__" else self._names.get(node.id, []))
 
-def _evaluate_operation(node: ast.BinOp, names: Names, file: str) -> Iterator[str]:
-    for left, right in itertools.product(_evaluate(node.left, names, file), _evaluate(node.right, names, file)):
-        if isinstance(node.op, ast.Add):
-            yield left + right
-        elif isinstance(node.op, ast.Div):
-            yield os.path.join(left, right)
+    def visit_BinOp(self, node: ast.BinOp) -> Iterator[str]:
+        for left, right in itertools.product(self.evaluate(node.left), self.evaluate(node.right)):
+            if isinstance(node.op, ast.Add):
+                yield left + right
+            elif isinstance(node.op, ast.Div):
+                yield os.path.join(left, right)
 
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> Iterator[str]:
+        parts = [getattr(part, "value", None) if isinstance(part, ast.FormattedValue) else part for part in node.values]
+        return map("".join, itertools.product(*map(self.evaluate, parts)))
 
-def _evaluate_parts(node: ast.JoinedStr, names: Names, file: str) -> Iterator[str]:
-    parts = [getattr(part, "value", None) if isinstance(part, ast.FormattedValue) else part for part in node.values]
-    return map("".join, itertools.product(*[list(_evaluate(part, names, file)) for part in parts]))
+    def visit_Attribute(self, node: ast.Attribute) -> Iterator[str]:
+        if node.attr == "parent":
+            return map(os.path.dirname, self.evaluate(node.value))
+        known = {"sep": os.sep, "pardir": os.pardir, "curdir": os.curdir}.get(node.attr)
+        return iter([] if known is None else [known])
 
+    def visit_Subscript(self, node: ast.Subscript) -> Iterator[str]:
+        index = getattr(node.slice, "value", None)
+        number = getattr(index, "value", index)
+        if not isinstance(number, int) or not isinstance(node.value, ast.Attribute):
+            return
+        if node.value.attr == "parents":
+            for path in self.evaluate(node.value.value):
+                for _ in range(number + 1):
+                    path = os.path.dirname(path)
+                yield path
+        elif node.value.attr == "path" and number == 0:
+            yield os.path.dirname(self._file)
 
-def _evaluate_attribute(node: ast.Attribute, names: Names, file: str) -> Iterator[str]:
-    if node.attr == "parent":
-        return map(os.path.dirname, _evaluate(node.value, names, file))
-    known = {"sep": os.sep, "pardir": os.pardir, "curdir": os.curdir}.get(node.attr)
-    return iter([] if known is None else [known])
-
-
-def _evaluate_subscript(node: ast.Subscript, names: Names, file: str) -> Iterator[str]:
-    index = getattr(node.slice, "value", None)
-    number = getattr(index, "value", index)
-    if not isinstance(number, int) or not isinstance(node.value, ast.Attribute):
-        return
-    if node.value.attr == "parents":
-        for path in _evaluate(node.value.value, names, file):
-            for _ in range(number + 1):
-                path = os.path.dirname(path)
-            yield path
-    elif node.value.attr == "path" and number == 0:
-        yield os.path.dirname(os.path.abspath(file))
-
-
-def _evaluate_call(node: ast.Call, names: Names, file: str) -> Iterator[str]:
-    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-    given = [_evaluate(argument, names, file) for argument in node.args]
-    if name in ("getcwd", "cwd"):
-        return iter([os.getcwd()])
-    if name in ("getfile", "getsourcefile"):
-        return iter([os.path.abspath(file)])
-    if name == "dirname" and given:
-        return map(os.path.dirname, given[0])
-    if name in ("join", "joinpath", "Path", "PurePath") and given:
-        base = [_evaluate(node.func.value, names, file)] if isinstance(node.func, ast.Attribute) else []
-        return (os.path.join(*parts) for parts in itertools.product(*(base if name == "joinpath" else []), *given))
-    if name in ("abspath", "realpath", "normpath", "expanduser", "str", "fspath") and given:
-        return map(os.path.expanduser if name == "expanduser" else str, given[0])
-    if name in ("resolve", "absolute", "as_posix", "expanduser") and isinstance(node.func, ast.Attribute):
-        return _evaluate(node.func.value, names, file)
-    return iter([])
-
-
-_EVALUATORS: Dict[type, Callable[..., Iterator[str]]] = {
-    ast.Attribute: _evaluate_attribute,
-    ast.BinOp: _evaluate_operation,
-    ast.Call: _evaluate_call,
-    ast.Constant: _evaluate_constant,
-    ast.JoinedStr: _evaluate_parts,
-    ast.Name: _evaluate_name,
-    ast.Subscript: _evaluate_subscript,
-}
+    def visit_Call(self, node: ast.Call) -> Iterator[str]:
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        given = list(map(self.evaluate, node.args))
+        receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if name in ("getcwd", "cwd"):
+            return iter([os.getcwd()])
+        if name in ("getfile", "getsourcefile"):
+            return iter([self._file])
+        if name == "dirname" and given:
+            return map(os.path.dirname, given[0])
+        if name in ("join", "joinpath", "Path", "PurePath") and given:
+            base = [self.evaluate(receiver)] if name == "joinpath" and receiver is not None else []
+            return itertools.starmap(os.path.join, itertools.product(*base, *given))
+        if name in ("abspath", "realpath", "normpath", "expanduser", "str", "fspath") and given:
+            return map(os.path.expanduser if name == "expanduser" else str, given[0])
+        if name in ("resolve", "absolute", "as_posix", "expanduser") and receiver is not None:
+            return iter(self.evaluate(receiver))
+        return iter([])
 
 
 def read_names(tree: ast.AST, file: str) -> Dict[str, List[str]]:
@@ -147,7 +139,7 @@ def list_added_folders(tree: ast.AST, file: str) -> List[Tuple[str, bool]]:
         for value, is_first in _list_additions(node):
             found += [(text, is_first) for text in evaluate_text(value, names, file)]
     return [
-        (_name_from_here(folder), is_first)
+        (name_from_here(folder), is_first)
         for text, is_first in found
         for folder in dict.fromkeys((os.path.join(os.path.dirname(os.path.abspath(file)), text), os.path.abspath(text)))
         if ANYTHING not in text and os.path.isdir(folder)
@@ -176,8 +168,8 @@ def _is_path(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "path" and getattr(node.value, "id", "") == "sys"
 
 
-def _name_from_here(folder: str) -> str:
-    """Name a folder from the present one where it is below, as paths of findings are named."""
-    path = os.path.normpath(folder)
+def name_from_here(path: str) -> str:
+    """Name a folder or a file from the present folder where it is below, as paths of findings are named."""
+    path = os.path.normpath(path)
     here = os.getcwd()
     return "" if path == here else path[len(here) + 1 :] if path.startswith(here + os.sep) else path

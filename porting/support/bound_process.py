@@ -19,7 +19,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 from .process import signal_descendants
 
@@ -53,9 +53,10 @@ _START = (
 class BoundProcess:
     """Runs `function`, named "module:function", on `arguments` (plain values) and the folder of the process.
 
-    The folder is made in `parent`, or among the temporary files, and goes with `end`. `environment` adds variables.
-    With `is_idle` it runs on what other processes leave of the processors. It ends with the job, without what Python
-    does at its end, such as calling what is registered with `atexit`.
+    The folder is made in `parent`, or among the temporary files, and goes with `end`. The process works in
+    `working_folder`, or in its own; `environment` takes the place of this process's, and `passed` are descriptors that
+    it keeps open. With `is_idle` it runs on what other processes leave of the processors. It ends with the job, without
+    what Python does at its end, such as calling what is registered with `atexit`.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class BoundProcess:
         arguments: Mapping[str, Any],
         *,
         parent: Optional[str] = None,
+        working_folder: Optional[str] = None,
         environment: Optional[Mapping[str, str]] = None,
+        passed: Sequence[int] = (),
         is_idle: bool = False,
     ) -> None:
         """Make the folder; OSError if that cannot be. Nothing runs before `start`."""
@@ -72,7 +75,9 @@ class BoundProcess:
             raise OSError("this program does not know which Python runs it")
         self.folder = Path(tempfile.mkdtemp(prefix=".porting-", dir=parent))
         self._job = {"function": function, "arguments": dict(arguments), "is_idle": is_idle}
-        self._environment = dict(environment or {})
+        self._working_folder = working_folder or str(self.folder)
+        self._environment = dict(os.environ if environment is None else environment)
+        self._passed = tuple(passed)
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._owner = os.getpid()
         self._is_paused = self._is_gone = False
@@ -87,7 +92,7 @@ class BoundProcess:
             paths.append(str(Path(torch.origin).parents[1]))
         # what would fill the log must not come from outside
         left_out = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_DEBUG", "PYTHONSTARTUP")
-        kept = {name: value for name, value in os.environ.items() if name not in left_out}
+        kept = {name: value for name, value in self._environment.items() if name not in left_out}
         # with its temporary files in its folder even a killed compiler leaves nothing behind
         own = {"TMPDIR": str(self.folder / "tmp"), "PYTHONWARNINGS": "ignore"}
         with open(self.folder / LOG, "wb") as log:
@@ -97,8 +102,9 @@ class BoundProcess:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                env={**kept, **own, **self._environment},
+                cwd=self._working_folder,
+                env={**kept, **own},
+                pass_fds=self._passed,
                 # the leader of a group of its own, so that one signal reaches what it starts as well
                 start_new_session=True,
             )
@@ -177,11 +183,19 @@ class BoundProcess:
 
     def read_error(self) -> Optional[str]:
         """Return what went wrong in words, empty if nothing did; None if the process ended without a result."""
+        result = self._read_result()
+        return None if result is None else str(result.get("error", ""))
+
+    def read_returned(self) -> Any:
+        """Return what the function has returned, plain values; None if it has failed."""
+        return (self._read_result() or {}).get("returned")
+
+    def _read_result(self) -> Optional[Dict[str, Any]]:
         try:
             result: Dict[str, Any] = json.loads((self.folder / RESULT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return str(result.get("error", ""))
+        return result
 
     def read_end_of_log(self) -> str:
         """Return the last 20,000 bytes of what it has written."""

@@ -14,7 +14,7 @@ import warnings
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Dict
+from typing import Any, Dict
 
 from .bound_process import JOB, READY, RESULT
 from .process import signal_descendants, signal_with_parent
@@ -36,8 +36,7 @@ def main(work_folder: str) -> int:
         if job["is_idle"]:
             _give_way()
         module, _, name = job["function"].partition(":")
-        getattr(import_module(module), name)(job["arguments"], work)
-        outcome: Dict[str, str] = {}
+        outcome: Dict[str, Any] = {"returned": getattr(import_module(module), name)(job["arguments"], work)}
     except Exception as error:
         traceback.print_exc()
         # The traceback goes to the log, the line to the parent, which tells kinds of failures apart by it.

@@ -14,19 +14,28 @@ __all__ = ["mark_up", "write_page", "write_source"]
 _CONTEXT_LINES = 2
 
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #1c2733; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+:root { color-scheme: light dark; --ink: #1c2733; --page: #fff; --faint: #667380; --line: #dde3ea; --block: #f5f7f9;
+  --ok: #1a7f43; --no: #b3261e; --here: #fff3cd; --mark: #ffd24d; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e3e8ed; --page: #12171d; --faint: #97a3ae; --line: #323c46;
+  --block: #1d252d; --ok: #5fc98a; --no: #ff8a80; --here: #4a3f16; --mark: #7a6313; } }
+@media print { :root { --ink: #000; --page: #fff; --faint: #444; --line: #bbb; --block: #fff; --ok: #1a7f43;
+  --no: #b3261e; } body { max-width: none !important; margin: 0; } pre { white-space: pre-wrap; }
+  svg { break-inside: avoid; } }
+body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--page);
+  max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid #dde3ea; white-space: nowrap; }
+th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
-.ok { color: #1a7f43; } .no { color: #b3261e; } .quiet { color: #667380; }
-pre { background: #f5f7f9; padding: .8rem; overflow-x: auto; font-size: 13px; }
-svg { max-width: 100%; height: auto; } svg text { font: 13px system-ui, sans-serif; }
+@media (max-width: 48rem) { table { display: block; overflow-x: auto; } }
+.ok { color: var(--ok); } .no { color: var(--no); } .quiet { color: var(--faint); }
+pre { background: var(--block); padding: .8rem; overflow-x: auto; font-size: 13px; }
+svg { max-width: 100%; height: auto; fill: currentColor; } svg text { font: 13px system-ui, sans-serif; }
 summary { cursor: pointer; padding: .2rem 0; }
-pre { line-height: 1.45; } pre .number { color: #97a3ae; user-select: none; }
-pre .here { display: block; background: #fff3cd; } pre mark { background: #ffd24d; padding: 0; }
-.verdict { font-size: 1.05rem; padding: .7rem 1rem; background: #f5f7f9; border-radius: 4px; }
-code { font-size: 90%; background: #f0f3f6; padding: 0 .2em; border-radius: 3px; }
+pre { line-height: 1.45; } pre .number { color: var(--faint); user-select: none; }
+pre .here { display: block; background: var(--here); } pre mark { background: var(--mark); color: inherit; padding: 0; }
+.verdict { font-size: 1.05rem; padding: .7rem 1rem; background: var(--block); border-radius: 4px; }
+code { font-size: 90%; background: var(--block); padding: 0 .2em; border-radius: 3px; }
 """
 
 

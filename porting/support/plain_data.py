@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import abc
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from typing import Any, Callable, Dict, List, Mapping, NoReturn, Tuple, Type, TypeVar, Union, get_type_hints
 
@@ -50,13 +50,14 @@ def make_plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} is no plain data: {value!r:.100}")
 
 
-def read_plain(kind: Type[_Data], plain: Any) -> _Data:
+def read_plain(kind: Type[_Data], plain: Any, *, of_any_version: bool = False) -> _Data:
     """Make a dataclass of what `make_plain` has returned; raises WrongDataError where a type is wrong.
 
-    Only these types are known: plain ones, `Any`, dataclasses, enums, `Optional`, `Tuple` and `Mapping`.
+    Only these types are known: plain ones, `Any`, dataclasses, enums, `Optional`, `Tuple` and `Mapping`. With
+    `of_any_version`, fields that have a default may be missing, and values of properties are passed over.
     """
     try:
-        made: _Data = _read_value(kind, plain, "")
+        made: _Data = _read_value(kind, plain, "", of_any_version)
     except RecursionError:
         raise WrongDataError("it is nested too deeply") from None
     return made
@@ -105,44 +106,55 @@ def _read_finite(text: str) -> float:
 # -- reading by type ---------------------------------------------------------------------------------------------------
 
 
-def _read_value(kind: Any, plain: Any, at: str) -> Any:
+def _read_value(kind: Any, plain: Any, at: str, of_any_version: bool) -> Any:
     origin = getattr(kind, "__origin__", None)
     if kind is Any:
         return _read_any(plain, at)
     if origin is Union:  # Optional
-        return None if plain is None else _read_value(kind.__args__[0], plain, at)
+        return None if plain is None else _read_value(kind.__args__[0], plain, at, of_any_version)
     if origin is tuple:
-        return _read_tuple(kind.__args__, plain, at)
+        return _read_tuple(kind.__args__, plain, at, of_any_version)
     if origin is abc.Mapping:
-        return _read_mapping(kind.__args__[1], plain, at)
+        return _read_mapping(kind.__args__[1], plain, at, of_any_version)
     if is_dataclass(kind):
-        return _read_dataclass(kind, plain, at)
+        return _read_dataclass(kind, plain, at, of_any_version)
     if issubclass(kind, Enum):
         return _read_member(kind, plain, at)
     return _READERS[kind](plain, at)
 
 
-def _read_dataclass(kind: Any, plain: Any, at: str) -> Any:
+def _read_dataclass(kind: Any, plain: Any, at: str, of_any_version: bool) -> Any:
     known = get_type_hints(kind)
-    if not isinstance(plain, dict) or set(plain) != {field.name for field in fields(kind)}:
-        wanted = f"an object with the names of a {kind.__name__}"
-        raise WrongDataError(_say_wrong(at, wanted, list(plain) if isinstance(plain, dict) else plain))
-    return kind(**{name: _read_value(known[name], plain[name], f"{at}.{name}") for name in plain})
+    if not isinstance(plain, dict):
+        raise WrongDataError(_say_wrong(at, f"an object with the names of a {kind.__name__}", plain))
+    given, names = set(plain), {field.name for field in fields(kind)}
+    required = names
+    if of_any_version:
+        required = {field.name for field in fields(kind) if field.default is field.default_factory is MISSING}
+        given = {name for name in given if not isinstance(getattr(kind, name, None), property)}
+    for wrong, fault in ((required - given, "is missing"), (given - names, "is not known")):
+        if wrong:
+            place = f"{at}.{min(wrong)}".lstrip(".")
+            raise WrongDataError(f"`{place}` {fault}")
+    return kind(**{name: _read_value(known[name], plain[name], f"{at}.{name}", of_any_version) for name in given})
 
 
-def _read_tuple(kinds: Tuple[Any, ...], plain: Any, at: str) -> Tuple[Any, ...]:
+def _read_tuple(kinds: Tuple[Any, ...], plain: Any, at: str, of_any_version: bool) -> Tuple[Any, ...]:
     if not isinstance(plain, list):
         raise WrongDataError(_say_wrong(at, "a list", plain))
     wanted = (kinds[0],) * len(plain) if kinds[-1] is Ellipsis else kinds
     if len(plain) != len(wanted):
         raise WrongDataError(_say_wrong(at, f"a list of {len(wanted)}", plain))
-    return tuple(_read_value(kind, item, f"{at}[{index}]") for index, (kind, item) in enumerate(zip(wanted, plain)))
+    return tuple(
+        _read_value(kind, item, f"{at}[{index}]", of_any_version)
+        for index, (kind, item) in enumerate(zip(wanted, plain))
+    )
 
 
-def _read_mapping(kind: Any, plain: Any, at: str) -> Dict[str, Any]:
+def _read_mapping(kind: Any, plain: Any, at: str, of_any_version: bool) -> Dict[str, Any]:
     if not isinstance(plain, dict):
         raise WrongDataError(_say_wrong(at, "an object", plain))
-    return {_read_key(key, at): _read_value(kind, item, f"{at}.{key}") for key, item in plain.items()}
+    return {_read_key(key, at): _read_value(kind, item, f"{at}.{key}", of_any_version) for key, item in plain.items()}
 
 
 def _read_member(kind: Type[Enum], plain: Any, at: str) -> Enum:

@@ -7,7 +7,6 @@ import math
 from html import escape
 from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
-from porting.bench.frames import Frame, Label, Point, list_even_ticks, list_ticks
 from porting.support.html_pages import mark_up, write_page, write_source
 from porting.verify.certificate import (
     Certificate,
@@ -21,6 +20,7 @@ from porting.verify.certificate import (
     describe_measured,
     list_rows,
 )
+from porting.verify.frames import Frame, Label, Point, list_even_ticks, list_ticks
 from porting.verify.surroundings import flatten_values
 
 __all__ = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from torch import nn
@@ -10,8 +12,9 @@ from porting import PortOptions
 from porting.bench.choices import BenchSettings, Choices
 from porting.bench.measure import measure
 from porting.bench.processes import Cell
-from porting.bench.results import ResultFile
+from porting.bench.results import ResultFile, read_results
 from porting.bench.workloads import Workload
+from porting.diagnostics import PortingError
 
 
 def make_workload(options=None, *, rows: int = 8, optimizer=None) -> Workload:
@@ -31,7 +34,7 @@ QUICK = BenchSettings(rounds=2, calls_per_turn=2, memory=False, data=False, limi
 def make_record(*, name: str = "tiny", report=None, **changes) -> dict:
     """Make the record of a cell, done if there is a report."""
     cell = Cell(name=name, target=name, loader="a:b", arguments={}, choices=Choices(engine="replay"))
-    result = None if report is None else {**report.to_dict(), "settings": QUICK.to_dict()}
+    result = None if report is None else report.to_dict()
     return {**cell.record("done" if report else "not_run", result=result), **changes}
 
 
@@ -45,3 +48,29 @@ def results_of(*records) -> dict:
 def report():
     """Give one real report, measured once."""
     return measure(make_workload(), settings=QUICK)
+
+
+@pytest.fixture
+def read_back(tmp_path):
+    """Write a content to a file and read that."""
+
+    def write_and_read(content) -> dict:
+        (tmp_path / "content.json").write_text(json.dumps(content))
+        return read_results(tmp_path / "content.json")
+
+    return write_and_read
+
+
+@pytest.fixture
+def problem_of(read_back):
+    """Find out what is wrong with the content of a file, nothing where it is read."""
+
+    def find(content) -> str:
+        try:
+            read_back(content)
+        except PortingError as error:
+            (note,) = error.finding.notes
+            return note
+        return ""
+
+    return find

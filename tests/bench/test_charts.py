@@ -1,24 +1,73 @@
-"""A picture is a PNG, and needs an extra that is named where it is missing."""
+"""Pictures are well-formed, show what is compared, and need an extra that is named where it is missing."""
 
 from __future__ import annotations
 
+import re
 import sys
+import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from porting.bench.charts import write_png
+from porting.bench.charts import draw_curve, draw_growth, draw_speed_ups, write_png
+from porting.bench.growth import find_growths
 from porting.diagnostics import PortingError
 
 from .conftest import make_record, results_of
+from .test_curve_pages import make_curve
+from .test_growth import make_cell
+
+pytest.importorskip("matplotlib")
+
+
+def read_picture(picture: str) -> ElementTree.Element:
+    return ElementTree.fromstring(picture)
+
+
+def points_of(picture: ElementTree.Element, name: str) -> list:
+    """List the points of the line in the part of a picture that has this name."""
+    (path,) = [part.find("{*}path").get("d") for part in picture.iter() if part.get("class") == name]
+    return [tuple(map(float, point)) for point in re.findall(r"[ML] ([\d.-]+) ([\d.-]+)", path)]
+
+
+def titles_of(picture: ElementTree.Element) -> list:
+    return [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+
+
+def texts_of(picture: ElementTree.Element) -> set:
+    return {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")}
+
+
+# -- speed-ups ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_picture_is_a_png(report, tmp_path):
-    pytest.importorskip("matplotlib")
     records = [make_record(report=report, demanded=2.0), make_record(name="not run")]
 
     write_png(results_of(*records), tmp_path / "picture.png")
 
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_without_any_result_is_a_png_too(tmp_path):
+    write_png(results_of(make_record()), tmp_path / "picture.png")
+
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_cell_has_a_bar_with_its_name(report):
+    records = [make_record(name=name, report=report, demanded=2.0) for name in ("one", "<b>")]
+
+    picture = read_picture(draw_speed_ups(records))
+
+    assert titles_of(picture) == ["one replay", "<b> replay"]
+    assert {"one", "<b>", "asked"} <= texts_of(picture)
+
+
+def test_text_has_the_colour_of_the_page(report):
+    picture = draw_speed_ups([make_record(report=report)])
+
+    assert "fill: currentColor" in picture
+    assert "#1c2733" not in picture
 
 
 def test_without_matplotlib_the_extra_is_named(report, tmp_path, monkeypatch):
@@ -27,3 +76,61 @@ def test_without_matplotlib_the_extra_is_named(report, tmp_path, monkeypatch):
 
     with pytest.raises(PortingError, match=r"ipu-porting\[bench\]"):
         write_png(results_of(make_record(report=report)), tmp_path / "picture.png")
+
+
+# -- curves ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cold", [(4.0, 4.5, 5.0, 5.5, 6.0), (100.0, 101.0), (0.001, 0.002, 0.003, 0.004, 0.005)])
+def test_all_that_is_drawn_lies_in_the_frame(cold):
+    picture = read_picture(draw_curve(make_curve(cold=cold)))
+
+    width, height = map(float, picture.get("viewBox").split()[2:])
+    places = [place for side in ("eager", "cold", "warm") for place in points_of(picture, f"side-{side}")]
+    assert all(0 <= x <= width and 0 <= y <= height for x, y in places)
+
+
+def test_eager_is_the_line_at_1_and_higher_is_better():
+    picture = read_picture(draw_curve(make_curve()))
+
+    eager, cold, warm = (points_of(picture, f"side-{side}")[-1][1] for side in ("eager", "cold", "warm"))
+    assert warm < eager < cold
+    assert "eager = 1" in texts_of(picture)
+
+
+def test_an_engine_that_was_exchanged_is_a_line_with_its_name():
+    titles = titles_of(read_picture(draw_curve(make_curve(engines=("replay", "aot <b>")))))
+
+    assert "aot <b> from step 2 on, after 2.00 s, process 1" in titles
+
+
+# -- growth ------------------------------------------------------------------------------------------------------------
+
+
+def make_growth(**figures):
+    cells = [make_cell(1e-3 * layers, layers=layers) for layers in (2, 4, 8)]
+    for cell in cells:
+        cell["result"]["machinery"].update(figures)
+    return find_growths(cells)[0]
+
+
+def test_every_figure_has_a_line_and_a_name():
+    growth = make_growth()
+
+    picture = read_picture(draw_growth(growth))
+
+    assert titles_of(picture) == ["linear", *growth.seconds]
+    assert {"linear", *growth.seconds} <= texts_of(picture)
+
+
+def test_a_figure_in_proportion_is_parallel_to_the_linear_line():
+    picture = read_picture(draw_growth(make_growth()))
+
+    names = ["growth-linear", *(f"growth-{number}" for number in range(6))]
+    lines = [points_of(picture, name) for name in names]
+    rises = [points[0][1] - points[-1][1] for points in lines]
+    assert max(rises) - min(rises) <= 1
+
+
+def test_what_is_not_known_is_left_out():
+    assert "beyond operators" not in titles_of(read_picture(draw_growth(make_growth(beyond_seconds=None))))

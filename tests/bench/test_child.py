@@ -14,9 +14,7 @@ from porting.bench.workloads import Source
 
 def test_a_job_that_there_is_not_fails_with_its_name():
     with Child("nothing", {}) as child:
-        child.wait(60.0)
-
-        assert child.outcome() == ("failed", "KeyError: 'nothing'", None)
+        assert child.wait(60.0) == ("failed", "KeyError: 'nothing'", None)
 
 
 @pytest.mark.slow

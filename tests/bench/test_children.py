@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from porting.bench import children
-from porting.bench.children import measure_start_up, run_job, start_side, take_turn
+from porting.bench.children import measure_curve, measure_start_up, run_job, start_side
 from porting.bench.choices import BenchSettings
 from porting.bench.processes import ChildError
 from porting.bench.workloads import Source
@@ -48,7 +48,7 @@ def loaders(tmp_path, monkeypatch):
 def test_each_turn_times_as_many_calls_as_it_is_asked_for(loaders):
     with start_side("eager", loaders("load"), BenchSettings(threads=1)) as child:
         child.ask()
-        turns = [take_turn(child, number) for number in (3, 1)]
+        turns = [child.ask(number) for number in (3, 1)]
 
     assert [len(turn.call_seconds) for turn in turns] == [3, 1]
     assert all(seconds > 0 for turn in turns for seconds in (*turn.call_seconds, turn.cpu_seconds))
@@ -58,7 +58,7 @@ def test_the_process_ends_with_the_context(loaders):
     with start_side("eager", loaders("load"), BenchSettings()) as child:
         pass
 
-    assert child.process.returncode is not None
+    assert child.process.has_ended()
 
 
 @pytest.mark.usefixtures("programs_have_compiler")
@@ -76,7 +76,7 @@ def test_a_side_that_dies_is_an_error(loaders):
         child.ask()
         child.process.kill()
         with pytest.raises(ChildError, match="signal 9"):
-            take_turn(child, 1)
+            child.ask(1)
 
 
 # -- start-up ----------------------------------------------------------------------------------------------------------
@@ -150,3 +150,83 @@ def test_processes_keep_bytecode_where_the_user_says(starts, monkeypatch):
 def test_a_job_that_fails_is_an_error_with_what_was_raised(loaders):
     with pytest.raises(ChildError, match="eager: ValueError: no such data"):
         run_job("start-up", "eager", loaders("broken"), BenchSettings())
+
+
+# -- curves ------------------------------------------------------------------------------------------------------------
+
+CURVE_SETTINGS = BenchSettings(curve_runs=2, curve_seconds=4.0, threads=1)
+CURVE_SOURCE = Source("a:b", {"cache_dir": "kept"})
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Let processes take what the test says, eager 12 calls at most, and keep what was started."""
+    tasks = []
+
+    def start(job, side, source, settings, *, environment, more, more_seconds):
+        cache = source.arguments["cache_dir"].replace("\\", "/").rpartition("/")[2]
+        tasks.append({"side": side, "cache": cache, "more_seconds": more_seconds, **more})
+        calls = min(more["num_calls"], 12)
+        seconds = [(number + 1.0) * (1.0 if side == "eager" else 0.5) for number in range(calls)]
+        return {"call_seconds": seconds, "cpu_seconds": 1.0, "cache": "miss", "engines": []}
+
+    monkeypatch.setattr(children, "run_job", start)
+    return tasks
+
+
+def test_there_are_as_many_steps_as_eager_has_time_for(started):
+    curve = measure_curve(CURVE_SOURCE, CURVE_SETTINGS, engine="auto", steps_per_call=1)
+
+    assert curve.steps == (1, 2, 5, 10)
+    assert {task["num_calls"] for task in started[2:]} == {10}
+    assert started[0]["seconds"] == 4.0
+    assert all(task["more_seconds"] >= (task["seconds"] or 0.0) for task in started)
+
+
+def test_sides_take_turns_after_processes_that_are_not_counted(started):
+    measure_curve(CURVE_SOURCE, CURVE_SETTINGS, engine="auto", steps_per_call=1)
+
+    order = [(task["side"], task["cache"]) for task in started]
+    assert order[:2] == [("eager", "kept"), ("ported", "kept")]
+    assert order[2:5] == [("eager", "kept"), ("ported", "cold-0"), ("ported", "kept")]
+    assert order[5:] == [("ported", "kept"), ("ported", "cold-1"), ("eager", "kept")]
+
+
+def test_an_engine_that_only_takes_what_is_there_finds_what_was_compiled_for_it(started):
+    measure_curve(CURVE_SOURCE, CURVE_SETTINGS, engine="ready", steps_per_call=1)
+
+    assert [(task["cache"], task["engine"], task["compiles"]) for task in started[1:2]] == [("warm", "auto", True)]
+    assert {task["engine"] for task in started[2:]} == {None}
+    assert "kept" not in {task["cache"] for task in started if task["side"] == "ported"}
+
+
+def test_what_is_counted_never_waits_for_a_compiler(started):
+    measure_curve(CURVE_SOURCE, CURVE_SETTINGS, engine="auto", steps_per_call=1)
+
+    assert [task["compiles"] for task in started] == [False, True] + [False] * 6
+
+
+def test_a_process_that_fails_is_the_reason_why_there_is_no_curve(monkeypatch):
+    def fail(*_arguments, **_settings):
+        raise ChildError("eager: no such data")
+
+    monkeypatch.setattr(children, "run_job", fail)
+
+    curve = measure_curve(CURVE_SOURCE, CURVE_SETTINGS, engine="auto", steps_per_call=1)
+
+    assert (curve.steps, curve.reason) == ((), "eager: no such data")
+
+
+@pytest.mark.slow
+def test_a_curve_of_real_processes_has_both_sides(monkeypatch):
+    # with the bytecode that is there: to make that of all torch anew takes longer than the rest
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", "")
+    source = Source("porting.bench.suite:load", {"name": "mushrooms", "choices": {"engine": "replay"}})
+
+    settings = BenchSettings(curve_runs=1, curve_seconds=0.01, threads=1)
+    curve = measure_curve(source, settings, engine="replay", steps_per_call=100)
+
+    assert curve.reason == ""
+    assert curve.steps[0] == 100
+    assert curve.cold.seconds[0].median > 0
+    assert [engine["name"] for engine in curve.warm.engines[0]] == ["replay"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from porting.bench.growth import find_growths, find_slope, judge_slope
+from porting.bench.growth import find_growths, find_slope, judge_slope, lay_out_growth
 
 FIGURES = ("capture", "first_call", "plan", "call", "around", "beyond")
 CHOICES = {"engine": "replay", "batch": None, "accumulation": None, "replicas": None, "layers": None}
@@ -54,7 +54,7 @@ def test_repeats_are_one_size():
 def test_cells_without_figures_are_left_out():
     cells = [make_cell(1.0, batch=batch) for batch in (1, 2, 4, 8)]
     cells[0]["result"] = None
-    cells[1]["result"] = {}
+    cells[1]["result"]["machinery"]["plan_seconds"] = None
 
     assert find_growths(cells) == []
 
@@ -79,3 +79,18 @@ def test_the_slope_is_the_power(power, word):
 
     assert slope == pytest.approx(power, abs=1e-9)
     assert judge_slope(slope) == word
+
+
+LINEAR = [make_cell(1e-3 * layers, layers=layers) for layers in (2, 4, 8)]
+
+
+def test_a_table_has_sizes_and_slopes():
+    rows = [line.split() for line in lay_out_growth(LINEAR)]
+
+    assert rows[0] == ["growth", "with", "layers:", "tiny", "replay"]
+    assert rows[1] == ["layers", "2", "(x1)", "4", "(x2)", "8", "(x4)", "slope"]
+    assert rows[2] == ["capture", "2.00", "ms", "4.00", "ms", "8.00", "ms", "1.00", "linear"]
+
+
+def test_nothing_is_said_of_cells_that_do_not_grow():
+    assert list(lay_out_growth(LINEAR[:1])) == []

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 
+import pytest
+
 from porting.bench.html_page import write_html
+from porting.diagnostics import PortingError
 
 from .conftest import make_record, results_of
 from .test_curve_pages import make_curve
+from .test_growth import make_cell
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 
@@ -16,7 +24,7 @@ HOSTILE = "<script>alert('x')</script>&\"'"
 def test_a_page_needs_nothing_else(report):
     page = write_html(results_of(make_record(report=report, demanded=2.0), make_record(name="other")))
 
-    assert not re.search(r"(src|href)=", page)
+    assert not re.search(r'(src|href)="[^#]', page)
     assert "tiny" in page
 
 
@@ -36,7 +44,7 @@ def test_the_picture_in_a_page_is_well_formed(report):
     page = write_html(results_of(make_record(name=HOSTILE, report=report, demanded=2.0)))
 
     picture = ElementTree.fromstring(re.search(r"<svg.*?</svg>", page, re.DOTALL)[0])
-    assert len(picture.findall("g")) == 1
+    assert [part.get("class") for part in picture.iter() if part.get("class")] == ["cell-0"]
 
 
 def test_a_run_without_any_result_is_a_page_too():
@@ -52,6 +60,27 @@ def test_a_page_shows_the_time_to_n_steps_where_it_was_measured(report):
     assert page.count("<svg") == 2
     assert "Time to N steps" in page
     assert "<script>" not in page
+
+
+def test_tables_of_growth_have_the_rows_that_are_printed(report):
+    steep = [make_cell(1e-3 * layers**2, name="<b>", layers=layers) for layers in (2, 4, 8)]
+    records = [make_record(report=report) for _cell in steep]
+    for record, cell in zip(records, steep):
+        record.update(name=cell["name"], choices=cell["choices"])
+        record["result"]["machinery"] = cell["result"]["machinery"]
+
+    page = write_html(results_of(*records))
+
+    assert "&lt;b&gt; replay" in page
+    assert '<td>2.00</td><td class="no">above linear</td>' in page
+    assert "Growth" not in write_html(results_of(*records[:1]))
+
+
+def test_without_jinja2_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+
+    with pytest.raises(PortingError, match=r"ipu-porting\[bench\]"):
+        write_html(results_of(make_record()))
 
 
 def test_a_page_shows_growth_where_there_are_sizes_enough(report):

@@ -7,7 +7,6 @@ from torch import nn
 from porting.bench.children import measure_layout_copies
 from porting.bench.choices import BenchSettings
 from porting.bench.layout_copies import count_layout_copies, read_reorders
-from porting.bench.layout_pages import tell_layout_copies, write_layout_copies
 from porting.bench.workloads import Source
 
 LINE = "onednn_verbose,v1,primitive,exec,cpu,reorder,jit:blk,undef,src:{} dst:{},attr-scratchpad:user,,4x64x32x32,0.5"
@@ -75,7 +74,7 @@ def test_both_sides_are_counted_in_processes_of_their_own():
     copies = measure_layout_copies(source, BenchSettings(threads=1, device="sim"))
 
     assert copies.reason == ""
-    assert copies.eager["number"] == copies.ported["number"] == 0
+    assert copies.eager.number == copies.ported.number == 0
 
 
 @pytest.mark.usefixtures("programs_have_compiler")
@@ -83,22 +82,3 @@ def test_the_reason_is_kept_where_a_process_fails():
     source = Source("porting.bench.suite:load", {"name": "there is none", "choices": {}})
 
     assert "KeyError" in measure_layout_copies(source, BenchSettings()).reason
-
-
-def test_a_report_says_how_many_copies_there_are_and_of_what():
-    kinds = {"operators": (1, 100), "weights": (5, 2**20), "others": (8, 2**21)}
-    side = {kind: {"number": number, "bytes": size, "seconds": 0.1} for kind, (number, size) in kinds.items()}
-    result = {"layout_copies": {"eager": None, "ported": {**side, "number": 14, "share": 0.021}}}
-
-    assert list(tell_layout_copies(result)) == [
-        (
-            "",
-            "ported 14 (1 by operators, 5 of weights by oneDNN, 8 of other tensors by oneDNN), 3.0 MiB, "
-            "2.1 % of a step",
-        )
-    ]
-    assert write_layout_copies(result["layout_copies"]["ported"]) == "14 (2 %)"
-
-
-def test_results_of_earlier_versions_say_nothing():
-    assert list(tell_layout_copies({})) == []

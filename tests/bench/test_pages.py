@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from porting.bench.children import Memory, StartUp
 from porting.bench.pages import (
     lay_out_machinery,
     lay_out_orders,
@@ -16,7 +17,6 @@ from porting.bench.pages import (
     name_cells,
     write_seconds,
 )
-from porting.bench.report import Memory, StartUp
 
 from .conftest import make_record
 

@@ -48,8 +48,8 @@ def test_a_circle_of_links_ends(program):
 def test_a_fault_of_the_analysis_hides_nothing_of_other_programs(program, monkeypatch):
     Path("hostile.py").write_text("x = 1\n")
 
-    def check(facts, units):
-        if units[0].file == "hostile.py":
+    def check(project, facts):
+        if project.units[0].file == "hostile.py":
             raise KeyError("lost")
         return [Finding("L001", place=Place(program, 6))]
 
@@ -147,3 +147,17 @@ def test_the_findings_are_the_same_however_it_is_asked(tmp_path, monkeypatch, pa
     alone = {(finding.code, str(finding.place)) for finding in look_at_sources(["scripts/train.py"]).findings}
     assert found == alone
     assert {code for code, _place in found} >= {"C001", "L010"}
+
+
+@pytest.mark.parametrize(("comment", "codes"), [("", ["O001"]), ("  # porting: allow O001", [])])
+def test_a_configuration_is_judged_and_its_comments_allow(tmp_path, monkeypatch, comment, codes):
+    monkeypatch.chdir(tmp_path)
+    Path("requirements.txt").write_text("hydra-core", encoding="utf-8")
+    Path("config.yaml").write_text(f"optimizer:\n  _target_: torch.optim.Adagrad{comment}\n", encoding="utf-8")
+    Path("train.py").write_text("from hydra.utils import instantiate\nit = instantiate({})\n", encoding="utf-8")
+
+    report = assemble_report("train.py", look_at_sources(["train.py"]))
+
+    found = [finding for finding in report.findings if finding.place is not None and finding.code == "O001"]
+    assert [finding.code for finding in found] == codes
+    assert {str(finding.place.file) for finding in found} <= {"config.yaml"}

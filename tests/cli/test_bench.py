@@ -438,6 +438,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(program, replayed, tmp_path,
 @pytest.mark.timeout(900)  # torch.compile on a busy machine
 def test_a_public_model_is_timed_against_every_way_and_told_in_all_files(tmp_path, capsys):
     pytest.importorskip("transformers")
+    pytest.importorskip("matplotlib")
     files = ["--json", str(tmp_path / "results.json"), "--html", str(tmp_path / "page.html")]
 
     status = main(["bench", "--suite", "public", "--only", "public_wav2vec2", *QUICK, "--threads", "1", *files])

@@ -34,7 +34,8 @@ def test_an_install_adds_a_path_with_the_package_alone(python, clone):
     (path,) = written.read_text("utf-8").splitlines()
 
     assert path == str(clone / "src")
-    assert os.listdir(path) == ["porting"]
+    # setuptools leaves what it knows of the package, which nothing imports
+    assert [name for name in os.listdir(path) if not name.endswith(".egg-info")] == ["porting"]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 import porting
 from tests.installed.environments import ROOT, build_wheel, run
 
-PACKED = (".py", ".cpp", ".h", ".md", ".typed", ".json", ".png", ".txt")
+PACKED = (".py", ".cpp", ".h", ".md", ".typed", ".jinja", ".json", ".png", ".txt")
 
 pytestmark = pytest.mark.slow
 

@@ -15,11 +15,13 @@ from porting.diagnostics import CODES, Severity
 from porting.diagnostics.codes import read_page
 from porting.source.checks import check_source
 from porting.source.facts import Facts
+from porting.source.notebooks import read_cells
 from porting.source.project import read_programs
-from porting.source.rules.wordings import WORDINGS
+from porting.source.rules.wordings import read_wordings
 
 PROGRAMS = Path(__file__).with_name("programs")
 PACKAGE = Path(porting.__file__).parent
+WORDINGS = read_wordings()
 ANNOTATION = re.compile(r"# finds: ([A-Z0-9, ]+)")
 FENCE = re.compile(r"^```python(?: (?:finds=(\w+)))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -33,19 +35,28 @@ Found = Set[Tuple[str, int, str]]
 
 def list_programs() -> List[Path]:
     """List the programs of the corpus: scripts, and folders that are one project each."""
-    groups = [PROGRAMS / "clean", PROGRAMS / "faulty_ports"]
-    single = [path for group in groups for path in group.glob("*.py")]
+    groups = [PROGRAMS / "clean", PROGRAMS / "faulty_ports", PROGRAMS / "kinds"]
+    single = [path for group in groups for path in [*group.glob("*.py"), *group.glob("*.ipynb")]]
     single += PROGRAMS.glob("*.py")
-    projects = [path for path in PROGRAMS.iterdir() if path.is_dir() and path not in groups]
+    projects = [path for folder in (PROGRAMS, groups[-1]) for path in folder.iterdir() if path.is_dir()]
+    projects = [path for path in projects if path not in groups]
     return sorted([*single, *(path for path in projects if path.name != "__pycache__")])
 
 
+def read_texts(program: Path) -> Iterator[Tuple[str, str]]:
+    """Read the files of a program, each cell of a notebook as one."""
+    for file in [program] if program.is_file() else sorted([*program.rglob("*.py"), *program.rglob("*.yaml")]):
+        if file.suffix == ".ipynb":
+            yield from ((f"{file}:cell {cell.number}", cell.text) for cell in read_cells(file.read_bytes()))
+        else:
+            yield str(file), file.read_text(encoding="utf-8")
+
+
 def read_expected(program: Path) -> Found:
-    files = [program] if program.is_file() else sorted(program.rglob("*.py"))
     return {
-        (str(file), number, code.strip())
-        for file in files
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1)
+        (place, number, code.strip())
+        for place, text in read_texts(program)
+        for number, line in enumerate(text.splitlines(), start=1)
         for match in ANNOTATION.finditer(line)
         for code in match[1].split(",")
     }
@@ -77,6 +88,15 @@ def test_the_corpus_is_as_large_as_it_claims(results):
 
     assert len(plain) >= 40
     assert sum(len(expected) for expected, _ in results.values()) >= 450
+
+
+@pytest.mark.parametrize(
+    "kind", ["lightning", "trainer", "accelerate", "hydra", "ignite", "notebook", "gnn", "speech", "rl"]
+)
+def test_the_corpus_has_three_programs_of_each_kind(kind, results):
+    expected = [found[0] for program, found in results.items() if program.name.startswith(f"{kind}_")]
+
+    assert len([found for found in expected if found]) >= 3
 
 
 def test_recall_over_the_corpus(results):
@@ -167,7 +187,7 @@ def test_findings_are_sorted_and_each_stands_once():
 
 
 def test_no_facts_give_no_findings():
-    assert check_source(Facts()) == []
+    assert check_source(read_programs([]), Facts()) == []
 
 
 def test_a_notebook_is_checked_by_its_cells(tmp_path):

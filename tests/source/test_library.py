@@ -5,9 +5,18 @@ from __future__ import annotations
 import importlib
 
 import pytest
+import torch
 
 from porting.source.facts import Kind
-from porting.source.library import find_class_kind, find_kinds, find_method_kind, find_result_kinds, read_tables
+from porting.source.library import (
+    NAMES,
+    find_class_kind,
+    find_kinds,
+    find_method_kind,
+    find_result_kinds,
+    find_words,
+    read_tables,
+)
 
 
 @pytest.mark.parametrize(
@@ -128,5 +137,19 @@ def test_a_row_is_for_its_examples_and_none_above_is(table, number):
     rows = read_tables()[table]
 
     for example in rows[number].examples:
-        assert find_kinds(table, example) == rows[number].kinds
+        assert find_words(table, example) == rows[number].words
         assert [place for place, row in enumerate(rows) if row.pattern.fullmatch(example)][0] == number
+
+
+@pytest.mark.parametrize("section", ["computed in place", "of tensors alone", "views", "tensor methods"])
+def test_the_names_of_a_section_are_those_of_tensors(section):
+    assert {name for name in NAMES[section] if not hasattr(torch.Tensor, name)} == set()
+
+
+def test_what_is_computed_in_place_has_a_method_that_does_so():
+    assert {name for name in NAMES["computed in place"] if not hasattr(torch.Tensor, f"{name}_")} == set()
+
+
+@pytest.mark.parametrize("table", sorted(set(read_tables()) - {"asking"}))
+def test_the_words_of_a_table_are_kinds(table):
+    assert all(find_kinds(table, example) for row in read_tables()[table] for example in row.examples)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from porting.source import search_path
-from porting.source.search_path import Folders, is_declared, is_installed, list_named_libraries, make_search_path
+from porting.source import library, search_path
+from porting.source.search_path import Folders, is_declared, is_installed, make_search_path
 
 NAMES = st.sampled_from(["aa", "bb", "cc"])
 TREES = st.sets(
@@ -103,12 +103,12 @@ def test_what_is_installed_to_be_edited_is_read_and_not_run(tmp_path, monkeypatc
 def test_a_library_is_known_by_its_folder_or_its_name():
     assert is_installed("torch")
     assert not is_installed("no_such_library")
-    assert {"wandb", "cv2", "hydra"} <= list_named_libraries()
+    assert {"wandb", "cv2", "hydra"} <= library.NAMES["libraries"]
 
 
 @pytest.mark.parametrize("name", ["models", "utils", "data", "engine", "config", "train", "losses", "lib", "src"])
 def test_names_that_programs_give_their_own_files_are_no_libraries(name):
-    assert name not in list_named_libraries()
+    assert name not in library.NAMES["libraries"]
 
 
 def test_a_compiled_module_is_found_and_has_no_source(tmp_path):

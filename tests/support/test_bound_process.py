@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="process group
 @pytest.fixture
 def start(tmp_path, monkeypatch):
     """Give a function that starts a process with the given body, and ends it."""
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     processes = []
 
     def start_process(body, **arguments):
@@ -41,6 +41,23 @@ def test_it_does_its_job_in_its_folder(start):
     assert process.has_ended()
     assert process.read_error() == ""
     assert (process.folder / "made").read_text() == "7"
+
+
+def test_what_its_function_returns_is_read(start):
+    process = start("return {'made': [arguments['number']]}")
+
+    assert process.wait(240)
+    assert process.read_returned() == {"made": [7]}
+
+
+def test_it_works_where_it_is_told_and_keeps_what_is_passed(start, tmp_path):
+    reading, writing = os.pipe()
+    process = start(f"os.write({writing}, os.getcwd().encode())", working_folder=str(tmp_path), passed=[writing])
+    os.close(writing)
+
+    assert process.wait(240)
+    assert os.read(reading, 4096).decode() == str(tmp_path)
+    os.close(reading)
 
 
 def test_a_process_that_was_ended_is_not_killed_again(start, monkeypatch):
@@ -79,7 +96,7 @@ def test_a_process_that_dies_tells_nothing(start):
 def test_variables_and_a_low_priority_are_its_own(start):
     body = "(folder / 'made').write_text(f'{os.nice(0)} {os.environ[\"COLOUR\"]}')"
 
-    process = start(body, environment={"COLOUR": "blue"}, is_idle=True)
+    process = start(body, environment={**os.environ, "COLOUR": "blue"}, is_idle=True)
 
     assert process.wait(240)
     assert (process.folder / "made").read_text() == "19 blue"

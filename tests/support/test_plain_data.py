@@ -121,3 +121,15 @@ def test_what_is_nested_without_end_is_refused():
 def test_what_json_cannot_hold_is_refused_when_it_is_written(value):
     with pytest.raises(TypeError, match="plain data"):
         make_plain(value)
+
+
+def test_of_any_version_what_has_a_default_may_be_missing():
+    assert read_plain(Point, {"at": [1.0, 2.0]}, of_any_version=True) == Point((1.0, 2.0))
+
+    with pytest.raises(WrongDataError, match="`label` is missing"):
+        read_plain(Point, {"at": [1.0, 2.0]})
+
+
+def test_what_is_not_known_is_refused_of_any_version():
+    with pytest.raises(WrongDataError, match="`more` is not known"):
+        read_plain(Point, {"at": [1.0, 2.0], "more": 1}, of_any_version=True)

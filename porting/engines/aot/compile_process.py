@@ -192,6 +192,7 @@ def _watch_limits(
 
 def _make_environment() -> Dict[str, str]:
     return {
+        **os.environ,
         # The compiler is one of several that run at once, beside a training that needs the cores.
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",

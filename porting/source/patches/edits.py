@@ -13,6 +13,8 @@ from typing import Any, Callable, Mapping, Optional, Tuple, Type, Union
 import libcst as cst
 from libcst import matchers as m
 
+from porting.source.library import NAMES
+
 __all__ = ["EDITS", "REMOVED", "Edit", "Replacement", "Surroundings"]
 
 Replacement = Union[cst.CSTNode, "cst.RemovalSentinel", "cst.FlattenSentinel[Any]", None]
@@ -40,7 +42,6 @@ class Edit:
     the expression that it is made for, has to begin where the finding does, so that nothing around it is lost.
     """
 
-    summary: str
     kinds: Tuple[Type[cst.CSTNode], ...]
     change: Callable[[Any, Surroundings], Replacement]
     of_ports: bool = True
@@ -132,28 +133,8 @@ def _assign_instead(statement: cst.Expr, _around: Surroundings) -> Replacement:
     return cst.Assign([target], value.comparisons[0].comparator, semicolon=statement.semicolon)
 
 
-_OPERATORS: Mapping[Type[cst.BaseAugOp], Type[cst.BaseBinaryOp]] = MappingProxyType(
-    {
-        cst.AddAssign: cst.Add,
-        cst.SubtractAssign: cst.Subtract,
-        cst.MultiplyAssign: cst.Multiply,
-        cst.DivideAssign: cst.Divide,
-        cst.FloorDivideAssign: cst.FloorDivide,
-        cst.ModuloAssign: cst.Modulo,
-        cst.PowerAssign: cst.Power,
-        cst.MatrixMultiplyAssign: cst.MatrixMultiply,
-    }
-)
-
-
-# what is computed in place and as a new tensor by the same arguments: `bernoulli_(0.5)`, for one, is not
-_COMPUTED = frozenset(
-    "abs add addcdiv addcmul ceil clamp clamp_max clamp_min clip cos cumprod cumsum div exp exp2 expm1 floor "
-    "floor_divide fmod hardtanh index_add index_copy index_fill lerp log log10 log1p log2 logical_and logical_not "
-    "logical_or masked_fill masked_scatter mul multiply nan_to_num neg negative pow reciprocal relu remainder round "
-    "rsqrt scatter scatter_add sigmoid sign sin sqrt square squeeze sub subtract t tanh transpose tril triu "
-    "true_divide trunc unsqueeze".split()
-)
+_ARITHMETIC = ("Add", "Subtract", "Multiply", "Divide", "FloorDivide", "Modulo", "Power", "MatrixMultiply")
+_OPERATORS = {getattr(cst, f"{name}Assign"): getattr(cst, name) for name in _ARITHMETIC}
 
 
 def _compute_instead(statement: Union[cst.AugAssign, cst.Expr], _around: Surroundings) -> Replacement:
@@ -171,7 +152,7 @@ def _compute_instead(statement: Union[cst.AugAssign, cst.Expr], _around: Surroun
     assert isinstance(call.func, cst.Attribute)
     assert isinstance(call.func.value, cst.Name)
     name = call.func.attr.value
-    if not name.endswith("_") or name[:-1] not in _COMPUTED:
+    if not name.endswith("_") or name[:-1] not in NAMES["computed in place"]:
         return None
     computed = call.with_changes(func=call.func.with_changes(attr=cst.Name(name[:-1])))
     return cst.Assign([cst.AssignTarget(call.func.value)], computed, semicolon=statement.semicolon)
@@ -195,23 +176,16 @@ def _name_device(call: cst.Call, around: Surroundings) -> Replacement:
     name = next((p.name.value for p in function.params.params[1:] if _is_tensor(p, function)), None)
     if name is None:
         return None
-    device = cst.Attribute(cst.Name(name), cst.Name("device"))
-    equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    device = cst.ensure_type(cst.parse_expression(f"f(device={name}.device)"), cst.Call).args[0]
     args = list(call.args)
-    named = cst.Arg(device, cst.Name("device"), equal)
     if args and isinstance(args[-1].comma, cst.MaybeSentinel):
         # brackets of several lines close where they did, and the new line begins as the first one
-        named = named.with_changes(whitespace_after_arg=args[-1].whitespace_after_arg)
+        device = device.with_changes(whitespace_after_arg=args[-1].whitespace_after_arg)
         is_broken = isinstance(args[-1].whitespace_after_arg, cst.ParenthesizedWhitespace)
         between = call.whitespace_before_args if is_broken else cst.SimpleWhitespace(" ")
         comma = cst.Comma(whitespace_after=between)
         args[-1] = args[-1].with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
-    return call.with_changes(args=[*args, named])
-
-
-_OF_TENSORS = frozenset(
-    "device dim dtype flatten float mean ndim permute reshape shape size sum transpose type_as unsqueeze view".split()
-)
+    return call.with_changes(args=[*args, device])
 
 
 def _is_tensor(parameter: cst.Param, function: cst.FunctionDef) -> bool:
@@ -225,7 +199,7 @@ def _is_tensor(parameter: cst.Param, function: cst.FunctionDef) -> bool:
         )
     named = m.Name(parameter.name.value)
     read = m.findall(function.body, m.Attribute(value=named))
-    if any(isinstance(node, cst.Attribute) and node.attr.value in _OF_TENSORS for node in read):
+    if any(isinstance(node, cst.Attribute) and node.attr.value in NAMES["of tensors alone"] for node in read):
         return True
     # what numbers and attributes are added to may be a number: `n - 1`, `n * self.heads`
     made = m.Call(func=m.Attribute())
@@ -247,35 +221,30 @@ def _guard_import(line: cst.SimpleStatementLine, _around: Surroundings) -> Repla
         return None
     imported = line.body[0]
     assert isinstance(imported, cst.Import)
-    alias = imported.names[0].asname or cst.AsName(cst.Name("poptorch"))
-    simulator = cst.Attribute(cst.Name("porting"), cst.Name("simulator"))
-    other = cst.Import([cst.ImportAlias(simulator, alias)])
-    handler = cst.ExceptHandler(
-        cst.IndentedBlock([cst.SimpleStatementLine([other])]),
-        cst.Name("ImportError"),
-        whitespace_after_except=cst.SimpleWhitespace(" "),
+    alias = imported.names[0].evaluated_alias or "poptorch"
+    guarded = cst.parse_statement(
+        f"try:\n    import poptorch\nexcept ImportError:\n    import porting.simulator as {alias}\n"
     )
-    body = cst.IndentedBlock([line.with_changes(leading_lines=[])])
-    return cst.Try(body, [handler], leading_lines=line.leading_lines)
+    assert isinstance(guarded, cst.Try)
+    body = guarded.body.with_changes(body=[line.with_changes(leading_lines=[])])
+    return guarded.with_changes(body=body, leading_lines=line.leading_lines)
 
 
 EDITS: Mapping[str, Edit] = MappingProxyType(
     {
-        "B022": Edit("`==` becomes `=`", (cst.Expr,), _assign_instead, of_ports=False),
-        "C004": Edit("the move to the host is left out", (cst.Call,), _remove_move, of_ports=False),
-        "C010": Edit("the print is left out", (cst.Expr,), _remove_call, of_ports=False),
-        "C011": Edit("the tensor is made on its input's device", (cst.Call,), _name_device, of_ports=False),
-        "C026": Edit("a new tensor is computed", (cst.AugAssign, cst.Expr), _compute_instead, of_ports=False),
-        "D003": Edit("the move or the wrapper is left out", (cst.Call,), _remove_move_or_wrapper),
-        "D010": Edit(
-            "the simulator is imported in its place", (cst.SimpleStatementLine,), _guard_import, of_ports=False
-        ),
-        "K006": Edit("the weights are saved, not the port", (cst.Call,), _save_state),
-        "L010": Edit("the backward pass is left to the device", (cst.Expr,), _remove_call),
-        "O007": Edit("the step is left to the device", (cst.Expr,), _remove_call),
-        "O008": Edit("gradients are zeroed by the device", (cst.Expr,), _remove_call),
-        "O010": Edit("the loss is scaled by the device", (cst.Expr, cst.Assign), _remove_scaler),
-        "O016": Edit("gradients are synchronised by the device", (cst.With,), _unwrap_block),
+        "B022": Edit((cst.Expr,), _assign_instead, of_ports=False),
+        "C004": Edit((cst.Call,), _remove_move, of_ports=False),
+        "C010": Edit((cst.Expr,), _remove_call, of_ports=False),
+        "C011": Edit((cst.Call,), _name_device, of_ports=False),
+        "C026": Edit((cst.AugAssign, cst.Expr), _compute_instead, of_ports=False),
+        "D003": Edit((cst.Call,), _remove_move_or_wrapper),
+        "D010": Edit((cst.SimpleStatementLine,), _guard_import, of_ports=False),
+        "K006": Edit((cst.Call,), _save_state),
+        "L010": Edit((cst.Expr,), _remove_call),
+        "O007": Edit((cst.Expr,), _remove_call),
+        "O008": Edit((cst.Expr,), _remove_call),
+        "O010": Edit((cst.Expr, cst.Assign), _remove_scaler),
+        "O016": Edit((cst.With,), _unwrap_block),
     }
 )
 """The codes that `porting check --fix` puts right, and how."""

@@ -7,7 +7,7 @@ import difflib
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Container, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import libcst as cst
 from libcst import matchers as m
@@ -59,7 +59,7 @@ def propose_fixes(
     training_on_host = {one.place.file for one in told if one.place is not None and one.code in _TRAINS_ON_HOST}
     for finding in told:
         edit = EDITS.get(finding.code)
-        if edit is None or finding.place is None:
+        if edit is None or finding.place is None or not finding.place.file.endswith(".py"):
             continue
         if finding.code in _OF_STEP and finding.place.file in training_on_host:
             # without its host step such a loop would train nothing
@@ -68,9 +68,9 @@ def propose_fixes(
             by_file.setdefault(finding.place.file, []).append(finding)
     fixes = []
     for file, found in sorted(by_file.items()):
-        text = Path(file).read_bytes() if file.endswith(".py") else b""
+        text = Path(file).read_bytes()
         proven = [one for one in found if with_unproven or is_proven(one, text, is_ported=file in ported_files)]
-        fixes.append(_fix_file(Path(file), proven) if file.endswith(".py") else None)
+        fixes.append(_fix_file(Path(file), text, proven))
     return [fix for fix in fixes if fix is not None]
 
 
@@ -79,16 +79,15 @@ def list_unproven(
 ) -> List[FileFix]:
     """List what more would change if the fixes that nothing proves were made as well, behind those that are proven."""
     done = {fix.path: fix for fix in proven}
-    every = [
-        (fix, done.get(fix.path)) for fix in propose_fixes(findings, ported_files=ported_files, with_unproven=True)
-    ]
-    more = [(fix, first) for fix, first in every if first is None or len(first.fixed) < len(fix.fixed)]
-    return [
-        fix
-        if first is None
-        else replace(fix, before=first.after, fixed=tuple(one for one in fix.fixed if one not in first.fixed))
-        for fix, first in more
-    ]
+    more = []
+    for fix in propose_fixes(findings, ported_files=ported_files, with_unproven=True):
+        first = done.get(fix.path)
+        if first is None:
+            more.append(fix)
+        elif len(first.fixed) < len(fix.fixed):
+            fixed = tuple(one for one in fix.fixed if one not in first.fixed)
+            more.append(replace(fix, before=first.after, fixed=fixed))
+    return more
 
 
 def write_fixes(fixes: Sequence[FileFix]) -> None:
@@ -103,15 +102,15 @@ def write_fixes(fixes: Sequence[FileFix]) -> None:
         write_atomically(fix.path.resolve(), fix.after)
 
 
-def _fix_file(path: Path, findings: Sequence[Finding]) -> Optional[FileFix]:
-    before = path.read_bytes()
+def _fix_file(path: Path, before: bytes, findings: Sequence[Finding]) -> Optional[FileFix]:
     try:
         wrapper = MetadataWrapper(cst.parse_module(before))
     except (cst.ParserSyntaxError, SyntaxError, UnicodeDecodeError):
         return None
-    changes = _Changes(wrapper, findings)
+    changes = _Changes(_find_nodes(wrapper, findings))
     tree = wrapper.module.visit(changes)
-    leftovers = _Leftovers(tree, changes.assignments)
+    read = Counter(node.value for node in m.findall(tree, m.Name()) if isinstance(node, cst.Name))
+    leftovers = _Changes(changes.assignments, read)
     tree = tree.visit(leftovers).visit(_EmptyLines())
     after = tree.bytes
     if after == before or not _is_python(after):
@@ -131,15 +130,17 @@ def _is_python(text: bytes) -> bool:
 class _Changes(cst.CSTTransformer):
     """Changes the nodes that findings point at; `fixed` are the findings that had one.
 
-    `assignments` are those that another change may have left without a reader.
+    `assignments` are those that other changes may leave without a reader: they are left to another visit, which knows
+    how often each name is `read`.
     """
 
-    def __init__(self, wrapper: MetadataWrapper, findings: Sequence[Finding]) -> None:
+    def __init__(self, wanted: Mapping[cst.CSTNode, Finding], read: Optional[Mapping[str, int]] = None) -> None:
         super().__init__()
         self.fixed: List[Finding] = []
-        self.assignments: List[Tuple[cst.Assign, Finding]] = []
+        self.assignments: Dict[cst.CSTNode, Finding] = {}
         self._functions: List[cst.FunctionDef] = []
-        self._wanted = _find_nodes(wrapper, findings)
+        self._wanted = wanted
+        self._read = read
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         """Remember the function that is gone into."""
@@ -160,15 +161,21 @@ class _Changes(cst.CSTTransformer):
         finding = self._wanted.get(original_node)
         if finding is None:
             return updated_node
-        if isinstance(updated_node, cst.Assign):
-            self.assignments.append((updated_node, finding))
+        if isinstance(updated_node, cst.Assign) and self._read is None:
+            self.assignments[updated_node] = finding
             return updated_node
-        around = Surroundings(self._functions[-1] if self._functions else None)
+        around = Surroundings(self._functions[-1] if self._functions else None, self._is_unused(updated_node))
         changed = EDITS[finding.code].change(updated_node, around)
         if changed is None:
             return updated_node
         self.fixed.append(finding)
         return changed
+
+    def _is_unused(self, node: cst.CSTNode) -> bool:
+        """Tell whether what a node assigns to stands nowhere else."""
+        target = node.targets[0].target if isinstance(node, cst.Assign) else None
+        name = target.attr if isinstance(target, cst.Attribute) else target
+        return isinstance(name, cst.Name) and self._read is not None and self._read[name.value] == 1
 
 
 class _EmptyLines(cst.CSTTransformer):
@@ -198,52 +205,18 @@ def _carry_lines(body: Sequence[Any]) -> Tuple[List[Any], List[cst.EmptyLine]]:
     return kept, carried
 
 
-class _Leftovers(cst.CSTTransformer):
-    """Changes assignments that nothing reads any more; `fixed` are their findings."""
-
-    def __init__(self, tree: cst.Module, assignments: Sequence[Tuple[cst.Assign, Finding]]) -> None:
-        super().__init__()
-        self.fixed: List[Finding] = []
-        self._assignments = assignments
-        self._read = Counter(node.value for node in m.findall(tree, m.Name()) if isinstance(node, cst.Name))
-
-    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Replacement:  # type: ignore[override]
-        """Change an assignment if its name stands nowhere else."""
-        if isinstance(original_node, cst.SimpleStatementLine) and not updated_node.body:  # type: ignore[attr-defined]
-            return original_node.with_changes(body=[REMOVED])
-        finding = next((found for assignment, found in self._assignments if assignment is original_node), None)
-        if finding is None or not isinstance(original_node, cst.Assign):
-            return updated_node
-        target = original_node.targets[0].target
-        name = target.attr if isinstance(target, cst.Attribute) else target
-        is_unused = isinstance(name, cst.Name) and self._read[name.value] == 1
-        changed = EDITS[finding.code].change(updated_node, Surroundings(is_unused=is_unused))
-        if changed is None:
-            return updated_node
-        self.fixed.append(finding)
-        return changed
-
-
 def _find_nodes(wrapper: MetadataWrapper, findings: Sequence[Finding]) -> Dict[cst.CSTNode, Finding]:
     """Find the node of each finding: the innermost one of a kind that its edit takes, around its place."""
-    by_line: Dict[int, List[Finding]] = {}
-    for finding in findings:
-        assert finding.place is not None
-        by_line.setdefault(finding.place.line, []).append(finding)
-    best: Dict[Finding, Tuple[int, cst.CSTNode]] = {}
     spans = wrapper.resolve(PositionProvider)
-    for node, span in spans.items():
-        around = (finding for line, found in by_line.items() if line in _lines(span) for finding in found)
-        for finding in around:
-            if isinstance(node, EDITS[finding.code].kinds) and _contains(span, finding):
-                size = _measure(span)
-                if finding not in best or size < best[finding][0]:
-                    best[finding] = (size, node)
-    return {
-        node: finding
-        for finding, (_size, node) in best.items()
-        if _begins_at(spans.get(EDITS[finding.code].find_anchor(node)), finding)
-    }
+    found: Dict[cst.CSTNode, Finding] = {}
+    for finding in findings:
+        edit = EDITS[finding.code]
+        around = [node for node, span in spans.items() if isinstance(node, edit.kinds) and _contains(span, finding)]
+        if around:
+            innermost = min(around, key=lambda node: _measure(spans[node]))
+            if _begins_at(spans.get(edit.find_anchor(innermost)), finding):
+                found[innermost] = finding
+    return found
 
 
 def _begins_at(span: Optional[CodeRange], finding: Finding) -> bool:
@@ -252,10 +225,6 @@ def _begins_at(span: Optional[CodeRange], finding: Finding) -> bool:
     if span is None or place is None:
         return False
     return place.line == span.start.line and place.column in (None, span.start.column + 1)
-
-
-def _lines(span: CodeRange) -> range:
-    return range(span.start.line, span.end.line + 1)
 
 
 def _contains(span: CodeRange, finding: Finding) -> bool:

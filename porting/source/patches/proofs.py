@@ -7,44 +7,39 @@ from types import MappingProxyType
 from typing import Callable, Mapping
 
 from porting.diagnostics import Finding, Place
+from porting.source.library import NAMES
 from porting.source.patches.uses import SourceTree
 from porting.source.rules.scope import MAY_BE_BARE
 
 __all__ = ["is_proven"]
 
-_Proof = Callable[[SourceTree, Place, bool], bool]
+_Proof = Callable[[SourceTree, Place], bool]
 
 
 def is_proven(finding: Finding, text: bytes, *, is_ported: bool) -> bool:
     """Tell whether the fix of a finding is proven in its file."""
     proof = _PROOFS.get(finding.code)
-    if MAY_BE_BARE in finding.notes:
+    if MAY_BE_BARE in finding.notes or finding.code in _OF_PORTS and not is_ported:
         return False
     if proof is None or finding.place is None:
         return True
     try:
-        return proof(SourceTree(text), finding.place, is_ported)
+        return proof(SourceTree(text), finding.place)
     except (SyntaxError, ValueError):
         return False
 
 
-def _prove_move(source: SourceTree, place: Place, is_ported: bool) -> bool:
-    """On CUDA a plain program may need its move to the host; NumPy and SciPy always do."""
-    call = source.find_call(place)
-    return is_ported and call is not None and source.stays_with_torch(call)
+# on CUDA a plain program may need its move to the host, and somebody else may see what is written into its inputs
+_OF_PORTS = ("C004", "C026")
 
 
-def _prove_device(source: SourceTree, place: Place, is_ported: bool) -> bool:
+def _prove_device(source: SourceTree, place: Place) -> bool:
+    """NumPy and SciPy need what is on the host."""
     call = source.find_call(place)
     return call is not None and source.stays_with_torch(call)
 
 
-_READING = frozenset(
-    "len str repr type tuple list size dim mean sum min max std norm detach item tolist format".split()
-)
-
-
-def _prove_print(source: SourceTree, place: Place, is_ported: bool) -> bool:
+def _prove_print(source: SourceTree, place: Place) -> bool:
     """What is printed may do something beside being printed."""
     call = source.find_call(place)
     if call is None:
@@ -52,17 +47,19 @@ def _prove_print(source: SourceTree, place: Place, is_ported: bool) -> bool:
     parts = [part for argument in call.args for part in ast.walk(argument)]
     called = [part.func for part in parts if isinstance(part, ast.Call)]
     names = {getattr(function, "id", getattr(function, "attr", "")) for function in called}
-    return names <= _READING and not any(isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield)) for part in parts)
+    return names <= NAMES["reading"] and not any(
+        isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield)) for part in parts
+    )
 
 
-def _prove_write(source: SourceTree, place: Place, is_ported: bool) -> bool:
+def _prove_write(source: SourceTree, place: Place) -> bool:
     """A port's inputs are copies, of which nobody else sees a write; another name of the tensor would."""
     names = (node for node in ast.walk(source.tree) if isinstance(node, ast.Name) and node.lineno == place.line)
     name = next((node.id for node in names if node.col_offset + 1 == place.column), "")
-    return is_ported and bool(name) and not source.is_aliased(place, name)
+    return bool(name) and not source.is_aliased(place, name)
 
 
-def _prove_assignment(source: SourceTree, place: Place, is_ported: bool) -> bool:
+def _prove_assignment(source: SourceTree, place: Place) -> bool:
     """What is assigned elsewhere can be assigned here."""
     compared = (node for node in ast.walk(source.tree) if isinstance(node, ast.Compare) and node.lineno == place.line)
     left = next((node.left for node in compared), None)
@@ -74,14 +71,14 @@ def _prove_assignment(source: SourceTree, place: Place, is_ported: bool) -> bool
 _CASTS = frozenset("half float double bfloat16 type dtype float16 float32 float64".split())
 
 
-def _prove_move_of_port(source: SourceTree, place: Place, is_ported: bool) -> bool:
+def _prove_move_of_port(source: SourceTree, place: Place) -> bool:
     """A cast may be what the program's precision is."""
     call = source.find_call(place)
     parts = list(ast.walk(call)) if call is not None else []
     return not any(getattr(part, "attr", getattr(part, "arg", "")) in _CASTS for part in parts)
 
 
-def _prove_save(source: SourceTree, place: Place, is_ported: bool) -> bool:
+def _prove_save(source: SourceTree, place: Place) -> bool:
     """What is loaded as a whole has to be saved as a whole."""
     inner = {part for call in _list_calls(source, "load_state_dict") for part in ast.walk(call)}
     return all(call in inner for call in _list_calls(source, "load"))
@@ -95,7 +92,7 @@ def _list_calls(source: SourceTree, name: str) -> list:
 _PROOFS: Mapping[str, _Proof] = MappingProxyType(
     {
         "B022": _prove_assignment,
-        "C004": _prove_move,
+        "C004": _prove_device,
         "C010": _prove_print,
         "C011": _prove_device,
         "C026": _prove_write,

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import ast
-from typing import Dict, Iterator, Optional, Set
+from typing import Dict, Optional, Set
 
 from porting.diagnostics import Place
+from porting.source.library import NAMES
 
 __all__ = ["SourceTree"]
 
 _HOST_METHODS = frozenset({"numpy", "tolist", "item", "__array__", "cpu", "cuda", "to", "type_as", "pin_memory"})
 _FUNCTIONS = ("torch", "F", "nn", "self", "poptorch")
-_PASSING = (
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.Compare,
-    ast.Subscript,
-    ast.Tuple,
-    ast.List,
-    ast.keyword,
-    ast.Starred,
-    ast.IfExp,
-)
+_PASSING = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Tuple, ast.List, ast.Starred, ast.IfExp)
 _TENSORS = ("data", "T", "mT", "H", "real", "imag", "grad")
-_VIEWS = frozenset(
-    "chunk contiguous detach diagonal expand expand_as flatten float movedim narrow permute ravel reshape select split "
-    "squeeze swapaxes t to transpose unbind unflatten unfold unsqueeze view view_as".split()
-)
 _ENDS = (ast.Return, ast.Expr, ast.AugAssign)
 
 
@@ -41,9 +28,10 @@ class SourceTree:
 
     def find_call(self, place: Place) -> Optional[ast.Call]:
         """Find the outermost call that begins at a place, and ends there if that is known."""
-        calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and node.lineno == place.line)
-        fitting = [node for node in calls if node.col_offset + 1 == place.column]
-        ends = [node for node in fitting if (node.end_lineno, (node.end_col_offset or 0) + 1) == _get_end(place)]
+        begin, end = (place.line, place.column), (place.end_line or place.line, place.end_column)
+        calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        fitting = [node for node in calls if (node.lineno, node.col_offset + 1) == begin]
+        ends = [node for node in fitting if (node.end_lineno, (node.end_col_offset or 0) + 1) == end]
         return next(iter([*ends, *fitting]), None)
 
     def stays_with_torch(self, node: ast.AST) -> bool:
@@ -52,13 +40,17 @@ class SourceTree:
 
     def is_aliased(self, place: Place, name: str) -> bool:
         """Tell whether the function around a place gives what a name holds, or a view of it, another name."""
-        function = next((node for node in self._list_functions() if _is_in(place, node)), self.tree)
-        assigned = (node for node in ast.walk(function) if isinstance(node, (ast.Assign, ast.AnnAssign)))
-        return any(node.lineno < place.line and _is_view(node.value, name) for node in assigned)
-
-    def _list_functions(self) -> Iterator[ast.AST]:
-        found = [node for node in ast.walk(self.tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-        return reversed(found)
+        around = [
+            node
+            for node in ast.walk(self.tree)
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and node.lineno <= place.line <= (node.end_lineno or 0)
+        ]
+        assigned = ast.walk(around[-1] if around else self.tree)
+        return any(
+            isinstance(node, (ast.Assign, ast.AnnAssign)) and node.lineno < place.line and _is_view(node.value, name)
+            for node in assigned
+        )
 
     def _stays(self, node: ast.AST, seen: Set[str]) -> bool:
         parent = self._parents.get(node)
@@ -92,19 +84,11 @@ class SourceTree:
         return all(self._stays(node, seen) for node in loads if node.id == target.id)
 
 
-def _get_end(place: Place) -> object:
-    return place.end_line or place.line, place.end_column
-
-
-def _is_in(place: Place, node: ast.AST) -> bool:
-    return bool(getattr(node, "lineno", 0) <= place.line <= (getattr(node, "end_lineno", 0) or 0))
-
-
 def _is_view(node: Optional[ast.AST], name: str) -> bool:
     """Tell whether an expression is what a name holds, a part of it, or may be a view of it."""
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         if isinstance(node, ast.Call):
-            is_view = isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS
+            is_view = isinstance(node.func, ast.Attribute) and node.func.attr in NAMES["views"]
             node = node.func if is_view else None
         else:
             node = node.value

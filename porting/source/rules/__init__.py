@@ -14,6 +14,7 @@ from porting.source.rules import (
     optimizers,
     settings,
     steps,
+    trainers,
     weights,
     written_files,
 )
@@ -23,7 +24,8 @@ from porting.source.rules.scope import Rule, apply_rule
 __all__ = ["RULES", "Reading", "Rule", "apply_rule"]
 
 _THEMES = (
-    *(steps, weights, optimizers, loaders, batches, forward, annealed, devices, executors, settings, written_files),
+    *(steps, weights, optimizers, loaders, batches, forward, annealed, devices, trainers, executors, settings),
+    written_files,
 )
 
 _FOUND = [getattr(theme, name) for theme in _THEMES for name in theme.__all__]

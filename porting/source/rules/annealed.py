@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Dict, Iterator, Optional, Sequence, Set
+from typing import Dict, Iterator, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
-from porting.source.facts import Call, Kind, LoopKind, Where
+from porting.source.facts import Call, Kind, LoopKind, Statement, Where
 from porting.source.rules.reading import TENSORS, Reading
 
 __all__ = ["find_annealed_values"]
@@ -56,6 +56,7 @@ def find_annealed_values(reading: Reading) -> Iterator[Finding]:
             if isinstance(statement.node, (ast.Assign, ast.AugAssign)) and _has_counted(names, [value]):
                 yield reading.report("C020", statement.place, remedy=_REMEDY)
     yield from _find_annealed_globals(reading, counted)
+    yield from _find_annealed_attributes(reading, counted)
 
 
 def _has_counted(names: Set[str], nodes: Sequence[Optional[ast.expr]]) -> bool:
@@ -90,6 +91,44 @@ def _list_global(counted: _Counted, call: Call) -> Set[str]:
     )
     names = counted.list_around(call.where)
     return names if declared is None else names & declared
+
+
+def _find_annealed_attributes(reading: Reading, counted: _Counted) -> Iterator[Finding]:
+    """Find attributes that `forward` or a loss reads of itself, and that the training sets to what it counts."""
+    read = _list_attributes_read(reading)
+    names = {name for _owner, name in read}
+    for statement in reading.facts.statements:
+        node = statement.node
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if statement.where.in_forward or not isinstance(target, ast.Attribute) or target.attr not in names:
+            continue
+        owner = statement.where.function.rpartition(".")[0]
+        is_of_another = _name_cell(target.value) == "self" and (owner, target.attr) not in read
+        if not is_of_another and _is_annealed(statement, counted):
+            yield reading.report("C020", statement.place, remedy=_REMEDY)
+
+
+def _list_attributes_read(reading: Reading) -> Set[Tuple[str, str]]:
+    """List the attributes that methods in `forward` read of `self`, each with its class."""
+    inside = {call.where.body: call.where.function for call in reading.facts.calls if call.where.in_forward}
+    return {
+        (function.rpartition(".")[0], part.attr)
+        for body, function in inside.items()
+        for part in (ast.walk(body) if body is not None else ())
+        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load) and _name_cell(part.value) == "self"
+    }
+
+
+def _is_annealed(statement: Statement, counted: _Counted) -> bool:
+    """Tell whether an assignment comes again and again, and computes a number of what the loop or a trainer counts."""
+    around = counted.list_around(statement.where)
+    by_trainers = set(filter(_COUNTED_BY_TRAINERS.search, map(_name_cell, ast.walk(statement.node))))
+    comes_again = around or by_trainers or _CALLED_AGAIN.search(statement.where.function)
+    return bool(comes_again) and _counts_rounds(statement.node, around | by_trainers)
+
+
+_COUNTED_BY_TRAINERS = re.compile(r"\.(current_epoch|global_step|state\.(epoch|iteration|global_step))$")
+_CALLED_AGAIN = re.compile(r"\.on_\w*(epoch|batch|step)\w*_(start|begin|end)$")
 
 
 def _find_counted(loops: Sequence[ast.AST], others: Set[str]) -> Set[str]:

@@ -56,16 +56,16 @@ def find_host_reads(reading: Reading) -> Iterator[Finding]:
 def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     updated = list_lines((*UPDATES, find_gradients_read), reading)
     for read in reading.facts.reads:
-        is_asked = read.asks in ("value", "text") and (_are_results(read.things) or not read.things)
-        if is_asked and not read.where.in_forward:
+        is_of_device = _are_results(read.things) or any(map(is_weight, read.things)) or not read.things
+        if read.asks in ("value", "text") and is_of_device and not read.where.in_forward:
             yield read.place, read.where
-        is_weight_read = read.asks == "data" and not read.where.in_forward and any(map(is_weight, read.things))
+        is_weight_read = read.asks == "data" and is_of_loop(read.where) and any(map(is_weight, read.things))
         if is_weight_read and (read.place.file, read.place.line) not in updated and reading.find_batch_loop(read.where):
             yield read.place, read.where
     averaged = [(place, where) for place, where in list_averaged(reading) if is_of_loop(where)]
     yield from (one for one in averaged if reading.find_batch_loop(one[1]) is not None)
     for call in reading.facts.calls:
-        reads_all = call.is_method("update_parameters")
+        reads_all = call.is_method("update_parameters") and call.is_on(Kind.MODULE)
         if call.is_method("state_dict") and call.is_on(Kind.MODULE):
             # a checkpoint only keeps it
             heads = (node.iter for node in reading.files_of_loops if isinstance(node, ast.For))
@@ -203,6 +203,9 @@ def find_data_from_models(reading: Reading) -> Iterator[Finding]:
     """B020: an environment is stepped with what the model has chosen."""
     others = {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] in ("jax", "tensorflow")}
     others -= {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] == "torch"}
+    if any(call.is_method("inference") for call in reading.facts.calls) and reading.training_ports:
+        # experience is collected by the port that infers
+        return
     for call in reading.facts.calls:
         if not call.is_method("step") or not call.node.args or call.where.in_forward or call.place.file in others:
             continue

@@ -8,7 +8,7 @@ from typing import Iterator, List, Sequence
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
-from porting.source.rules.guards import mentions, normalise_guard, split_guards
+from porting.source.rules.guards import asks_for_cuda
 from porting.source.rules.names import name_last
 from porting.source.rules.reading import Reading
 from porting.source.rules.scope import MAY_BE_BARE, Programs, rule
@@ -19,7 +19,7 @@ __all__ = ["find_cuda_devices", "find_cuda_only", "find_gpu_processes", "find_gp
 _MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "xpu")
 _WRAPPER = re.compile(
     r"(torch|apex|fairscale|deepspeed)\.(\w+\.)*(data_parallel|(Data|DistributedData|FullyShardedData)Parallel|compile)"
-    r"|torch\.distributed\.(\w+\.)*fully_shard"
+    r"|torch\.distributed\.(\w+\.)*fully_shard|ignite\.distributed\.(\w+\.)*auto_model"
 )
 
 
@@ -44,7 +44,7 @@ def _is_moved(reading: Reading, call: Call, *, is_kept: bool) -> bool:
     """Tell whether a port is moved; one that may be the bare model, if what comes out takes its place."""
     ports = [thing for thing in reading.list_met(call) if thing.kind is Kind.PORT]
     if is_kept:
-        return bool(ports) and (_is_port(call.receiver) or not mentions(call.where.guards, _GUARD))
+        return bool(ports) and (_is_port(call.receiver) or not asks_for_cuda(call.where.guards))
     # PopTorch's executor passes on what casts the weights of its model in place
     casts = call.is_method("half", "float", "double", "bfloat16") and all(map(_is_of_poptorch, ports))
     return _is_port(call.receiver) and not casts
@@ -69,6 +69,7 @@ def find_gpu_wrappers(reading: Reading) -> Iterator[Finding]:
 _JOINS = re.compile(
     r"torch\.distributed\.(\w+\.)*init_process_group|torch\.multiprocessing\.(\w+\.)*(spawn|start_processes|Process)"
     r"|deepspeed\.(initialize|init_distributed)|horovod\.torch\.init"
+    r"|ignite\.distributed\.(\w+\.)*(Parallel|spawn|initialize)"
 )
 
 
@@ -84,8 +85,6 @@ _CUDA_CALL = re.compile(
     r"torch\.cuda\.((\w+\.)*(set_device|synchronize|Event|Stream|stream|init|current_stream|CUDAGraph|graph)"
     r"|get_device_(name|properties|capability)|current_device|mem_get_info|\w+Tensor)"
 )
-_GUARD = r"cuda|gpu|device|distributed|ddp|nccl|apex|amp|parallel|rank"
-_CONTRARY = r"no_?cuda|cpu"
 _DEVICE_LINE = re.compile(
     r"""^\s*(?:self\.|args\.|cfg\.)?\w*(?:device|DEVICE)\w*\s*=\s*['"]cuda(:\d+)?['"]\s*(#.*)?$"""
 )
@@ -94,12 +93,15 @@ _DEVICE_LINE = re.compile(
 def find_cuda_only(reading: Reading) -> Iterator[Finding]:
     """D013: code that fails on a machine without CUDA."""
     for call in reading.facts.calls:
-        if (
-            _needs_cuda(call)
-            and not call.is_on(Kind.PORT)
-            and not any(map(_asks_for_cuda, split_guards(call.where.guards)))
-        ):
+        is_asked = asks_for_cuda(call.where.guards) or _is_asked_beside(reading, call)
+        if _needs_cuda(call) and not call.is_on(Kind.PORT) and not is_asked:
             yield reading.report("D013", call.place)
+
+
+def _is_asked_beside(reading: Reading, call: Call) -> bool:
+    """Tell whether the line of a call asks whether there is CUDA, as where two devices are compared."""
+    lines = reading.read_lines(call.place.file)[call.place.line - 1 : call.place.line]
+    return any("cuda.is_available(" in line for line in lines)
 
 
 @rule(Programs.PLAIN)
@@ -107,24 +109,6 @@ def find_cuda_devices(reading: Reading) -> Iterator[Finding]:
     """D013: a line names CUDA as the device."""
     for file in reading.files:
         yield from _find_device_lines(reading, file)
-
-
-def _asks_for_cuda(guard: ast.expr) -> bool:
-    """Tell whether a condition holds only where there is CUDA, or may be there."""
-    if not normalise_guard(guard)[1]:
-        return mentions((guard,), _CONTRARY) or _excludes_none(guard) and mentions((guard,), _GUARD)
-    return mentions((guard,), _GUARD)
-
-
-def _excludes_none(guard: ast.expr) -> bool:
-    """Tell whether a condition, which says no, is that a number of a device or process is there: `local_rank != -1`."""
-    while isinstance(guard, ast.UnaryOp) and isinstance(guard.op, ast.Not):
-        guard = guard.operand
-    if not isinstance(guard, ast.Compare) or len(guard.ops) != 1:
-        return False
-    none = guard.comparators[0]
-    is_negative = isinstance(none, ast.UnaryOp) and isinstance(none.op, ast.USub)
-    return is_negative or isinstance(none, ast.Constant) and none.value is None
 
 
 def _needs_cuda(call: Call) -> bool:
@@ -136,17 +120,20 @@ def _needs_cuda(call: Call) -> bool:
     if call.name.startswith("torch.") or call.is_method("to"):
         names_device = call.name == "torch.device" or call.is_method("to")
         values = [*(call.node.args[:1] if names_device else ()), *_list_devices(call)]
-        return any(isinstance(value, ast.Constant) and str(value.value).startswith("cuda") for value in values)
-    return name_last(call.name) == "Trainer" and "lightning" in call.name and _asks_for_gpus(call)
+        return any(map(_names_cuda, values))
+    return False
+
+
+def _names_cuda(node: ast.expr) -> bool:
+    """Tell whether a text names CUDA, or one of its devices by a number that is computed."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        return _names_cuda(node.func.value)
+    first = node.values[0] if isinstance(node, ast.JoinedStr) and node.values else node
+    return isinstance(first, ast.Constant) and str(first.value).startswith("cuda")
 
 
 def _list_devices(call: Call) -> List[ast.expr]:
     return [word.value for word in call.node.keywords if word.arg == "device"]
-
-
-def _asks_for_gpus(call: Call) -> bool:
-    words = {word.arg: getattr(word.value, "value", None) for word in call.node.keywords}
-    return words.get("accelerator") in ("gpu", "cuda") or bool(words.get("gpus"))
 
 
 def _find_device_lines(reading: Reading, file: str) -> Iterator[Finding]:

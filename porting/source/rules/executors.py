@@ -13,7 +13,7 @@ from porting.source.rules.names import name_last
 from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
 from porting.source.rules.reading import Reading
 from porting.source.rules.scope import MAY_BE_BARE, Programs, rule
-from porting.source.rules.things import is_of_no_module
+from porting.source.rules.things import is_of_no_module, list_modules
 
 __all__ = [
     "find_bare_calls",
@@ -33,12 +33,16 @@ __all__ = [
 def find_validation(reading: Reading) -> Iterator[Finding]:
     """D014: validation goes through the model that trains."""
     evaluated: Set[Thing] = set()
+    told: Set[str] = set()
     for call in filter(_turns_training_off, reading.facts.calls):
         if _is_of_training(reading, call) and _is_validated(reading, call):
             evaluated.update(_list_modules(call))
+            told.add(call.where.function)
             yield reading.report("D014", call.place)
     for call in _list_calls_without_gradients(reading):
-        if evaluated.isdisjoint(_list_modules(call)) and _is_of_training(reading, call):
+        # of a part of the model that was switched above
+        is_told = call.where.in_evaluation and call.where.function in told
+        if evaluated.isdisjoint(_list_modules(call)) and not is_told and _is_of_training(reading, call):
             yield reading.report("D014", call.place)
 
 
@@ -68,13 +72,18 @@ def _list_calls_without_gradients(reading: Reading) -> Iterator[Call]:
 
 
 def _list_modules(call: Call) -> List[Thing]:
-    return [thing for thing in call.receiver if thing.kind is Kind.MODULE]
+    given = call.arguments[0] if _makes_evaluator(call) and call.arguments else call.receiver
+    return [thing for thing in given if thing.kind is Kind.MODULE]
+
+
+def _makes_evaluator(call: Call) -> bool:
+    return call.name.startswith("ignite.") and call.name.endswith(".create_supervised_evaluator")
 
 
 def _turns_training_off(call: Call) -> bool:
     if call.is_method("train"):
         return bool(call.node.args) and getattr(call.node.args[0], "value", None) is False
-    return call.is_method("eval")
+    return call.is_method("eval") or _makes_evaluator(call)
 
 
 def _list_trained(reading: Reading) -> Set[Thing]:
@@ -86,7 +95,7 @@ def _list_trained(reading: Reading) -> Set[Thing]:
 def _are_trained(reading: Reading, modules: List[Thing], trained: Set[Thing]) -> bool:
     if not modules:
         return False
-    return not trained or reading.is_made_of(modules, trained) or not _are_known(modules, trained)
+    return not trained or bool(list_modules(modules) & trained) or not _are_known(modules, trained)
 
 
 def _are_known(modules: List[Thing], trained: Set[Thing]) -> bool:
@@ -96,6 +105,8 @@ def _are_known(modules: List[Thing], trained: Set[Thing]) -> bool:
 
 def _is_validated(reading: Reading, switch: Call) -> bool:
     """Tell whether a module is called in eval mode, and not only saved."""
+    if _makes_evaluator(switch):
+        return True
     loops = {loop.node for loop in switch.where.loops}
     modules = set(_list_modules(switch))
     for call in reading.module_calls:

@@ -69,8 +69,11 @@ def find_data_dependent_shapes(reading: Reading) -> Iterator[Finding]:
         if is_where or last in _SHAPES and of_torch:
             yield reading.report("C002", call.place)
     for read in reading.facts.reads:
-        if read.asks == "shape" and (read.where.in_forward or not reading.loss_parts.isdisjoint(read.things)):
-            yield reading.report("C002", read.place)
+        by_name = read.asks == "shape by name"
+        is_asked = read.asks == "shape" or by_name
+        if is_asked and (read.where.in_forward or not reading.loss_parts.isdisjoint(read.things)):
+            guess = f"only its name says that `{read.text}` chooses elements" if by_name else ""
+            yield reading.report("C002", read.place, guess=guess)
 
 
 # -------------------------------------------------------------------------------- devices

@@ -8,6 +8,7 @@ from typing import Iterator, Sequence, Tuple
 
 __all__ = [
     "are_exclusive",
+    "asks_for_cuda",
     "excludes_ports",
     "is_of_one_rank",
     "list_words",
@@ -149,3 +150,29 @@ def _chooses_rank(guard: ast.expr) -> bool:
         others = [part for part in guard.values if not _chooses_rank(part)]
         return len(others) < len(guard.values) and not mentions(others, r"mpi|hvd|horovod")
     return any(_RANK.search(word) for word in list_words(guard))
+
+
+_FOR_CUDA = r"cuda|gpu|device|distributed|ddp|nccl|apex|amp|parallel|rank"
+_CONTRARY = r"no_?cuda|cpu"
+
+
+def asks_for_cuda(guards: Sequence[ast.expr]) -> bool:
+    """Tell whether conditions hold only where there is CUDA, or may be there."""
+    return any(map(_is_for_cuda, split_guards(guards)))
+
+
+def _is_for_cuda(guard: ast.expr) -> bool:
+    if not normalise_guard(guard)[1]:
+        return mentions((guard,), _CONTRARY) or _excludes_none(guard) and mentions((guard,), _FOR_CUDA)
+    return mentions((guard,), _FOR_CUDA)
+
+
+def _excludes_none(guard: ast.expr) -> bool:
+    """Tell whether a condition, which says no, is that a number of a device or process is there: `local_rank != -1`."""
+    while isinstance(guard, ast.UnaryOp) and isinstance(guard.op, ast.Not):
+        guard = guard.operand
+    if not isinstance(guard, ast.Compare) or len(guard.ops) != 1:
+        return False
+    none = guard.comparators[0]
+    is_negative = isinstance(none, ast.UnaryOp) and isinstance(none.op, ast.USub)
+    return is_negative or isinstance(none, ast.Constant) and none.value is None

@@ -29,7 +29,8 @@ def find_host_loaders(reading: Reading) -> Iterator[Finding]:
     """B010 and B014: a loader that does not know the device, and what it does with a short last batch."""
     for loader in _list_loaders(reading):
         if loader.place is not None and loader.call is not None:
-            yield reading.report("B014" if _decides_last_batch(loader.call) else "B010", loader.place)
+            code = "B014" if _decides_last_batch(loader.call) else "B010"
+            yield reading.report(code, loader.place, guess=tell_guess([loader]))
 
 
 def _list_loaders(reading: Reading) -> List[Thing]:
@@ -163,6 +164,8 @@ def _may_have_workers(reading: Reading, loader: Thing) -> bool:
 _PADDING = re.compile(
     r"torch\.nn\.utils\.rnn\.pad_sequence|transformers\.(\w+\.)*(DataCollator(WithPadding|ForSeq2Seq|ForTokenClassification))"
     r"|torchtext\.(\w+\.)*BucketIterator(\.splits)?"
+    # graphs have as many nodes as they have
+    r"|torch_geometric\.(\w+\.)*\w*Loader|dgl\.(\w+\.)*\w*DataLoader"
 )
 
 
@@ -235,7 +238,8 @@ def _takes_longest(call: Call, collating: Set[str]) -> bool:
         re.search(r"len(gth)?s?(_|$)", str(word)) for word in words
     )
     if call.name == "builtins.max" or call.is_method("max"):
-        is_collating = not collating.isdisjoint(call.where.function.split("."))
+        function = call.where.function
+        is_collating = not collating.isdisjoint(function.split(".")) or "collat" in function.lower()
         return is_collating and (measures or bool(re.search(r"len", write_dotted(call.node.func))))
     rests = [part for node in call.node.args for part in ast.walk(node) if isinstance(part, ast.BinOp)]
     return call.name == "builtins.min" and measures and any(_is_rest(part) for part in rests)

@@ -9,7 +9,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Thing, Where
 from porting.source.rules.guards import are_exclusive
-from porting.source.rules.names import name_last, write_dotted
+from porting.source.rules.names import name_last, name_unsupported_optimizer, write_dotted
 from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, rule
 from porting.source.rules.things import list_modules, share_module, tell_guess
@@ -26,11 +26,6 @@ __all__ = [
     "find_withheld_optimizers",
 ]
 
-_SUPPORTED = {"SGD", "Adam", "AdamW", "RMSprop", "LAMB", "Optimizer", "ZeroRedundancyOptimizer"}
-_KNOWN = re.compile(r"(torch|poptorch|porting\.simulator)\.optim\.(\w+\.)*(?P<name>[A-Z]\w+)")
-_FOREIGN = re.compile(
-    r"(torch_optimizer|lion_pytorch|apex|bitsandbytes|timm\.optim|transformers)\.(\w+\.)*(?P<name>[A-Z]\w+)"
-)
 _REFUSED = ("amsgrad", "maximize")
 
 
@@ -38,10 +33,10 @@ _REFUSED = ("amsgrad", "maximize")
 def find_unsupported_optimizers(reading: Reading) -> Iterator[Finding]:
     """O001: the device has no such optimizer."""
     for thing in _list_optimizers(reading):
-        match = _KNOWN.fullmatch(thing.name) or _FOREIGN.fullmatch(thing.name)
-        if match and match["name"] not in _SUPPORTED and thing.place is not None:
-            fault = f"`{match['name']}` has no counterpart on the device" if reading.is_ported else ""
-            note = "" if reading.is_ported else f"the device has no `{match['name']}`"
+        name = name_unsupported_optimizer(thing.name)
+        if name and thing.place is not None:
+            fault = f"`{name}` has no counterpart on the device" if reading.is_ported else ""
+            note = "" if reading.is_ported else f"the device has no `{name}`"
             yield reading.report("O001", thing.place, fault=fault, note=note)
 
 
@@ -187,6 +182,9 @@ def _are_of_one_training(one: Where, other: Where) -> bool:
     """Tell whether two steps stand in one loop, or, where no loop is known, in methods of one class."""
     if one.loops and other.loops:
         return _share_loop(one, other)
+    if one.function == other.function and (one.loops or other.loops):
+        # one training behind another
+        return False
     return one.function.rpartition(".")[0] == other.function.rpartition(".")[0]
 
 
@@ -266,8 +264,10 @@ def _share_loop(one: Where, other: Where) -> bool:
 
 
 def _place_of_guard(reading: Reading, guard: ast.expr) -> Optional[Place]:
+    # the step may stand behind an `if` that goes on to the next batch
+    tests = (guard, guard.operand if isinstance(guard, ast.UnaryOp) else guard)
     for statement in reading.facts.statements:
-        if isinstance(statement.node, ast.If) and statement.node.test is guard:
+        if isinstance(statement.node, ast.If) and statement.node.test in tests:
             return statement.place
     return None
 
@@ -292,7 +292,8 @@ def find_silent_schedules(reading: Reading) -> Iterator[Finding]:
     for call in reading.facts.calls:
         # a schedule of schedules steps them in its own step
         is_inner = call.where.in_forward or name_last(call.where.function) in _SCHEDULER_STEPS
-        if call.is_method(*_SCHEDULER_STEPS) and not is_inner and _is_scheduler(reading, call):
+        is_stepped = call.is_method(*_SCHEDULER_STEPS) and _is_scheduler(reading, call)
+        if not is_inner and (is_stepped or _is_attached(call)):
             schedulers = [thing for thing in call.receiver if thing.kind is Kind.SCHEDULER]
             yield reading.report("O013", call.place, guess=tell_guess(schedulers) if reading.is_ported else "")
 
@@ -314,6 +315,13 @@ def _is_scheduler(reading: Reading, call: Call) -> bool:
         return call.is_on(Kind.SCHEDULER)
     owner = name_last(write_dotted(call.node.func).rpartition(".")[0])
     return not reading.is_ported and bool(_SCHEDULER_NAME.search(owner))
+
+
+def _is_attached(call: Call) -> bool:
+    """Tell whether Ignite's engine is given a scheduler, which it steps by itself."""
+    attached = [*call.arguments[1:2]] if call.is_method("add_event_handler") else []
+    attached += [call.keywords.get("lr_scheduler", ())] if call.name.startswith("ignite.") else []
+    return any(thing.kind is Kind.SCHEDULER for argument in attached for thing in argument)
 
 
 def _sets_rate(node: ast.AST) -> bool:
@@ -342,13 +350,22 @@ def find_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
             yield reading.report("B016", call.place, guess=tell_guess(loaders))
 
 
+def _is_given_as_length(reading: Reading, length: Call) -> bool:
+    """Tell whether somebody is told a schedule's length, whoever it is."""
+    words = (word for call in reading.facts.calls for word in call.node.keywords)
+    return any(_STEPS_OF_SCHEDULE.fullmatch(word.arg or "") and reading.contains(word, length.node) for word in words)
+
+
+_STEPS_OF_SCHEDULE = re.compile(r"(num_)?(total|train(ing)?)_steps|t_total|steps_per_epoch|num_updates")
+
+
 def _is_made_by(thing: Thing, call: Call) -> bool:
     return thing.kind is Kind.SCHEDULER and thing.call is call
 
 
 def _is_scheduled(reading: Reading, length: Call, makers: List[Call]) -> bool:
     """Tell whether a length stands in the call that makes a schedule, or in a variable that it reads."""
-    if any(reading.contains(maker.node, length.node) for maker in makers):
+    if any(reading.contains(maker.node, length.node) for maker in makers) or _is_given_as_length(reading, length):
         return True
     if any(loop.kind is LoopKind.BATCHES for loop in length.where.loops):
         return False

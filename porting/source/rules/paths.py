@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from typing import Counter as CounterOf
 from typing import Dict, FrozenSet, Iterator, List, Set, Tuple
 
 from porting.source.rules.guards import mentions, normalise_guard
@@ -13,7 +15,7 @@ _MOST_PATHS = 256
 _IPU = r"(^|_)ipus?($|_)"
 
 # what is known to hold, and which names are set
-_State = Tuple[Tuple[Tuple[str, bool], ...], FrozenSet[str]]
+_State = Tuple[FrozenSet[Tuple[str, bool]], FrozenSet[str]]
 
 
 def find_unbound_uses(function: ast.FunctionDef) -> Iterator[ast.Name]:
@@ -24,7 +26,7 @@ def find_unbound_uses(function: ast.FunctionDef) -> Iterator[ast.Name]:
     given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
     local = _list_set(function.body) - given
     found: Dict[str, ast.Name] = {}
-    _follow(function.body, [((), frozenset())], local, found)
+    _follow(function.body, [(frozenset(), frozenset())], local, found)
     yield from found.values()
 
 
@@ -66,8 +68,8 @@ def _follow_if(
     tells = mentions((node.test,), _IPU)
     ends: List[_State] = []
     for body, value in ((node.body, holds), (node.orelse, not holds)):
-        entering = [(_add(facts, text, value), known) for facts, known in states if (text, not value) not in facts]
-        is_port = in_port or tells and body is node.body and holds and _is_single(node.test)
+        entering = [(facts | {(text, value)}, known) for facts, known in states if (text, not value) not in facts]
+        is_port = in_port or tells and body is node.body and holds and not isinstance(node.test, ast.BoolOp)
         # a condition of several parts holds as a whole, and its parts with it
         parts = _list_parts(node.test) if body is node.body else []
         entering = [state for state in entering if all((part, not sign) not in state[0] for part, sign in parts)]
@@ -75,18 +77,10 @@ def _follow_if(
     return ends
 
 
-def _is_single(test: ast.expr) -> bool:
-    return not isinstance(test, ast.BoolOp)
-
-
 def _list_parts(test: ast.expr) -> List[Tuple[str, bool]]:
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return [normalise_guard(part) for part in test.values]
     return []
-
-
-def _add(facts: Tuple[Tuple[str, bool], ...], text: str, value: bool) -> Tuple[Tuple[str, bool], ...]:
-    return facts if (text, value) in facts else (*facts, (text, value))
 
 
 def _note_uses(statement: ast.stmt, states: List[_State], local: Set[str], found: Dict[str, ast.Name]) -> None:
@@ -98,24 +92,17 @@ def _note_uses(statement: ast.stmt, states: List[_State], local: Set[str], found
 
 def list_attributes_of_training(tree: ast.AST) -> Set[str]:
     """List the attributes of `self` that are set under a condition that speaks of training, and nowhere else."""
-    inside: Set[str] = set()
-    everywhere: Dict[str, int] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            for name in _list_own(node):
-                everywhere[name] = everywhere.get(name, 0) + 1
-    counted: Dict[str, int] = {}
+    everywhere = Counter(_list_own(tree))
+    inside: CounterOf[str] = Counter()
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and mentions((node.test,), r"(^|_)train(ing)?($|_)"):
-            for statement in node.body:
-                for part in ast.walk(statement):
-                    for name in _list_own(part) if isinstance(part, ast.Assign) else ():
-                        counted[name] = counted.get(name, 0) + 1
-    inside.update(name for name, number in counted.items() if everywhere.get(name) == number)
-    return inside
+            inside.update(name for statement in node.body for name in _list_own(statement))
+    return {name for name, number in inside.items() if everywhere[name] == number}
 
 
-def _list_own(node: ast.Assign) -> Iterator[str]:
-    for target in node.targets:
-        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
-            yield target.attr
+def _list_own(tree: ast.AST) -> Iterator[str]:
+    """List the attributes of `self` that are assigned to, once for each time."""
+    for node in ast.walk(tree):
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+                yield target.attr

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Collection, Dict, Set, Union
 
-from porting.source.facts import Call, Facts, Kind, Statement
+from porting.source.facts import Call, Facts, Kind, Statement, Where
 
-__all__ = ["Reach"]
+__all__ = ["Reach", "share_program"]
 
 _OTHERS = {"tensorflow", "jax", "paddle", "mxnet"}
 
@@ -55,3 +55,8 @@ class Reach:
             part for value in given for part in (value, getattr(value, "body", None), getattr(value, "orelse", None))
         )
         return {name for part in parts for name in (getattr(part, "id", ""), getattr(part, "attr", "")) if name}
+
+
+def share_program(one: Where, other: Where) -> bool:
+    """Tell whether one program comes to both; of what nothing calls nobody knows."""
+    return not one.programs or not other.programs or bool(one.programs & other.programs)

@@ -4,34 +4,36 @@ from __future__ import annotations
 
 import ast
 from functools import cached_property
-from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
+from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tuple, Union
 
 from porting.diagnostics import CODES, Finding, Place, Severity
 from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Where
 from porting.source.files import Unit
 from porting.source.rules.guards import are_exclusive, excludes_ports
-from porting.source.rules.reach import Reach
+from porting.source.rules.names import is_backward, is_for_ports
+from porting.source.rules.reach import Reach, share_program
 from porting.source.rules.things import go_through_parts, is_of_no_module, list_modules, make_guess, share_module
-from porting.source.rules.wordings import WORDINGS
+from porting.source.rules.wordings import read_wordings
 
 __all__ = [
     "TENSORS",
     "Reading",
-    "is_for_ports",
 ]
 
 TENSORS = (Kind.LOSS, Kind.OUTPUT, Kind.TENSOR, Kind.BATCH)
 
-_VENDORS = ("poptorch", "poptorch_geometric", "poptorch_experimental_addons", "popdist", "porting")
-# models and data for plain programs as well as for ports
-_FOR_PLAIN_PROGRAMS = ("porting.data", "porting.models", "porting.recipe_chain", "porting.recipes")
-
 
 class Reading:
-    """The facts of a program, and what several rules ask about them; `units` are its files as they were read."""
+    """The facts of a program, and what several rules ask about them; `units` are its files as they were read.
 
-    def __init__(self, facts: Facts, units: Iterable[Unit] = ()) -> None:
+    `configurations` are the paths and texts of those that it makes something of.
+    """
+
+    def __init__(
+        self, facts: Facts, units: Iterable[Unit] = (), configurations: Sequence[Tuple[str, str]] = ()
+    ) -> None:
         self.facts = facts
+        self.configurations = configurations
         self._units = {unit.file: unit for unit in units}
         self._nodes: Dict[ast.AST, FrozenSet[int]] = {}
         self._parts: Dict[Thing, Tuple[Thing, ...]] = {}
@@ -166,6 +168,11 @@ class Reading:
         bodies = {statement.where.body for statement in self.facts.statements if statement.where.in_forward}
         return {id(part) for body in bodies if body is not None for part in ast.walk(body)}
 
+    def is_skipped(self, place: Place) -> bool:
+        """Tell whether a place is in the `__main__` part of an imported file, which does not run."""
+        parts = (part for part in self.facts.main_parts if part.file == place.file)
+        return any(part.line <= place.line <= (part.end_line or part.line) for part in parts)
+
     def is_judged(self, place: Place, *, of_steps: bool) -> bool:
         """Tell whether what stands at a place is the port's business, in a program that has one."""
         facts = self._facts_by_place.get(place, [])
@@ -205,7 +212,7 @@ class Reading:
     @cached_property
     def backward_calls(self) -> List[Call]:
         """The calls of `backward`, however they are written."""
-        return [call for call in self.facts.calls if not call.where.in_forward and _is_backward(call)]
+        return [call for call in self.facts.calls if not call.where.in_forward and is_backward(call)]
 
     def tell_uncalled(self, call: Call, others: Iterable[Call]) -> str:
         """Say that no program is known that comes to a call and to one of others, where programs are known."""
@@ -216,7 +223,7 @@ class Reading:
 
     def may_meet(self, one: Where, other: Where) -> bool:
         """Tell whether one run of a program may come to both."""
-        return _share_program(one, other) and not are_exclusive(one.guards, other.guards)
+        return share_program(one, other) and not are_exclusive(one.guards, other.guards)
 
     def list_met(self, call: Call) -> List[Thing]:
         """List what a call is on in some run: nothing that is made only where the call is not."""
@@ -226,6 +233,11 @@ class Reading:
     @cached_property
     def _port_loops(self) -> Set[ast.AST]:
         return {loop.node for call in self.port_calls for loop in call.where.loops}
+
+    @cached_property
+    def has_trainer(self) -> bool:
+        """Whether a library's trainer has the loop over batches."""
+        return any(_is_of_library(loop) for call in self.facts.calls for loop in call.where.loops)
 
     @cached_property
     def step_functions(self) -> Set[str]:
@@ -283,7 +295,8 @@ class Reading:
         return next((loop for loop in reversed(where.loops) if self._goes_through_batches(loop)), None)
 
     def _goes_through_batches(self, loop: Loop) -> bool:
-        return loop.node in self._step_loops or loop.kind is LoopKind.BATCHES and bool(loop.things)
+        is_of_batches = loop.kind is LoopKind.BATCHES and (bool(loop.things) or _is_of_library(loop))
+        return loop.node in self._step_loops or is_of_batches
 
     @cached_property
     def _step_loops(self) -> Set[ast.AST]:
@@ -360,7 +373,7 @@ class Reading:
         A `remedy` stands in the place of the usual help of the code. A finding that rests on a `guess`, as nothing but
         a name tells what something is, is a note that says so.
         """
-        wording = WORDINGS[code]
+        wording = read_wordings()[code]
         usual = CODES[code].severity
         plain = Severity.WARNING if usual is Severity.ERROR else Severity.NOTE
         helps = [remedy or wording.help]
@@ -371,27 +384,11 @@ class Reading:
         return make_guess(found, guess) if guess else found
 
 
-def is_for_ports(module: str) -> bool:
-    """Tell whether only programs with a port import a module.
-
-    >>> is_for_ports("popdist.poptorch"), is_for_ports("porting.models.cnn"), is_for_ports("porting")
-    (True, False, True)
-    """
-    is_plain = any(f"{module}.".startswith(f"{name}.") for name in _FOR_PLAIN_PROGRAMS)
-    return module.partition(".")[0] in _VENDORS and not is_plain
-
-
-def _share_program(one: Where, other: Where) -> bool:
-    """Tell whether one program comes to both; of what nothing calls nobody knows."""
-    return not one.programs or not other.programs or bool(one.programs & other.programs)
+def _is_of_library(loop: Loop) -> bool:
+    """Tell whether a loop is a library's, around the function that it calls."""
+    return isinstance(loop.node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
 
 
 def _is_host_loop(port: Thing) -> bool:
     keywords = port.call.node.keywords if port.call is not None else []
     return any(word.arg == "loop" and getattr(word.value, "value", None) == "host" for word in keywords)
-
-
-def _is_backward(call: Call) -> bool:
-    if call.name in ("torch.autograd.backward", "timm.utils.NativeScaler"):
-        return call.name.startswith("torch") or bool(call.receiver)
-    return call.is_method("backward", "manual_backward")

@@ -63,7 +63,12 @@ def apply_rule(rule: Rule, reading: Reading) -> Iterator[Finding]:
     if rule.with_poptorch is not None and rule.with_poptorch is not reading.is_of_poptorch:
         return
     for finding in rule.find(reading):
-        if finding is None or finding.place is None or reading.reach.is_of_others(finding.place.file):
+        is_elsewhere = (
+            finding is not None
+            and finding.place is not None
+            and (reading.is_skipped(finding.place) or reading.reach.is_of_others(finding.place.file))
+        )
+        if finding is None or finding.place is None or is_elsewhere:
             continue
         if not reading.is_ported:
             yield finding

@@ -118,7 +118,7 @@ def find_zero_grad(reading: Reading) -> Iterator[Finding]:
 @rule(in_host_loops=False)
 def find_gradients_read(reading: Reading) -> Iterator[Finding]:
     """D009: the loop reads or writes the gradients of weights."""
-    if not reading.backward_calls and not reading.is_ported:
+    if not reading.backward_calls and not reading.is_ported and not reading.has_trainer:
         return
     told = list_lines((*UPDATES, find_zero_grad), reading)
     for call in reading.facts.calls:
@@ -137,7 +137,7 @@ _CLIPPING = {"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "dispatch_
 def find_clipping(reading: Reading) -> Iterator[Finding]:
     """O009: gradients are clipped on the host."""
     for call in reading.facts.calls:
-        if name_last(call.name) in _CLIPPING:
+        if name_last(call.name) in _CLIPPING or call.is_method("clip_gradients"):
             yield reading.report("O009", call.place)
 
 
@@ -152,27 +152,18 @@ def find_loss_scaling(reading: Reading) -> Iterator[Finding]:
 
 
 _AUTOCAST = re.compile(r"torch(\.\w+)*\.autocast|(accelerate|lightning).*")
-_HALF_ARGUMENTS = {"fp16", "bf16"}
 
 
 @rule(in_host_loops=False)
 def find_autocast(reading: Reading) -> Iterator[Finding]:
-    """P013: autocast, or a trainer's setting that asks for it, chooses the precision."""
+    """P013: autocast chooses the precision."""
     for call in reading.facts.calls:
         names = [name for name in (call.name, *call.other_names) if name.endswith("autocast")]
         names += [thing.name for thing in call.receiver] if call.is_method("autocast") else []
-        if any(_AUTOCAST.fullmatch(name) for name in names) or _asks_trainer(call):
+        switches = [word.value for word in call.node.keywords if word.arg == "enabled"]
+        is_off = any(isinstance(value, ast.Constant) and not value.value for value in switches)
+        if not is_off and any(_AUTOCAST.fullmatch(name) for name in names):
             yield reading.report("P013", call.place)
-
-
-def _asks_trainer(call: Call) -> bool:
-    last = name_last(call.name)
-    if last.endswith("TrainingArguments"):
-        return any(_is_true(word, name) for word in call.node.keywords for name in _HALF_ARGUMENTS)
-    if last == "Trainer" and "lightning" in call.name:
-        values = [word.value for word in call.node.keywords if word.arg == "precision"]
-        return any(isinstance(value, ast.Constant) and "16" in str(value.value) for value in values)
-    return False
 
 
 @rule(of_steps=True)
@@ -268,6 +259,8 @@ def _locate_loss(reading: Reading, backward: Call) -> Iterator[Place]:
     if found:
         yield from found
         return
+    if things and all(map(_comes_of_model, things)):
+        return
     if any(thing.kind is Kind.LOSS for thing in things) or not things:
         place = _find_assignment(reading, backward)
         if place is not None:
@@ -304,6 +297,9 @@ def _is_elsewhere(reading: Reading, fact: Union[Call, Statement]) -> bool:
 def _find_assignment(reading: Reading, backward: Call) -> Optional[Place]:
     """Find the statement that computed what is differentiated, where no loss function did."""
     name = _name_differentiated(backward)
+    if not name and not reading.is_ported:
+        # it has no name: `(value_loss + policy_loss).backward()`
+        return backward.place
     best: Optional[Statement] = None
     for statement in reading.statements_by_function.get((backward.place.file, backward.where.function), []):
         comes_before = statement.place.line < backward.place.line and not _is_elsewhere(reading, statement)
@@ -346,8 +342,7 @@ def _computes(statement: Statement) -> bool:
     value = getattr(statement.node, "value", None)
     if not isinstance(value, (ast.BinOp, ast.Call, ast.UnaryOp)):
         return False
-    losses = [thing for thing in statement.things if thing.kind is Kind.LOSS]
-    return not any(_comes_of_model(thing) for thing in losses)
+    return not any(_comes_of_model(thing) for thing in statement.things if thing.kind in TENSORS)
 
 
 def _comes_of_model(thing: Thing) -> bool:
@@ -356,6 +351,10 @@ def _comes_of_model(thing: Thing) -> bool:
         return True
     if thing.call is None and thing.name in (".loss", "part", "[]"):
         return True
+    if thing.name in ("/", "*"):
+        # only a number has a gradient: a result that is no more than scaled is the model's loss
+        tensors = [part for part in thing.parts if part.kind in TENSORS]
+        return bool(tensors) and all(map(_comes_of_model, tensors))
     losses = [part for part in thing.parts if part.kind is Kind.LOSS]
     others = [part for part in thing.parts if part.kind in (Kind.OUTPUT, Kind.BATCH)]
     return bool(losses) and not others and all(_comes_of_model(part) for part in losses)

@@ -7,7 +7,7 @@ import re
 from typing import Iterator, List, Optional, Set, Tuple
 
 from porting.diagnostics import Finding, Place
-from porting.source.facts import Call, Kind, Thing, Where
+from porting.source.facts import Call, Kind, Statement, Thing, Where
 from porting.source.rules.names import is_in_place, name_last, write_dotted
 from porting.source.rules.reading import TENSORS, Reading
 
@@ -92,9 +92,13 @@ def list_changed(reading: Reading) -> Iterator[Tuple[Place, Where]]:
         if any(map(is_weight, things)) and (call.place.file, call.place.line) not in averaged:
             yield call.place, call.where
     for read in reading.facts.reads:
-        is_written = read.asks == "data" and isinstance(getattr(read.node, "ctx", None), ast.Store)
-        if is_written and any(map(is_weight, read.things)):
+        is_one = (read.place.file, read.place.line) in averaged
+        if _is_written(read) and not is_one and any(map(is_weight, read.things)):
             yield read.place, read.where
+
+
+def _is_written(read: Statement) -> bool:
+    return read.asks == "data" and isinstance(getattr(read.node, "ctx", None), ast.Store)
 
 
 def list_averaged(reading: Reading) -> Iterator[Tuple[Place, Where]]:
@@ -102,6 +106,11 @@ def list_averaged(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     for call in reading.facts.calls:
         if is_in_place(call) and any(map(is_weight, _list_given(call))):
             yield call.place, call.where
+    reads = [read for read in reading.facts.reads if read.asks == "data" and any(map(is_weight, read.things))]
+    for read in reads:
+        others = (one for one in reads if one.place.line == read.place.line and one.place.file == read.place.file)
+        if _is_written(read) and any(write_dotted(one.node) != write_dotted(read.node) for one in others):
+            yield read.place, read.where
 
 
 def _list_given(call: Call) -> List[Thing]:

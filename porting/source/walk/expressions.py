@@ -79,6 +79,11 @@ def _evaluate_subscript(walk: Walk, node: ast.Subscript) -> Value:
     result = index_value(walk, value, index, node)
     if _list_tensors(value) and any(map(is_mask, list_things(index))):
         walk.record_statement(node, list_things(result), asks="shape")
+    elif any(thing.kind is Kind.OUTPUT for thing in _list_tensors(value)):
+        name = getattr(_get_index(node), "attr", "")
+        if name.endswith("_mask"):
+            # as of the graphs of PyTorch Geometric: `data.train_mask`
+            walk.record_statement(node, list_things(result), text=_get_index(node), asks="shape by name")
     return result
 
 

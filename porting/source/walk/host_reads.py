@@ -93,7 +93,7 @@ _KEEPING = frozenset(
 def ask_call(walk: Walk, name: str, receiver: Value, arguments: Arguments, node: ast.Call) -> None:
     """Record what a call asks of tensors: of its arguments, of their elements, or of what its method is called on."""
     asking = find_asking(name)
-    values = [*arguments.values, *arguments.keywords.values()]
+    values = [*arguments.values, *(value for name, value in arguments.keywords.items() if name != "out")]
     if asking == "method" and not receiver:
         # nothing else has such a method
         values = []

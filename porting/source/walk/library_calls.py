@@ -180,10 +180,13 @@ def _call_back(walk: Walk, name: str, arguments: Arguments, node: ast.Call) -> N
                 given.values = [holder.elements[key] for key in sorted(holder.elements, key=str)]
         if name.endswith((".spawn", ".start_processes")):
             given.values.insert(0, UNKNOWN)
+    is_engine = name.startswith("ignite.") and name.endswith(".Engine")
     for value in _list_values(arguments):
         for item in value:
             if isinstance(item, Function) and walk.walks.get(item.node, 0) == 0:
-                call_function(walk, item, given, node)
+                loops = walk.list_loops_of_library(item.node) if is_engine else walk.loops
+                with walk.standing(loops=loops):
+                    call_function(walk, item, given, node)
 
 
 def _call_enumerate(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:

@@ -154,5 +154,14 @@ def _call_alone(walk: Walk, function: Function) -> None:
     is_module = find_kind_of_class(function.owner) in (Kind.MODULE, Kind.CRITERION)
     for bound in bind_function(function, tuple(receivers)):
         if isinstance(bound, Function) and walk.walks.get(bound.node, 0) == 0:
-            with walk.standing(in_forward=is_module and getattr(function.node, "name", "") == "forward"):
+            name = getattr(function.node, "name", "")
+            loops = walk.list_loops_of_library(function.node) if _FOR_EACH_BATCH.fullmatch(name) else walk.loops
+            with walk.standing(in_forward=is_module and name == "forward", loops=loops):
                 call_function(walk, bound, Arguments(are_unknown=True), function.node)
+
+
+# methods of Lightning's modules and of transformers' trainers
+_FOR_EACH_BATCH = re.compile(
+    r"(training|validation|test|predict|prediction|optimizer)_step|compute_loss"
+    r"|on_(after_backward|before_(backward|optimizer_step|zero_grad)|\w+_batch_(start|end)|step_(begin|end))"
+)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
 
 from porting.diagnostics import Place
-from porting.source.facts import Call, Kind, Loop, Statement, Thing, Things, Where
+from porting.source.facts import Call, Kind, Loop, LoopKind, Statement, Thing, Things, Where
 from porting.source.project import Module, Project, Unit
 from porting.source.walk.guesses import Uses
 from porting.source.walk.recorder import Recorder
@@ -292,6 +292,10 @@ class Walk:
             del self.frames[depth:]
             self.recorder.left.append(self.frames[-1].unit.file)
         self.flow = Flow.ON
+
+    def list_loops_of_library(self, node: ast.AST) -> Tuple[Loop, ...]:
+        """List the loops around a function that a library's trainer calls for each batch: its own is one of them."""
+        return (*self.loops, self.loop_facts.setdefault(node, Loop(node, LoopKind.BATCHES)))
 
     @contextmanager
     def standing(self, **context: Any) -> Iterator[None]:

@@ -61,3 +61,54 @@ def test_an_annealed_number_in_the_loss_or_the_model(find, outer, inner, line):
 )
 def test_a_number_that_stays_or_goes_elsewhere(find, outer, inner):
     assert list_places(find, outer, inner) == []
+
+
+ATTRIBUTE = """
+    import torch
+    from torch import nn
+    from data import loader
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.alpha, self.other = nn.Linear(4, 3), 0.0, 0.0
+        def forward(self, x):
+            return self.fc(x) * self.alpha
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for epoch in range(9):
+        {line}
+        for x, y in loader:
+            nn.functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("line", ["net.alpha = min(1.0, epoch / 9)", "net.alpha = net.alpha * 0.9"])
+def test_an_attribute_that_forward_reads_is_annealed(find, line):
+    assert [place for place in find(ATTRIBUTE.format(line=line)) if place.startswith("C020")] == ["C020:13"]
+
+
+@pytest.mark.parametrize("line", ["net.other = min(1.0, epoch / 9)", "net.alpha = 0.5", "net.alpha = load('alpha')"])
+def test_an_attribute_that_forward_does_not_read_or_that_stays(find, line):
+    assert [place for place in find(ATTRIBUTE.format(line=line)) if place.startswith("C020")] == []
+
+
+def test_an_attribute_by_what_a_trainer_counts(find):
+    program = """
+        import lightning
+        from torch import nn
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc, self.alpha = nn.Linear(4, 3), 0.0
+            def forward(self, x):
+                return self.fc(x).relu() * self.alpha
+        class Lit(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.net = Net()
+            def on_train_epoch_end(self):
+                self.net.alpha = min(1.0, self.current_epoch / 10)
+    """
+
+    assert find(program) == ["C020:14"]

@@ -147,3 +147,38 @@ def test_an_executor_casts_the_weights_of_its_model_in_place(find):
     """
 
     assert find(program) == ["D003:5"]
+
+
+@pytest.mark.parametrize("name", ["f'cuda:{rank}'", "'cuda:{}'.format(rank)", "'cuda:1'"])
+def test_a_device_of_cuda_by_its_number(find, name):
+    assert find(f"import sys\nimport torch\nrank = len(sys.argv)\ndevice = torch.device({name})\n") == ["D013:4"]
+
+
+@pytest.mark.parametrize("name", ["f'cpu:{rank}'", "'{}'.format(rank)", "f'{kind}:{rank}'"])
+def test_a_device_that_need_not_be_of_cuda(find, name):
+    assert find(f"import torch\nfrom ranks import kind, rank\ndevice = torch.device({name})\n") == []
+
+
+def test_a_device_in_the_main_part_of_an_imported_file_is_not_judged(find):
+    other = """
+        import torch
+        def make():
+            return torch.nn.Linear(4, 3)
+        if __name__ == "__main__":
+            model = make()
+            device = "cuda"
+    """
+
+    assert find("from other import make\nmodel = make()\n", other=other) == []
+    assert find(other) == ["D013:6"]
+
+
+def test_a_device_that_is_compared_in_a_line_that_asks(find):
+    program = """
+        import torch
+        from ranks import device
+        if device.type == torch.device("cuda").type and not torch.cuda.is_available():
+            device = torch.device("cpu")
+    """
+
+    assert find(program) == []

@@ -217,3 +217,48 @@ def test_a_network_that_an_optimizer_of_inputs_uses_is_not_validated(find):
     """
 
     assert not [finding for finding in find(program) if finding.startswith("D014")]
+
+
+def test_a_copy_of_the_model_under_no_grad_is_no_validation(find):
+    program = """
+        import copy
+        import torch
+        from torch import nn
+        from data import loader
+        model = nn.Linear(4, 3)
+        target = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x in loader:
+            with torch.no_grad():
+                y = target(x)
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+    """
+
+    assert [place for place in find(program) if place.startswith("D014")] == []
+
+
+def test_a_part_of_a_model_that_was_switched_is_told_once(find):
+    program = """
+        import torch
+        from torch import nn
+        from data import loader
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.encoder, self.decoder = nn.Linear(4, 2), nn.Linear(2, 4)
+            def forward(self, x):
+                return self.decoder(self.encoder(x))
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        def sample():
+            model.eval()
+            with torch.no_grad():
+                return model.decoder(torch.zeros(1, 2)), model(torch.zeros(1, 4))
+        for x in loader:
+            nn.functional.mse_loss(model(x), x).backward()
+            optimizer.step()
+        sample()
+    """
+
+    assert [place for place in find(program) if place.startswith("D014")] == ["D014:13"]

@@ -182,3 +182,30 @@ def test_what_goes_into_the_model_is_of_its_kinds(find):
     assert find(head + "model.double()\n") == ["C044:4"]
     assert find(head + "A = torch.sparse_coo_tensor(X, X, (4, 4))\nmodel(A.to_dense())\n") == []
     assert find(head + "n = (model(X) > 0).double().mean()\nA = X.to_sparse()\n") == []
+
+
+def test_a_mask_by_its_name_is_a_guess(find):
+    program = """
+        import torch
+        from torch import nn
+        from data import data
+        model = nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for epoch in range(9):
+            out = model(data.x)
+            nn.functional.cross_entropy(out[data.train_mask], data.y[data.train_mask]).backward()
+            optimizer.step()
+    """
+
+    assert "C002:8" in find(program)
+
+
+def test_nothing_is_known_of_a_forward_of_keywords_alone(find):
+    program = """
+        from torch import nn
+        class Net(nn.Module):
+            def forward(*args, x):
+                return x > 0
+    """
+
+    assert find(program) == []

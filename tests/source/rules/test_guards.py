@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from porting.source.rules.guards import are_exclusive, excludes_ports, is_of_one_rank, requires_port
+from porting.source.rules.guards import are_exclusive, asks_for_cuda, excludes_ports, is_of_one_rank, requires_port
 
 
 def parse(*texts: str):
@@ -52,3 +52,18 @@ def test_other_conditions_choose_none():
 def test_a_way_without_mpi_is_open_to_every_instance():
     assert is_of_one_rank(parse("not args.distributed or rank == 0"))
     assert not is_of_one_rank(parse("not MPI_AVAILABLE or rank == 0"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("torch.cuda.is_available()", True),
+        ("args.gpus and ready", True),
+        ("not args.no_cuda", True),
+        ("local_rank != -1", True),
+        ("not use_cuda", False),
+        ("args.verbose", False),
+    ],
+)
+def test_a_condition_asks_for_cuda(text, expected):
+    assert asks_for_cuda(parse(text)) is expected

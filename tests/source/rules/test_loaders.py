@@ -258,3 +258,28 @@ def test_hypotheses_that_a_model_pads_are_no_batches(find):
     """
 
     assert find(program) == []
+
+
+@pytest.mark.parametrize("name", ["DataLoader", "NeighborLoader"])
+def test_batches_of_graphs_are_of_many_sizes(find, name):
+    program = (
+        f"from torch_geometric.loader import {name}\nfrom data import graphs\nloader = {name}(graphs, batch_size=8)\n"
+    )
+
+    assert find(program) == ["B010:3", "B018:3"]
+
+
+def test_a_collator_with_a_call_takes_the_longest(find):
+    program = """
+        import torch
+        from torch.utils.data import DataLoader
+        from data import dataset
+        class MelCollate:
+            def __call__(self, batch):
+                longest = max(x.size(1) for x in batch)
+                return torch.zeros(len(batch), longest)
+        collate_fn = MelCollate()
+        loader = DataLoader(dataset, batch_size=8, collate_fn=collate_fn, drop_last=True, num_workers=2)
+    """
+
+    assert find(program) == ["B018:6", "B014:9"]

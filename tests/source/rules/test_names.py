@@ -16,7 +16,14 @@ def called(name, *others):
 
 @pytest.mark.parametrize(
     ("name", "changes"),
-    [(".add_", True), (".clamp_", True), (".add", False), (".__init__", False), (".requires_grad_", False)],
+    [
+        (".clip_grad_norm_", False),
+        (".add_", True),
+        (".clamp_", True),
+        (".add", False),
+        (".__init__", False),
+        (".requires_grad_", False),
+    ],
 )
 def test_a_method_whose_name_ends_so_changes_what_it_is_called_on(name, changes):
     assert is_in_place(called(name)) is changes

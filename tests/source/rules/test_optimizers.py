@@ -218,3 +218,49 @@ def test_an_optimizer_that_later_only_takes_over_a_state_is_none_that_the_port_l
     """
 
     assert find(program) == found
+
+
+HEAD_OF_TWO = """
+    import torch
+    from data import loader
+    model = torch.nn.Linear(4, 3)
+    first = torch.optim.SGD(model.parameters(), lr=0.1)
+    second = torch.optim.Adam(model.parameters(), lr=0.1)
+    for x, y in loader:
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        first.step()
+{behind}
+"""
+
+
+@pytest.mark.parametrize(("behind", "codes"), [("    second.step()", []), ("        second.step()", ["O014:5"])])
+def test_an_optimizer_behind_the_training_of_another_is_none_beside_it(find, behind, codes):
+    assert [place for place in find(HEAD_OF_TWO.format(behind=behind)) if place.startswith("O014")] == codes
+
+
+def test_accumulation_by_going_on_to_the_next_batch(find):
+    program = """
+        import torch
+        from data import loader
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for i, (x, y) in enumerate(loader):
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            if i % 4 != 0:
+                continue
+            optimizer.step()
+    """
+
+    assert [place for place in find(program) if place.startswith("O011")] == ["O011:7"]
+
+
+@pytest.mark.parametrize(("word", "found"), [("total_steps", ["B016:4"]), ("size", [])])
+def test_a_length_that_somebody_is_told_as_that_of_a_schedule(find, word, found):
+    program = f"""
+        from torch.utils.data import DataLoader
+        from data import dataset, make
+        loader = DataLoader(dataset, batch_size=8, drop_last=True, num_workers=2)
+        module = make(lr=0.1, {word}=len(loader) * 3)
+    """
+
+    assert [place for place in find(program) if place.startswith("B016")] == found

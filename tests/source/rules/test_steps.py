@@ -208,3 +208,48 @@ def test_autocast_of_an_accelerator_chooses_the_precision(find, owner):
     program = f"from accelerate import Accelerator\n{owner}\nwith accelerator.autocast():\n    pass\n"
 
     assert [one.split(":")[0] for one in find(program)] == ["P013"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "places"),
+    [
+        ("loss = model(x)\n    loss = loss / 4\n    loss.backward()", []),
+        ("loss = model(x)\n    (loss * 0.5).backward()", []),
+        ("out = model(x)\n    (out.mean() + out.std()).backward()", ["L001:7"]),
+    ],
+)
+def test_a_loss_that_has_no_name_or_is_the_models(find, lines, places):
+    program = f"""import torch
+from data import loader, make_model
+model = make_model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in loader:
+    {lines}
+"""
+
+    assert [place for place in find(program) if place.startswith("L001")] == places
+
+
+def test_an_average_that_an_agent_updates_is_no_read(find):
+    program = """
+        import torch
+        from agents import Agent, loader
+        agent = Agent()
+        for x in loader:
+            agent.update_parameters(x)
+    """
+
+    assert find(program) == []
+
+
+@pytest.mark.parametrize(("enabled", "places"), [("False", []), ("True", ["P013:4"]), ("rank > 0", ["P013:4"])])
+def test_autocast_that_is_switched_off_chooses_nothing(find, enabled, places):
+    program = f"""
+        import torch
+        from ranks import rank
+        x = torch.rand(3)
+        with torch.autocast("cuda", enabled={enabled}):
+            y = x + 1
+    """
+
+    assert find(program) == places

@@ -175,3 +175,22 @@ def test_a_function_that_fills_weights_as_those_of_torch_do_is_no_update(find):
     """
 
     assert find(program) == []
+
+
+@pytest.mark.parametrize("line", ["t.data.copy_(0.9 * t.data + 0.1 * p.data)", "t.data = 0.9 * t.data + 0.1 * p.data"])
+def test_a_moving_average_of_weights_is_a_read_and_no_update(find, line):
+    program = f"""
+        import copy
+        import torch
+        from torch import nn
+        from data import loader
+        model = nn.Linear(4, 3)
+        target = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in loader:
+            nn.functional.cross_entropy(model(x), y).backward()
+            for p, t in zip(model.parameters(), target.parameters()):
+                {line}
+    """
+
+    assert [place for place in find(program) if place.startswith(("D020", "O015"))] == ["D020:11"]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import porting.source.rules
 from porting.diagnostics import CODES
-from porting.source.rules.wordings import WORDINGS
+from porting.source.rules.wordings import read_wordings
 
 FOLDER = Path(porting.source.rules.__file__).parent
+WORDINGS = read_wordings()
 
 
 def test_the_codes_that_rules_report_are_those_with_a_wording():

@@ -143,3 +143,7 @@ def test_a_mask_asks_for_a_new_shape(facts_of, line):
 @pytest.mark.parametrize("line", ["h[h > 0] = 0", "z = h[:, 0]", "z = h[x.argmax(1)]", "z = (h > 0)[0]"])
 def test_an_index_that_is_no_mask_asks_for_no_new_shape(facts_of, line):
     assert not list_asked(facts_of, line, "shape")
+
+
+def test_a_tensor_that_takes_the_result_is_not_asked(facts_of):
+    assert list_asked(facts_of, "z = torch.arange(0, 4, out=h)", "value") == []
