@@ -28,6 +28,7 @@ CAPTURING_PARTS = (
     "check.batch_look",
     "check.freeze_search",
     "check.model_check",
+    "check.index_ranges",
     "check.step_capture",
     "verify.fault_location",
 )

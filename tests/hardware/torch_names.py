@@ -27,6 +27,7 @@ CAPTURING = (
     "check/batch_look.py",
     "check/freeze_search.py",
     "check/model_check.py",
+    "check/index_ranges.py",
     "check/step_capture.py",
     "engines",
     "executables",
