@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+
 import pytest
 
 from porting.diagnostics import Finding, Place, Severity
@@ -29,6 +31,8 @@ def program(tmp_path, monkeypatch):
 @pytest.fixture
 def findings(program):
     """Three findings of the program: of a note, an error and one without a place."""
+    # another test's file of this name may have been a pipe, which is not read again
+    linecache.clearcache()
     return [
         Finding("C001", place=Place(program, 8, 11, 8, 22), severity=Severity.NOTE, help="read it after the call"),
         Finding("L002", place=Place(program, 6, 12, 6, 34), label="a tensor of 8", help="reduce it: `loss.mean()`"),

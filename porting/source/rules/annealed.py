@@ -8,6 +8,7 @@ from typing import Dict, Iterator, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
+from porting.source.files import list_nodes
 from porting.source.rules.reading import TENSORS, Reading
 
 __all__ = ["find_annealed_values"]
@@ -23,7 +24,7 @@ class _Counted:
         self._known: Dict[ast.AST, Set[str]] = {}
         tensors = (one for one in reading.facts.statements if any(thing.kind in TENSORS for thing in one.things))
         assigned = (one.node for one in tensors if isinstance(one.node, (ast.Assign, ast.AugAssign)))
-        parts = (part for node in assigned for part in ast.walk(node) if isinstance(part, ast.Name))
+        parts = (part for node in assigned for part in list_nodes(node) if isinstance(part, ast.Name))
         self._others = {part.id for part in parts if isinstance(part.ctx, ast.Store)}
 
     def list_around(self, where: Where) -> Set[str]:
@@ -77,9 +78,9 @@ def _find_annealed_globals(reading: Reading, counted: _Counted) -> Iterator[Find
     inside = [call.where for call in reading.facts.calls if annealed and call.where.in_forward]
     bodies = {where.body: where.file for where in inside if where.body is not None}
     for body, file in bodies.items():
-        own = {part.id for part in ast.walk(body) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
-        own |= {part.arg for part in ast.walk(body) if isinstance(part, ast.arg)}
-        for part in ast.walk(body):
+        own = {part.id for part in list_nodes(body) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+        own |= {part.arg for part in list_nodes(body) if isinstance(part, ast.arg)}
+        for part in list_nodes(body):
             if isinstance(part, ast.Name) and part.id not in own and (file, part.id) in annealed:
                 yield reading.report("C020", Place(file, part.lineno, part.col_offset + 1), remedy=_REMEDY)
 
@@ -87,7 +88,7 @@ def _find_annealed_globals(reading: Reading, counted: _Counted) -> Iterator[Find
 def _list_global(counted: _Counted, call: Call) -> Set[str]:
     body = call.where.body
     declared = (
-        {name for part in ast.walk(body) if isinstance(part, ast.Global) for name in part.names} if body else None
+        {name for part in list_nodes(body) if isinstance(part, ast.Global) for name in part.names} if body else None
     )
     names = counted.list_around(call.where)
     return names if declared is None else names & declared
@@ -114,7 +115,7 @@ def _list_attributes_read(reading: Reading) -> Set[Tuple[str, str]]:
     return {
         (function.rpartition(".")[0], part.attr)
         for body, function in inside.items()
-        for part in (ast.walk(body) if body is not None else ())
+        for part in (list_nodes(body) if body is not None else ())
         if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load) and _name_cell(part.value) == "self"
     }
 
@@ -122,7 +123,7 @@ def _list_attributes_read(reading: Reading) -> Set[Tuple[str, str]]:
 def _is_annealed(statement: Statement, counted: _Counted) -> bool:
     """Tell whether an assignment comes again and again, and computes a number of what the loop or a trainer counts."""
     around = counted.list_around(statement.where)
-    by_trainers = set(filter(_COUNTED_BY_TRAINERS.search, map(_name_cell, ast.walk(statement.node))))
+    by_trainers = set(filter(_COUNTED_BY_TRAINERS.search, map(_name_cell, list_nodes(statement.node))))
     comes_again = around or by_trainers or _CALLED_AGAIN.search(statement.where.function)
     return bool(comes_again) and _counts_rounds(statement.node, around | by_trainers)
 
@@ -134,7 +135,7 @@ _CALLED_AGAIN = re.compile(r"\.on_\w*(epoch|batch|step)\w*_(start|begin|end)$")
 def _find_counted(loops: Sequence[ast.AST], others: Set[str]) -> Set[str]:
     """Find the variables that count the rounds of loops, and those whose numbers are computed of them; not `others`."""
     found: Set[str] = set()
-    nodes = [node for loop in loops for node in ast.walk(loop)]
+    nodes = [node for loop in loops for node in list_nodes(loop)]
     for loop in loops:
         if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call):
             name = getattr(loop.iter.func, "id", "")
@@ -156,7 +157,7 @@ def _counts_rounds(node: ast.AST, counted: Set[str]) -> bool:
     value = getattr(node, "value", None)
     if isinstance(node, ast.AugAssign):
         return isinstance(value, ast.Constant) or value is not None and _name_cell(value) in counted
-    names = {_name_cell(part) for part in ast.walk(node) if isinstance(getattr(part, "ctx", None), ast.Load)} - {""}
+    names = {_name_cell(part) for part in list_nodes(node) if isinstance(getattr(part, "ctx", None), ast.Load)} - {""}
     own = set(map(_name_cell, getattr(node, "targets", ())))
     is_number = isinstance(value, (ast.BinOp, ast.IfExp)) or isinstance(value, ast.Call) and _computes_number(value)
     return is_number and bool(names & (counted | own))

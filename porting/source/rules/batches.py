@@ -8,6 +8,7 @@ from typing import Iterator, List, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
+from porting.source.files import list_nodes
 from porting.source.rules.guards import is_of_one_rank, list_words, mentions
 from porting.source.rules.names import name_last, write_dotted
 from porting.source.rules.reading import Reading
@@ -106,9 +107,9 @@ def _strip(guard: ast.expr) -> ast.expr:
 
 
 def _is_rare(guard: ast.expr) -> bool:
-    if is_of_one_rank((guard,)) and not any(isinstance(part, ast.Mod) for part in ast.walk(guard)):
+    if is_of_one_rank((guard,)) and not any(isinstance(part, ast.Mod) for part in list_nodes(guard)):
         return False
-    if any(isinstance(part, ast.Mod) for part in ast.walk(guard)) or _is_for_one_round(guard):
+    if any(isinstance(part, ast.Mod) for part in list_nodes(guard)) or _is_for_one_round(guard):
         return True
     return mentions((guard,), r"log_|verbose|debug|print|should_|last_batch")
 
@@ -122,7 +123,7 @@ def _is_for_one_round(guard: ast.expr) -> bool:
     return (
         is_first
         or is_equality
-        and any(isinstance(part, ast.Constant) and isinstance(part.value, int) for part in ast.walk(guard))
+        and any(isinstance(part, ast.Constant) and isinstance(part.value, int) for part in list_nodes(guard))
     )
 
 
@@ -144,7 +145,7 @@ def find_carried_states(reading: Reading) -> Iterator[Finding]:
 
 
 def _list_names(node: ast.AST) -> Set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return {part.id for part in list_nodes(node) if isinstance(part, ast.Name)}
 
 
 def _detaches(reading: Reading, statement: Statement, names: Set[str], detaching: Set[str]) -> bool:
@@ -152,7 +153,7 @@ def _detaches(reading: Reading, statement: Statement, names: Set[str], detaching
     value = statement.node.value  # type: ignore[attr-defined]
     if not names & _list_names(value):
         return False
-    calls = [part for part in ast.walk(value) if isinstance(part, ast.Call)]
+    calls = [part for part in list_nodes(value) if isinstance(part, ast.Call)]
     if any(isinstance(call.func, ast.Attribute) and call.func.attr in ("detach", "detach_") for call in calls):
         return True
     own = {reading.calls_by_node[call].name for call in calls if call in reading.calls_by_node}
@@ -161,7 +162,7 @@ def _detaches(reading: Reading, statement: Statement, names: Set[str], detaching
 
 def _is_returned_again(loop: ast.AST, names: Set[str]) -> bool:
     """Tell whether a call takes a variable and returns its next value: `output, hidden = model(x, hidden)`."""
-    for node in ast.walk(loop):
+    for node in list_nodes(loop):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             targets = {name for target in node.targets for name in _list_names(target)}
             given = [*node.value.args, *(word.value for word in node.value.keywords)]
@@ -190,7 +191,7 @@ def _find_undetached(reading: Reading) -> Iterator[Finding]:
 
 def _is_set_before(loop: ast.AST, node: ast.AST, names: Set[str]) -> bool:
     """Tell whether a loop assigns one of the names elsewhere: it is cut off there, or begins anew."""
-    others = [part for part in ast.walk(loop) if isinstance(part, ast.Assign) and part is not node]
+    others = [part for part in list_nodes(loop) if isinstance(part, ast.Assign) and part is not node]
     targets = {name for part in others for target in part.targets for name in _list_names(target)}
     heads = _list_names(loop.target) if isinstance(loop, ast.For) else set()
     return bool(names & (targets | heads))

@@ -8,6 +8,7 @@ from typing import Iterator, List, Optional, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
+from porting.source.files import list_nodes
 from porting.source.rules.guards import are_exclusive
 from porting.source.rules.names import name_last
 from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
@@ -256,7 +257,7 @@ def find_unbound_names(reading: Reading) -> Iterator[Finding]:
 
 def _find_function(reading: Reading, file: str, name: str) -> Optional[ast.FunctionDef]:
     tree = reading.parse(file)
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in list_nodes(tree) if tree is not None else ():
         if isinstance(node, ast.FunctionDef) and node.name == name_last(name):
             return node
     return None
@@ -271,7 +272,7 @@ def _find_attributes(reading: Reading) -> Iterator[Finding]:
         tree = reading.parse(call.place.file)
         names = list_attributes_of_training(tree) if tree is not None else set()
         used = {
-            part.attr for argument in call.node.args for part in ast.walk(argument) if isinstance(part, ast.Attribute)
+            part.attr for argument in call.node.args for part in list_nodes(argument) if isinstance(part, ast.Attribute)
         }
         if names & used and (call.place.file, call.place.line) not in seen:
             infers = any(thing.kind is Kind.PORT and thing.name.endswith("inferenceModel") for thing in call.receiver)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from typing import Iterator, Sequence, Tuple
+
+from porting.source.files import list_nodes
 
 __all__ = [
     "are_exclusive",
@@ -27,7 +30,7 @@ _RANK = re.compile(
 
 def list_words(node: ast.AST) -> Iterator[str]:
     """List the names, attributes and strings in an expression."""
-    for part in ast.walk(node):
+    for part in list_nodes(node):
         if isinstance(part, ast.Name):
             yield part.id
         elif isinstance(part, ast.Attribute):
@@ -161,6 +164,7 @@ def asks_for_cuda(guards: Sequence[ast.expr]) -> bool:
     return any(map(_is_for_cuda, split_guards(guards)))
 
 
+@functools.lru_cache(maxsize=4096)
 def _is_for_cuda(guard: ast.expr) -> bool:
     if not normalise_guard(guard)[1]:
         return mentions((guard,), _CONTRARY) or _excludes_none(guard) and mentions((guard,), _FOR_CUDA)

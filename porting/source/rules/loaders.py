@@ -8,6 +8,7 @@ from typing import Iterator, List, Optional, Set, Tuple, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
+from porting.source.files import list_nodes
 from porting.source.rules.guards import mentions
 from porting.source.rules.names import name_last, write_dotted
 from porting.source.rules.reading import Reading
@@ -179,7 +180,7 @@ def find_ragged_batches(reading: Reading) -> Iterator[Finding]:
         getattr(part, "id", getattr(part, "attr", ""))
         for loader in reading.facts.list_things(Kind.LOADER)
         for word in (loader.call.node.keywords if loader.call is not None else ())
-        for part in ast.walk(word.value)
+        for part in list_nodes(word.value)
         if word.arg == "collate_fn"
     }
     for call in reading.facts.calls:
@@ -233,7 +234,7 @@ def _pads_to_longest(call: Call) -> bool:
 
 def _takes_longest(call: Call, collating: Set[str]) -> bool:
     """Tell whether a function that makes batches looks for the longest sample, or for what is left of the data."""
-    words = {getattr(part, "id", getattr(part, "attr", "")) for node in call.node.args for part in ast.walk(node)}
+    words = {getattr(part, "id", getattr(part, "attr", "")) for node in call.node.args for part in list_nodes(node)}
     measures = bool(words & {"len", "shape", "size"}) or any(
         re.search(r"len(gth)?s?(_|$)", str(word)) for word in words
     )
@@ -241,17 +242,19 @@ def _takes_longest(call: Call, collating: Set[str]) -> bool:
         function = call.where.function
         is_collating = not collating.isdisjoint(function.split(".")) or "collat" in function.lower()
         return is_collating and (measures or bool(re.search(r"len", write_dotted(call.node.func))))
-    rests = [part for node in call.node.args for part in ast.walk(node) if isinstance(part, ast.BinOp)]
+    rests = [part for node in call.node.args for part in list_nodes(node) if isinstance(part, ast.BinOp)]
     return call.name == "builtins.min" and measures and any(_is_rest(part) for part in rests)
 
 
 def _is_rest(node: ast.BinOp) -> bool:
     """Tell whether what is left is computed: a length, less a variable."""
     is_length = any(
-        getattr(part, "id", getattr(part, "attr", "")) in ("len", "shape", "size") for part in ast.walk(node.left)
+        getattr(part, "id", getattr(part, "attr", "")) in ("len", "shape", "size") for part in list_nodes(node.left)
     )
     return (
-        isinstance(node.op, ast.Sub) and is_length and any(isinstance(part, ast.Name) for part in ast.walk(node.right))
+        isinstance(node.op, ast.Sub)
+        and is_length
+        and any(isinstance(part, ast.Name) for part in list_nodes(node.right))
     )
 
 
@@ -259,7 +262,7 @@ def find_short_slices(reading: Reading) -> Iterator[Finding]:
     """B010: batches are slices, of which the last is short."""
     loops = {loop.node for call in (*reading.module_calls, *_list_port_calls(reading)) for loop in call.where.loops}
     for node, file in reading.files_of_loops.items():
-        yields = any(isinstance(part, ast.Yield) for part in ast.walk(node))
+        yields = any(isinstance(part, ast.Yield) for part in list_nodes(node))
         is_of_training = node in loops or yields and bool(reading.backward_calls or reading.ports)
         if isinstance(node, (ast.For, ast.While)) and is_of_training:
             for part in (*_list_slices(node), *_list_splits(node)):
@@ -271,7 +274,7 @@ def find_short_slices(reading: Reading) -> Iterator[Finding]:
 
 def _list_splits(loop: Union[ast.For, ast.While]) -> Iterator[ast.Call]:
     """List where a loop goes through a tensor's parts of one length."""
-    for part in ast.walk(loop.iter) if isinstance(loop, ast.For) else ():
+    for part in list_nodes(loop.iter) if isinstance(loop, ast.For) else ():
         if isinstance(part, ast.Call) and part.args and name_last(write_dotted(part.func)) in _SPLITTING:
             size = part.args[-1]
             is_number = isinstance(size, ast.Constant) and isinstance(size.value, int) and size.value > 1
@@ -285,8 +288,8 @@ _SPLITTING = ("split", "chunk", "array_split", "tensor_split")
 def _find_stride(loop: Union[ast.For, ast.While]) -> Tuple[str, Optional[ast.expr]]:
     """Find the variable that a loop counts in strides, and these, unless it ends at a multiple of them."""
     if isinstance(loop, ast.While):
-        steps = [part for part in ast.walk(loop) if isinstance(part, ast.AugAssign) and isinstance(part.op, ast.Add)]
-        tested = set(map(write_dotted, ast.walk(loop.test)))
+        steps = [part for part in list_nodes(loop) if isinstance(part, ast.AugAssign) and isinstance(part.op, ast.Add)]
+        tested = set(map(write_dotted, list_nodes(loop.test)))
         counts = [part for part in steps if write_dotted(part.target) in tested - {""}]
         return (write_dotted(counts[0].target), counts[0].value) if counts else ("", None)
     head = loop.iter
@@ -294,7 +297,7 @@ def _find_stride(loop: Union[ast.For, ast.While]) -> Tuple[str, Optional[ast.exp
         return "", None
     numbers = [part.value for part in head.args if isinstance(part, ast.Constant) and isinstance(part.value, int)]
     # `n // size * size` and `n - n % size` leave no rest
-    is_cut = any(isinstance(part, (ast.Mod, ast.FloorDiv)) for part in ast.walk(head))
+    is_cut = any(isinstance(part, (ast.Mod, ast.FloorDiv)) for part in list_nodes(head))
     is_cut = is_cut or len(numbers) == len(head.args) and (numbers[1] - numbers[0]) % numbers[2] == 0
     return ("", None) if is_cut else (write_dotted(loop.target), head.args[2])
 
@@ -302,11 +305,11 @@ def _find_stride(loop: Union[ast.For, ast.While]) -> Tuple[str, Optional[ast.exp
 def _list_slices(loop: Union[ast.For, ast.While]) -> Iterator[ast.Subscript]:
     """List the slices from a loop's variable on that are as long as its strides."""
     name, stride = _find_stride(loop)
-    parts = (part for statement in loop.body for part in ast.walk(statement)) if stride is not None else ()
+    parts = (part for statement in loop.body for part in list_nodes(statement)) if stride is not None else ()
     for part in parts:
         index = getattr(part, "slice", None)
         upper = getattr(index, "upper", None)
         if isinstance(part, ast.Subscript) and isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add):
             ends = {ast.dump(upper.left), ast.dump(upper.right)}
-            if stride is not None and ast.dump(stride) in ends and name in map(write_dotted, ast.walk(upper)):
+            if stride is not None and ast.dump(stride) in ends and name in map(write_dotted, list_nodes(upper)):
                 yield part

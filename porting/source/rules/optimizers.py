@@ -8,6 +8,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Thing, Where
+from porting.source.files import list_nodes
 from porting.source.rules.guards import are_exclusive
 from porting.source.rules.names import name_last, name_unsupported_optimizer, write_dotted
 from porting.source.rules.reading import Reading
@@ -227,7 +228,7 @@ def find_accumulation(reading: Reading) -> Iterator[Finding]:
 
 def _locate_accumulation(reading: Reading, step: Call, passes: List[Call], looped: List[Call]) -> Iterator[Place]:
     for guard in step.where.guards:
-        is_periodic = any(isinstance(part, ast.Mod) for part in ast.walk(guard))
+        is_periodic = any(isinstance(part, ast.Mod) for part in list_nodes(guard))
         loop = step.where.loops[-1] if step.where.loops else None
         if is_periodic and loop is not None and _is_around_step_alone(reading, guard, step, passes):
             place = _place_of_guard(reading, guard)
@@ -253,7 +254,7 @@ _ACCUMULATING = re.compile(r"accum|micro_?(step|batch)|sub_?batch|interior", re.
 def _is_accumulating(node: ast.AST) -> bool:
     if not isinstance(node, ast.For):
         return False
-    heads = [part for head in (node.target, node.iter) for part in ast.walk(head)]
+    heads = [part for head in (node.target, node.iter) for part in list_nodes(head)]
     words = [getattr(part, "id", getattr(part, "attr", "")) for part in heads]
     return any(_ACCUMULATING.search(word) for word in words)
 
@@ -332,7 +333,7 @@ def _sets_rate(node: ast.AST) -> bool:
 def _is_rate(target: ast.AST) -> bool:
     if not isinstance(target, ast.Subscript):
         return False
-    return any(isinstance(part, ast.Constant) and part.value == "lr" for part in ast.walk(target.slice))
+    return any(isinstance(part, ast.Constant) and part.value == "lr" for part in list_nodes(target.slice))
 
 
 _LENGTH = re.compile(r"^\s*([\w.]+)\s*(?::[^=]*)?=(?!=)(.*)$")
@@ -374,7 +375,7 @@ def _is_scheduled(reading: Reading, length: Call, makers: List[Call]) -> bool:
         return False
     match = _LENGTH.match(lines[length.place.line - 1])
     wanted = _follow_names(lines, match[1]) if match else set()
-    read = {write_dotted(part) for maker in makers for part in ast.walk(maker.node)}
+    read = {write_dotted(part) for maker in makers for part in list_nodes(maker.node)}
     return bool(wanted & (read - {""}))
 
 

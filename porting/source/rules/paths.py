@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Counter as CounterOf
 from typing import Dict, FrozenSet, Iterator, List, Set, Tuple
 
+from porting.source.files import list_nodes
 from porting.source.rules.guards import mentions, normalise_guard
 
 __all__ = ["find_unbound_uses", "list_attributes_of_training"]
@@ -34,7 +35,7 @@ def _list_set(body: List[ast.stmt]) -> Set[str]:
     return {
         part.id
         for statement in body
-        for part in ast.walk(statement)
+        for part in list_nodes(statement)
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     }
 
@@ -84,7 +85,7 @@ def _list_parts(test: ast.expr) -> List[Tuple[str, bool]]:
 
 
 def _note_uses(statement: ast.stmt, states: List[_State], local: Set[str], found: Dict[str, ast.Name]) -> None:
-    for part in ast.walk(statement):
+    for part in list_nodes(statement):
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.id in local:
             if any(part.id not in known for _, known in states):
                 found.setdefault(part.id, part)
@@ -94,7 +95,7 @@ def list_attributes_of_training(tree: ast.AST) -> Set[str]:
     """List the attributes of `self` that are set under a condition that speaks of training, and nowhere else."""
     everywhere = Counter(_list_own(tree))
     inside: CounterOf[str] = Counter()
-    for node in ast.walk(tree):
+    for node in list_nodes(tree):
         if isinstance(node, ast.If) and mentions((node.test,), r"(^|_)train(ing)?($|_)"):
             inside.update(name for statement in node.body for name in _list_own(statement))
     return {name for name, number in inside.items() if everywhere[name] == number}
@@ -102,7 +103,7 @@ def list_attributes_of_training(tree: ast.AST) -> Set[str]:
 
 def _list_own(tree: ast.AST) -> Iterator[str]:
     """List the attributes of `self` that are assigned to, once for each time."""
-    for node in ast.walk(tree):
+    for node in list_nodes(tree):
         for target in node.targets if isinstance(node, ast.Assign) else ():
             if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
                 yield target.attr

@@ -8,7 +8,7 @@ from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tup
 
 from porting.diagnostics import CODES, Finding, Place, Severity
 from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Where
-from porting.source.files import Unit
+from porting.source.files import Unit, list_nodes
 from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.names import is_backward, is_for_ports
 from porting.source.rules.reach import Reach, share_program
@@ -143,7 +143,7 @@ class Reading:
     def contains(self, node: ast.AST, inner: ast.AST) -> bool:
         """Tell whether a node stands in another one."""
         if node not in self._nodes:
-            self._nodes[node] = frozenset(map(id, ast.walk(node)))
+            self._nodes[node] = frozenset(map(id, list_nodes(node)))
         return id(inner) in self._nodes[node]
 
     def contains_line(self, node: ast.stmt, line: int) -> bool:
@@ -166,7 +166,7 @@ class Reading:
     @cached_property
     def _inside_forwards(self) -> Set[int]:
         bodies = {statement.where.body for statement in self.facts.statements if statement.where.in_forward}
-        return {id(part) for body in bodies if body is not None for part in ast.walk(body)}
+        return {id(part) for body in bodies if body is not None for part in list_nodes(body)}
 
     def is_skipped(self, place: Place) -> bool:
         """Tell whether a place is in the `__main__` part of an imported file, which does not run."""
@@ -328,7 +328,7 @@ class Reading:
             node: file
             for file, tree in trees
             if tree is not None
-            for node in ast.walk(tree)
+            for node in list_nodes(tree)
             if isinstance(node, (ast.For, ast.While))
         }
 
@@ -347,7 +347,7 @@ class Reading:
         file = next((where.file for where in places if where.function == wanted), None)
         tree = self.parse(file) if file else None
         class_name = thing.name.rpartition(".")[2]
-        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] if tree else []
+        classes = [node for node in list_nodes(tree) if isinstance(node, ast.ClassDef)] if tree else []
         classes = [node for node in classes if node.name == class_name]
         # of several classes of one name, as functions define them, nobody knows which it is
         for part in classes[0].body if len(classes) == 1 else ():

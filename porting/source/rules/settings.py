@@ -8,6 +8,7 @@ from typing import Iterable, Iterator, List, Optional, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Import, Kind
+from porting.source.files import list_nodes
 from porting.source.rules.guards import mentions, requires_port
 from porting.source.rules.names import joins_processes, name_last, write_dotted
 from porting.source.rules.reading import TENSORS, Reading
@@ -48,7 +49,7 @@ def _is_written_for_ports(call: Call) -> bool:
 
 
 def _walk_all(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    return (part for node in nodes for part in ast.walk(node))
+    return (part for node in nodes for part in list_nodes(node))
 
 
 def find_swallowed_imports(reading: Reading) -> Iterator[Finding]:
@@ -56,7 +57,7 @@ def find_swallowed_imports(reading: Reading) -> Iterator[Finding]:
     seen: Set[Place] = set()
     for one in _list_vendor_imports(reading):
         tree = reading.parse(one.where.file) if one.is_guarded else None
-        for node in ast.walk(tree) if tree is not None else ():
+        for node in list_nodes(tree) if tree is not None else ():
             if not isinstance(node, ast.Try) or not _imports_at(node, one.place.line):
                 continue
             for handler in node.handlers:
@@ -83,8 +84,8 @@ def _leaves(statement: ast.stmt) -> bool:
 
 def _is_used(tree: Optional[ast.AST], within: ast.AST, one: Import) -> bool:
     root = one.name.partition(".")[0]
-    inside = {id(part) for part in ast.walk(within)}
-    names = (part for part in ast.walk(tree) if isinstance(part, ast.Name)) if tree is not None else ()
+    inside = {id(part) for part in list_nodes(within)}
+    names = (part for part in list_nodes(tree) if isinstance(part, ast.Name)) if tree is not None else ()
     return any(name.id == root and id(name) not in inside for name in names)
 
 
@@ -131,7 +132,7 @@ def _asks_for_precision(reading: Reading) -> bool:
         if call.is_method("add_argument", "option") and any(mentions((node,), _PRECISION) for node in call.node.args):
             return True
     trees = (reading.parse(file) for file in reading.files)
-    return any(_is_setting(node) for tree in trees if tree is not None for node in ast.walk(tree))
+    return any(_is_setting(node) for tree in trees if tree is not None for node in list_nodes(tree))
 
 
 def _is_setting(node: ast.AST) -> bool:
@@ -140,7 +141,7 @@ def _is_setting(node: ast.AST) -> bool:
     if isinstance(node, ast.Dict):
         return any(isinstance(key, ast.Constant) and re.match(_PRECISION, str(key.value)) for key in node.keys)
     tests = [node.test] if isinstance(node, (ast.If, ast.IfExp)) else [node] if isinstance(node, ast.Compare) else []
-    parts = (part for test in tests for part in ast.walk(test))
+    parts = (part for test in tests for part in list_nodes(test))
     return any(map(_names_setting, parts))
 
 
@@ -220,8 +221,8 @@ _SETTINGS = re.compile(r"(^|\.)_?(args?|opt|config|cfg|conf|flags|settings|hpara
 
 
 def _list_settings(tree: ast.AST) -> Iterator[ast.Attribute]:
-    called = {part.func for part in ast.walk(tree) if isinstance(part, ast.Call)}
-    for part in ast.walk(tree):
+    called = {part.func for part in list_nodes(tree) if isinstance(part, ast.Call)}
+    for part in list_nodes(tree):
         is_read = isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load) and part not in called
         if is_read and isinstance(part, ast.Attribute) and _OF_PORTS.search(part.attr):
             if _SETTINGS.search(write_dotted(part.value)):

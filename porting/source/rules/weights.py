@@ -8,6 +8,7 @@ from typing import Iterator, List, Optional, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing, Where
+from porting.source.files import list_nodes
 from porting.source.rules.names import is_in_place, name_last, write_dotted
 from porting.source.rules.reading import TENSORS, Reading
 
@@ -56,7 +57,7 @@ def _list_set(reading: Reading) -> Iterator[Tuple[Place, Where]]:
 
 
 def _reads_weight(node: ast.expr) -> bool:
-    return any(isinstance(part, ast.Attribute) and part.attr in ("weight", "bias") for part in ast.walk(node))
+    return any(isinstance(part, ast.Attribute) and part.attr in ("weight", "bias") for part in list_nodes(node))
 
 
 def _find_own_attribute(node: ast.AST) -> Optional[str]:

@@ -8,6 +8,7 @@ from typing import Iterator, List, Optional, Sequence, Set
 
 from porting.diagnostics import Finding
 from porting.source.facts import Call, Kind
+from porting.source.files import list_nodes
 from porting.source.rules.guards import is_of_one_rank, list_words, mentions
 from porting.source.rules.names import joins_processes, name_last, write_dotted
 from porting.source.rules.reading import Reading
@@ -75,9 +76,11 @@ def _is_own(reading: Reading, call: Call) -> bool:
 
 def _names_process(value: ast.AST) -> bool:
     """Tell whether a variable in an expression says which process it is, or a text that something is put into."""
-    formats = [part for part in ast.walk(value) if isinstance(part, ast.JoinedStr)]
-    texts = [part for part in ast.walk(value) if isinstance(part, ast.Constant) and re.search(r"[%{]", str(part.value))]
-    names = [part.id if isinstance(part, ast.Name) else getattr(part, "attr", "") for part in ast.walk(value)]
+    formats = [part for part in list_nodes(value) if isinstance(part, ast.JoinedStr)]
+    texts = [
+        part for part in list_nodes(value) if isinstance(part, ast.Constant) and re.search(r"[%{]", str(part.value))
+    ]
+    names = [part.id if isinstance(part, ast.Name) else getattr(part, "attr", "") for part in list_nodes(value)]
     written = any(re.search(_OWN_NAME, name, re.IGNORECASE) for name in names)
     return written or mentions((*formats, *texts), _OWN_NAME)
 
@@ -85,7 +88,7 @@ def _names_process(value: ast.AST) -> bool:
 def _list_values(tree: Optional[ast.AST], names: Set[str]) -> List[ast.AST]:
     """List what is assigned to names, and what a function of the file has put into what it returns to them."""
     values: List[ast.AST] = []
-    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)] if tree is not None else []
+    assigned = [node for node in list_nodes(tree) if isinstance(node, ast.Assign)] if tree is not None else []
     for node in assigned:
         targets = node.targets[0].elts if isinstance(node.targets[0], ast.Tuple) else node.targets
         for number, target in enumerate(targets):
@@ -100,8 +103,8 @@ def _list_values(tree: Optional[ast.AST], names: Set[str]) -> List[ast.AST]:
 def _list_returned(tree: Optional[ast.AST], value: ast.expr, number: int) -> List[ast.expr]:
     """List what the function of the file that an expression calls returns, of a tuple the part of this number."""
     name = name_last(write_dotted(value.func)) if isinstance(value, ast.Call) else ""
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
-    body = (part for node in functions if node.name == name for part in ast.walk(node))
+    functions = (node for node in list_nodes(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
+    body = (part for node in functions if node.name == name for part in list_nodes(node))
     returned = [node.value for node in body if isinstance(node, ast.Return) and node.value is not None]
     return [one.elts[number] if isinstance(one, ast.Tuple) and number < len(one.elts) else one for one in returned]
 
@@ -116,7 +119,7 @@ def _list_certain(reading: Reading, call: Call, guards: Sequence[ast.expr]) -> L
 
 
 def _is_of_setting(tree: ast.AST, guard: ast.expr) -> bool:
-    names = {part.id for part in ast.walk(guard) if isinstance(part, ast.Name)}
+    names = {part.id for part in list_nodes(guard) if isinstance(part, ast.Name)}
     returned = [value for value in _list_values(tree, names) if isinstance(value, ast.expr)]
     is_first = any(isinstance(value, ast.Constant) and value.value == 0 for value in returned)
     return is_first and mentions(returned, "Get_rank")

@@ -7,6 +7,7 @@ import re
 from typing import Callable, Iterator, List, Sequence, Union
 
 from porting.source.facts import Kind, Loop, LoopKind, Things
+from porting.source.files import list_nodes
 from porting.source.walk.assignment import assign
 from porting.source.walk.branches import run_part
 from porting.source.walk.host_reads import ask_truth
@@ -121,7 +122,7 @@ def _find_kind(node: Union[ast.For, ast.AsyncFor, ast.While], things: Things) ->
 def _list_names(node: Union[ast.For, ast.AsyncFor, ast.While]) -> Iterator[str]:
     heads = [node.test] if isinstance(node, ast.While) else [node.target, node.iter]
     for head in heads:
-        for part in ast.walk(head):
+        for part in list_nodes(head):
             if isinstance(part, ast.Name):
                 yield part.id
             elif isinstance(part, ast.Attribute):
