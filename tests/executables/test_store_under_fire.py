@@ -15,7 +15,7 @@ from porting.executables.folders import STALE_SECONDS
 from porting.executables.store import ExecutableStore
 
 NUM_PROCESSES = 8
-NUM_KILLS = 60
+NUM_KILLS = 30
 
 WORKER = """
 import os, random, sys, tempfile
