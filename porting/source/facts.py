@@ -152,6 +152,11 @@ class Call:
     other_names: Tuple[str, ...] = ()
     """What else it may call, where that is not certain."""
 
+    @property
+    def given(self) -> Things:
+        """The things of all its arguments."""
+        return tuple(thing for things in (*self.arguments, *self.keywords.values()) for thing in things)
+
     def is_method(self, *names: str) -> bool:
         """Tell whether it calls one of these methods of something."""
         return self.name.startswith(".") and self.name[1:] in names

@@ -199,7 +199,7 @@ _DOUBLE = re.compile(r"(torch\.)?(float64|double|complex128|DoubleTensor)")
 
 def find_unsupported_tensors(reading: Reading) -> Iterator[Finding]:
     """C017 and C044: a sparse tensor, or float64, is in `forward` or goes into it."""
-    given = {thing for call in _list_calls_of_models(reading) for thing in _list_given(call)}
+    given = {thing for call in _list_calls_of_models(reading) for thing in call.given}
     parts = set(go_through_parts(tuple(given), TENSORS))
     # what is computed of sparse tensors may be dense
     computed = [thing for thing in parts if not _KEEPING_SPARSE.fullmatch(thing.name)]
@@ -217,10 +217,6 @@ def find_unsupported_tensors(reading: Reading) -> Iterator[Finding]:
 def _list_calls_of_models(reading: Reading) -> List[Call]:
     called = [call for call in reading.facts.calls if call.is_on(Kind.MODULE, Kind.PORT, Kind.CRITERION)]
     return [call for call in called if not call.name.startswith(".") and not call.where.in_forward]
-
-
-def _list_given(call: Call) -> List[Thing]:
-    return [thing for given in (*call.arguments, *call.keywords.values()) for thing in given]
 
 
 def _makes_double(call: Call) -> bool:

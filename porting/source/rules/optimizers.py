@@ -74,7 +74,7 @@ def find_foreign_tensors(reading: Reading) -> Iterator[Finding]:
 def _is_trained(reading: Reading, part: Thing, optimizer: Thing) -> bool:
     """Tell whether a tensor is made here and trained: beside a port, an optimizer may keep a schedule alone."""
     calls = (call for call in reading.facts.calls if call is not optimizer.call)
-    is_given = any(part in things for call in calls for things in (*call.arguments, *call.keywords.values()))
+    is_given = any(part in call.given for call in calls)
     is_used = is_given or reading.is_made_of(reading.facts.list_things(Kind.LOSS), [part])
     return part.call is not None and (is_used or not reading.is_ported)
 

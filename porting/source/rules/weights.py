@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Iterator, List, Optional, Set, Tuple
+from typing import Iterator, Optional, Set, Tuple
 
 from porting.diagnostics import Finding, Place
-from porting.source.facts import Call, Kind, Statement, Thing, Where
+from porting.source.facts import Kind, Statement, Thing, Where
 from porting.source.files import list_nodes
 from porting.source.rules.names import is_in_place, name_last, write_dotted
 from porting.source.rules.reading import TENSORS, Reading
@@ -89,7 +89,7 @@ def list_changed(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     averaged = {(place.file, place.line) for place, _where in list_averaged(reading)}
     for call in reading.facts.calls:
         fills = call.name.startswith("torch.nn.init.")
-        things = _list_given(call) if fills else call.receiver if is_in_place(call) else ()
+        things = call.given if fills else call.receiver if is_in_place(call) else ()
         if any(map(is_weight, things)) and (call.place.file, call.place.line) not in averaged:
             yield call.place, call.where
     for read in reading.facts.reads:
@@ -105,17 +105,13 @@ def _is_written(read: Statement) -> bool:
 def list_averaged(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     """List where weights are changed by other weights, as for a moving average."""
     for call in reading.facts.calls:
-        if is_in_place(call) and any(map(is_weight, _list_given(call))):
+        if is_in_place(call) and any(map(is_weight, call.given)):
             yield call.place, call.where
     reads = [read for read in reading.facts.reads if read.asks == "data" and any(map(is_weight, read.things))]
     for read in reads:
         others = (one for one in reads if one.place.line == read.place.line and one.place.file == read.place.file)
         if _is_written(read) and any(write_dotted(one.node) != write_dotted(read.node) for one in others):
             yield read.place, read.where
-
-
-def _list_given(call: Call) -> List[Thing]:
-    return [thing for given in (*call.arguments, *call.keywords.values()) for thing in given]
 
 
 def drops_gradient(node: ast.AST) -> bool:
@@ -133,7 +129,7 @@ def find_hidden_parts(reading: Reading) -> Iterator[Finding]:
         thing
         for call in reading.facts.calls
         if name_last(call.name) in ("add_module", "register_module", "register_parameter", "setattr", *_HOLDERS)
-        for thing in (*_list_given(call), *(part for thing in call.result for part in thing.parts))
+        for thing in (*call.given, *(part for thing in call.result for part in thing.parts))
     }
     for read in reading.facts.reads:
         if read.asks == "parts" and any(map(_has_weights, read.things)) and not registered.issuperset(read.things):

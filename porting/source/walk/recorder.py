@@ -210,7 +210,7 @@ class Recorder:
 
 
 def _computes_loss(call: Call) -> bool:
-    kinds = {thing.kind for argument in (*call.arguments, *call.keywords.values()) for thing in argument}
+    kinds = {thing.kind for thing in call.given}
     is_made = any(thing.kind is Kind.LOSS for thing in call.result)
     return is_made and Kind.OUTPUT in kinds and Kind.LOSS not in kinds and not call.where.in_forward
 
