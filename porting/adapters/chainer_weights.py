@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from porting.adapters.checkpoints import make_foreign_error
-from porting.data.files import make_file_error, require_file
 from porting.diagnostics import list_names, take_first_line
+from porting.support.data_files import make_file_error, require_file
 from porting.torch_insides.modules import BATCH_NORMS
 
 __all__ = ["load_chainer_npz"]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Any, Callable, DefaultDict, Generic, Iterator, List, Mapping, Protocol, Sequence, Set, Tuple, TypeVar
 
-from ..data.buckets import choose_buckets
+from ..buckets import choose_buckets
 from ..diagnostics import Severity
 from ..options import PortOptions
 from .batch import BatchSignature
@@ -105,6 +105,6 @@ def _suggest_buckets(signatures: Sequence[BatchSignature], num_buckets: int) -> 
             chosen = choose_buckets(sorted(lengths), num_buckets).lengths
             return (
                 f"pad dimension {dimension} of {name} to few lengths, such as {', '.join(map(str, chosen))}: "
-                f"`porting.data.buckets.choose_buckets(lengths, {num_buckets})` finds the best for a dataset",
+                f"`porting.buckets.choose_buckets(lengths, {num_buckets})` finds the best for a dataset",
             )
     return ()

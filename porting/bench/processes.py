@@ -9,18 +9,16 @@ import contextlib
 import multiprocessing
 import os
 import re
-import sys
 import time
 from dataclasses import asdict, dataclass, field
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
 
-from porting.support.bound_process import BoundProcess
+from porting.support.bound_process import BoundProcess, describe_exit, make_environment
 
 from .choices import BenchSettings, Choices
 
-__all__ = ["Cell", "Child", "ChildError", "Outcome", "Progress", "describe_exit", "make_environment", "run_cell"]
+__all__ = ["Cell", "Child", "ChildError", "Outcome", "Progress", "run_cell"]
 
-_SHOWN_LINES = 3
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 10.0
 _MEMORY_WORDS = ("can't allocate memory", "out of memory", "not enough memory", "bad_alloc", "memoryerror")
@@ -176,22 +174,3 @@ class Child:
         """End the process and remove its folder."""
         self._questions.close()
         self.process.end()
-
-
-def make_environment() -> Dict[str, str]:
-    """Return this process's environment, with its import path for those that are started with it."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-
-
-def describe_exit(status: int, output: str) -> str:
-    """Say how a process ended, with the last lines that it printed.
-
-    >>> describe_exit(-9, "")
-    'signal 9: killed, as the system does when memory runs out'
-    """
-    if status == -9:
-        return "signal 9: killed, as the system does when memory runs out"
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    said = "; ".join(lines[-_SHOWN_LINES:])
-    ended = f"signal {-status}" if status < 0 else f"exit status {status}"
-    return f"{ended}: {said}" if said else ended

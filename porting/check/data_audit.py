@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, Optional, Tuple
 import torch
 from tqdm.auto import tqdm
 
-from porting.check.sample_audit import SampleAudit, audit_samples
+from porting.adapters.sample_audit import SampleAudit, audit_samples
 from porting.check.shape_audit import ShapeAudit, ShapeCounter
 from porting.diagnostics import BatchError, Finding, Severity, align_columns, find_raising_frame, list_names, say_number
 from porting.options import PortOptions
@@ -242,5 +242,5 @@ def _note_shapes(audit: DataAudit) -> Iterator[Finding]:
             "B032",
             f"padded to the longest, {shapes.choices[0].padding_share:.0%} of what is computed is padding",
             notes=str(shapes),
-            help="use the buckets of the line whose padding you can afford: `porting.data.buckets.Buckets`",
+            help="use the buckets of the line whose padding you can afford: `porting.buckets.Buckets`",
         )

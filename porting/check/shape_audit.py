@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.api.batch import BatchSignature
-from porting.data.buckets import Buckets, choose_buckets
+from porting.buckets import Buckets, choose_buckets
 from porting.diagnostics import align_columns
 from porting.structure import flatten_tensors, make_call_arguments
 

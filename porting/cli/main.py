@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import importlib
 import os
 import shlex
 import sys
@@ -12,9 +11,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-import porting
 from porting.cli import EXIT_BROKEN_PIPE, EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
 from porting.diagnostics import FORMATS, PortingError, print_finding
+from porting.support.wings import find_wing
+from porting.version import VERSION
 
 __all__ = ["VERBS", "Verb", "main"]
 
@@ -33,19 +33,19 @@ class Verb(NamedTuple):
 VERBS: Mapping[str, Verb] = MappingProxyType(
     {
         "backend": Verb("porting.cli.backend", "name backends, and check whether a module can be one"),
-        "bench": Verb("porting.cli.bench", "measure training, ported against eager"),
+        "bench": Verb("porting.bench.command", "measure training, ported against eager"),
         "cache": Verb("porting.cli.cache", "look at the executables on disk, and why they were compiled"),
-        "check": Verb("porting.cli.check", "say what stands between a training program and an IPU"),
+        "check": Verb("porting.check.command", "say what stands between a training program and an IPU"),
         "compile": Verb("porting.cli.compile", "make the executable of an exported step, without training"),
         "doctor": Verb("porting.cli.doctor", "say whether this machine is fit for ports, and what to put right"),
         "explain": Verb("porting.cli.explain", "explain a code, or list all of them"),
         "export": Verb("porting.cli.export", "capture a step into a file, without compiling"),
         "graph": Verb("porting.cli.graph", "show the captured graph of a step"),
         "memory": Verb("porting.cli.memory", "say whether a step fits into an IPU's memory, and what helps"),
-        "recipe": Verb("porting.cli.recipe", "list, show, run, check, copy and begin step-by-step ports"),
+        "recipe": Verb("porting.recipe_chain.command", "list, show, run, check, copy and begin step-by-step ports"),
         "run": Verb("porting.cli.run", "run a program written for PopTorch, on IPUs or on the simulator"),
-        "trace": Verb("porting.cli.trace", "write a timeline of training calls: loader, transfers, operators"),
-        "verify": Verb("porting.cli.verify", "prove that a port trains as plain PyTorch does: a certificate"),
+        "trace": Verb("porting.bench.trace_command", "write a timeline of training calls: loader, copies, operators"),
+        "verify": Verb("porting.verify.command", "prove that a port trains as plain PyTorch does: a certificate"),
     }
 )
 """Every verb of the command; the modules are loaded on use."""
@@ -112,9 +112,12 @@ def _build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"porting {porting.__version__}")
+    parser.add_argument("--version", action="version", version=f"porting {VERSION}")
     chosen = next((word for word in words if word in VERBS), None)
-    module = importlib.import_module(VERBS[chosen].module) if chosen else None
+    module = find_wing(VERBS[chosen].module) if chosen else None
+    if chosen and module is None:
+        package = VERBS[chosen].module.rpartition(".")[0]
+        parser.error(f"this installation lacks `{package}`, which `porting {chosen}` needs: install ipu-porting")
     formats = getattr(module, "FORMATS", FORMATS)
     _add_format(parser, formats, default="text")
     parser.set_defaults(run=None, parser=parser)

@@ -16,15 +16,12 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 from torch import nn
 
-from porting import models
-from porting.bench.choices import apply_choices
-from porting.bench.workloads import Workload
 from porting.cli.part_places import find_part_places
 from porting.cli.program_parts import LoadedProgram, read_parts
 from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame, list_names
-from porting.options import PortOptions
+from porting.support.wings import find_wing
 
-__all__ = ["LoadedProgram", "ProgramName", "is_reference_model", "load_program", "load_value", "load_workload"]
+__all__ = ["LoadedProgram", "ProgramName", "is_reference_model", "load_program", "load_value"]
 
 _FORM = "file.py:name`, `package.module:name` or `family:size"
 _REFERENCE_SAMPLES = 8
@@ -81,10 +78,10 @@ def load_program(
     when it gives something else.
     """
     name = ProgramName.of(text)
-    if is_reference_model(name):
+    family = _find_family(name)
+    if family is not None and name.attribute in family.VARIANTS:
         if layers is not None:
             raise _make_layers_error(name, None)
-        family = models.load(name.source)
         batch = family.example_batch(family.VARIANTS[name.attribute], batch_size=batch_size or _REFERENCE_SAMPLES)
         return LoadedProgram(family.build(name.attribute), family.loss, batch, name=text)
     found, place = _load_named(name)
@@ -95,20 +92,6 @@ def load_program(
     if batch_size is not None and batch_size != program.rows:
         program = replace(program, batch=program.batch_of(batch_size))
     return program
-
-
-def load_workload(target: str, choices: Mapping[str, Any], cache_dir: Optional[str] = None) -> Workload:
-    """Load `target` with what a cell chose; its batch is a micro-batch, of which a call takes as many as it needs."""
-    layers = choices.get("layers")
-    loaded = load_program(target, batch_size=choices.get("batch"), layers=layers)
-    options = apply_choices(loaded.options or PortOptions(), choices, cache_dir=cache_dir)
-    rows = loaded.rows * options.micro_batches_per_call
-    if rows != loaded.rows:
-        # loaded again, so that a function that takes a batch size fills the whole call with its own samples
-        loaded = load_program(target, batch_size=rows, layers=layers)
-    # without the folder of the program, whatever the system parts folders with
-    short = target.replace("\\", "/").rpartition("/")[2]
-    return Workload(loaded.model, loaded.loss, loaded.batch, loaded.optimizer, options, short)
 
 
 def load_value(target: str) -> Any:
@@ -127,8 +110,14 @@ def is_reference_model(name: ProgramName) -> bool:
     >>> is_reference_model(ProgramName.of("mlp:mushrooms")), is_reference_model(ProgramName.of("mlp:make"))
     (True, False)
     """
-    is_family = not name.is_file and name.source in models.FAMILIES
-    return is_family and name.attribute in models.load(name.source).VARIANTS
+    family = _find_family(name)
+    return family is not None and name.attribute in family.VARIANTS
+
+
+def _find_family(name: ProgramName) -> Any:
+    """Find the family of reference models that `name` may mean; None without the models' wing."""
+    models = find_wing("porting.models")
+    return None if models is None or name.is_file or name.source not in models.FAMILIES else models.load(name.source)
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------
@@ -201,8 +190,9 @@ def _require_module(name: ProgramName) -> None:
         pass
     if found is None:
         remedies = ["name a file instead, as in `folder/train.py:make`"]
-        if name.source in models.FAMILIES:
-            sizes = list_names(f"{name.source}:{size}" for size in models.load(name.source).VARIANTS)
+        family = _find_family(name)
+        if family is not None:
+            sizes = list_names(f"{name.source}:{size}" for size in family.VARIANTS)
             remedies.insert(0, f"the reference models of that name are {sizes}")
         raise ExecutableError.of(
             "E020",

@@ -12,8 +12,7 @@ import torch
 
 from porting.diagnostics import require_extra
 from porting.support.atomic_files import replacing_file
-
-from .files import AnyPath
+from porting.support.data_files import AnyPath
 
 __all__ = ["draw_event"]
 

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
+from porting.support.data_files import AnyPath, make_file_error, require_file
+
 from .digits import make_digits
-from .files import AnyPath, make_file_error, require_file
 
 __all__ = ["read_idx", "read_mnist", "read_or_make_digits"]
 

@@ -26,9 +26,9 @@ from torch.utils.data import Dataset
 
 from porting.diagnostics import require_extra
 from porting.support.atomic_files import write_atomically
+from porting.support.data_files import AnyPath, make_file_error, require_file
 
 from .events import Hits, check_halving, make_dense_images
-from .files import AnyPath, make_file_error, require_file
 
 __all__ = ["LarcvEvents", "LarcvFile", "load_h5py", "write_larcv"]
 

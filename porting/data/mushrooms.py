@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
+from porting.support.data_files import AnyPath, make_file_error, read_encoded_lines
+
 from ..support.atomic_files import write_atomically
-from .files import AnyPath, make_file_error, read_encoded_lines
 
 __all__ = ["TRAITS", "make_mushrooms", "read_mushrooms", "split_at_random", "write_mushrooms"]
 

@@ -15,7 +15,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 import torch
 
-from .files import AnyPath, make_file_error, read_encoded_lines
+from porting.support.data_files import AnyPath, make_file_error, read_encoded_lines
 
 __all__ = [
     "END_OF_SENTENCE",

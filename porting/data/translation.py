@@ -11,8 +11,9 @@ from typing import Callable, List, Mapping, Sequence, Tuple
 import numpy as np
 import torch
 
+from porting.support.data_files import AnyPath, make_file_error
+
 from .buckets import pad
-from .files import AnyPath, make_file_error
 from .text import UNKNOWN, Vocabulary, read_lines
 
 __all__ = ["END", "PADDING", "TASKS", "Pairs", "make_pairs", "read_pairs"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 from porting.diagnostics import Finding, Severity
 from porting.doctor.probes import Answer, Probe, ask_program
+from porting.support.bound_process import make_environment
 from porting.support.poptorch_releases import TESTED_RELEASES, name_release
 from porting.support.torch_versions import find_tested
 from porting.support.versions import read_version
@@ -199,20 +199,13 @@ def _is_installed(name: str) -> bool:
 
 def _import_apart(name: str, program: str) -> Tuple[Dict[str, Any], str]:
     """Run a program that imports a package, in another process, and return what it says, or the fault."""
-    answer = ask_program(
-        [sys.executable, "-c", program], timeout_seconds=_IMPORT_SECONDS, environment=_make_environment()
-    )
+    environment = {**make_environment(), "PYTHONIOENCODING": "utf-8"}
+    answer = ask_program([sys.executable, "-c", program], timeout_seconds=_IMPORT_SECONDS, environment=environment)
     line = next((line for line in reversed(answer.text.splitlines()) if line.startswith(_MARK)), "")
     # what said its facts and crashed on its way out, as drivers do, is usable
     if line:
         return dict(json.loads(line[len(_MARK) :])), ""
     return {}, _name_fault(answer) or f"{name} said nothing of itself"
-
-
-def _make_environment() -> Dict[str, str]:
-    """Make the environment of a child: this one's, with the folders that this process imports from."""
-    folders = [folder for folder in sys.path if folder]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "PYTHONIOENCODING": "utf-8"}
 
 
 def _name_fault(answer: Answer) -> str:

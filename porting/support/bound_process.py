@@ -23,7 +23,17 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 
 from .process import signal_descendants
 
-__all__ = ["JOB", "LOG", "READY", "RESULT", "BoundProcess", "find_free_memory", "measure_group_memory"]
+__all__ = [
+    "JOB",
+    "LOG",
+    "READY",
+    "RESULT",
+    "BoundProcess",
+    "describe_exit",
+    "find_free_memory",
+    "make_environment",
+    "measure_group_memory",
+]
 
 JOB = "job.json"
 """What the process is to do, in its folder."""
@@ -38,6 +48,7 @@ LOG = "log.txt"
 """Everything that it and what it starts write."""
 
 _POLL_SECONDS = 0.05
+_SHOWN_LINES = 3
 # A process in an uninterruptible wait of the kernel does not die at once, even by SIGKILL.
 _KILL_SECONDS = 10.0
 
@@ -236,3 +247,22 @@ def find_free_memory() -> float:
         text = ""
     match = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
     return int(match[1]) * 1024 if match else float("inf")
+
+
+def make_environment() -> Dict[str, str]:
+    """Return this process's environment, with its import path for those that are started with it."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def describe_exit(status: int, output: str) -> str:
+    """Say how a process ended, with the last lines that it printed.
+
+    >>> describe_exit(-9, "")
+    'signal 9: killed, as the system does when memory runs out'
+    """
+    if status == -9:
+        return "signal 9: killed, as the system does when memory runs out"
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    said = "; ".join(lines[-_SHOWN_LINES:])
+    ended = f"signal {-status}" if status < 0 else f"exit status {status}"
+    return f"{ended}: {said}" if said else ended

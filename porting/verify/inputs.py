@@ -15,8 +15,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from porting.adapters.loader_position import read_streams, set_streams
+from porting.adapters.sample_audit import audit_samples
 from porting.api import PortedModel, to_ipu
-from porting.check.sample_audit import audit_samples
 from porting.diagnostics import PortingError
 from porting.options import PortOptions
 from porting.structure import flatten_tensors, make_call_arguments

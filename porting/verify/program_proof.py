@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, NoRet
 
 import torch
 
-from porting.bench.processes import describe_exit, make_environment
 from porting.diagnostics import ExecutableError, PortingError, say_number
 from porting.run import is_simulated, simulated_environment, vendor_environment
+from porting.support.bound_process import describe_exit, make_environment
 from porting.verify.certificate import Certificate, Location, Measured
 from porting.verify.compare import KINDS
 from porting.verify.judgement import STOPPED, find_first

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from porting.bench.choices import Choices
-from porting.bench.processes import Cell, describe_exit, run_cell
+from porting.bench.processes import Cell, run_cell
 
 from .conftest import QUICK
 
@@ -53,7 +53,7 @@ def run_one(tmp_path):
         cell = Cell(
             name=function,
             target=target,
-            loader="porting.cli.programs:load_workload",
+            loader="porting.bench.programs:load_workload",
             arguments={"target": target, "choices": dataclasses.asdict(choices)},
             choices=choices,
             settings=QUICK,
@@ -95,8 +95,3 @@ def test_a_cell_that_hangs_is_given_up(run_one):
     record = run_one("hangs", timeout=3.0)
 
     assert (record["status"], record["reason"]) == ("timeout", "it ran longer than 3 s")
-
-
-def test_the_end_of_a_process_is_told_with_its_last_words():
-    assert describe_exit(3, "one\ntwo\n\nthree\nfour\n") == "exit status 3: two; three; four"
-    assert describe_exit(-11, "") == "signal 11"

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from porting.cli.programs import ProgramName, load_program, load_workload
+from porting.cli.programs import ProgramName, load_program
 from porting.diagnostics import ExecutableError
 
 TRAIN = """
@@ -110,7 +110,6 @@ def test_a_batch_of_another_size_is_repeated_from_the_start(folder):
 
 def test_a_function_that_takes_a_number_of_layers_is_asked_for_it(folder):
     assert len(load_program("train_of_test.py:stacked", layers=3).model) == 3
-    assert load_workload("train_of_test.py:stacked", {"layers": 2, "accumulation": 2}).num_parameters == 2 * (4 * 4 + 4)
 
 
 @pytest.mark.parametrize("name", ["train_of_test.py:make", "train_of_test.py:fixed", "mlp:mushrooms"])

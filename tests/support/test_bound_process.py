@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from porting.support.bound_process import BoundProcess, find_free_memory, measure_group_memory
+from porting.support.bound_process import BoundProcess, describe_exit, find_free_memory, measure_group_memory
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="process groups are those of POSIX")
 
@@ -199,3 +199,8 @@ def test_there_is_some_free_memory():
 
 def test_the_memory_of_a_group_is_that_of_its_processes():
     assert measure_group_memory(os.getpgrp()) > 10 << 20
+
+
+def test_the_end_of_a_process_is_told_with_its_last_words():
+    assert describe_exit(3, "one\ntwo\n\nthree\nfour\n") == "exit status 3: two; three; four"
+    assert describe_exit(-11, "") == "signal 11"

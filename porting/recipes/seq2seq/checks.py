@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from porting.data.buckets import choose_buckets
+from porting.buckets import choose_buckets
 from porting.recipe_chain import chain_of_equal_losses, demand, equal_losses, holds, measured, reaches
 from porting.recipes.seq2seq import workload
 

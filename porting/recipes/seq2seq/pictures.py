@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import List
 
-from porting.data.buckets import choose_buckets
+from porting.buckets import choose_buckets
 from porting.recipe_chain.pictures import BLUE, GREY, draw_losses, make_figure, save_figure
 from porting.recipes.seq2seq import (
     step_0_plain,

@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import torch
 
-from porting.data.buckets import Buckets, choose_buckets
+from porting.buckets import Buckets, choose_buckets
 from porting.data.translation import END, Pairs, make_pairs, read_pairs
 from porting.models import seq2seq
 from porting.recipe_chain import Losses, predicting, read_command_line

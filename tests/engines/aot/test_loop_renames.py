@@ -8,9 +8,9 @@ import sys
 import pytest
 import torch
 
-from porting.bench.processes import make_environment
 from porting.engines.aot.library import load_program
 from porting.engines.compiled.program_file import write_program
+from porting.support.bound_process import make_environment
 from tests.engines.compiled_step import results_and_state, step_program
 
 # the libraries that multiply decide in which order loops are joined

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from porting.bench.processes import make_environment
 from porting.engines.aot.library import load_program
 from porting.engines.aot.matmul_kernels import choose_matmul_kernels, find_products, is_faster_by_onednn
 from porting.engines.compiled.call_layout import TensorSpec
 from porting.engines.compiled.program_file import write_program
 from porting.engines.compiled.programs import Program
+from porting.support.bound_process import make_environment
 
 _LARGE = 256
 

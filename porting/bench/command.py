@@ -13,6 +13,17 @@ from tqdm import tqdm
 from porting.bench.against_pages import lay_out_ways
 from porting.bench.benchmark_files import FileEntry
 from porting.bench.choices import EAGER_WAYS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings
+from porting.bench.command_cells import (
+    DEFAULT_TIMEOUT,
+    choose_cells,
+    choose_entries,
+    choose_suite,
+    find_demanded_mean,
+    load_workloads,
+    make_cells,
+    parse_part,
+    read_matrix,
+)
 from porting.bench.curve_pages import lay_out_curves
 from porting.bench.growth import lay_out_growth
 from porting.bench.pages import (
@@ -28,17 +39,6 @@ from porting.bench.pages import (
 from porting.bench.processes import Cell, run_cell
 from porting.bench.results import ResultFile, read_results
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, count
-from porting.cli.bench_cells import (
-    DEFAULT_TIMEOUT,
-    choose_cells,
-    choose_entries,
-    choose_suite,
-    find_demanded_mean,
-    load_workloads,
-    make_cells,
-    parse_part,
-    read_matrix,
-)
 from porting.diagnostics import render_all
 from porting.support.atomic_files import write_atomically
 

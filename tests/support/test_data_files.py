@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from porting.data.files import make_file_error, require_file
 from porting.diagnostics import PortingError
+from porting.support.data_files import make_file_error, require_file
 
 
 def test_a_file_that_is_there_is_a_path(tmp_path):

@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, FrozenSet, List, Mapping, Optional, Set, Tuple
 
-import porting
 from porting.check.formats import REPORT_FORMATS, write_report
 from porting.check.html_page import write_report_page
 from porting.check.preflight import assemble_report, look_at_sources
@@ -158,7 +157,7 @@ def _fix_programs(arguments: argparse.Namespace, selection: Selection) -> Report
 
 def _forget_modules(known: Set[str]) -> None:
     """Forget the modules of the user's that have been loaded, and the lines of their files."""
-    kept = (sys.prefix, sys.base_prefix, str(Path(porting.__file__).parent))
+    kept = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
     for name in set(sys.modules) - known:
         file = getattr(sys.modules[name], "__file__", None)
         if file is not None and not file.startswith(kept):

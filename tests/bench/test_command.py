@@ -17,12 +17,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from porting.bench import command as bench
 from porting.bench import results
 from porting.bench.choices import EAGER_WAYS
 from porting.bench.processes import Cell
 from porting.bench.results import describe_machine, read_results
 from porting.bench.suite import GROWTH, OVERHEAD, START_UP, SUITE, WORKLOADS
-from porting.cli import bench
 from porting.cli.main import main
 
 PROGRAM = """
@@ -464,7 +464,7 @@ def test_the_list_names_every_workload(capsys):
 
 
 def test_help_starts_without_torch():
-    program = "import sys, porting.cli.bench; print('torch' in sys.modules)"
+    program = "import sys, porting.bench.command; print('torch' in sys.modules)"
 
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, TensorDataset
 
 from porting import FixedBatchDataset, partition
-from porting.check.sample_audit import audit_samples
+from porting.adapters.sample_audit import audit_samples
 
 
 def _make_dataset(num_samples: int) -> TensorDataset:

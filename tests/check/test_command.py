@@ -464,7 +464,7 @@ def test_a_model_alone_has_nothing_to_judge_in_its_source(check):
 
 
 def test_a_function_without_torch_is_refused_with_what_helps(check, monkeypatch):
-    monkeypatch.setattr("porting.cli.check.find_spec", lambda name: None if name == "torch" else name)
+    monkeypatch.setattr("porting.check.command.find_spec", lambda name: None if name == "torch" else name)
 
     status, _output, errors = check("model_of_test.py:make")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from porting.data.buckets import Buckets, choose_buckets, pad
+from porting.buckets import Buckets, choose_buckets, pad
 
 
 def least_padding(lengths, num_buckets):

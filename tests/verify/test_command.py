@@ -14,9 +14,9 @@ import pytest
 
 import porting
 from porting.cli.main import main
-from porting.cli.verify import _run_program
 from porting.verify.bisection import Bisection, JudgedCommit
 from porting.verify.certificate import Certificate, Verdict
+from porting.verify.command import _run_program
 from tests.verify.certificates import make_certificate, make_failed
 
 TRAIN = """\
@@ -89,7 +89,7 @@ def stub_program(monkeypatch, certificate):
         asked.append({"text": text, **settings})
         return certificate
 
-    monkeypatch.setattr("porting.cli.verify._run_program", make)
+    monkeypatch.setattr("porting.verify.command._run_program", make)
     return asked
 
 
@@ -352,7 +352,7 @@ def commits(monkeypatch):
         return Bisection((), (JudgedCommit("ab12", "2026-01-01", "change", *judge(Path.cwd())),))
 
     commits = SimpleNamespace(status=0, output="", said="", commands=commands)
-    monkeypatch.setattr("porting.cli.verify.subprocess.run", run)
+    monkeypatch.setattr("porting.verify.command.subprocess.run", run)
     monkeypatch.setattr("porting.verify.bisection.bisect_history", bisect)
     return commits
 

@@ -163,7 +163,7 @@ def make_cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments:
         from porting.bench.public_models import require_library
 
         require_library(library)
-    loader = "porting.bench.suite:load" if own else "porting.cli.programs:load_workload"
+    loader = "porting.bench.suite:load" if own else "porting.bench.programs:load_workload"
     loaded_data = arguments.loader or entry.loader
     demand = entry.demand if entry.demand is not None or own is None else own.demanded
     combined = {"engine": ["auto"], **(own.matrix if own else {}), **entry.matrix, **matrix}

@@ -6,8 +6,7 @@ import argparse
 
 import pytest
 
-from porting.bench.suite import GROUPS, PUBLIC
-from porting.cli.bench_cells import (
+from porting.bench.command_cells import (
     Part,
     choose_cells,
     choose_entries,
@@ -15,6 +14,7 @@ from porting.cli.bench_cells import (
     find_demanded_mean,
     parse_part,
 )
+from porting.bench.suite import GROUPS, PUBLIC
 from porting.diagnostics import PortingError
 
 
