@@ -24,7 +24,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 MAX_LINES = 400
 MAX_FILES_OF_A_CALL = 14
 
-# Modules that recipes may use besides the public names: models, data, buckets, the tables of checks, each other, the device API.
+# Modules that recipes may use besides the public names: models, data, tables of checks, each other, the device API.
 OPEN_TO_RECIPES = {
     "porting.buckets",
     "porting.data",

@@ -18,10 +18,10 @@ from .. import planning, simulator
 from ..capture import StepGraph
 from ..capture.subgraphs import Body
 from ..diagnostics import BatchError, Finding, OptionError, PortingError, align_columns
+from ..machines import DEFAULT, Chip, find_chip
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import make_call_arguments
-from ..targets import DEFAULT, Target, find_target
 from ..torch_insides.trees import tree_leaves, tree_map
 from .memory_model import PRODUCTS, Layout, StageMemory, StepMemory, count_code_bytes, count_device_bytes, measure_ipus
 
@@ -78,7 +78,7 @@ class MemoryReport:
     uncertain by about 15 %, `low_bytes` to `high_bytes`; what is not in it is in `not_counted`.
     """
 
-    target: Target
+    target: Chip
     micro_batch: int
     ipus: Tuple[StageMemory, ...]
     remedies: Tuple[Remedy, ...]
@@ -179,7 +179,7 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
 
     `batch` is a combined batch, a tuple of positional arguments or a dictionary of named ones, as for a call; its
     values do not matter. With `mode="inference"` it is that of `ported.inference()`, without labels. `target` is one
-    of `porting.targets.TARGETS`. The step is captured once, on tensors without values, and the terms are those of
+    of the chips of `porting.machines`. The step is captured once, on tensors without values, and the terms are those of
     `porting.planning.memory_model`.
 
     Raises OptionError P002 for an unknown target, P007 for stages of unknown modules, BatchError B004 for a batch that
@@ -191,7 +191,7 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     >>> report.verdict, report.ipus[0].weight_bytes
     ('fits', 3208)
     """
-    found = find_target(target)
+    found = find_chip(target)
     if mode not in ("training", "inference"):
         raise OptionError.of("P002", message=f"`mode` is {mode!r}", help="use 'training' or 'inference'")
     port, options = ported.port, ported.options
@@ -231,7 +231,7 @@ def _make_report(
     step: StepMemory,
     options: PortOptions,
     optimizer: Any,
-    target: Target,
+    target: Chip,
     find_remedies: Callable[..., Tuple[Remedy, ...]],
 ) -> MemoryReport:
     """Measure `step` as the options, the optimizer and the target lay it out, with what `find_remedies` proposes."""
@@ -297,7 +297,7 @@ def note_memory(graph: StepGraph, options: PortOptions, optimizer: Any, *, targe
 
     None as well for a step whose memory cannot be predicted, such as one with a branch.
     """
-    found = find_target(target)
+    found = find_chip(target)
     bound = bound_bytes(graph, num_stages=len(options.stage_ipus), bytes_per_weight=count_bytes_per_weight(optimizer))
     if bound <= _FITS * found.memory_bytes:
         return None

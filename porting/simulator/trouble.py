@@ -16,8 +16,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 import torch
 
 from ..diagnostics import OptionError
+from ..machines import DEFAULT, find_chip
 from ..support.process import this_instance
-from ..targets import DEFAULT, TARGETS
 from ._device.device_target import waits_for_ipus, write_refusal
 from ._logging import cpp_log, logger
 from .errors import native_error
@@ -37,7 +37,7 @@ __all__ = [
 
 ENVIRONMENT_VARIABLE = "PORTING_INJECT"
 
-_TARGET = TARGETS[DEFAULT]
+_CHIP = find_chip(DEFAULT)
 # Defaults; a tuple lists all values that a setting may have, the default first.
 _COMMON_SETTINGS: Dict[str, Any] = {
     "at_call": 1,
@@ -233,7 +233,7 @@ class Kind(NamedTuple):
 def _run_out_of_memory(settings: Mapping[str, Any], _subject: Any, _results: Any) -> None:
     tile_bytes = settings["tile_bytes"]
     used = tile_bytes * (100 + settings["percent_over"]) // 100
-    num_tiles = _TARGET.num_tiles
+    num_tiles = _CHIP.num_tiles
     total_mib = used * num_tiles / 2**20
     raise native_error(
         "Out of memory: Cannot fit all variable data onto one or more tiles. "
@@ -323,7 +323,7 @@ KINDS: Mapping[str, Kind] = {
         Moment.COMPILE,
         "the program needs more memory than a tile has",
         _run_out_of_memory,
-        {"percent_over": 6, "tile_bytes": _TARGET.tile_bytes},
+        {"percent_over": 6, "tile_bytes": _CHIP.tile_bytes},
     ),
     "busy-device": Kind(Moment.ATTACH, "all IPUs are in use, or one is free later", _refuse_device),
     "lost-device": Kind(
