@@ -23,7 +23,16 @@ from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import make_call_arguments
 from ..torch_insides.trees import tree_leaves, tree_map
-from .memory_model import PRODUCTS, Layout, StageMemory, StepMemory, count_code_bytes, count_device_bytes, measure_ipus
+from .memory_model import (
+    PRODUCTS,
+    Layout,
+    StageMemory,
+    StepMemory,
+    balance_bytes,
+    count_device_bytes,
+    count_program_bytes,
+    measure_ipus,
+)
 
 if TYPE_CHECKING:
     from .remedies import Remedy
@@ -44,6 +53,8 @@ _NAMES = {
     "temporary_bytes": "temporaries",
     "input_bytes": "inputs and outputs",
     "code_bytes": "code",
+    "exchange_bytes": "exchange and control",
+    "imbalance_bytes": "gaps and imbalance of tiles",
 }
 # what is kept, its gradient, and a product's copies of its operands
 _COPIES = 3
@@ -250,6 +261,7 @@ def _make_report(
         state_bytes=_count_state_bytes(optimizer),
         accumulator_bytes=_find_width(optimizer, "accum_type"),
         capacity=target.memory_bytes,
+        program_bytes=target.program_bytes,
     )
     return MemoryReport(
         target=target,
@@ -324,7 +336,7 @@ def bound_bytes(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -> 
         return math.inf
     weights = sum(count_device_bytes(info.shape, info.dtype) for info in (*graph.parameters, *graph.buffers))
     num_weights = sum(math.prod(info.shape) for info in graph.parameters)
-    code = count_code_bytes(sum(_name_operator(node) in PRODUCTS for node in nodes))
+    code = count_program_bytes(sum(_name_operator(node) in PRODUCTS for node in nodes))
     if num_stages > 1:
         # a value may be read in several stages, and is counted for each of them
         values = 2 * num_stages * _COPIES * sum(map(_measure_operator, nodes))
@@ -332,7 +344,7 @@ def bound_bytes(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -> 
         ends = sum(count_device_bytes(info.shape, info.dtype) for info in (*graph.inputs, *graph.outputs))
         temporary = max((_measure_operator(node) + _count_tensors(node.all_input_nodes) for node in nodes), default=0)
         values = 2 * ends + sum(map(_bound_kept, nodes)) + 2 * temporary
-    return 2 * weights + num_weights * bytes_per_weight + values + code
+    return balance_bytes(2 * weights + num_weights * bytes_per_weight + values + code)
 
 
 def _bound_kept(node: torch.fx.Node) -> int:
