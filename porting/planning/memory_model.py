@@ -51,9 +51,12 @@ __all__ = [
     "StepMemory",
     "Value",
     "balance_bytes",
+    "balance_stage",
     "count_device_bytes",
     "count_program_bytes",
+    "join_stages",
     "measure_ipus",
+    "measure_stage",
     "measure_stages",
 ]
 
@@ -85,7 +88,7 @@ class Operation:
     """One operator of the forward pass: where it is, the bytes it makes and reads, and the parameters it uses.
 
     `results` are the numbers of its values; several operators have the same where one is a view of another's. `ends`
-    names the modules whose output it makes.
+    names the modules whose output it makes. `flops` are its floating-point operations, a multiply-add being two.
     """
 
     module_path: str
@@ -97,6 +100,7 @@ class Operation:
     ends: Tuple[str, ...]
     parameters: Tuple[str, ...]
     results: Tuple[int, ...]
+    flops: int = 0
 
 
 @dataclass(frozen=True)
@@ -261,7 +265,7 @@ def measure_ipus(step: StepMemory, layout: Layout) -> Tuple[StageMemory, ...]:
     """Return what each IPU holds: all of its stages, of which one at a time computes."""
     memories: Dict[int, StageMemory] = {}
     for one in measure_stages(step, layout):
-        memories[one.ipu] = _join_stages(memories[one.ipu], one, layout) if one.ipu in memories else one
+        memories[one.ipu] = join_stages(memories[one.ipu], one, layout) if one.ipu in memories else one
     return tuple(memories[ipu] for ipu in sorted(memories))
 
 
@@ -269,11 +273,12 @@ def measure_stages(step: StepMemory, layout: Layout) -> List[StageMemory]:
     """Return what each stage of the pipeline holds."""
     ends = (*layout.begins[1:], len(step.operations))
     return [
-        _measure_stage(step, layout, number, first, end) for number, (first, end) in enumerate(zip(layout.begins, ends))
+        measure_stage(step, layout, number, first, end) for number, (first, end) in enumerate(zip(layout.begins, ends))
     ]
 
 
-def _measure_stage(step: StepMemory, layout: Layout, number: int, first: int, end: int) -> StageMemory:
+def measure_stage(step: StepMemory, layout: Layout, number: int, first: int, end: int) -> StageMemory:
+    """Return what the operators `first` to `end` hold as stage `number` of the layout."""
     own = [info for info in step.parameters if first <= step.first_uses.get(info.name, 0) < end]
     buffers = [info for info in step.buffers if first <= step.first_uses.get(info.name, 0) < end]
     trained = [info for info in own if info.requires_grad and step.mode == "training"]
@@ -285,7 +290,7 @@ def _measure_stage(step: StepMemory, layout: Layout, number: int, first: int, en
     resident = 0 if layout.state_off_chip else num_trained * layout.state_bytes // layout.state_shards
     is_first, is_last = number == 0, number == len(layout.begins) - 1
     inputs = step.input_bytes * is_first + step.output_bytes * is_last
-    return _balance(
+    return balance_stage(
         StageMemory(
             ipu=layout.ipus[number],
             stages=(number,),
@@ -308,7 +313,7 @@ def count_program_bytes(num_products: int, least: int = _PROGRAM_BYTES) -> int:
     return int(least + _PROGRAM_BYTES_PER_LAYER * num_products / _PRODUCTS_PER_LAYER)
 
 
-def _balance(memory: StageMemory) -> StageMemory:
+def balance_stage(memory: StageMemory) -> StageMemory:
     """Add the gaps and the unevenness of tiles to the other terms."""
     even = replace(memory, imbalance_bytes=0)
     return replace(even, imbalance_bytes=int(balance_bytes(even.total_bytes) - even.total_bytes))
@@ -319,14 +324,14 @@ def balance_bytes(num_bytes: float) -> float:
     return num_bytes * (1 + _IMBALANCE)
 
 
-def _join_stages(one: StageMemory, other: StageMemory, layout: Layout) -> StageMemory:
+def join_stages(one: StageMemory, other: StageMemory, layout: Layout) -> StageMemory:
     """Add up the memory of two stages on one IPU: temporaries and code, outlined where it is alike, are there once."""
     shared = ("temporary_bytes", "recomputed_bytes")
     sums = {name: value + other.parts[name] for name, value in one.parts.items()}
     sums.update({name: max(one.parts[name], other.parts[name]) for name in shared})
     sums["code_bytes"] -= int(_CODE_SHARE * layout.program_bytes)
     sums["exchange_bytes"] -= layout.program_bytes - int(_CODE_SHARE * layout.program_bytes)
-    return _balance(replace(one, stages=(*one.stages, *other.stages), **sums))
+    return balance_stage(replace(one, stages=(*one.stages, *other.stages), **sums))
 
 
 # -- state -------------------------------------------------------------------------------------------------------------
