@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WALK = ROOT / "docs" / "start-to-finish.md"
 DECISION_LINES = 30
+VERSION_LINES = 100
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
@@ -96,3 +97,9 @@ def test_the_page_of_differences_has_a_test_for_each():
 
 def test_the_changelog_has_this_version():
     assert f"## {porting.__version__} - " in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_what_is_new_in_a_version_is_one_page():
+    versions = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text("utf-8"), flags=re.MULTILINE)[1:]
+
+    assert [text.split()[0] for text in versions if len(text.splitlines()) > VERSION_LINES] == []
