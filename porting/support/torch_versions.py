@@ -1,4 +1,4 @@
-"""The versions of torch that were tested and what worked in each: what README and `porting doctor` tell of them.
+"""The versions of torch that were tested, and what worked in each: for `porting doctor` and the page of versions.
 
 The table is data, `torch-versions.json`: `make torch VERSION=2.8.0` tests a version and writes its row.
 """
