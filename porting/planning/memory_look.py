@@ -23,16 +23,8 @@ from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import make_call_arguments
 from ..torch_insides.trees import tree_leaves, tree_map
-from .memory_model import (
-    PRODUCTS,
-    Layout,
-    StageMemory,
-    StepMemory,
-    balance_bytes,
-    count_device_bytes,
-    count_program_bytes,
-    measure_ipus,
-)
+from .memory_model import Layout, StageMemory, balance_bytes, count_program_bytes, measure_ipus
+from .step_memory import PRODUCTS, StepMemory, count_device_bytes
 
 if TYPE_CHECKING:
     from .remedies import Remedy

@@ -10,7 +10,8 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .memory_model import Layout, StageMemory, StepMemory, balance_stage, join_stages, measure_ipus, measure_stage
+from .memory_model import Layout, StageMemory, balance_stage, count_copies, join_stages, measure_ipus, measure_stage
+from .step_memory import StepMemory
 
 __all__ = ["Split", "list_cuts", "split_step"]
 
@@ -60,6 +61,8 @@ def list_cuts(step: StepMemory, most: int = _MOST_CUTS) -> Dict[int, str]:
         place = step.begins.get(name, 0)
         if place and (place not in names or name.count(".") < names[place].count(".")):
             names[place] = name
+    if len(names) <= most:
+        return {place: names[place] for place in sorted(names)}
     crossing, lengths = _measure_crossing(step), _measure_work(step)
     bins: Dict[int, int] = {}
     for place in sorted(names, reverse=True):
@@ -178,26 +181,25 @@ class _Problem:
         """Return the cost of a stage: its work, or its bytes without a limit; None if it is not allowed."""
         if any(begin <= place < finish and ipu != number for place, ipu in self._pins.items()):
             return None
-        segment = self._look(begin, finish)
-        memory, work = segment.with_copies(2 * (num_stages - number) - 1), segment.work
+        segment = self._find_segment(begin, finish)
+        memory, work = segment.with_copies(count_copies(number, num_stages)), segment.work
         if number == 0 and tail is not None:
             if finish <= tail.least_first:
                 return None
-            last = self._look(tail.place, self._end)
+            last = self._find_segment(tail.place, self._end)
             memory, work = join_stages(memory, last.memory, self._layout), work + last.work
         if limit is None:
             return float(memory.total_bytes)
         return work if memory.total_bytes <= limit else None
 
-    def _look(self, begin: int, finish: int) -> _Segment:
+    def _find_segment(self, begin: int, finish: int) -> _Segment:
         key = (begin, finish)
         if key not in self._segments:
-            # the last stage, and only it, keeps a single micro-batch
-            begins = (0,) if finish == self._end and not begin else (0, finish) if not begin else (0, begin)
+            begins = tuple(sorted({0, begin, finish} - {self._end}))
             layout = replace(self._layout, begins=begins, ipus=tuple(range(len(begins))))
-            memory = measure_stage(self._step, layout, len(begins) - 1 if begin else 0, begin, finish)
-            copies = 3 if len(begins) == 2 and not begin else 1
-            memory = replace(memory, kept_bytes=memory.kept_bytes // copies)
+            number = begins.index(begin)
+            memory = measure_stage(self._step, layout, number, begin, finish)
+            memory = replace(memory, kept_bytes=memory.kept_bytes // count_copies(number, len(begins)))
             self._segments[key] = _Segment(self._works[finish] - self._works[begin], memory)
         return self._segments[key]
 

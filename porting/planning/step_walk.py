@@ -28,7 +28,7 @@ from ..simulator.tracing_state import tracing
 from ..torch_insides.fake_tensors import FakeTensorMode
 from ..torch_insides.modes import DisableTorchFunction
 from ..torch_insides.trees import tree_leaves, tree_map
-from .memory_model import PRODUCTS, Operation, StepMemory, Value, count_device_bytes
+from .step_memory import PRODUCTS, Operation, StepMemory, Value, count_device_bytes
 
 __all__ = ["look_at_step", "number_stages", "walk_step"]
 
