@@ -58,6 +58,8 @@ class Operation:
     parameters: Tuple[str, ...]
     results: Tuple[int, ...]
     flops: int = 0
+    is_half: bool = False
+    is_convolution: bool = False
 
 
 @dataclass(frozen=True)

@@ -235,6 +235,8 @@ class _Walk:
                 parameters=tuple(used.meta["state_name"] for used in state if used.meta["kind"] == "parameter"),
                 results=tuple(self._find_numbers(made)),
                 flops=self._counted - before,
+                is_half=any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in made),
+                is_convolution="conv" in operator,
             )
         )
 
