@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tupl
 import torch
 
 __all__ = [
+    "Structure",
     "StructureAdapter",
     "are_equal",
     "field_names",
@@ -26,6 +27,10 @@ __all__ = [
     "replace_fields",
     "replace_item",
 ]
+
+
+Structure = object
+"""What may hold tensors: lists, tuples, mappings and records, nested at will, a tensor itself, or a type with adapter."""
 
 
 class StructureAdapter:
