@@ -30,7 +30,7 @@ __all__ = [
 
 
 Structure = object
-"""What may hold tensors: lists, tuples, mappings and records, nested at will, a tensor itself, or a type with adapter."""
+"""What may hold tensors: a tensor, a type with an adapter, or a list, tuple, mapping or record of any of these."""
 
 
 class StructureAdapter:

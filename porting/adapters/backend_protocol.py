@@ -6,13 +6,21 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Protocol, Sequence
+
+if TYPE_CHECKING:
+    from porting.capture import StepGraph
+    from porting.capture.following import FirstRun
+    from porting.engines.calls.call_plan import CallPlan
+    from porting.engines.calls.device_state import DeviceState
+    from porting.executables import Obtained
 
 __all__ = [
     "EXECUTOR_NAMES",
     "MODULE_NAMES",
     "OPTIONS_NAMES",
     "BackendOptimizer",
+    "CompiledStep",
     "Executor",
     "HasState",
     "list_missing_names",
@@ -85,6 +93,18 @@ class BackendOptimizer(Protocol):
 
     def set_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take a state that the executor hands over to the device."""
+
+
+class CompiledStep(Protocol):
+    """What the simulator's executor has compiled; the vendor's tells nothing of it."""
+
+    graph: StepGraph
+    obtained: Obtained
+    state: DeviceState
+    plan: CallPlan
+    capture_again: Any
+    capture_seconds: float
+    first_run: Optional[FirstRun]
 
 
 class Executor(Protocol):

@@ -18,6 +18,7 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
 import torch
 from torch import nn
 
+from ..adapters.backend_protocol import CompiledStep, Executor
 from ..adapters.batch_counts import BatchCounts
 from ..host_tensors import (
     are_same_bytes,
@@ -79,7 +80,7 @@ class CompiledIn:
         with note_reads(self._modules) as self._reads:
             yield
 
-    def take(self, step: Any) -> CompiledIn:
+    def take(self, step: Optional[CompiledStep]) -> CompiledIn:
         """Take all for compiled in that was read, and the model as it is now; `step` is what was captured, if known."""
         frozen = self._port.options.frozen
         allowed = () if isinstance(frozen, str) else frozen
@@ -352,7 +353,7 @@ class HostWrites:
                 found.append(now)
         return found
 
-    def send(self, executor: Any) -> None:
+    def send(self, executor: Executor) -> None:
         """Send the host's weights; those that `executor` has trained since the last fetch come to the host before.
 
         Tensors that got other memory since (`weight.data = tensor`) keep what is in that.
