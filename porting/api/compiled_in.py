@@ -62,8 +62,7 @@ class CompiledIn:
 
     def __init__(self, port: Port, findings: PortFindings, *, trains: bool, keeps_modes: bool) -> None:
         """Assume nothing yet: `note_reads` goes around the capture of a step, and `take` follows it."""
-        self._port = port
-        self._findings = findings
+        self._port, self._findings = port, findings
         self._modules = modules = list_modules_by_prefix(port)
         self._make_structure = partial(ModelStructure, port, findings, modules, trains=trains, keeps_modes=keeps_modes)
         # constants of a host loop's backward pass are told by the `forward` before it

@@ -70,8 +70,7 @@ class Runner:
         self.record = ExecutorRecord(name)
         self.executor: Any = None
         self.trains = optimizer is not None
-        self._port = port
-        self._findings = findings
+        self._port, self._findings = port, findings
         self._optimizer = optimizer
         self._owner = owner
         self._random_states = random_states
