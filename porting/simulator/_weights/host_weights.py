@@ -41,13 +41,13 @@ __all__ = [
 _WATCHED = frozenset(["_buffers", "_parameters", "forward"])
 
 
-def find_owner(value: Any) -> Optional[Owner]:
+def find_owner(value: object) -> Optional[Owner]:
     """Return the training executor's hold on a wrapped model or tensor, whether it is still alive or not."""
     owner = getattr(type(value), OWNER, None)
     return owner if isinstance(owner, Owner) else None
 
 
-def refuse_wrapped(model: Any, executor: Any = None) -> None:
+def refuse_wrapped(model: object, executor: object = None) -> None:
     """Raise RuntimeError if `model` is wrapped for training by another than `executor`."""
     owner = find_owner(model)
     if owner is not None and (executor is None or owner() is not executor):
@@ -86,7 +86,7 @@ def wrap_model(model: nn.Module, owner: Owner) -> None:
         object.__setattr__(model, "__class__", wrapped)
 
 
-def unwrap_model(model: Any) -> Optional[Owner]:
+def unwrap_model(model: nn.Module) -> Optional[Owner]:
     """Fetch what was trained, and take the owner's hold away from `model` and its tensors; return the owner."""
     owner = find_owner(model)
     if owner is None:
