@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, Dict, List, Optional, Sequence, Type
+from typing import Any, Callable, Dict, List, Optional, Sequence, Type
 
 import torch
 from torch import nn
@@ -89,7 +89,7 @@ class _DeviceSteps:
     lightning_module: Any
     precision_plugin: Any
 
-    def __init__(self, make_calls: Any) -> None:
+    def __init__(self, make_calls: Callable[..., Any]) -> None:
         super().__init__(device=torch.device("cpu"))  # type: ignore[call-arg]
         # by which Lightning chooses the accelerator where the Trainer's is "auto", and refuses another one
         self.parallel_devices = [torch.device("cpu")]
@@ -142,7 +142,7 @@ class _DeviceSteps:
         return self._calls
 
 
-def _refuse_settings(module: Any, precision_plugin: Any) -> None:
+def _refuse_settings(module: Any, precision_plugin: object) -> None:
     """Raise OptionError P002 for settings of the Trainer that would do something else than they say."""
     trainer = module.trainer
     asked = trainer._accelerator_connector

@@ -139,7 +139,7 @@ class FixedLength:
         self.length = length
         self._fill = {"input_ids": pad_token_id, "decoder_input_ids": pad_token_id, "labels": label_pad}
 
-    def __call__(self, features: Any) -> Dict[str, Any]:
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
         """Collate and pad."""
         batch = dict(self.collator(features))
         ids = batch.get("input_ids")
@@ -147,7 +147,7 @@ class FixedLength:
             batch["attention_mask"] = torch.ones_like(ids)
         return {name: self._pad_value(name, value) for name, value in batch.items()}
 
-    def _pad_value(self, name: str, value: Any) -> Any:
+    def _pad_value(self, name: str, value: object) -> Any:
         if not isinstance(value, torch.Tensor) or value.dim() != 2:
             return value
         missing = self.length - value.shape[1]

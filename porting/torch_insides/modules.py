@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from torch import nn
 
@@ -143,7 +143,7 @@ def note_versions(state: Any, modules: Iterable[Tuple[str, nn.Module]]) -> Any:
     return state
 
 
-def copy_versions(state: Any, made: Any) -> Any:
+def copy_versions(state: Mapping[str, Any], made: Any) -> Any:
     """Take the versions of a model's modules over, which torch keeps, and pickles, beside the entries."""
     if hasattr(state, "_metadata"):
         made._metadata = state._metadata

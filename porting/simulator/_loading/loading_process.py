@@ -76,7 +76,7 @@ class LoadingProcess:
         os.set_blocking(self._events.fileno(), False)
 
     def _launch_process(
-        self, dataset: torch.utils.data.Dataset, settings: RingSettings, strategy: SharingStrategy, *, in_file: bool
+        self, dataset: Any, settings: RingSettings, strategy: SharingStrategy, *, in_file: bool
     ) -> None:
         """Start the process and wait for its first element; leave nothing running if that fails."""
         context: Any = multiprocessing.get_context(_START_METHODS[strategy])
