@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from dis import get_instructions, opmap
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Set, Tuple
+from typing import Any, Callable, Collection, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Set, Tuple
 
 import torch
 from torch import nn
@@ -255,7 +255,7 @@ class _Walk:
             self._add(f"{name}[{key!r}]", mapping.get, key, id(mapping), steps)
         self._add_missing(name, mapping.get, mapping, mapping)
 
-    def _look_into_items(self, name: str, items: Any, steps: int) -> None:
+    def _look_into_items(self, name: str, items: Collection[Any], steps: int) -> None:
         """Follow each item of a sequence or set, which is one value: its items as they are now."""
         if len(items) > _MOST_ITEMS:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Collection, Dict, Iterator, List, Optional
+from typing import Any, Collection, Dict, Iterator, List, Optional, Sized
 
 import torch
 import torch.utils.data
@@ -168,7 +168,7 @@ def _count_samples(dataset: object, settings: Dict[str, Any], micro_batch: int) 
     return _find_length(settings.get("sampler", dataset))
 
 
-def _find_length(sized: Any) -> Optional[int]:
+def _find_length(sized: Sized) -> Optional[int]:
     try:
         return len(sized)
     except (TypeError, NotImplementedError):
@@ -215,10 +215,10 @@ def _read_order(loader: torch.utils.data.DataLoader) -> Dict[str, Any]:
     if loader.batch_size is None:
         return {"batch_sampler": loader.batch_sampler}
     settings: Dict[str, Any] = {"batch_size": loader.batch_size}
-    dataset, sampler = loader.dataset, loader.sampler
-    is_own = getattr(sampler, "data_source", None) is dataset
+    sampler = loader.sampler
+    is_own = getattr(sampler, "data_source", None) is loader.dataset
     if type(sampler) is RandomSampler and is_own and not sampler.replacement:
-        is_plain = sampler.num_samples == _find_length(dataset) and sampler.generator is loader.generator
+        is_plain = sampler.num_samples == len(sampler.data_source) and sampler.generator is loader.generator
         settings.update({"shuffle": True} if is_plain else {"sampler": sampler})
     elif type(sampler) is not SequentialSampler or not is_own:
         settings["sampler"] = sampler

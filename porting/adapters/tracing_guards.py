@@ -102,7 +102,7 @@ def answer_autocast() -> Iterator[None]:
 
     def make(original: Callable[..., None]) -> Callable[..., None]:
         def begin(
-            context: Any, device_type: object, dtype: object = None, enabled: bool = True, *args: Any, **kwargs: Any
+            context: object, device_type: object, dtype: object = None, enabled: bool = True, *args: Any, **kwargs: Any
         ) -> None:
             if device_type != "ipu":
                 original(context, device_type, dtype, enabled, *args, **kwargs)

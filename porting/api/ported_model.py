@@ -10,7 +10,6 @@ import torch
 
 from .. import adapters
 from ..adapters.backend_protocol import BackendOptimizer
-from ..adapters.checkpoints import Path
 from ..adapters.replica_buffers import send_optimizer
 from ..diagnostics import BatchError
 from ..structure import Structure, make_call_arguments
@@ -31,6 +30,7 @@ from .training_state import load_training, save_training
 
 if TYPE_CHECKING:
     from ..adapters import Checkpoint, SchedulerBridge
+    from ..adapters.checkpoints import Path
     from ..nan_search import NotFinite
 
 __all__ = ["PortedModel"]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, 
 import torch
 
 from .. import adapters
-from ..adapters.checkpoints import Path
 from ..adapters.optimizer_state import to_device_state
 from ..adapters.replica_buffers import load_replica_buffers, save_replica_buffers
 from ..diagnostics import CheckpointError, Finding, caller_place, notify
@@ -19,6 +18,7 @@ from .runners import Runners
 
 if TYPE_CHECKING:
     from ..adapters import Checkpoint
+    from ..adapters.checkpoints import Path
 
 __all__ = ["load_training", "save_training", "say_it_is_not_exact"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, Callable, ContextManager, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, Mapping, Optional, Sequence
 
 import torch
 from torch.nn import functional
@@ -16,6 +16,9 @@ from torch.nn import functional
 from ..diagnostics import BatchError, OptionError, require_extra
 from ..options import PortOptions
 from .device_calls import DeviceCalls
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 __all__ = ["FixedLength", "Seq2SeqTrainer", "Trainer"]
 
@@ -103,7 +106,7 @@ class Seq2SeqTrainer(_OnDevice, _Seq2SeqTrainer):
     """transformers' `Seq2SeqTrainer`, whose model runs on the device, except while it generates."""
 
 
-def _refuse_arguments(arguments: Any) -> None:
+def _refuse_arguments(arguments: TrainingArguments) -> None:
     """Raise OptionError P002 for training arguments that would do something else than they say."""
     fault, remedy = "", ""
     for name, advice in _REFUSED.items():

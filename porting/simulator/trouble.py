@@ -305,7 +305,7 @@ def _fill_floats(tensor: torch.Tensor, value: float) -> None:
         tensor.fill_(value)
 
 
-def _refuse_device(_settings: Mapping[str, Any], _session: Any, _results: object) -> bool:
+def _refuse_device(_settings: Mapping[str, Any], _session: object, _results: object) -> bool:
     if waits_for_ipus():
         cpp_log("info", "No IPU available, sleeping...")
         time.sleep(0.05)

@@ -151,7 +151,7 @@ def _read_tuple(kinds: Tuple[Any, ...], plain: object, at: str, of_any_version: 
     )
 
 
-def _read_mapping(kind: Any, plain: object, at: str, of_any_version: bool) -> Dict[str, Any]:
+def _read_mapping(kind: object, plain: object, at: str, of_any_version: bool) -> Dict[str, Any]:
     if not isinstance(plain, dict):
         raise WrongDataError(_say_wrong(at, "an object", plain))
     return {_read_key(key, at): _read_value(kind, item, f"{at}.{key}", of_any_version) for key, item in plain.items()}

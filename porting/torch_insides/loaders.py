@@ -61,10 +61,9 @@ def find_reader(iterator: object) -> Optional[Any]:
     return _read_fetcher(iterator)
 
 
-def exchange_reader(iterator: Any, reader: object, rows: object) -> None:
+def exchange_reader(iterator: object, reader: object, rows: object) -> None:
     """Let an iterator read by `reader`, and go through `rows` in place of the sampler if there are any."""
-    iterator._dataset_fetcher = reader
-    iterator._sampler_iter = rows or _read_rows(iterator)
+    vars(iterator).update(_dataset_fetcher=reader, _sampler_iter=rows or _read_rows(iterator))
 
 
 def find_order(iterator: object) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, field, fields
-from typing import Any, Callable, Dict, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Type
 
 import torch
 from torch import nn
@@ -16,7 +16,6 @@ from porting.data.events import NeutrinoEvents
 from porting.data.larcv import LarcvEvents
 from porting.models import uresnet2d
 from porting.recipe_chain import Losses
-from porting.structure import Structure
 
 BATCH_SIZE = 4
 SMALL = dict(filters=6, depth=3, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=16)
@@ -117,7 +116,7 @@ def make_targets(options: porting.PortOptions) -> Tuple[Callable[[], Any], Calla
         config = uresnet2d.VARIANTS["a21"]
         return parts_of(uresnet2d.build("a21"), uresnet2d.example_batch(config, batch_size=1))
 
-    def parts_of(model: nn.Module, batch: Structure) -> Any:
+    def parts_of(model: nn.Module, batch: Sequence[torch.Tensor]) -> Any:
         return model, uresnet2d.loss, batch, torch.optim.Adam(model.parameters(), lr=0.001), options
 
     return small, a21

@@ -11,7 +11,7 @@ import copy
 import copyreg
 from collections import OrderedDict
 from functools import partial
-from typing import Any, Dict, Iterable, Optional
+from typing import Any, Dict, Iterable, Optional, SupportsIndex
 
 import torch
 from torch import nn
@@ -213,7 +213,7 @@ class _WrappedModel(nn.Module):
             fetch((self._poptorch_executor,))
         return value
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         fetch((self._poptorch_executor,))
         reduced: Any = super().__reduce_ex__(protocol)
         function, arguments, *rest = reduced

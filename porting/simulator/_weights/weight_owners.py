@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import sys
 import weakref
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Optional, Sequence, SupportsIndex, Tuple, Type
 
 import torch
 from torch import nn
@@ -37,7 +37,7 @@ class Owner(weakref.ref):
     host's tensors for it; they are copied when somebody looks.
     """
 
-    def __init__(self, executor: Any) -> None:
+    def __init__(self, executor: object) -> None:
         """Refer to `executor`."""
         super().__init__(executor)  # type: ignore[call-arg]
         self.classes: Dict[Any, Any] = {}
@@ -162,7 +162,7 @@ def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) ->
             with DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
 
-        def __reduce_ex__(self, protocol: Any) -> Any:
+        def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
             return make_plain(self, copy_data=False).__reduce_ex__(protocol)
 
         def __repr__(self, *, tensor_contents: object = None) -> str:
