@@ -198,6 +198,6 @@ def materialise_lazy_modules(model: nn.Module, args: Sequence[Any], kwargs: Mapp
         model(*args, **kwargs)
 
 
-def is_hashed_by(module: nn.Module, value: Any) -> bool:
+def is_hashed_by(module: nn.Module, value: object) -> bool:
     """Tell whether whoever puts `module` into a set may have read `value`: the state of a metric is its hash."""
     return isinstance(value, torch.Tensor) and type(module).__hash__ is not nn.Module.__hash__

@@ -21,7 +21,7 @@ from ..diagnostics import BatchError, Finding, OptionError, PortingError, align_
 from ..machines import DEFAULT, Chip, find_chip
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
-from ..structure import make_call_arguments
+from ..structure import Structure, make_call_arguments
 from ..torch_insides.trees import tree_leaves, tree_map
 from .memory_model import Layout, StageMemory, balance_bytes, count_program_bytes, measure_ipus
 from .step_memory import PRODUCTS, StepMemory, count_device_bytes
@@ -177,7 +177,7 @@ class MemoryReport:
         return "\n".join(lines)
 
 
-def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str = "training") -> MemoryReport:
+def memory_report(ported: Any, batch: Structure, *, target: str = DEFAULT, mode: str = "training") -> MemoryReport:
     """Estimate the memory that the training step of `ported` needs on each IPU, without computing or compiling it.
 
     `batch` is a combined batch, a tuple of positional arguments or a dictionary of named ones, as for a call; its
@@ -209,7 +209,7 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     return _make_report(step, options, ported.port_optimizer.device, found, planning.list_remedies)
 
 
-def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequence[Any], Mapping[str, Any]]:
+def _cut_micro_batch(batch: Structure, num_parts: int, micro_batch: int) -> Tuple[Sequence[Any], Mapping[str, Any]]:
     """Return the arguments of one run of `forward`; a `micro_batch` of 1 leaves its rows to the batch, as in calls."""
     args, kwargs = make_call_arguments(batch)
     rows = next((t.shape[0] for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.dim()), 1)
@@ -221,7 +221,7 @@ def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequ
             help="pass a combined batch, as a call takes it: micro-batch x accumulation x replicas x device iterations",
         )
 
-    def cut(item: Any) -> Any:
+    def cut(item: object) -> Any:
         if not isinstance(item, torch.Tensor) or not item.dim() or item.shape[0] != rows:
             return item
         return item[: rows // num_parts].detach()
@@ -233,7 +233,7 @@ def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequ
 def _make_report(
     step: StepMemory,
     options: PortOptions,
-    optimizer: Any,
+    optimizer: Optional[torch.optim.Optimizer],
     target: Chip,
     find_remedies: Callable[..., Tuple[Remedy, ...]],
 ) -> MemoryReport:
@@ -264,12 +264,12 @@ def _make_report(
     )
 
 
-def count_bytes_per_weight(optimizer: Any) -> int:
+def count_bytes_per_weight(optimizer: Optional[torch.optim.Optimizer]) -> int:
     """Return the bytes of the accumulated gradient and of the optimizer's state of one weight."""
     return _find_width(optimizer, "accum_type") + _count_state_bytes(optimizer)
 
 
-def _count_state_bytes(optimizer: Any) -> int:
+def _count_state_bytes(optimizer: Optional[torch.optim.Optimizer]) -> int:
     """Return the bytes that the optimizer keeps for each weight, apart from the accumulated gradient."""
     if optimizer is None:
         return 0
@@ -281,7 +281,7 @@ def _count_state_bytes(optimizer: Any) -> int:
     return velocity + second * (1 + any(get("centered", False) for get in settings)) * (name == "RMSprop")
 
 
-def _find_width(optimizer: Any, name: str) -> int:
+def _find_width(optimizer: Optional[torch.optim.Optimizer], name: str) -> int:
     return 2 if getattr(optimizer, name, None) == torch.float16 else 4
 
 
@@ -296,7 +296,9 @@ def _format_mb(num_bytes: int) -> str:
 # -- a step that is compiled -------------------------------------------------------------------------------------------
 
 
-def note_memory(graph: StepGraph, options: PortOptions, optimizer: Any, *, target: str = DEFAULT) -> Optional[Finding]:
+def note_memory(
+    graph: StepGraph, options: PortOptions, optimizer: Optional[torch.optim.Optimizer], *, target: str = DEFAULT
+) -> Optional[Finding]:
     """Return M001 with the first remedy if the captured training step would not fit into an IPU of `target`, or None.
 
     None as well for a step whose memory cannot be predicted, such as one with a branch.

@@ -186,7 +186,9 @@ def _read_defaults(settings: Mapping[str, Any]) -> Dict[str, Any]:
     return {name: value[0] if isinstance(value, tuple) else value for name, value in settings.items()}
 
 
-def strike(moment: Moment, *, training: Optional[bool] = None, subject: Any = None, results: Any = ()) -> None:
+def strike(
+    moment: Moment, *, training: Optional[bool] = None, subject: object = None, results: Sequence[torch.Tensor] = ()
+) -> None:
     """Let the trouble that is due at this `moment` happen to `subject`, a device session.
 
     `results` are the tensors of its call. Callers ask whether there are any `injections` before.
@@ -230,7 +232,7 @@ class Kind(NamedTuple):
     settings: Mapping[str, Any] = MappingProxyType({})
 
 
-def _run_out_of_memory(settings: Mapping[str, Any], _subject: Any, _results: Any) -> None:
+def _run_out_of_memory(settings: Mapping[str, Any], _subject: object, _results: object) -> None:
     tile_bytes = settings["tile_bytes"]
     used = tile_bytes * (100 + settings["percent_over"]) // 100
     num_tiles = _CHIP.num_tiles
@@ -248,7 +250,7 @@ def _run_out_of_memory(settings: Mapping[str, Any], _subject: Any, _results: Any
     )
 
 
-def _lose_device(settings: Mapping[str, Any], session: Any, _results: Any) -> None:
+def _lose_device(settings: Mapping[str, Any], session: Any, _results: object) -> None:
     action = settings["recovery"]
     session.lose_device()
     is_lost_for_ever = action == "none"
@@ -270,7 +272,7 @@ _LOSSES = {
 }
 
 
-def _break_host_stream(settings: Mapping[str, Any], session: Any, _results: Any) -> None:
+def _break_host_stream(settings: Mapping[str, Any], session: Any, _results: object) -> None:
     num_streams = len(session.signature.arguments.list_tensors())
     if settings["stream"] >= num_streams:
         raise ValueError(
@@ -303,7 +305,7 @@ def _fill_floats(tensor: torch.Tensor, value: float) -> None:
         tensor.fill_(value)
 
 
-def _refuse_device(_settings: Mapping[str, Any], _session: Any, _results: Any) -> bool:
+def _refuse_device(_settings: Mapping[str, Any], _session: object, _results: object) -> bool:
     if waits_for_ipus():
         cpp_log("info", "No IPU available, sleeping...")
         time.sleep(0.05)
@@ -314,7 +316,7 @@ def _refuse_device(_settings: Mapping[str, Any], _session: Any, _results: Any) -
     )
 
 
-def _fail_to_read_data(_settings: Mapping[str, Any], _subject: Any, _results: Any) -> None:
+def _fail_to_read_data(_settings: Mapping[str, Any], _subject: object, _results: object) -> None:
     raise OSError(5, "Input/output error while reading the dataset (failure lab)")
 
 
