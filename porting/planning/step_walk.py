@@ -147,6 +147,7 @@ class _Walk:
         self._uses: Dict[str, int] = {}
         self._counter = count_flops()
         self._counted = 0
+        self._names: Set[str] = set()
 
     def run(self, micro_batch: int, called: Mapping[str, str], called_once: Tuple[str, ...]) -> StepMemory:
         """Walk through the forward pass and return what was seen."""
@@ -171,6 +172,7 @@ class _Walk:
             output_bytes=sum(count_device_bytes(info.shape, info.dtype) for info in graph.outputs),
             called=called,
             called_once=called_once,
+            operators=frozenset(self._names),
         )
 
     def _place_entering(self) -> None:
@@ -221,8 +223,9 @@ class _Walk:
         state = [used for used in node.all_input_nodes if used.meta.get("kind") in ("parameter", "buffer")]
         for used in state:
             self._uses.setdefault(str(used.meta["state_name"]), self._position)
-        before, self._counted = self._counted, self._counter.get_total_flops()
         operator = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+        self._names.add(operator)
+        before, self._counted = self._counted, self._counter.get_total_flops()
         self._operations.append(
             Operation(
                 module_path=str(node.meta.get("module_path", "")),
