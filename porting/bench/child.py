@@ -1,4 +1,4 @@
-"""These are the jobs that run in a process of their own: a whole cell, or one measurement of one side.
+"""These are the jobs that run in a process of their own: a whole case, or one measurement of one side.
 
 `porting.bench.processes` starts the processes. Imports stand in the functions, because what the processes of start-up
 and memory load is measured.
@@ -22,7 +22,7 @@ _NUM_WARM_UP_CALLS = 5
 def do_job(task: Mapping[str, Any], folder: Path) -> Any:
     """Do the job of a task and return its result, plain values; `folder` is that of the process."""
     jobs: Mapping[str, Callable[[Any, Path], Any]] = {
-        "cell": _measure_cell,
+        "case": _measure_case,
         "memory": _measure_memory,
         "layouts": _count_layout_copies,
         "start-up": _measure_start_up,
@@ -32,13 +32,13 @@ def do_job(task: Mapping[str, Any], folder: Path) -> Any:
     return jobs[task["job"]](task, folder)
 
 
-# -- a cell ------------------------------------------------------------------------------------------------------------
+# -- a case ------------------------------------------------------------------------------------------------------------
 
 
-def _measure_cell(task: Any, folder: Path) -> Dict[str, Any]:
-    from .choices import BenchSettings
-    from .measure import measure
-    from .workloads import Source, load_by_name
+def _measure_case(task: Any, folder: Path) -> Dict[str, Any]:
+    from porting.bench.choices import BenchSettings
+    from porting.bench.measure import measure
+    from porting.bench.workloads import Source, load_by_name
 
     def progress(text: str, share: float) -> None:
         (folder / "progress").write_text(f"{share} {text}", encoding="utf-8")

@@ -12,15 +12,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
+from porting.bench.choices import BenchSettings
+from porting.bench.curve import Curve, list_marks, sum_up_side
+from porting.bench.layout_copies import LayoutCopies, SideCopies
+from porting.bench.processes import Child, ChildError
+from porting.bench.workloads import Source
 from porting.support.bound_process import make_environment
 from porting.support.interleaved import take_turns
 from porting.support.plain_data import read_plain
-
-from .choices import BenchSettings
-from .curve import Curve, list_marks, sum_up_side
-from .layout_copies import LayoutCopies, SideCopies
-from .processes import Child, ChildError
-from .workloads import Source
 
 __all__ = [
     "Memory",

@@ -1,4 +1,4 @@
-"""These dataclasses say what is measured: `Choices` what varies from cell to cell, `BenchSettings` how it is timed.
+"""These dataclasses say what is measured: `Choices` what varies from case to case, `BenchSettings` how it is timed.
 
 The command line, benchmark files and child processes share them, so they hold plain values only.
 """
@@ -55,7 +55,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class Choices:
-    """One cell's choices; None leaves the target's own.
+    """One case's choices; None leaves the target's own.
 
     `batch` is the micro-batch: the rows that one run of `forward` sees. A call has micro-batch x accumulation x
     replicas x device iterations rows. `order` is the computation order. `layers` is what the function that makes the
@@ -160,9 +160,9 @@ class BenchSettings:
 
 
 def expand(matrix: Mapping[str, Sequence[Any]], defaults: Optional[Choices] = None) -> Iterator[Choices]:
-    """Make the choices of every cell: all combinations, the last key varying fastest.
+    """Make the choices of every case: all combinations, the last key varying fastest.
 
-    >>> [(cell.batch, cell.engine) for cell in expand({"batch": [8, 16], "engine": ["replay"]})]
+    >>> [(case.batch, case.engine) for case in expand({"batch": [8, 16], "engine": ["replay"]})]
     [(8, 'replay'), (16, 'replay')]
     """
     for values in itertools.product(*matrix.values()):
@@ -170,7 +170,7 @@ def expand(matrix: Mapping[str, Sequence[Any]], defaults: Optional[Choices] = No
 
 
 def apply_choices(options: PortOptions, choices: Mapping[str, Any], *, cache_dir: Optional[str]) -> PortOptions:
-    """Return `options` with what was chosen for a cell; raises OptionError P002 for values that they cannot have."""
+    """Return `options` with what was chosen for a case; raises OptionError P002 for values that they cannot have."""
     changes = {option: choices[key] for key, option in _OPTIONS.items() if choices.get(key) is not None}
     if cache_dir is not None:
         changes["cache_dir"] = cache_dir

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from porting.bench.pages import NOT_ASKED_FOR, name_cases, write_seconds
 from porting.diagnostics import align_columns
-
-from .pages import NOT_ASKED_FOR, name_cells, write_seconds
 
 __all__ = ["CURVE_TITLE", "lay_out_curve", "lay_out_curves", "list_curve_rows", "tell_curve"]
 
@@ -20,12 +19,12 @@ _BEGINS = "from the moment at which imports, model and data are there"
 _PORTED = ("cold", "warm")
 
 
-def lay_out_curves(cells: Sequence[Plain]) -> Iterator[str]:
-    """Lay out the curve of every cell that has one, by its name."""
-    for cell, title in zip(cells, name_cells(cells)[1]):
-        if cell["result"] is not None and cell["result"]["curve"]["reason"] != NOT_ASKED_FOR:
-            yield from ("", f"{title}:") if len(cells) > 1 else ()
-            yield from lay_out_curve(cell["result"]["curve"])
+def lay_out_curves(cases: Sequence[Plain]) -> Iterator[str]:
+    """Lay out the curve of every case that has one, by its name."""
+    for case, title in zip(cases, name_cases(cases)[1]):
+        if case["result"] is not None and case["result"]["curve"]["reason"] != NOT_ASKED_FOR:
+            yield from ("", f"{title}:") if len(cases) > 1 else ()
+            yield from lay_out_curve(case["result"]["curve"])
 
 
 def lay_out_curve(curve: Plain) -> Iterator[str]:
@@ -44,10 +43,10 @@ def list_curve_rows(curve: Plain) -> List[Tuple[str, ...]]:
     """Write the header and the rows of the table: steps, eager, and for each ported side its time and the ratio."""
     rows: List[Tuple[str, ...]] = [("steps", "eager", "cold", "x", "warm", "x")]
     for index, steps in enumerate(curve["steps"]):
-        cells = [f"{steps:,}", _write_time(curve["eager"]["seconds"][index])]
+        texts = [f"{steps:,}", _write_time(curve["eager"]["seconds"][index])]
         for side in _PORTED:
-            cells += [_write_time(curve[side]["seconds"][index]), _write_ratio(curve[side]["ratios"][index])]
-        rows.append(tuple(cells))
+            texts += [_write_time(curve[side]["seconds"][index]), _write_ratio(curve[side]["ratios"][index])]
+        rows.append(tuple(texts))
     return rows
 
 

@@ -14,9 +14,8 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from porting.bench.workloads import Batch, Workload
 from porting.structure import flatten_tensors, rebuild
-
-from .workloads import Batch, Workload
 
 __all__ = ["DataPath", "generate_dataset", "make_plain_batches", "measure_data_path"]
 

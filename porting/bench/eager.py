@@ -14,9 +14,8 @@ from typing import Any, Callable, ContextManager, List, Optional, Tuple
 
 import torch
 
+from porting.bench.workloads import Batch, MicroBatch, Workload
 from porting.structure import map_tensors
-
-from .workloads import Batch, MicroBatch, Workload
 
 __all__ = ["EagerSide", "load_late_imports", "make_best_optimizer", "take_parts"]
 

@@ -13,9 +13,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
+from porting.bench.pages import name_case, write_seconds
 from porting.diagnostics import align_columns
-
-from .pages import name_cell, write_seconds
 
 __all__ = [
     "GROWN",
@@ -40,9 +39,9 @@ Plain = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Growth:
-    """The figures of cells that differ in one choice alone, `grown`; `seconds` and `slopes` are by figure.
+    """The figures of cases that differ in one choice alone, `grown`; `seconds` and `slopes` are by figure.
 
-    `sizes` are the choice's values in order. Seconds are medians over the repeats of a cell, None where not known, and
+    `sizes` are the choice's values in order. Seconds are medians over the repeats of a case, None where not known, and
     there is no slope then, or for fewer than three sizes.
     """
 
@@ -57,36 +56,36 @@ class Growth:
         return {name: find_slope(self.sizes, seconds) for name, seconds in self.seconds.items()}
 
 
-def find_growths(cells: Sequence[Plain]) -> List[Growth]:
-    """Group the cells that differ in one number only, where it has at least three values.
+def find_growths(cases: Sequence[Plain]) -> List[Growth]:
+    """Group the cases that differ in one number only, where it has at least three values.
 
-    Cells whose call overhead was not measured are left out.
+    Cases whose call overhead was not measured are left out.
     """
-    measured = [cell for cell in cells if cell["result"] and cell["result"]["machinery"]["plan_seconds"] is not None]
+    measured = [case for case in cases if case["result"] and case["result"]["machinery"]["plan_seconds"] is not None]
     found = []
     for grown in GROWN:
         groups: Dict[str, List[Plain]] = {}
-        for cell in measured:
-            if cell["choices"].get(grown) is not None:
-                others = {**cell["choices"], grown: None}
-                groups.setdefault(json.dumps([cell["name"], others], sort_keys=True), []).append(cell)
+        for case in measured:
+            if case["choices"].get(grown) is not None:
+                others = {**case["choices"], grown: None}
+                groups.setdefault(json.dumps([case["name"], others], sort_keys=True), []).append(case)
         found += [_make_growth(grown, group) for group in groups.values() if len(_list_sizes(grown, group)) > 2]
     return found
 
 
-def _list_sizes(grown: str, cells: Sequence[Plain]) -> List[int]:
-    return sorted({cell["choices"][grown] for cell in cells})
+def _list_sizes(grown: str, cases: Sequence[Plain]) -> List[int]:
+    return sorted({case["choices"][grown] for case in cases})
 
 
-def _make_growth(grown: str, cells: Sequence[Plain]) -> Growth:
-    sizes = _list_sizes(grown, cells)
-    by_size = [[cell["result"] for cell in cells if cell["choices"][grown] == size] for size in sizes]
+def _make_growth(grown: str, cases: Sequence[Plain]) -> Growth:
+    sizes = _list_sizes(grown, cases)
+    by_size = [[case["result"] for case in cases if case["choices"][grown] == size] for size in sizes]
     seconds = {
         title: tuple(_find_median([result["machinery"][figure] for result in results]) for results in by_size)
         for title, figure in _FIGURES.items()
     }
-    others = {**cells[0]["choices"], grown: None}
-    return Growth(name_cell({**cells[0], "choices": others, "repeat": 1}), grown, tuple(sizes), seconds)
+    others = {**cases[0]["choices"], grown: None}
+    return Growth(name_case({**cases[0], "choices": others, "repeat": 1}), grown, tuple(sizes), seconds)
 
 
 _FIGURES: Mapping[str, str] = {
@@ -135,9 +134,9 @@ def judge_slope(slope: Optional[float]) -> str:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def lay_out_growth(cells: Sequence[Plain]) -> Iterator[str]:
-    """Lay out a table for each number that cells differ in; nothing where their call overhead was not measured."""
-    for number, growth in enumerate(find_growths(cells)):
+def lay_out_growth(cases: Sequence[Plain]) -> Iterator[str]:
+    """Lay out a table for each number that cases differ in; nothing where their call overhead was not measured."""
+    for number, growth in enumerate(find_growths(cases)):
         yield from ("",) if number else ()
         yield f"growth with {name_growth(growth)}"
         rows = list_growth_rows(growth)
@@ -146,7 +145,7 @@ def lay_out_growth(cells: Sequence[Plain]) -> Iterator[str]:
 
 
 def name_growth(growth: Growth) -> str:
-    """Name the number that grows, and the cells that differ in it."""
+    """Name the number that grows, and the cases that differ in it."""
     return f"{growth.grown.replace('_', ' ')}: {growth.title}"
 
 

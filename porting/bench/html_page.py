@@ -8,15 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
+from porting.bench.against_pages import AGAINST_TITLE, list_way_rows, tell_ways
+from porting.bench.charts import draw_curve, draw_growth, draw_speed_ups, require_matplotlib
+from porting.bench.curve_pages import list_curve_rows, tell_curve
+from porting.bench.growth import explain_slope, find_growths, list_growth_rows, name_growth
+from porting.bench.pages import lay_out_result, list_rows, name_case, name_cases
 from porting.diagnostics import require_extra
 from porting.executables.settings import format_bytes
 from porting.support.html_pages import write_page
-
-from .against_pages import AGAINST_TITLE, list_way_rows, tell_ways
-from .charts import draw_curve, draw_growth, draw_speed_ups, require_matplotlib
-from .curve_pages import list_curve_rows, tell_curve
-from .growth import explain_slope, find_growths, list_growth_rows, name_growth
-from .pages import lay_out_result, list_rows, name_cell, name_cells
 
 __all__ = ["require_page_makers", "write_html"]
 
@@ -39,10 +38,10 @@ def require_page_makers() -> Any:
 def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
     """Write the page; `comparison` are the lines of a comparison with an earlier run."""
     jinja = require_page_makers()
-    cells, machine = results["cells"], results["machine"]
-    common, titles = name_cells(cells)
-    measured = [(title, cell) for title, cell in zip(titles, cells) if cell["result"] is not None]
-    curves = [(title, cell["result"]["curve"]) for title, cell in measured if cell["result"]["curve"]["steps"]]
+    cases, machine = results["cells"], results["machine"]
+    common, titles = name_cases(cases)
+    measured = [(title, case) for title, case in zip(titles, cases) if case["result"] is not None]
+    curves = [(title, case["result"]["curve"]) for title, case in measured if case["result"]["curve"]["steps"]]
     memory = "" if machine["memory_bytes"] is None else f", {format_bytes(machine['memory_bytes'])}"
     template = jinja.Environment(autoescape=True, trim_blocks=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     body = template.render(
@@ -52,11 +51,11 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
             results["created"] + ("" if results["complete"] else ", not finished"),
         ],
         common=common,
-        speed_ups=draw_speed_ups([cell for _title, cell in measured]) if measured else "",
-        figures=list_rows(cells),
+        speed_ups=draw_speed_ups([case for _title, case in measured]) if measured else "",
+        figures=list_rows(cases),
         ways_title=AGAINST_TITLE,
-        ways=list_way_rows(cells),
-        ways_told="\n".join(tell_ways(cells, summary=results["summary"])),
+        ways=list_way_rows(cases),
+        ways_told="\n".join(tell_ways(cases, summary=results["summary"])),
         curves=[
             (
                 title,
@@ -68,14 +67,14 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
         ],
         growths=[
             (name_growth(growth), draw_growth(growth), list_growth_rows(growth), explain_slope(growth))
-            for growth in find_growths(cells)
+            for growth in find_growths(cases)
         ],
         comparison=comparison,
-        details=[(name_cell(cell), _describe_cell(cell)) for cell in cells],
+        details=[(name_case(case), _describe_case(case)) for case in cases],
     )
     return write_page(f"porting bench, {results['created']}", [body], style=_STYLE)
 
 
-def _describe_cell(cell: Plain) -> str:
-    result = cell["result"]
-    return f"{cell['status']}: {cell['reason']}" if result is None else "\n".join(lay_out_result(result))
+def _describe_case(case: Plain) -> str:
+    result = case["result"]
+    return f"{case['status']}: {case['reason']}" if result is None else "\n".join(lay_out_result(result))

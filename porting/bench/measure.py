@@ -1,6 +1,6 @@
 """`bench` measures a model in plain eager PyTorch and the same model ported, in turns, on equal batches and seeds.
 
-`porting bench` calls `measure` in a process for each cell; programs call `bench`.
+`porting bench` calls `measure` in a process for each case; programs call `bench`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import torch
 from torch import nn
 
-from porting.comparison.tensors import change_weights
-from porting.options import PortOptions
-
-from .against import EagerWays
-from .children import (
+from porting.bench.against import EagerWays
+from porting.bench.children import (
     Memory,
     StartUp,
     measure_curve,
@@ -29,20 +26,22 @@ from .children import (
     measure_memory,
     measure_start_up,
 )
-from .choices import BenchSettings
-from .curve import Curve
-from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
-from .eager import EagerSide
-from .layout_copies import LayoutCopies
-from .limits import Limits, count_work, find_limits, measure_rates
-from .machinery import Machinery, measure_machinery
-from .pages import NOT_ASKED_FOR
-from .parity import Parity, compare_losses, measure_weight_difference
-from .ported import PortedSide, choose_losses
-from .processes import Progress
-from .report import BenchReport, Side, find_break_even_steps
-from .turns import Turn, Turns, divide_times, time_calls, time_sides
-from .workloads import Batch, Source, Workload, pickle_workload
+from porting.bench.choices import BenchSettings
+from porting.bench.curve import Curve
+from porting.bench.data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
+from porting.bench.eager import EagerSide
+from porting.bench.layout_copies import LayoutCopies
+from porting.bench.limits import Limits, count_work, find_limits, measure_rates
+from porting.bench.machinery import Machinery, measure_machinery
+from porting.bench.pages import NOT_ASKED_FOR
+from porting.bench.parity import Parity, compare_losses, measure_weight_difference
+from porting.bench.ported import PortedSide, choose_losses
+from porting.bench.processes import Progress
+from porting.bench.report import BenchReport, Side, find_break_even_steps
+from porting.bench.turns import Turn, Turns, divide_times, time_calls, time_sides
+from porting.bench.workloads import Batch, Source, Workload, pickle_workload
+from porting.comparison.tensors import change_weights
+from porting.options import PortOptions
 
 __all__ = ["bench", "measure"]
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import itertools
 from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from porting.bench.layout_pages import tell_layout_copies, write_layout_copies
 from porting.diagnostics import Finding, align_columns
 from porting.executables.settings import format_bytes
-
-from .layout_pages import tell_layout_copies, write_layout_copies
 
 __all__ = [
     "NOT_ASKED_FOR",
@@ -22,8 +21,8 @@ __all__ = [
     "lay_out_table",
     "list_failures",
     "list_rows",
-    "name_cell",
-    "name_cells",
+    "name_case",
+    "name_cases",
     "read_counted_speed_up",
     "write_seconds",
     "write_share",
@@ -241,39 +240,39 @@ _HEADER = ("workload", *_FIGURES, "losses")
 _LEFT_OUT_IF_EMPTY = frozenset(["limit", "copies"])
 
 
-def lay_out_table(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
-    """Lay out cells as a table of at most `width` columns: long titles are cut, failed cells say why below.
+def lay_out_table(cases: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
+    """Lay out cases as a table of at most `width` columns: long titles are cut, failed cases say why below.
 
-    What all cells have in common stands above the table and not in their titles.
+    What all cases have in common stands above the table and not in their titles.
     """
-    common, titles = name_cells(cells)
+    common, titles = name_cases(cases)
     if common:
         yield from (f"all: {common}", "")
-    rows = list_rows(cells)
+    rows = list_rows(cases)
     widths = [max(map(len, column)) for column in zip(*rows)]
     others = sum(widths[1:]) + 2 * (len(widths) - 1)
     longest = max(12, min(widths[0], width - others))
     cut = ((title if len(title) <= longest else title[: longest - 3] + "...").ljust(longest) for title, *_texts in rows)
     yield from align_columns([(title, *row[1:]) for title, row in zip(cut, rows)], right=range(1, len(widths)))
-    for cell, title in zip(cells, titles):
-        reasons = [f"{cell['status'].replace('_', ' ')}: {cell['reason']}"] if cell["reason"] else []
-        for reason in reasons if cell["result"] is None else _write_failures(cell["result"]):
+    for case, title in zip(cases, titles):
+        reasons = [f"{case['status'].replace('_', ' ')}: {case['reason']}"] if case["reason"] else []
+        for reason in reasons if case["result"] is None else _write_failures(case["result"]):
             yield from ("", f"{title}: {reason}")
 
 
-def list_rows(cells: Sequence[Plain]) -> List[Tuple[str, ...]]:
-    """List the header and a row for each cell, without columns that were measured for none of them."""
-    rows = [_HEADER, *((title, *_list_figures(cell)) for cell, title in zip(cells, name_cells(cells)[1]))]
+def list_rows(cases: Sequence[Plain]) -> List[Tuple[str, ...]]:
+    """List the header and a row for each case, without columns that were measured for none of them."""
+    rows = [_HEADER, *((title, *_list_figures(case)) for case, title in zip(cases, name_cases(cases)[1]))]
     columns = [column for column in zip(*rows) if column[0] not in _LEFT_OUT_IF_EMPTY or {*column[1:]} != {"-"}]
     return list(zip(*columns))
 
 
-def _list_figures(cell: Plain) -> Tuple[str, ...]:
+def _list_figures(case: Plain) -> Tuple[str, ...]:
     """List what a row of the table has after its title."""
-    asked, result = cell["demanded"], cell["result"]
+    asked, result = case["demanded"], case["result"]
     demanded = "-" if asked is None else f"{asked:.2f}"
     if result is None:
-        return ("-", "-", cell["status"].replace("_", " "), "-", demanded, "-", "-", "-", "-", "-", "-")
+        return ("-", "-", case["status"].replace("_", " "), "-", demanded, "-", "-", "-", "-", "-", "-")
     if asked is not None:
         demanded += " ok" if read_counted_speed_up(result)["wall"]["median"] >= asked else " no"
     pays, memory = result["break_even_steps"], result["memory"]["ratio"]
@@ -297,32 +296,32 @@ def read_counted_speed_up(result: Plain) -> Plain:
     return speed_up
 
 
-def lay_out_start_up(cells: Sequence[Plain]) -> Iterator[str]:
-    """Lay out the start-up times of processes, for the cells where they were measured."""
-    for cell, title in zip(cells, name_cells(cells)[1]):
-        if cell["result"] is not None and cell["result"]["start_up"]["num_runs"]:
+def lay_out_start_up(cases: Sequence[Plain]) -> Iterator[str]:
+    """Lay out the start-up times of processes, for the cases where they were measured."""
+    for case, title in zip(cases, name_cases(cases)[1]):
+        if case["result"] is not None and case["result"]["start_up"]["num_runs"]:
             yield f"start-up of {title}"
-            yield from (f"  {text}" for text in _tell_start_up(cell["result"]["start_up"]))
+            yield from (f"  {text}" for text in _tell_start_up(case["result"]["start_up"]))
 
 
-def lay_out_machinery(cells: Sequence[Plain]) -> Iterator[str]:
+def lay_out_machinery(cases: Sequence[Plain]) -> Iterator[str]:
     """Say how much time a call itself takes, judged by models that compute next to nothing."""
     told = []
-    for cell in cells:
-        if cell["name"].startswith("overhead_tiny") and cell["result"] is not None:
-            eager, ported = (cell["result"][side]["step_seconds"]["median"] for side in _SIDES)
-            mode = {"overhead_tiny": "training", "overhead_tiny_inference": "inference"}[cell["name"]]
+    for case in cases:
+        if case["name"].startswith("overhead_tiny") and case["result"] is not None:
+            eager, ported = (case["result"][side]["step_seconds"]["median"] for side in _SIDES)
+            mode = {"overhead_tiny": "training", "overhead_tiny_inference": "inference"}[case["name"]]
             told.append(f"{1e6 * (ported - eager):.0f} us in {mode}")
     if told:
         yield f"machinery of a call: {', '.join(told)} (the tiny models' ported less eager step)"
 
 
-def lay_out_orders(cells: Sequence[Plain]) -> Iterator[str]:
+def lay_out_orders(cases: Sequence[Plain]) -> Iterator[str]:
     """Lay out the peaks of whole processes by computation order, beside that of the order `none`."""
     peaks = {
-        (cell["name"], cell["choices"]["order"]): cell["result"]["memory"]["ported_process_bytes"]
-        for cell in cells
-        if cell["result"] is not None and cell["choices"].get("order")
+        (case["name"], case["choices"]["order"]): case["result"]["memory"]["ported_process_bytes"]
+        for case in cases
+        if case["result"] is not None and case["choices"].get("order")
     }
     for (name, order), peak in peaks.items():
         plain = peaks.get((name, "none"))
@@ -331,24 +330,24 @@ def lay_out_orders(cells: Sequence[Plain]) -> Iterator[str]:
             yield f"peak of the process, {name}, order {order:<8}{format_bytes(peak):>12}{share}"
 
 
-def name_cell(cell: Plain) -> str:
-    """Return the full name of a cell, with all of its choices."""
-    return " ".join([cell["name"], *_write_choices(cell, cell["choices"])])
+def name_case(case: Plain) -> str:
+    """Return the full name of a case, with all of its choices."""
+    return " ".join([case["name"], *_write_choices(case, case["choices"])])
 
 
-def name_cells(cells: Sequence[Plain]) -> Tuple[str, List[str]]:
-    """Return what cells have in common, and the short name of each: with the choices that vary only.
+def name_cases(cases: Sequence[Plain]) -> Tuple[str, List[str]]:
+    """Return what cases have in common, and the short name of each: with the choices that vary only.
 
     >>> choices = {"engine": "replay", "precision": "float32"}
-    >>> cells = [{"name": "cnn", "choices": {**choices, "batch": batch}} for batch in (8, 16)]
-    >>> name_cells(cells)
+    >>> cases = [{"name": "cnn", "choices": {**choices, "batch": batch}} for batch in (8, 16)]
+    >>> name_cases(cases)
     ('float32, replay', ['cnn batch 8', 'cnn batch 16'])
     """
-    keys = [key for cell in cells[:1] for key in cell["choices"]]
-    varying = [key for key in keys if len({cell["choices"][key] for cell in cells}) > 1]
+    keys = [key for case in cases[:1] for key in case["choices"]]
+    varying = [key for key in keys if len({case["choices"][key] for case in cases}) > 1]
     common = [key for key in keys if key not in varying]
-    above = ", ".join(_write_choices({**cells[0], "repeat": 1}, common)) if cells else ""
-    return above, [" ".join([cell["name"], *_write_choices(cell, varying)]) for cell in cells]
+    above = ", ".join(_write_choices({**cases[0], "repeat": 1}, common)) if cases else ""
+    return above, [" ".join([case["name"], *_write_choices(case, varying)]) for case in cases]
 
 
 _WORDS = {
@@ -364,11 +363,11 @@ _WORDS = {
 }
 
 
-def _write_choices(cell: Plain, keys: Iterable[str]) -> List[str]:
-    """Write some choices of a cell in words, in the order of `_WORDS`."""
-    chosen = {key: cell["choices"][key] for key in keys if cell["choices"][key] is not None}
+def _write_choices(case: Plain, keys: Iterable[str]) -> List[str]:
+    """Write some choices of a case in words, in the order of `_WORDS`."""
+    chosen = {key: case["choices"][key] for key in keys if case["choices"][key] is not None}
     words = [form.format(chosen[key]) for key, form in _WORDS.items() if key in chosen]
-    return words + ([f"#{cell['repeat']}"] if cell.get("repeat", 1) > 1 else [])
+    return words + ([f"#{case['repeat']}"] if case.get("repeat", 1) > 1 else [])
 
 
 # -- quantities --------------------------------------------------------------------------------------------------------

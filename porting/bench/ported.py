@@ -13,12 +13,11 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 
 from porting.api import ExecutorRecord, to_ipu
+from porting.bench.eager import take_parts
+from porting.bench.workloads import Batch, Workload
 from porting.options import PortOptions
 from porting.structure import make_call_arguments
 from porting.support.process import find_peak_bytes, used_cpu_seconds
-
-from .eager import take_parts
-from .workloads import Batch, Workload
 
 __all__ = ["CompileCost", "DeviceProof", "PortedSide", "choose_losses"]
 

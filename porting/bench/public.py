@@ -10,10 +10,9 @@ from typing import Any, Callable, Mapping
 
 import torch
 
+from porting.bench import public_models as models
+from porting.bench.workloads import Parts, SuiteEntry
 from porting.options import PortOptions
-
-from . import public_models as models
-from .workloads import Parts, SuiteEntry
 
 __all__ = ["DEMANDED_MEAN", "PUBLIC"]
 

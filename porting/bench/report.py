@@ -9,19 +9,19 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple
 
-from .against import Against
-from .children import Memory, StartUp
-from .choices import BenchSettings
-from .curve import Curve
-from .curve_pages import lay_out_curve
-from .data_path import DataPath
-from .layout_copies import LayoutCopies
-from .limits import Limits
-from .machinery import Machinery
-from .pages import NOT_ASKED_FOR, lay_out_result
-from .parity import Parity
-from .ported import CompileCost, DeviceProof
-from .turns import Ratios, Spread
+from porting.bench.against import Against
+from porting.bench.children import Memory, StartUp
+from porting.bench.choices import BenchSettings
+from porting.bench.curve import Curve
+from porting.bench.curve_pages import lay_out_curve
+from porting.bench.data_path import DataPath
+from porting.bench.layout_copies import LayoutCopies
+from porting.bench.limits import Limits
+from porting.bench.machinery import Machinery
+from porting.bench.pages import NOT_ASKED_FOR, lay_out_result
+from porting.bench.parity import Parity
+from porting.bench.ported import CompileCost, DeviceProof
+from porting.bench.turns import Ratios, Spread
 
 __all__ = ["BenchReport", "Side", "find_break_even_steps"]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Mapping, Optional, Tuple
 
-from .choices import Choices
-from .report import BenchReport
+from porting.bench.choices import Choices
+from porting.bench.report import BenchReport
 
 __all__ = ["Machine", "Record", "ResultContent", "Schema", "Status"]
 
@@ -29,7 +29,7 @@ Status = Enum(
         "NOT_RUN": "not_run",
     },
 )
-"""The outcome of a cell."""
+"""The outcome of a case."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Record:
-    """One cell of a run; `result` is None unless it was measured."""
+    """One case of a run; `result` is None unless it was measured."""
 
     name: str
     target: str

@@ -53,7 +53,7 @@ def test_marks_that_no_process_has_reached_are_open():
     assert rows[4][:5] == ["5", "5.00", "s", "-", "-"]
 
 
-def test_cells_without_a_curve_are_left_out(report):
+def test_cases_without_a_curve_are_left_out(report):
     done = make_record(report=report)
     with_curve = {**done, "name": "other", "result": {**done["result"], "curve": make_curve()}}
 

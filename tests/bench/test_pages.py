@@ -1,4 +1,4 @@
-"""Tables fit a terminal, say what cells have in common once, and what below them could not stand in them."""
+"""Tables fit a terminal, say what cases have in common once, and what below them could not stand in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from porting.bench.pages import (
     lay_out_start_up,
     lay_out_table,
     list_failures,
-    name_cells,
+    name_cases,
     write_seconds,
 )
 
@@ -34,7 +34,7 @@ def test_what_was_asked_stands_beside_what_was_reached(report):
     assert (" ok" in lines[3], " no" in lines[4]) == (True, True)
 
 
-def test_a_failed_cell_says_why_below(report):
+def test_a_failed_case_says_why_below(report):
     failed = make_record(name="bad", status="failed", reason="ValueError: no data")
 
     assert "bad: failed: ValueError: no data" in list(lay_out_table([make_record(report=report), failed]))
@@ -44,7 +44,7 @@ def test_titles_have_only_the_choices_that_vary():
     records = [make_record(), make_record()]
     records[1]["choices"] = {**records[1]["choices"], "batch": 8, "accumulation": 2}
 
-    assert name_cells(records) == ("replay", ["tiny", "tiny batch 8 2 accumulated"])
+    assert name_cases(records) == ("replay", ["tiny", "tiny batch 8 2 accumulated"])
 
 
 COLD_AND_WARM = StartUp(

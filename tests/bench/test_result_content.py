@@ -12,14 +12,14 @@ from porting.support.plain_data import WrongDataError, read_plain
 from .conftest import make_record, results_of
 
 
-def test_a_measured_cell_is_read_as_the_report_that_it_was(report):
+def test_a_measured_case_is_read_as_the_report_that_it_was(report):
     content = json.loads(json.dumps(results_of(make_record(report=report, status="done"))))
 
-    (cell,) = read_plain(ResultContent, content, of_any_version=True).cells
+    (case,) = read_plain(ResultContent, content, of_any_version=True).cells
 
-    assert cell.status is Status.DONE
-    assert cell.result.speed_up == report.speed_up
-    assert cell.result.settings == report.settings
+    assert case.status is Status.DONE
+    assert case.result.speed_up == report.speed_up
+    assert case.result.settings == report.settings
 
 
 def test_a_file_of_another_schema_is_none():
