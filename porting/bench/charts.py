@@ -14,12 +14,10 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from porting.bench.curve import CURVE_SIDES, allow_seconds
 from porting.bench.growth import Growth
-from porting.bench.pages import name_case, name_cases, write_seconds
+from porting.bench.tables import Plain, name_case, name_cases, write_seconds
 from porting.diagnostics import require_extra
 
 __all__ = ["draw_curve", "draw_growth", "draw_speed_ups", "require_matplotlib", "write_png"]
-
-Plain = Mapping[str, Any]
 
 # legible on a white page and on a dark one
 _EAGER, _PORTED, _ASKED, _ALLOWED = "#8a8f98", "#3a7ebf", "#d0453c", "#2a9155"

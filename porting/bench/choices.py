@@ -17,12 +17,16 @@ __all__ = [
     "EAGER_WAYS",
     "MATRIX_KEYS",
     "NAMED_SETTINGS",
+    "NOT_ASKED_FOR",
     "PRECISIONS",
     "BenchSettings",
     "Choices",
     "apply_choices",
     "expand",
 ]
+
+NOT_ASKED_FOR = "not asked for"
+"""The reason why there is no figure that was left out on purpose."""
 
 PRECISIONS = ("float32", "bfloat16", "mixed", "float16")
 """Precisions of a port."""

@@ -10,8 +10,15 @@ from typing import Any, Mapping, Optional, Sequence, Tuple
 
 from tqdm import tqdm
 
-from porting.bench.against_pages import lay_out_ways
 from porting.bench.benchmark_files import FileEntry
+from porting.bench.case_tables import (
+    lay_out_machinery,
+    lay_out_orders,
+    lay_out_start_up,
+    lay_out_table,
+    list_way_tables,
+    read_counted_speed_up,
+)
 from porting.bench.choices import EAGER_WAYS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings
 from porting.bench.command_cases import (
     DEFAULT_TIMEOUT,
@@ -24,20 +31,12 @@ from porting.bench.command_cases import (
     parse_part,
     read_matrix,
 )
-from porting.bench.curve_pages import lay_out_curves
-from porting.bench.growth import lay_out_growth
-from porting.bench.pages import (
-    lay_out_machinery,
-    lay_out_orders,
-    lay_out_result,
-    lay_out_start_up,
-    lay_out_table,
-    list_failures,
-    name_case,
-    read_counted_speed_up,
-)
+from porting.bench.curve import find_curves, make_curve_table
+from porting.bench.growth import find_growths, make_growth_table
+from porting.bench.pages import lay_out_result, list_failures
 from porting.bench.processes import Case, run_case
 from porting.bench.results import ResultFile, read_results
+from porting.bench.tables import Table, lay_out_tables, name_case
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, count
 from porting.diagnostics import render_all
 from porting.support.atomic_files import write_atomically
@@ -283,9 +282,9 @@ def _tell_case(bar: Any, title: str, told: str) -> None:
 
 def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arguments: argparse.Namespace) -> None:
     """Write the files that were asked for, and print the page of one case or the table of several."""
-    from porting.bench.comparison import lay_out_comparison
+    from porting.bench.comparison import make_comparison_table
 
-    compared = list(lay_out_comparison(earlier, results.content)) if earlier is not None else []
+    compared = None if earlier is None else make_comparison_table(earlier, results.content)
     if arguments.html is not None:
         from porting.bench.html_page import write_html
 
@@ -303,9 +302,14 @@ def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arg
     cases = results.cases
     only = cases[0]["result"] if len(cases) == 1 else None
     shown = [*lay_out_table(cases), *lay_out_start_up(cases)] if only is None else list(lay_out_result(only))
-    ways = list(lay_out_ways(cases, summary=results.content["summary"]))
-    below = [*lay_out_orders(cases), *lay_out_machinery(cases), *lay_out_growth(cases)]
-    for lines in filter(None, (shown, ways, list(lay_out_curves(cases)), below, compared)):
+    kinds: Sequence[Sequence[Table]] = (
+        list_way_tables(cases, summary=results.content["summary"]),
+        [make_curve_table(curve, name=name) for name, curve in find_curves(cases)],
+        [make_growth_table(growth) for growth in find_growths(cases)],
+        [] if compared is None else [compared],
+    )
+    below = [*lay_out_orders(cases), *lay_out_machinery(cases)]
+    for lines in filter(None, (shown, below, *(list(lay_out_tables(tables)) for tables in kinds))):
         print("\n".join(["", *lines]))
     for file in filter(None, (arguments.json, arguments.html, arguments.png)):
         print(f"wrote {file}", file=sys.stderr)

@@ -6,22 +6,19 @@ It compares speed-ups over eager and not times, because the load of a machine di
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from dataclasses import asdict, dataclass
+from typing import Dict, List, Optional, Sequence
 
 import numpy as np
 
-from porting.bench.pages import name_case
 from porting.bench.results import list_machine_differences
-from porting.diagnostics.wording import align_columns
+from porting.bench.tables import Plain, Row, Table, name_case, write_interval
 from porting.support.interleaved import Interval
 
-__all__ = ["Change", "compare_results", "lay_out_comparison"]
+__all__ = ["Change", "compare_results", "make_comparison_table"]
 
 _NOISE = 0.02
 _NUM_RESAMPLES = 2000
-
-Plain = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,20 +47,17 @@ def compare_results(earlier: Plain, later: Plain) -> List[Change]:
     return changes + [Change(name_case(case), "gone") for key, case in before.items() if key not in after]
 
 
-def lay_out_comparison(earlier: Plain, later: Plain) -> Iterator[str]:
-    """Lay out the comparison as a table, with what differs between the machines."""
-    changes = compare_results(earlier, later)
-    yield f"compared with {earlier['created']}" + ("" if earlier["complete"] else " (which was interrupted)")
+def make_comparison_table(earlier: Plain, later: Plain) -> Table:
+    """Make the table of all changes, with what differs between the machines."""
+    rows: List[Row] = [("workload", "speed-up now / then (95 %)", "ported time", "verdict")]
+    for change in compare_results(earlier, later):
+        ratio = "-" if change.speed_up is None else write_interval(asdict(change.speed_up))
+        ported = "-" if change.ported_time is None else f"x{change.ported_time:.2f}"
+        rows.append((change.title, ratio, ported, change.verdict))
     differences = list_machine_differences(earlier["machine"], later["machine"])
-    if differences:
-        yield f"  another machine: {'; '.join(differences)}"
-    rows = [("  workload", "speed-up now / then (95 %)", "ported time", "verdict")]
-    for change in changes:
-        interval, ported = change.speed_up, change.ported_time
-        ratio = "-" if interval is None else f"{interval.median:.2f} ({interval.low:.2f}-{interval.high:.2f})"
-        shown = "-" if ported is None else f"x{ported:.2f}"
-        rows.append((f"  {change.title}", ratio, shown, change.verdict))
-    yield from align_columns(rows, right={1, 2})
+    notes = [f"another machine: {'; '.join(differences)}"] if differences else []
+    interrupted = "" if earlier["complete"] else " (which was interrupted)"
+    return Table(f"compared with {earlier['created']}{interrupted}", rows, notes)
 
 
 def _index_cases(cases: Sequence[Plain]) -> Dict[str, Plain]:

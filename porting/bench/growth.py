@@ -9,32 +9,19 @@ import json
 import math
 import statistics
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from porting.bench.pages import name_case, write_seconds
-from porting.diagnostics import align_columns
+from porting.bench.tables import Plain, Row, Table, name_case, write_seconds
 
-__all__ = [
-    "GROWN",
-    "Growth",
-    "explain_slope",
-    "find_growths",
-    "find_slope",
-    "judge_slope",
-    "lay_out_growth",
-    "list_growth_rows",
-    "name_growth",
-]
+__all__ = ["GROWN", "Growth", "find_growths", "find_slope", "judge_slope", "make_growth_table"]
 
 GROWN = ("layers", "batch", "accumulation", "replicas", "device_iterations")
 """The choices whose growth is looked at."""
 
 _LEAST_SIZES = 3
 _CONSTANT, _LINEAR, _ABOVE = 0.2, 0.8, 1.2
-
-Plain = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -134,33 +121,13 @@ def judge_slope(slope: Optional[float]) -> str:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def lay_out_growth(cases: Sequence[Plain]) -> Iterator[str]:
-    """Lay out a table for each number that cases differ in; nothing where their call overhead was not measured."""
-    for number, growth in enumerate(find_growths(cases)):
-        yield from ("",) if number else ()
-        yield f"growth with {name_growth(growth)}"
-        rows = list_growth_rows(growth)
-        yield from (f"  {line}" for line in align_columns(rows, right=range(1, len(rows[0]) - 1)))
-        yield f"  {explain_slope(growth)}"
-
-
-def name_growth(growth: Growth) -> str:
-    """Name the number that grows, and the cases that differ in it."""
-    return f"{growth.grown.replace('_', ' ')}: {growth.title}"
-
-
-def explain_slope(growth: Growth) -> str:
-    """Say what the slopes of a table are."""
-    return f"slope of log(seconds) over log({growth.grown}), least squares: 1 is linear, 0 constant"
-
-
-def list_growth_rows(growth: Growth) -> List[Tuple[str, ...]]:
-    """List the header and the rows of a table: a column for each size, the slope, and what it means."""
-    first, slopes = growth.sizes[0], growth.slopes
-    heads = (f"{size:,} (x{size / first:g})" for size in growth.sizes)
-    rows: List[Tuple[str, ...]] = [(growth.grown.replace("_", " "), *heads, "slope", "")]
+def make_growth_table(growth: Growth) -> Table:
+    """Make the table of a growth: a column for each size, the slope, and what it means."""
+    grown, first, slopes = growth.grown.replace("_", " "), growth.sizes[0], growth.slopes
+    rows: List[Row] = [(grown, *(f"{size:,} (x{size / first:g})" for size in growth.sizes), "slope", "")]
     for title, seconds in growth.seconds.items():
         slope = slopes[title]
         texts = ("-" if value is None else write_seconds(value) for value in seconds)
         rows.append((title, *texts, "-" if slope is None else f"{slope:.2f}", judge_slope(slope)))
-    return rows
+    explained = f"slope of log(seconds) over log({growth.grown}), least squares: 1 is linear, 0 constant"
+    return Table(f"growth with {grown}: {growth.title}", rows, [explained])

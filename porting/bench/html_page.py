@@ -1,47 +1,54 @@
 """This module writes the results of a run as one self-contained HTML page.
 
-jinja2 fills the template `page.html.jinja` with charts, tables and details.
+jinja2 fills the template `page.html.jinja` with the tables that are printed as well, with charts beside them.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from types import ModuleType
+from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
 
-from porting.bench.against_pages import AGAINST_TITLE, list_way_rows, tell_ways
+from porting.bench.case_tables import list_rows, list_way_tables
 from porting.bench.charts import draw_curve, draw_growth, draw_speed_ups, require_matplotlib
-from porting.bench.curve_pages import list_curve_rows, tell_curve
-from porting.bench.growth import explain_slope, find_growths, list_growth_rows, name_growth
-from porting.bench.pages import lay_out_result, list_rows, name_case, name_cases
+from porting.bench.curve import find_curves, make_curve_table
+from porting.bench.growth import find_growths, make_growth_table
+from porting.bench.pages import lay_out_result
+from porting.bench.tables import Plain, Table, name_case, name_cases
 from porting.diagnostics import require_extra
 from porting.executables.settings import format_bytes
 from porting.support.html_pages import write_page
 
 __all__ = ["require_page_makers", "write_html"]
 
-Plain = Mapping[str, Any]
-
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
-# its table is wide
+# its table is wide; what stands below one is prose, which a telephone breaks into lines
 _STYLE = """
 body { max-width: 82rem; } th, td { padding: .3rem .45rem; }
 svg { display: block; width: 100%; max-width: 36rem; }
+pre.notes { white-space: pre-wrap; }
 """
 
 
-def require_page_makers() -> Any:
+class _Section(NamedTuple):
+    """A part of the page: a heading, what is said of all its tables, and each of them with a chart, or with none."""
+
+    heading: str
+    intro: str
+    shown: Sequence[Tuple[str, Table]]
+
+
+def require_page_makers() -> ModuleType:
     """Import jinja2 and matplotlib, and return the former; raises PortingError X001 where one is not installed."""
     require_matplotlib()
     return require_extra("jinja2", extra="bench", message="a page is asked for, and jinja2 is not installed")
 
 
-def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
-    """Write the page; `comparison` are the lines of a comparison with an earlier run."""
+def write_html(results: Plain, *, comparison: Optional[Table] = None) -> str:
+    """Write the page; `comparison` is the table of a comparison with an earlier run."""
     jinja = require_page_makers()
     cases, machine = results["cells"], results["machine"]
-    common, titles = name_cases(cases)
-    measured = [(title, case) for title, case in zip(titles, cases) if case["result"] is not None]
-    curves = [(title, case["result"]["curve"]) for title, case in measured if case["result"]["curve"]["steps"]]
+    measured = [case for case in cases if case["result"] is not None]
     memory = "" if machine["memory_bytes"] is None else f", {format_bytes(machine['memory_bytes'])}"
     template = jinja.Environment(autoescape=True, trim_blocks=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     body = template.render(
@@ -50,29 +57,30 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
             f"Python {machine['python']}, torch {machine['torch']}, porting {machine['porting']}",
             results["created"] + ("" if results["complete"] else ", not finished"),
         ],
-        common=common,
-        speed_ups=draw_speed_ups([case for _title, case in measured]) if measured else "",
-        figures=list_rows(cases),
-        ways_title=AGAINST_TITLE,
-        ways=list_way_rows(cases),
-        ways_told="\n".join(tell_ways(cases, summary=results["summary"])),
-        curves=[
-            (
-                title,
-                draw_curve(curve),
-                list_curve_rows(curve),
-                "\n".join(f"{name:<6}{text}" for name, text in tell_curve(curve)),
-            )
-            for title, curve in curves
-        ],
-        growths=[
-            (name_growth(growth), draw_growth(growth), list_growth_rows(growth), explain_slope(growth))
-            for growth in find_growths(cases)
-        ],
-        comparison=comparison,
+        common=name_cases(cases)[0],
+        speed_ups=draw_speed_ups(measured) if measured else "",
+        sections=[section for section in _list_sections(results, comparison) if section.shown],
         details=[(name_case(case), _describe_case(case)) for case in cases],
     )
     return write_page(f"porting bench, {results['created']}", [body], style=_STYLE)
+
+
+_CURVE = (
+    "First call, compiling and what runs in the background count. Each process is a fresh one; the cache of "
+    "executables is empty (cold), or has what the step needs (warm). Charts show medians and extents: above 1 "
+    "the port is ahead, and from a dashed line on another engine runs it."
+)
+
+
+def _list_sections(results: Plain, comparison: Optional[Table]) -> Iterator[_Section]:
+    cases = results["cells"]
+    yield _Section("Figures", "", [("", Table("", list_rows(cases)))])
+    ways = list_way_tables(cases, summary=results["summary"])
+    yield _Section("Over the best way without the port", "", [("", table) for table in ways])
+    curves = [(draw_curve(curve), make_curve_table(curve, name=name)) for name, curve in find_curves(cases)]
+    yield _Section("Time to N steps", _CURVE, curves)
+    yield _Section("Growth", "", [(draw_growth(growth), make_growth_table(growth)) for growth in find_growths(cases)])
+    yield _Section("Against an earlier run", "", [] if comparison is None else [("", comparison)])
 
 
 def _describe_case(case: Plain) -> str:

@@ -26,14 +26,13 @@ from porting.bench.children import (
     measure_memory,
     measure_start_up,
 )
-from porting.bench.choices import BenchSettings
+from porting.bench.choices import NOT_ASKED_FOR, BenchSettings
 from porting.bench.curve import Curve
 from porting.bench.data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
 from porting.bench.eager import EagerSide
 from porting.bench.layout_copies import LayoutCopies
 from porting.bench.limits import Limits, count_work, find_limits, measure_rates
 from porting.bench.machinery import Machinery, measure_machinery
-from porting.bench.pages import NOT_ASKED_FOR
 from porting.bench.parity import Parity, compare_losses, measure_weight_difference
 from porting.bench.ported import PortedSide, choose_losses
 from porting.bench.processes import Progress

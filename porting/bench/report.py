@@ -11,16 +11,16 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 from porting.bench.against import Against
 from porting.bench.children import Memory, StartUp
-from porting.bench.choices import BenchSettings
-from porting.bench.curve import Curve
-from porting.bench.curve_pages import lay_out_curve
+from porting.bench.choices import NOT_ASKED_FOR, BenchSettings
+from porting.bench.curve import Curve, make_curve_table
 from porting.bench.data_path import DataPath
 from porting.bench.layout_copies import LayoutCopies
 from porting.bench.limits import Limits
 from porting.bench.machinery import Machinery
-from porting.bench.pages import NOT_ASKED_FOR, lay_out_result
+from porting.bench.pages import lay_out_result
 from porting.bench.parity import Parity
 from porting.bench.ported import CompileCost, DeviceProof
+from porting.bench.tables import lay_out_tables
 from porting.bench.turns import Ratios, Spread
 
 __all__ = ["BenchReport", "Side", "find_break_even_steps"]
@@ -88,7 +88,7 @@ class BenchReport:
 
     def __str__(self) -> str:
         plain = self.to_dict()
-        curve = ["", *lay_out_curve(plain["curve"])] if self.curve.steps else []
+        curve = ["", *lay_out_tables([make_curve_table(plain["curve"])])] if self.curve.steps else []
         return "\n".join([*lay_out_result(plain), *curve])
 
 

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-from porting.bench.against_pages import summarize_cases
+from porting.bench.case_tables import summarize_cases
 from porting.bench.choices import BenchSettings
 from porting.bench.processes import Case
 from porting.diagnostics import PortingError

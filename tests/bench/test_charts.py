@@ -13,7 +13,7 @@ from porting.bench.growth import find_growths
 from porting.diagnostics import PortingError
 
 from .conftest import make_record, results_of
-from .test_curve_pages import make_curve
+from .test_curve import make_curve
 from .test_growth import make_case
 
 pytest.importorskip("matplotlib")

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from porting.bench.comparison import compare_results, lay_out_comparison
+from porting.bench.comparison import compare_results, make_comparison_table
 from porting.bench.processes import Case
 from porting.bench.results import ResultFile
 
@@ -69,8 +69,8 @@ def test_another_machine_is_named(report):
     earlier, later = run_of(report, [1.0]), run_of(report, [1.0])
     earlier["machine"] = {**earlier["machine"], "torch": "2.0.1"}
 
-    assert "torch: 2.0.1 then" in "\n".join(lay_out_comparison(earlier, later))
+    assert "torch: 2.0.1 then" in make_comparison_table(earlier, later).notes[0]
 
 
 def test_an_interrupted_earlier_run_is_called_so(report):
-    assert "which was interrupted" in next(lay_out_comparison(run_of(report, [1.0]), run_of(report, [1.0])))
+    assert "which was interrupted" in make_comparison_table(run_of(report, [1.0]), run_of(report, [1.0])).about

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from porting.bench.growth import find_growths, find_slope, judge_slope, lay_out_growth
+from porting.bench.growth import find_growths, find_slope, judge_slope, make_growth_table
+from porting.bench.tables import lay_out_tables
 
 FIGURES = ("capture", "first_call", "plan", "call", "around", "beyond")
 CHOICES = {"engine": "replay", "batch": None, "accumulation": None, "replicas": None, "layers": None}
@@ -85,7 +86,7 @@ LINEAR = [make_case(1e-3 * layers, layers=layers) for layers in (2, 4, 8)]
 
 
 def test_a_table_has_sizes_and_slopes():
-    rows = [line.split() for line in lay_out_growth(LINEAR)]
+    rows = [line.split() for line in lay_out_tables(map(make_growth_table, find_growths(LINEAR)))]
 
     assert rows[0] == ["growth", "with", "layers:", "tiny", "replay"]
     assert rows[1] == ["layers", "2", "(x1)", "4", "(x2)", "8", "(x4)", "slope"]
@@ -93,4 +94,4 @@ def test_a_table_has_sizes_and_slopes():
 
 
 def test_nothing_is_said_of_cases_that_do_not_grow():
-    assert list(lay_out_growth(LINEAR[:1])) == []
+    assert find_growths(LINEAR[:1]) == []

@@ -9,10 +9,11 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from porting.bench.html_page import write_html
+from porting.bench.tables import Table
 from porting.diagnostics import PortingError
 
 from .conftest import make_record, results_of
-from .test_curve_pages import make_curve
+from .test_curve import make_curve
 from .test_growth import make_case
 
 pytest.importorskip("matplotlib")
@@ -34,7 +35,7 @@ def test_a_page_shows_users_text_and_does_not_run_it(report):
         make_record(name=HOSTILE, status="failed", reason=HOSTILE),
     ]
 
-    page = write_html(results_of(*records), comparison=[HOSTILE])
+    page = write_html(results_of(*records), comparison=Table(HOSTILE, [(HOSTILE,)], [HOSTILE]))
 
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
@@ -91,5 +92,5 @@ def test_a_page_shows_growth_where_there_are_sizes_enough(report):
 
     page = write_html(results_of(*records))
 
-    assert "With layers: tiny replay" in page
+    assert "growth with layers: tiny replay" in page
     assert "linear</td>" in page

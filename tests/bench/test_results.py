@@ -24,7 +24,7 @@ from porting.bench.results import (
 from porting.diagnostics import PortingError
 
 from .conftest import QUICK, make_record, results_of
-from .test_curve_pages import make_curve
+from .test_curve import make_curve
 
 CASE = Case(name="tiny", target="tiny", loader="a:b", arguments={})
 
