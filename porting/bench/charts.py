@@ -10,12 +10,16 @@ import io
 import re
 from html import escape
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Match, Sequence, Tuple
 
 from porting.bench.curve import CURVE_SIDES, allow_seconds
 from porting.bench.growth import Growth
 from porting.bench.tables import Plain, name_case, name_cases, write_seconds
 from porting.diagnostics import require_extra
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["draw_curve", "draw_growth", "draw_speed_ups", "require_matplotlib", "write_png"]
 
@@ -61,7 +65,7 @@ def write_png(results: Plain, path: Path) -> None:
     cases = [case for case in results["cells"] if case["result"] is not None]
     machine, common = results["machine"], name_cases(cases)[0]
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Figure) -> None:
         figure.set_size_inches(_PNG_WIDTH, 1.8 + _ROW * max(1, len(cases)))
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
         _draw_speed_ups(left, cases)
@@ -82,7 +86,7 @@ def write_png(results: Plain, path: Path) -> None:
 def draw_speed_ups(cases: Sequence[Plain]) -> str:
     """Draw the speed-up of each case as a bar, with its confidence interval and its demand; return SVG."""
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Figure) -> None:
         figure.set_size_inches(_WIDTH, 0.9 + _ROW * len(cases))
         _draw_speed_ups(figure.subplots(), cases)
 
@@ -90,7 +94,7 @@ def draw_speed_ups(cases: Sequence[Plain]) -> str:
     return _write_svg(draw, "speed-up of every case over eager", titles)
 
 
-def _draw_speed_ups(axes: Any, cases: Sequence[Plain]) -> None:
+def _draw_speed_ups(axes: Axes, cases: Sequence[Plain]) -> None:
     places: List[int] = list(range(len(cases)))
     intervals = [case["result"]["speed_up"]["wall"] for case in cases]
     medians, errors = _find_extent(intervals)
@@ -127,7 +131,7 @@ def draw_curve(curve: Plain) -> str:
     steps, titles = curve["steps"], {f"side-{side}": f"{side} cache" for side in CURVE_SIDES}
     titles["side-eager"] = "eager"
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Figure) -> None:
         axes = figure.subplots()
         plain = [interval["median"] for interval in curve["eager"]["seconds"]]
         allowed = [seconds / allow_seconds(seconds) for seconds in plain]
@@ -168,7 +172,7 @@ def draw_growth(growth: Growth) -> str:
     middle = (min(values) * max(values)) ** 0.5 * (first / last) ** 0.5
     titles = {"growth-linear": "linear"}
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Figure) -> None:
         axes = figure.subplots()
         linear = [middle, middle * last / first]
         axes.plot([first, last], linear, color=_EAGER, linestyle="--", gid="growth-linear", label="linear")
@@ -183,7 +187,7 @@ def draw_growth(growth: Growth) -> str:
     return _write_svg(draw, f"seconds over {growth.grown}", titles)
 
 
-def _make_logarithmic(axes: Any, numbers: Sequence[int], write: Callable[[float], str]) -> None:
+def _make_logarithmic(axes: Axes, numbers: Sequence[int], write: Callable[[float], str]) -> None:
     """Make both axes logarithmic, with a tick at each of some numbers, or at powers of ten where those are many."""
     ticker = require_matplotlib().ticker
     axes.loglog()
@@ -198,7 +202,7 @@ def _make_logarithmic(axes: Any, numbers: Sequence[int], write: Callable[[float]
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _save_figure(draw: Callable[[Any], None], **settings: Any) -> bytes:
+def _save_figure(draw: Callable[[Figure], None], **settings: Any) -> bytes:
     """Draw on a figure of matplotlib in the style of all pictures, and return it as a file."""
     matplotlib, file = require_matplotlib(), io.BytesIO()
     with matplotlib.rc_context(_STYLE):
@@ -208,10 +212,10 @@ def _save_figure(draw: Callable[[Any], None], **settings: Any) -> bytes:
     return file.getvalue()
 
 
-def _write_svg(draw: Callable[[Any], None], described: str, titles: Dict[str, str]) -> str:
+def _write_svg(draw: Callable[[Figure], None], described: str, titles: Dict[str, str]) -> str:
     """Write a picture for a page; parts whose names are in `titles` say their title when they are pointed at."""
 
-    def name_part(match: Any) -> str:
+    def name_part(match: Match[str]) -> str:
         # a page has several pictures, and a name in a page is used once
         title = titles.get(match[1])
         return "<g>" if title is None else f'<g class="{match[1]}"><title>{escape(title)}</title>'

@@ -230,7 +230,7 @@ def measure_curve(source: Source, settings: BenchSettings, *, engine: str, steps
         environment = make_plain_environment(Path(folder))
         more_seconds = _PATIENCE * settings.curve_seconds
 
-        def run(side: str, of_source: Source, *, num_calls: int, **changes: Any) -> Dict[str, Any]:
+        def run(side: str, of_source: Source, *, num_calls: int, **changes: object) -> Dict[str, Any]:
             more = {"num_calls": num_calls, "seconds": None, "engine": None, "compiles": False, **changes}
             return run_job(
                 "curve", side, of_source, settings, environment=environment, more=more, more_seconds=more_seconds

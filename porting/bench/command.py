@@ -272,7 +272,7 @@ def _measure_cases(cases: Sequence[Tuple[Case, float]], results: ResultFile, cac
     return False
 
 
-def _tell_case(bar: Any, title: str, told: str) -> None:
+def _tell_case(bar: tqdm, title: str, told: str) -> None:
     if bar.disable:
         print(f"{title}: {told}", file=sys.stderr, flush=True)
 

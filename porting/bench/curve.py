@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from porting.bench.choices import NOT_ASKED_FOR
 from porting.bench.tables import Plain, Row, Table, name_cases, write_interval, write_seconds
@@ -27,6 +28,8 @@ __all__ = [
 
 CURVE_SIDES = ("cold", "warm")
 """The ported sides of a curve: with an empty cache of executables, and with one that has what the step needs."""
+
+Times = NDArray[np.float64]
 
 _MOST_STEPS = 10_000
 _BEHIND_SHARE, _BEHIND_SECONDS = 0.05, 0.3
@@ -105,7 +108,7 @@ def sum_up_side(
     taken, plain = (np.array([run["call_seconds"][:num_calls] for run in of_side]) for of_side in (runs, eager))
     looked_at = [mark // steps_per_call - 1 for mark in steps]
 
-    def find_extent(by_run: Any) -> Tuple[Optional[Interval], ...]:
+    def find_extent(by_run: Times) -> Tuple[Optional[Interval], ...]:
         return tuple(
             Interval(float(np.median(by_run[:, call])), float(by_run[:, call].min()), float(by_run[:, call].max()))
             if call < num_calls
@@ -122,7 +125,7 @@ def sum_up_side(
     return side if runs is eager else _compare_sides(side, runs, np.median(taken, axis=0), np.median(plain, axis=0))
 
 
-def _compare_sides(side: CurveSide, runs: Sequence[Plain], taken: Any, plain: Any) -> CurveSide:
+def _compare_sides(side: CurveSide, runs: Sequence[Plain], taken: Times, plain: Times) -> CurveSide:
     """Add what a ported side has besides its times; `taken` and `plain` are the medians after each call."""
     behind = taken - plain
     steps_per_call = side.num_steps // len(taken)
@@ -134,7 +137,7 @@ def _compare_sides(side: CurveSide, runs: Sequence[Plain], taken: Any, plain: An
     if is_behind.size:
         worst = int(np.argmax(behind))
         behind_seconds, behind_steps = float(behind[worst]), (worst + 1) * steps_per_call
-    demand_share = float((taken / allow_seconds(plain)).max())
+    demand_share = max(seconds / allow_seconds(of_eager) for seconds, of_eager in zip(taken.tolist(), plain.tolist()))
     return replace(
         side,
         ahead_from=ahead_from,

@@ -152,6 +152,11 @@ class PortedSide:
         """The backend's executor that runs the calls; None as long as nothing is compiled."""
         return self._running.device_executor
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether this machine runs the port, and no IPU."""
+        return bool(self.ported.port.backend.is_simulator)
+
     def find_step(self) -> Any:
         """Return what the simulator's executor has compiled: graph, plan, executable; None for any other backend."""
         return self.ported.port.backend.compiled_step(self.executor)

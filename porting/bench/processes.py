@@ -46,7 +46,9 @@ class Case:
     dataset_loader: Optional[str] = None
     dataset_arguments: Mapping[str, Any] = field(default_factory=dict)
 
-    def record(self, status: str, *, result: Any = None, reason: str = "", seconds: float = 0.0) -> Dict[str, Any]:
+    def record(
+        self, status: str, *, result: Optional[Mapping[str, Any]] = None, reason: str = "", seconds: float = 0.0
+    ) -> Dict[str, Any]:
         """Return the case as it stands in a result file."""
         return {
             "name": self.name,
@@ -153,7 +155,7 @@ class Child:
             return Outcome("out_of_memory" if is_memory else "failed", reason)
         return Outcome("done", result=self.process.read_returned())
 
-    def ask(self, question: Any = None) -> Any:
+    def ask(self, question: Optional[int] = None) -> Any:
         """Ask the process, if anything is asked, and return its next answer; raises ChildError when it ends instead."""
         try:
             if question is not None:

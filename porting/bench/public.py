@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterable, Mapping
 
 import torch
 
@@ -30,7 +30,7 @@ _OPTIONS = PortOptions(tuning_seconds=600.0)
 
 
 def _make_entry(
-    make: Callable[..., models.Built], name: str, title: str, batch: int, library: str, **settings: Any
+    make: Callable[..., models.Built], name: str, title: str, batch: int, library: str, **settings: object
 ) -> SuiteEntry:
     """Make an entry: images are trained by SGD with momentum, everything else by AdamW."""
 
@@ -41,24 +41,24 @@ def _make_entry(
     return SuiteEntry(title, batch, make_parts, _DEMANDED, options=_OPTIONS, settings=_SETTINGS, needs=_NEEDED[library])
 
 
-def _make_sgd(parameters: Any) -> torch.optim.Optimizer:
+def _make_sgd(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     # small enough for a few images not to be learnt by heart: rounding would decide the losses then
     return torch.optim.SGD(parameters, lr=1e-6, momentum=0.9)
 
 
-def _make_adamw(parameters: Any) -> torch.optim.Optimizer:
+def _make_adamw(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=3e-4)
 
 
 _NEEDED = {"torchvision": ("torchvision",), "timm": ("torchvision", "timm"), "transformers": ("transformers",)}
 
 
-def _make_images(name: str, title: str, batch: int, image_size: int, **settings: Any) -> SuiteEntry:
+def _make_images(name: str, title: str, batch: int, image_size: int, **settings: object) -> SuiteEntry:
     library = name.partition(".")[0]
     return _make_entry(models.make_classifier, name, title, batch, library, image_size=image_size, **settings)
 
 
-def _make_text(name: str, title: str, **settings: Any) -> SuiteEntry:
+def _make_text(name: str, title: str, **settings: object) -> SuiteEntry:
     return _make_entry(models.make_language_model, name, title, 8, "transformers", **{"length": 64, **settings})
 
 

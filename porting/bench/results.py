@@ -180,7 +180,7 @@ def _is_done(record: Mapping[str, Any], case: Case) -> bool:
     return BenchSettings(**record["result"]["settings"]) == case.settings
 
 
-def _replace_not_finite(value: Any) -> Any:
+def _replace_not_finite(value: object) -> Any:
     """Replace numbers that JSON does not have by null: a loss that is not a number is one of them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None

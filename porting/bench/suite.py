@@ -6,7 +6,7 @@ The instruments measure the simulator's overhead, start-up, memory by computatio
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, Callable, Mapping, Optional
 
 import torch
@@ -53,7 +53,7 @@ def _make_adam(learning_rate: float) -> MakeOptimizer:
 
 
 def _make_of(
-    family: Any, optimizer: MakeOptimizer, variant: Optional[str] = None, **changes: Any
+    family: ModuleType, optimizer: MakeOptimizer, variant: Optional[str] = None, **changes: object
 ) -> Callable[[int], Parts]:
     """Make a model of a family, with its loss, and a batch of as many rows as are asked for."""
     variant = variant or family.DEFAULT
