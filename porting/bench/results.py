@@ -1,7 +1,7 @@
 """This module writes and reads result files.
 
 A file is written after every case, so that an interrupted run keeps what it has measured. It says on which machine that
-was, and holds what the classes of `result_content` describe.
+was, and holds what the classes of `ResultContent` describe.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _complete_content(content: Any) -> str:
     if isinstance(content, dict) and content.get("version", SCHEMA_VERSION) != SCHEMA_VERSION:
         return f"its version is {content['version']!r}, this porting reads {SCHEMA_VERSION}"
     # the types are those of reports, which import torch: a run that reads no file goes without
-    of_files = importlib.import_module("porting.bench.result_content").ResultContent
+    of_files = importlib.import_module("porting.bench.report").ResultContent
     try:
         records = read_plain(of_files, content, of_any_version=True).cells
     except WrongDataError as error:
