@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
-from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterator, Optional, Sequence, Tuple
 
 from porting.bench.case_tables import list_rows, list_way_tables
 from porting.bench.charts import draw_curve, draw_growth, draw_speed_ups, require_matplotlib
@@ -26,16 +26,13 @@ _TEMPLATE = Path(__file__).with_name("page.html.jinja")
 _STYLE = """
 body { max-width: 82rem; } th, td { padding: .3rem .45rem; }
 svg { display: block; width: 100%; max-width: 36rem; }
+@media (max-width: 48rem) { th, td { padding: .2rem .3rem; font-size: 13px; } }
 pre.notes { white-space: pre-wrap; }
 """
 
 
-class _Section(NamedTuple):
-    """A part of the page: a heading, what is said of all its tables, and each of them with a chart, or with none."""
-
-    heading: str
-    intro: str
-    shown: Sequence[Tuple[str, Table]]
+_Section = Tuple[str, str, Sequence[Tuple[str, Table]]]
+"""A heading, what is said of all tables below it, and each of them with its chart, which may be empty."""
 
 
 def require_page_makers() -> ModuleType:
@@ -59,7 +56,7 @@ def write_html(results: Plain, *, comparison: Optional[Table] = None) -> str:
         ],
         common=name_cases(cases)[0],
         speed_ups=draw_speed_ups(measured) if measured else "",
-        sections=[section for section in _list_sections(results, comparison) if section.shown],
+        sections=[section for section in _list_sections(results, comparison) if section[-1]],
         details=[(name_case(case), _describe_case(case)) for case in cases],
     )
     return write_page(f"porting bench, {results['created']}", [body], style=_STYLE)
@@ -74,13 +71,13 @@ _CURVE = (
 
 def _list_sections(results: Plain, comparison: Optional[Table]) -> Iterator[_Section]:
     cases = results["cells"]
-    yield _Section("Figures", "", [("", Table("", list_rows(cases)))])
+    yield "Figures", "", [("", Table("", list_rows(cases)))]
     ways = list_way_tables(cases, summary=results["summary"])
-    yield _Section("Over the best way without the port", "", [("", table) for table in ways])
+    yield "Over the best way without the port", "", [("", table) for table in ways]
     curves = [(draw_curve(curve), make_curve_table(curve, name=name)) for name, curve in find_curves(cases)]
-    yield _Section("Time to N steps", _CURVE, curves)
-    yield _Section("Growth", "", [(draw_growth(growth), make_growth_table(growth)) for growth in find_growths(cases)])
-    yield _Section("Against an earlier run", "", [] if comparison is None else [("", comparison)])
+    yield "Time to N steps", _CURVE, curves
+    yield "Growth", "", [(draw_growth(growth), make_growth_table(growth)) for growth in find_growths(cases)]
+    yield "Against an earlier run", "", [] if comparison is None else [("", comparison)]
 
 
 def _describe_case(case: Plain) -> str:

@@ -26,13 +26,13 @@ from porting.bench.children import (
     measure_memory,
     measure_start_up,
 )
-from porting.bench.choices import BenchSettings
+from porting.bench.choices import NOT_ASKED_FOR, BenchSettings
 from porting.bench.curve import Curve
 from porting.bench.data_path import DataPath, DataSource, generate_dataset, make_plain_batches, measure_data_path
 from porting.bench.eager import EagerSide
 from porting.bench.layout_copies import LayoutCopies
 from porting.bench.limits import Limits, count_work, find_limits, measure_rates
-from porting.bench.machinery import measure_machinery
+from porting.bench.machinery import Machinery, measure_machinery
 from porting.bench.parity import Parity, compare_losses, measure_weight_difference
 from porting.bench.ported import CompileCost, PortedSide, choose_losses
 from porting.bench.processes import Progress
@@ -124,9 +124,10 @@ def measure(
         if "eager" not in ways.turns:
             described = f"{eager.described}, in the process of the port"
             sides["eager"] = dataclasses.replace(sides["eager"], described=described)
-        further = _measure_in_process(pair, sides, cost)
+        machinery = _measure_machinery(pair, cost)
         proof, findings, candidates = pair.ported.describe()
-        further.update(_measure_processes(pair, source, no_source))
+        limits = _measure_limits(pair, sides)
+        in_processes = _measure_processes(pair, source, no_source)
         progress("done", 1.0)
         return BenchReport(
             name=workload.name,
@@ -147,7 +148,9 @@ def measure(
             ),
             parity=parity,
             device=proof,
-            **further,
+            limits=limits,
+            machinery=machinery,
+            **in_processes,
             candidates=candidates,
             findings=findings,
             trains=workload.trains,
@@ -183,22 +186,17 @@ def _sum_up_sides(
     return sides
 
 
-def _measure_in_process(pair: _Pair, sides: Mapping[str, Side], cost: CompileCost) -> Dict[str, Any]:
-    """Measure what else was asked for and needs no other process, as fields of the report."""
-    measured: Dict[str, Any] = {}
-    if pair.settings.growth:
-        port_again = functools.partial(PortedSide, pair.workload, device=pair.settings.device)
-        compile_seconds = cost.compile_seconds or 0.0
-        measured["machinery"] = measure_machinery(pair.ported, port_again, compile_seconds=compile_seconds)
-    if pair.settings.limits:
-        measured["limits"] = _measure_limits(pair, sides)
-    return measured
+def _measure_machinery(pair: _Pair, cost: CompileCost) -> Machinery:
+    if not pair.settings.growth:
+        return Machinery(reason=NOT_ASKED_FOR)
+    port_again = functools.partial(PortedSide, pair.workload, device=pair.settings.device)
+    return measure_machinery(pair.ported, port_again, compile_seconds=cost.compile_seconds or 0.0)
 
 
 def _measure_limits(pair: _Pair, sides: Mapping[str, Side]) -> Limits:
     """Compare the times of both sides with the least that this machine needs, if it is what runs the port."""
-    if not pair.ported.is_simulated:
-        return Limits(reason="an IPU runs the port")
+    if not pair.settings.limits or not pair.ported.is_simulated:
+        return Limits(reason="an IPU runs the port" if pair.settings.limits else NOT_ASKED_FOR)
     pair.progress("measuring the machine", 0.76)
     times = {f"{name}_seconds": side.step_seconds.median for name, side in sides.items()}
     return find_limits(measure_rates(), count_work(pair.eager.call, steps=pair.workload.steps_per_call), **times)

@@ -1,6 +1,7 @@
 """This module makes the workload of a benchmark from a user's program, `PROGRAM:FUNCTION`.
 
-The child processes that measure a case load it with the choices of that case.
+The child processes that measure a case load it with the choices of that case. It stands alone because a process that
+makes a workload of the suite needs nothing of it, and imports are measured.
 """
 
 from __future__ import annotations

@@ -108,22 +108,21 @@ def find_break_even_steps(compile_seconds: float, *, eager_seconds: float, porte
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
+Schema = Enum("Schema", {"BENCH": "porting-bench"})
+"""The name of the format, by which a file says that it holds results."""
 
-class Schema(Enum):
-    """The name of the format, by which a file says that it holds results."""
-
-    BENCH = "porting-bench"
-
-
-class Status(Enum):
-    """The outcome of a case."""
-
-    DONE = "done"
-    FAILED = "failed"
-    OUT_OF_MEMORY = "out_of_memory"
-    TIMEOUT = "timeout"
-    INTERRUPTED = "interrupted"
-    NOT_RUN = "not_run"
+Status = Enum(
+    "Status",
+    {
+        "DONE": "done",
+        "FAILED": "failed",
+        "OUT_OF_MEMORY": "out_of_memory",
+        "TIMEOUT": "timeout",
+        "INTERRUPTED": "interrupted",
+        "NOT_RUN": "not_run",
+    },
+)
+"""The outcome of a case."""
 
 
 @dataclass(frozen=True)
