@@ -289,6 +289,21 @@ def test_the_engine_is_chosen_by_measuring_unless_another_is_named(measured):
     assert measured[0].choices.engine == "auto"
 
 
+@pytest.mark.parametrize("flag", ["--case-timeout", "--cell-timeout"])
+def test_the_time_of_a_case_is_named_as_cases_are_or_as_they_were(monkeypatch, flag):
+    timeouts = []
+
+    def run_none(case: Case, *, timeout, **_settings):
+        timeouts.append(timeout)
+        return case.record("failed", reason="not measured here")
+
+    monkeypatch.setattr(bench, "run_case", run_none)
+
+    main(["bench", "lstm", flag, "5"])
+
+    assert timeouts == [5.0]
+
+
 def test_the_command_line_goes_before_the_file(program, tmp_path, measured):
     content = {
         "settings": {"rounds": 3},
