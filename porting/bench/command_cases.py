@@ -1,4 +1,7 @@
-"""The cases that `porting bench` is asked for: of which targets, with what varied, and which part of them all."""
+"""This module lists the cases that `porting bench` is asked for: of which targets, with what varied, and which part.
+
+`porting.bench.command` measures them one after the other.
+"""
 
 from __future__ import annotations
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
-from typing import Iterator, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 from porting.bench.case_tables import list_rows, list_way_tables
 from porting.bench.charts import draw_curve, draw_growth, draw_speed_ups, require_matplotlib
 from porting.bench.curve import find_curves, make_curve_table
 from porting.bench.growth import find_growths, make_growth_table
-from porting.bench.pages import lay_out_result
+from porting.bench.pages import list_candidate_rows, list_facts, list_step_rows, write_headline
 from porting.bench.tables import Plain, Table, name_case, name_cases
 from porting.diagnostics import require_extra
 from porting.executables.settings import format_bytes
@@ -27,7 +27,8 @@ _STYLE = """
 body { max-width: 82rem; } th, td { padding: .3rem .45rem; }
 svg { display: block; width: 100%; max-width: 36rem; }
 @media (max-width: 48rem) { th, td { padding: .2rem .3rem; font-size: 13px; } }
-pre.notes { white-space: pre-wrap; }
+pre.notes, .facts td { white-space: pre-wrap; }
+.facts td { text-align: left; } .facts th, .facts td { vertical-align: top; border: 0; padding: .1rem .45rem; }
 """
 
 
@@ -57,7 +58,7 @@ def write_html(results: Plain, *, comparison: Optional[Table] = None) -> str:
         common=name_cases(cases)[0],
         speed_ups=draw_speed_ups(measured) if measured else "",
         sections=[section for section in _list_sections(results, comparison) if section[-1]],
-        details=[(name_case(case), _describe_case(case)) for case in cases],
+        details=map(_describe_case, cases),
     )
     return write_page(f"porting bench, {results['created']}", [body], style=_STYLE)
 
@@ -80,6 +81,10 @@ def _list_sections(results: Plain, comparison: Optional[Table]) -> Iterator[_Sec
     yield "Against an earlier run", "", [] if comparison is None else [("", comparison)]
 
 
-def _describe_case(case: Plain) -> str:
-    result = case["result"]
-    return f"{case['status']}: {case['reason']}" if result is None else "\n".join(lay_out_result(result))
+def _describe_case(case: Plain) -> Dict[str, Any]:
+    """Give the template all that is said of one case."""
+    name, result = name_case(case), case["result"]
+    if result is None:
+        return {"name": name, "headline": f"{case['status']}: {case['reason']}"}
+    told = {"headline": write_headline(result), "steps": list_step_rows(result), "facts": list(list_facts(result))}
+    return {"name": name, **told, "candidates": list_candidate_rows(result) if result["candidates"] else []}

@@ -16,9 +16,13 @@ from porting.executables.settings import format_bytes
 __all__ = [
     "SIDES",
     "lay_out_result",
+    "list_candidate_rows",
+    "list_facts",
     "list_failures",
+    "list_step_rows",
     "tell_start_up",
     "write_failures",
+    "write_headline",
     "write_layout_copies",
     "write_share",
 ]
@@ -28,27 +32,22 @@ SIDES = ("eager", "ported")
 
 
 def lay_out_result(result: Plain) -> Iterator[str]:
-    """Lay out one report as a page."""
+    """Lay out one report as a page of text."""
+    yield from (write_headline(result), "")
+    yield from (f"  {line}" for line in align_columns(list_step_rows(result), right={1, 2}))
+    yield ""
+    yield from (f"  {title:<14}{text}".rstrip() for title, text in list_facts(result))
+    if result["candidates"]:
+        yield from ("", *(f"  {line}" for line in align_columns(list_candidate_rows(result), right=range(1, 4))))
+
+
+def write_headline(result: Plain) -> str:
+    """Write what was measured in a line."""
     calls = "" if result["steps_per_call"] == 1 else f", {result['steps_per_call']} steps a call"
-    yield (
+    return (
         f"{result['name']}: {result['samples_per_step']} samples a step{calls}, {result['precision']}, "
         f"engine {result['engine']}, {result['num_parameters']:,} parameters, {result['num_threads']} thread(s)"
     )
-    yield ""
-    yield from _align_steps(result)
-    yield ""
-    for title, text in itertools.chain(
-        _tell_speed(result),
-        _tell_limits(result),
-        _tell_layout_copies(result),
-        _tell_data(result),
-        _tell_processes(result),
-        _tell_proof(result),
-    ):
-        yield f"  {title:<14}{text}".rstrip()
-    if result["candidates"]:
-        rows = [("tried", "compiler", "call", "x replay", ""), *map(_list_candidate, result["candidates"])]
-        yield from ("", *(f"  {line}" for line in align_columns(rows, right=range(1, 4))))
 
 
 Line = Tuple[str, str]
@@ -65,18 +64,28 @@ _OF_STEP: Mapping[str, Callable[[Plain], str]] = {
 }
 
 
-def _align_steps(result: Plain) -> Iterator[str]:
+def list_step_rows(result: Plain) -> List[Row]:
+    """List the header and the rows of the table of one step: a column for each side."""
     rows = [(title, *(write(result[side]) for side in SIDES)) for title, write in _OF_STEP.items()]
     if result["limits"]["work"] is not None:
         rows.append(("of this machine's limit", *(write_share(result["limits"][side]) for side in SIDES)))
-    lines = align_columns([("time of one step", *SIDES), *rows], right={1, 2})
-    return (f"  {line}" for line in lines)
+    return [("time of one step", *SIDES), *rows]
 
 
-def _list_candidate(candidate: Plain) -> Row:
+def list_candidate_rows(result: Plain) -> List[Row]:
+    """List the header and the rows of the table of what was tried where an engine was chosen by measuring."""
+    rows: List[Row] = [("tried", "compiler", "call", "x replay", "")]
     figures = {"compile_seconds": write_seconds, "call_seconds": write_seconds, "speed_up_over_replay": "{:.2f}".format}
-    texts = ("-" if candidate[name] is None else write(candidate[name]) for name, write in figures.items())
-    return (candidate["label"], *texts, candidate["problem"])
+    for candidate in result["candidates"]:
+        texts = ("-" if candidate[name] is None else write(candidate[name]) for name, write in figures.items())
+        rows.append((candidate["label"], *texts, candidate["problem"]))
+    return rows
+
+
+def list_facts(result: Plain) -> Iterator[Line]:
+    """List all that is said of one report besides its tables."""
+    for tell in (_tell_speed, _tell_limits, _tell_layout_copies, _tell_data, _tell_processes, _tell_proof):
+        yield from tell(result)
 
 
 def _tell_speed(result: Plain) -> Iterator[Line]:
