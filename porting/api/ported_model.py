@@ -248,7 +248,7 @@ class PortedModel(FixedModule):
             runner = self._find_evaluator(args, kwargs)
         return runner.keep_call(args, kwargs)
 
-    def zero_grad(self, *_args: Any, **_kwargs: Any) -> None:
+    def zero_grad(self, *_args: object, **_kwargs: object) -> None:
         """Do nothing but say (O007) that a training call needs no `zero_grad()`."""
         say_host_step_is_needless("`zero_grad()` does nothing")
 
