@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ..diagnostics import Finding, caller_place, refuse
 from ..structure import flatten_tensors
+from ..support.function_modes import Args, Kwargs
 from ..torch_insides.autograd import current_transform
 from ..torch_insides.modes import DisableTorchFunction
 from ..torch_insides.operators import split_to_arguments
@@ -22,7 +23,6 @@ from . import errors
 from .device_tensor import IPU, DeviceTensor, is_device, is_host_tensor
 from .dtypes import device_dtype
 from .dynamic_indices import is_dynamic, read_dynamic, write_dynamic
-from .operator_schema import Args, Kwargs
 from .plain_values import dtype_name
 from .recording.recorder import Recorder
 
