@@ -41,15 +41,15 @@ def require_argument(is_right: bool, message: str) -> None:
         raise createPoptorchError(message)
 
 
-def return_first(x: torch.Tensor, *_settings: Any, **_named_settings: Any) -> torch.Tensor:
+def return_first(x: torch.Tensor, *_settings: object, **_named_settings: object) -> torch.Tensor:
     """Give the first argument back: the CPU's kernel of what only says how the device is to compute."""
     return x
 
 
-def copy_list(tensors: Sequence[torch.Tensor], *_settings: Any) -> List[torch.Tensor]:
+def copy_list(tensors: Sequence[torch.Tensor], *_settings: object) -> List[torch.Tensor]:
     """Give the tensors of the first argument back: the CPU's kernel of the ends of loops, branches and calls."""
     return list(tensors)
 
 
-def do_nothing(*_args: Any) -> None:
+def do_nothing(*_args: object) -> None:
     """Return nothing: the CPU's kernel of marks, which have an effect only while a model is traced."""
