@@ -131,7 +131,7 @@ def _set_pipeline(vendor: Any, options: PortOptions, backend: ModuleType, *, tra
         vendor._Popart.set("autoRecomputation", _RECOMPUTE_ALL)
 
 
-def _set_memory(vendor: Any, options: PortOptions, backend: Any, *, training: bool) -> None:
+def _set_memory(vendor: Any, options: PortOptions, backend: ModuleType, *, training: bool) -> None:
     """Say what of the step lies where, and how much memory a product may take for itself."""
     shares = options.available_memory
     if shares is not None:

@@ -166,7 +166,7 @@ class _Problem:
                 for finish in places:
                     if finish <= begin or (finish == places[-1]) != (number == self._num_ipus - 1):
                         continue
-                    own = self._measure(begin, finish, number, num_stages, limit, tail)
+                    own = self._measure_cost(begin, finish, number, num_stages, limit, tail)
                     if own is None:
                         continue
                     found = max(cost, own)
@@ -175,7 +175,7 @@ class _Problem:
             best = better
         return best[places[-1]][1] if places[-1] in best else None
 
-    def _measure(
+    def _measure_cost(
         self, begin: int, finish: int, number: int, num_stages: int, limit: Optional[int], tail: Optional[_Tail]
     ) -> Optional[float]:
         """Return the cost of a stage: its work, or its bytes without a limit; None if it is not allowed."""
