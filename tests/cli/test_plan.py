@@ -1,4 +1,4 @@
-"""`porting memory`: a table, and an exit status that a script can go by."""
+"""`porting plan`, also as `porting memory`: a table, and an exit status that a script can go by."""
 
 from __future__ import annotations
 

@@ -1,0 +1,125 @@
+"""This module is `porting plan`: whether a program's step fits a machine, where to cut it, and how fast it will be.
+
+`porting memory` is its former name, with one chip instead of a machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, Dict, Tuple
+
+from porting.cli import EXIT_DONE, EXIT_FAILED, count
+from porting.cli.export import PROGRAM_HELP, add_step_arguments, explain_write_errors, load_step_program
+
+__all__ = ["add_arguments", "run"]
+
+_EPILOG = f"""\
+{PROGRAM_HELP} Nothing is computed.
+
+  $ porting plan train.py:make --machine bow-pod16 --batch 8
+  memory of bow-pod16: 897 MiB an IPU; micro-batch 8
+  ...
+  fits: 20% of the fullest IPU's memory (17% to 23%), probability 100%; ...
+
+exit status: 0 when it fits or may, 1 when it does not, or nobody knows
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument("program", metavar="PROGRAM:FUNCTION", help="what to plan, as in train.py:make")
+    parser.add_argument(
+        "--machine",
+        "--ipu",
+        default="bow-pod16",
+        metavar="NAME",
+        help="a system, as bow-pod64, a chip, as gc2, or FILE.json:NAME (default: bow-pod16)",
+    )
+    parser.add_argument("--ipus", type=count, metavar="N", help="IPUs of a replica (default: as few as it fits on)")
+    parser.add_argument("--recompute", metavar="A,B,...", help="modules whose outputs are kept, all else is recomputed")
+    parser.add_argument("--stages", metavar="A=1,B=2,...", help="modules where stages begin, and their IPUs")
+    parser.add_argument("--what-if", metavar="A=1,B=2,...", help="show what these options would change")
+    parser.add_argument("--loader-rate", type=float, metavar="N", help="samples a second that the loader gives")
+    parser.add_argument("--samples", type=float, metavar="N", help="samples to train: shows the hours they take")
+    parser.add_argument("--html", metavar="FILE", help="write the plan as a page")
+    add_step_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the plan and tell by the status whether the step fits."""
+    # torch is loaded by the verbs that need it, and not for `porting --help`
+    from porting.planning import format_change
+
+    plan = _plan(arguments, {})
+    if arguments.what_if:
+        changed = _plan(arguments, _read_changes(arguments.what_if))
+        if arguments.format == "json":
+            print(json.dumps({"before": plan.to_dict(), "after": changed.to_dict()}, indent=2))
+        else:
+            print(format_change(plan, changed))
+        plan = changed
+    else:
+        print(json.dumps(plan.to_dict(), indent=2) if arguments.format == "json" else plan)
+    if arguments.samples and arguments.format != "json":
+        hours = plan.forecast.count_hours(arguments.samples)
+        print(f"{arguments.samples:,.0f} samples: {hours:,.1f} hours, {hours * plan.machine.num_chips:,.0f} IPU hours")
+    if arguments.html:
+        from porting.planning.plan_page import write_plan_page
+        from porting.support.atomic_files import write_atomically
+
+        with explain_write_errors(Path(arguments.html)):
+            write_atomically(Path(arguments.html), write_plan_page(plan, arguments.program))
+        print(f"{arguments.html}: the plan as a page")
+    return EXIT_DONE if plan.fits else EXIT_FAILED
+
+
+def _plan(arguments: argparse.Namespace, changes: Dict[str, Any]) -> Any:
+    """Plan the program with the options of the command line and other `changes`."""
+    from porting.adapters.labels import split_labels
+    from porting.planning import plan
+    from porting.structure import make_call_arguments
+
+    placing: Dict[str, Any] = {
+        "recompute": arguments.recompute.split(",") if arguments.recompute else None,
+        "stages": _read_stages(arguments.stages) if arguments.stages else None,
+        **changes,
+    }
+    program = load_step_program(arguments, **placing)
+    mode = arguments.mode or "training"
+    args, kwargs = make_call_arguments(program.batch)
+    if mode == "inference" and program.loss is not None:
+        args, kwargs, _labels = split_labels(program.model.forward, args, kwargs, label=-1)
+    return plan(
+        program.model,
+        program.loss,
+        kwargs or args,
+        program.optimizer,
+        program.options,
+        arguments.machine,
+        ipus=arguments.ipus,
+        mode=mode,
+        loader_rate=arguments.loader_rate,
+    )
+
+
+def _split_pairs(text: str) -> list[Tuple[str, str]]:
+    pairs = (part.partition("=") for part in text.split(","))
+    return [(name.strip(), value.strip()) for name, _, value in pairs]
+
+
+def _read_stages(text: str) -> Dict[str, Any]:
+    return {name: int(ipu) if ipu.isdecimal() else ipu for name, ipu in _split_pairs(text)}
+
+
+def _read_changes(text: str) -> Dict[str, Any]:
+    """Read options as they are written in Python, or as plain words."""
+    changes: Dict[str, Any] = {}
+    for name, value in _split_pairs(text):
+        try:
+            changes[name] = json.loads(value.lower() if value in ("True", "False") else value)
+        except ValueError:
+            changes[name] = value
+    return changes
