@@ -1,4 +1,4 @@
-"""Sequences of many lengths as batches of few: the lengths to pad to, what the padding costs, and the padding itself.
+"""Group sequences of many lengths into batches of few: the lengths to pad to, the cost of padding, and the padding.
 
 A static graph takes one shape. So every length that sequences are padded to, a bucket, is a program that has to be
 compiled; fewer buckets cost more padding, and computing padding is a waste.

@@ -1,4 +1,4 @@
-"""`ComputeMode`: the kinds of device that training programs choose between, with the numbers of configurations."""
+"""Define `ComputeMode`, the kinds of device that programs choose between, with the numbers of configurations."""
 
 from __future__ import annotations
 

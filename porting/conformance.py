@@ -1,4 +1,4 @@
-"""`check_backend`: whether a module with PopTorch's API runs ported models, for those who bring one.
+"""Check whether a module with PopTorch's API runs ported models, for those who bring one: `check_backend`.
 
 Each check trains something small on the module and compares it with plain PyTorch.
 """

@@ -1,4 +1,4 @@
-"""The parameters and buffers of a module, each once, and what a device cannot have of them."""
+"""List the parameters and buffers of a module, each once, and check which of them a device cannot have."""
 
 from __future__ import annotations
 

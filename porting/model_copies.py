@@ -1,4 +1,4 @@
-"""Copies of models, and of what belongs to them: the functions that a module keeps go on to the copied layers."""
+"""Copy models and their functions, so that a function that a module keeps acts on the copied layers."""
 
 from __future__ import annotations
 

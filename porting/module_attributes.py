@@ -1,4 +1,4 @@
-"""The state of modules beside their weights: plain attributes, train modes, and parameters that are not made yet."""
+"""Read the state of modules beside their weights: plain attributes, train modes, and parameters not made yet."""
 
 from __future__ import annotations
 

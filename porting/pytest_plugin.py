@@ -1,4 +1,4 @@
-"""A plugin of pytest: `assert_port_equal` proves a port in a test, and tests that need IPUs are skipped without them.
+"""Extend pytest: `assert_port_equal` proves a port in a test, and tests that need IPUs are skipped without them.
 
 pytest loads it by itself where porting is installed. Importing it loads no torch.
 """

@@ -1,4 +1,4 @@
-"""Nested values with tensors inside: taken apart in one fixed order and put together again."""
+"""Flatten nested values with tensors inside, in one fixed order, and rebuild them."""
 
 from __future__ import annotations
 

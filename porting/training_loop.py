@@ -1,4 +1,4 @@
-"""`fit`: the plain training loop of a ported model, with progress bars and nothing hidden."""
+"""Train a ported model in a plain loop with progress bars: `fit`."""
 
 from __future__ import annotations
 

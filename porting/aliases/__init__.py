@@ -1,4 +1,4 @@
-"""Modules under the names that programs import: `poptorch` and its companions resolve to parts of this package.
+"""Provide modules under the names that programs import: `poptorch` and its companions become parts of this package.
 
 One object has two names, nothing is loaded twice: `poptorch.optim` is `porting.simulator.optim`, so classes are the
 same whichever name they were reached by, and pickles name the place where a class is really defined. Nothing is

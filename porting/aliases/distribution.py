@@ -1,4 +1,4 @@
-"""A distribution for `importlib.metadata` of a module whose name an alias took: its version, and no files."""
+"""Describe to `importlib.metadata` a module whose name an alias took: a distribution with a version, and no files."""
 
 from __future__ import annotations
 

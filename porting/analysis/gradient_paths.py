@@ -1,4 +1,4 @@
-"""Which parameters of a captured training step get a gradient: those that a path leads to, back from the loss."""
+"""Find the parameters of a captured training step that get no gradient: no path leads to them from the loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules that are the last to read what they get: whether they write their result in its place is all the same."""
+"""Find modules that are the last to read their input; they may write their result in its place."""
 
 from __future__ import annotations
 

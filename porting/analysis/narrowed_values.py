@@ -1,4 +1,4 @@
-"""What a step loses because the device has no double precision."""
+"""Report what a step loses because the device has no double precision."""
 
 from __future__ import annotations
 

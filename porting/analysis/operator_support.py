@@ -1,4 +1,4 @@
-"""The operators of a captured step against those of the device: what it lacks, refuses in this form, or has in part."""
+"""Compare the operators of a captured step with the device's: some are missing, refused in this form, or partial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators of the device, as data for each version of its software (`operators-3.4.json`).
+"""Read the table of the device's operators, which is data for each version of its software (`operators-3.4.json`).
 
 `operators` are torch's own, by the names that a captured graph has for them; `functions` are what programs call, with
 what the vendor says of each; `refused_forms` are words of refusals of operators that are there otherwise.

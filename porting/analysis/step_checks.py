@@ -1,4 +1,4 @@
-"""All checks of a captured step, one after the other."""
+"""Run all checks of a captured step, one after the other."""
 
 from __future__ import annotations
 

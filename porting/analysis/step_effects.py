@@ -1,4 +1,4 @@
-"""What a step does besides computing its outputs: inputs that it writes to, and random numbers that it draws."""
+"""Report what a step does besides computing its outputs: it writes to inputs, or draws random numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of a model's own tensors that the device's 32 bits cannot hold; needs no capture, and so no new torch."""
+"""Find values of a model's own tensors that the device's 32 bits cannot hold; needs no capture, and so no new torch."""
 
 from __future__ import annotations
 

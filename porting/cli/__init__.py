@@ -1,4 +1,4 @@
-"""The command line, a module for each verb, and what they share: exit codes, actions, and types of arguments."""
+"""Share what all verbs of the command line need: exit codes, actions, and types of arguments."""
 
 from __future__ import annotations
 

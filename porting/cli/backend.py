@@ -1,4 +1,4 @@
-"""`porting backend`: which backends are registered, and whether a module can be one."""
+"""Run `porting backend`: list the registered backends, and check whether a module can be one."""
 
 from __future__ import annotations
 

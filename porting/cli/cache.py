@@ -1,4 +1,4 @@
-"""`porting cache`: look at the executables on disk, ask why one was compiled again, clear them, take them elsewhere."""
+"""Run `porting cache`: list the executables on disk, explain why one was compiled again, clear or move them."""
 
 from __future__ import annotations
 

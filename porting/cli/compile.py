@@ -1,4 +1,4 @@
-"""`porting compile`: makes the executable of an exported step, so that training starts with it at once."""
+"""Run `porting compile`: make the executable of an exported step, so that training starts with it at once."""
 
 from __future__ import annotations
 

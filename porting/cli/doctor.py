@@ -1,4 +1,4 @@
-"""`porting doctor`: says whether this machine is fit for ports, and what to put right."""
+"""Run `porting doctor`: report whether this machine is fit for ports, and what to put right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`porting explain`: the page of a code, or the table of all codes."""
+"""Run `porting explain`: print the page of a code, or the table of all codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`porting export`: captures a training step in one process, for another to compile."""
+"""Run `porting export`: capture a training step in one process, for another to compile."""
 
 from __future__ import annotations
 

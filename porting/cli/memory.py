@@ -1,4 +1,4 @@
-"""`porting memory`: says whether the step of a program fits into an IPU's memory, and what to do if not."""
+"""Run `porting memory`: report whether the step of a program fits into an IPU's memory, and what to do if not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines that make the parts of a program: what is wrong with a loss, an optimizer or a batch is shown there."""
+"""Find the lines that make the parts of a program: a fault of a loss, an optimizer or a batch is shown there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of programs on the command line, taken apart before anything is loaded."""
+"""Split the names of programs on the command line, before anything is loaded."""
 
 from __future__ import annotations
 

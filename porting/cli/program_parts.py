@@ -1,4 +1,4 @@
-"""The parts of a program that can be ported: what its function gives, as a tuple, a dictionary or an object."""
+"""Read the parts of a program that can be ported from what its function returns: a tuple, a dictionary or an object."""
 
 from __future__ import annotations
 

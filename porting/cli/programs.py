@@ -1,4 +1,4 @@
-"""Loading of `PROGRAM:FUNCTION`: a function of a user's program that gives a model, its loss and a batch."""
+"""Load `PROGRAM:FUNCTION`, a function of a user's program that gives a model, its loss and a batch."""
 
 from __future__ import annotations
 

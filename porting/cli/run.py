@@ -1,4 +1,4 @@
-"""`porting run`: runs a program that was written for PopTorch, unmodified, on IPUs or on the simulator."""
+"""Run `porting run`: start a program that was written for PopTorch, unmodified, on IPUs or on the simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events that look like a neutrino's among cosmic rays in three wire planes, made to be learnt from.
+"""Generate events that look like a neutrino's among cosmic rays in three wire planes; a network can learn from them.
 
 Cosmic rays are straight, noisy, near-vertical tracks that cross the frame. A neutrino makes a vertex with two to five
 short tracks and showers, at the same tick in all planes. Low charge is scattered all over. Shares, occupancy and

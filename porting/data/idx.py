@@ -1,4 +1,4 @@
-"""Files of the IDX format, in which MNIST and its relatives come, plain or packed with gzip.
+"""Read and write files of the IDX format, in which MNIST and its relatives come, plain or packed with gzip.
 
 B = samples, H and W = height and width in pixels.
 """

@@ -1,4 +1,4 @@
-"""Pictures that are made, not loaded: textures and silhouettes with labels, blobs and checks without, and plain noise.
+"""Generate pictures: textures and silhouettes with labels, blobs and checks without, and plain noise.
 
 B = samples, H and W = height and width in pixels, P = parts of a picture. Equal seeds give equal pictures.
 """

@@ -1,4 +1,4 @@
-"""Events in larcv's sparse HDF5 files, as CosmicTagger reads them: wire charges and labels of three planes.
+"""Read events from larcv's sparse HDF5 files, as CosmicTagger does: wire charges and labels of three planes.
 
 A file has a group of wire charges and a group of labels. Each lists the pixels of all images one after the other in
 `voxels`, of which `voxel_extents` (first, count, plane) cuts out an image, and `extents` (first, count) an event's

@@ -1,4 +1,4 @@
-"""Mushrooms, edible or poisonous, by 22 traits with letters for values: the UCI data set's file, and one that is made.
+"""Read the UCI data set of mushrooms, edible or poisonous, by 22 traits with letters as values, or generate its like.
 
 B = samples, F = features, the 22 traits.
 """

@@ -1,4 +1,4 @@
-"""Sentences about films that are praise or blame, written by a small grammar: labelled text without a download.
+"""Generate sentences about films that are praise or blame, by a small grammar: labelled text without a download.
 
 B = sentences, T = tokens of a sentence, padding included.
 """

@@ -1,4 +1,4 @@
-"""Text as numbers: files of words, generated text whose entropy is known, and the windows that models are trained on.
+"""Turn text into numbers: files of words, generated text whose entropy is known, and the windows that models train on.
 
 N = tokens of a text, V = size of the vocabulary, B = texts that are read side by side, T = tokens of a window,
 C = contexts of a place. Tokens are int64.

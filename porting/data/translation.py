@@ -1,4 +1,4 @@
-"""Pairs of sentences to translate: small tasks with one right answer, a toy language, and files of pairs.
+"""Generate or read pairs of sentences to translate: small tasks with one right answer, a toy language, files of pairs.
 
 B = sentences, S and T = tokens of a source and of a target. Tokens are int64.
 """

@@ -1,4 +1,4 @@
-"""The one table of codes: what can be wrong with a port, how bad it is, its name, and the page that explains it.
+"""List all codes: what can be wrong with a port, how bad it is, its name, and the page that explains it.
 
 A slug names the bad thing, so that "allow loss-outside-forward" reads well. A code is never used again for another.
 """

@@ -1,4 +1,4 @@
-"""Brings findings to the user: as warnings, on a log, as a command's output, or as the last words of a program."""
+"""Deliver findings to the user: as warnings, on a log, as a command's output, or as the last words of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finding: one fault or fact about a port, as data, as text with the source line, and as a workflow's annotation."""
+"""Define a finding, one fault or fact about a port: as data, as text with the line, or as a workflow's annotation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places in source files, and the searches for the line of the user's that led here, or that assigns an attribute."""
+"""Find places in source files: the user's line that led to a call, or that assigns an attribute."""
 
 from __future__ import annotations
 

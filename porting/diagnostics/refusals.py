@@ -1,7 +1,7 @@
-"""Refusals: a fault is raised, unless somebody collects the faults of a run, which then goes on with a guess.
+"""Refuse what a device does not take: a fault is raised, or collected by a run that goes on with a guess.
 
-Code that refuses something calls `refuse(error)` in the place of `raise error`, and then says what takes the place of
-what cannot be: an example value, a plausible shape. Nobody collects in a usual run, so that nothing comes of it there.
+Code that refuses something calls `refuse(error)` instead of `raise error`, and then continues with a substitute: an
+example value, a plausible shape. Where nobody collects, as in a usual run, the error is raised.
 """
 
 from __future__ import annotations

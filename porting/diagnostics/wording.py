@@ -1,4 +1,4 @@
-"""Wording that messages and reports share: names in a row, numbers of things, tables of text."""
+"""Format names in a row, numbers of things and tables of text, for all messages and reports."""
 
 from __future__ import annotations
 

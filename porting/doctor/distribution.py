@@ -1,4 +1,4 @@
-"""A probe of the variables that launchers set: poprun's, those of Open MPI, and torchrun's."""
+"""Probe the variables that launchers set: poprun's, those of Open MPI, and torchrun's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examination of this machine as a whole: all probes, what works here, and the verdict in one line."""
+"""Examine this machine as a whole: run all probes, list what works here, and give the verdict in one line."""
 
 from __future__ import annotations
 

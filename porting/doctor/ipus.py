@@ -1,4 +1,4 @@
-"""Probes of the hardware: the Poplar SDK, the tools that look at IPUs, their driver, and the partition's variables."""
+"""Probe the hardware: the Poplar SDK, the tools that look at IPUs, their driver, and the partition's variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of an examination: what was looked at, what was expected and found there, and other programs' answers."""
+"""Define a probe's result, what was expected and what was found, and ask other programs for their answers."""
 
 from __future__ import annotations
 

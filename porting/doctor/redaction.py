@@ -1,4 +1,4 @@
-"""Takes out of an examination what nobody else should read: names of people and hosts, addresses, secrets."""
+"""Remove from an examination what nobody else should read: names of people and hosts, addresses, secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes of the software: Python, torch, the packages that everything needs, and PopTorch.
+"""Probe the software: Python, torch, the packages that everything needs, and PopTorch.
 
 Torch and PopTorch are imported in processes of their own: a library that crashes or hangs is a finding, too.
 """

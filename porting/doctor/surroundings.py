@@ -1,4 +1,4 @@
-"""Probes of what surrounds a program on its machine: cache folder, shared memory, files, cores, clock, C++ compiler."""
+"""Probe what a program needs of its machine: cache folder, shared memory, files, cores, clock, C++ compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`compile_step`: the executable of an exported step, kept where a training process finds it."""
+"""Compile an exported step, and keep the executable where a training process finds it: `compile_step`."""
 
 from __future__ import annotations
 

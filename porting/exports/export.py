@@ -1,4 +1,4 @@
-"""`export`: captures a training step as `to_ipu` does and writes it to a file, without compiling or training."""
+"""Capture a training step as `to_ipu` does and write it to a file, without compiling or training: `export`."""
 
 from __future__ import annotations
 

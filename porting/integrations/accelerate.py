@@ -1,4 +1,4 @@
-"""accelerate on a device: its `Accelerator` by its own name, whose `prepare` lets the model's calls run there.
+"""Run accelerate's models on a device: `prepare` of this `Accelerator` sends their calls there.
 
 `backward`, `clip_grad_norm_`, `accumulate`, `no_sync`, `save_state` and trackers are the library's: gradients and
 weights are on the host, where they work as they do without a device.

@@ -1,4 +1,4 @@
-"""`DeviceCalls`: the calls of a model run on the device while the model stays the object that a trainer knows.
+"""Run the calls of a model on the device while the trainer keeps the model itself: `DeviceCalls`.
 
 A trainer library checks the type of a model, reads the signature of its `forward`, saves, copies and unwraps it. So the
 model is not exchanged for a port: only the `forward` of its modules is, and of these the outermost that is called runs

@@ -1,4 +1,4 @@
-"""Ignite on a device: the factories of `ignite.engine` by their own names, for a model or for a port of it.
+"""Run Ignite on a device: the factories of `ignite.engine` by their own names, for a model or for a port of it.
 
 Events, handlers, metrics, checkpoints, schedulers and progress bars are Ignite's. A plain model keeps its loop on the
 host, see `DeviceCalls`; a port of `to_ipu(model, loss, optimizer=optimizer)` makes the whole step on the device.

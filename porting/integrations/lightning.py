@@ -1,4 +1,4 @@
-"""Lightning on a device: `Trainer(strategy=make_strategy())` trains a LightningModule as it is.
+"""Train a LightningModule, unchanged, on a device: `Trainer(strategy=make_strategy())`.
 
 Loops, optimizers, schedulers, callbacks, loggers and checkpoints are Lightning's and see the module itself. In its
 steps the outermost modules that it calls run on the device, see `DeviceCalls`. Clipping, accumulation, several

@@ -1,4 +1,4 @@
-"""transformers on a device: its `Trainer` and `Seq2SeqTrainer` by their own names, and batches of one length.
+"""Run transformers on a device: its `Trainer` and `Seq2SeqTrainer` by their own names, and batches of one length.
 
 Arguments, callbacks, optimizers, schedules, checkpoints and logs are the library's. In a training or prediction step
 the model runs on the device, see `DeviceCalls`; clipping and accumulation are arithmetic on gradients, on the host.

@@ -1,4 +1,4 @@
-"""Reference models that benchmarks and recipes share, one module a family: `build("mlp:mushrooms")`.
+"""Offer reference models that benchmarks and recipes share, one module a family: `build("mlp:mushrooms")`.
 
 Every family has the names of `Family`: configurations by name, the model, an example batch and the loss. Families, and
 torch with them, are loaded when one is asked for.

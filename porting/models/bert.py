@@ -1,4 +1,4 @@
-"""An encoder-only transformer in the manner of BERT: blocks that see both sides, and a head for words or classes.
+"""Define an encoder-only transformer in the manner of BERT, with a head for words or for classes.
 
 B = sentences, T = tokens of a sentence, D = width, V = size of the vocabulary, C = classes.
 """

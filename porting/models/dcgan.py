@@ -1,4 +1,4 @@
-"""Images out of nothing: a generator makes them, and a discriminator learns to tell them from real ones.
+"""Define a GAN for images: a generator makes them from noise, and a discriminator tells them from real ones.
 
 B = samples, Z = hidden numbers, H and W = height and width in pixels, C = channels.
 """

@@ -1,4 +1,4 @@
-"""The contract that every family of models keeps, its configurations by name, and what several families share.
+"""Define the contract of all model families, their named configurations, and what several families share.
 
 B = samples, K = channels, H and W = height and width in pixels, T = tokens of a text, C = classes.
 """

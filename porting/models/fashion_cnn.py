@@ -1,4 +1,4 @@
-"""The small convolutional network of PopTorch's Fashion-MNIST tutorial, with GroupNorm and log-probabilities.
+"""Define the small convolutional network of PopTorch's Fashion-MNIST tutorial, with GroupNorm and log-probabilities.
 
 B = images, H and W = height and width in pixels, C = classes.
 """

@@ -1,4 +1,4 @@
-"""A decoder-only transformer in the manner of GPT-2: pre-norm blocks, learned positions, tied input and output.
+"""Define a decoder-only transformer in the manner of GPT-2: pre-norm blocks, learned positions, tied input and output.
 
 B = sequences, T = tokens of a sequence, D = width, V = size of the vocabulary.
 """

@@ -1,4 +1,4 @@
-"""LeNet-5 for handwritten digits (LeCun et al. 1998): sigmoids, logits in training and probabilities in evaluation.
+"""Define LeNet-5 for handwritten digits (LeCun et al. 1998): sigmoids, logits in training, probabilities in evaluation.
 
 B = images, H and W = height and width in pixels, C = classes.
 """

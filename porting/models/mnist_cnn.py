@@ -1,4 +1,4 @@
-"""The convolutional network of PopTorch's MNIST tutorial, with its softmax before the cross-entropy.
+"""Define the convolutional network of PopTorch's MNIST tutorial, with its softmax before the cross-entropy.
 
 The loss takes no account of that softmax. A probability of 1 for the right one of ten classes, taken for a logit,
 leaves:

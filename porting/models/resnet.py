@@ -1,4 +1,4 @@
-"""Residual networks for images (He et al. 2015, arXiv 1512.03385): ResNet-18 to ResNet-152.
+"""Define residual networks for images (He et al. 2015, arXiv 1512.03385): ResNet-18 to ResNet-152.
 
 Two definitions are in use. The networks of 50, 101 and 152 layers have the same weights in both and differ in where
 they lose resolution:

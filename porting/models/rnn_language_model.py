@@ -1,4 +1,4 @@
-"""A recurrent language model: two LSTM layers whose state is an input and an output, for truncated backpropagation.
+"""Define a recurrent language model of two LSTM layers; their state goes in and out, for truncated backpropagation.
 
 The state is an argument and a result, because a compiled graph keeps nothing from one call to the next: whoever calls
 hands the state of one window of text to the next, and the gradient stops there by itself. Its first dimension is the

@@ -1,4 +1,4 @@
-"""Translation from sequence to sequence: one stack of LSTMs reads the source, another one writes the target.
+"""Define a translation model: one stack of LSTMs reads the source, another one writes the target.
 
 The encoder reads the source; the decoder starts with the encoder's state. In training it is given the target, shifted
 by one token, and scores all of its tokens at once. Without a target it writes one, always the likeliest token, for a

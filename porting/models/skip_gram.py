@@ -1,4 +1,4 @@
-"""Skip-gram word vectors: the words around a word predict it, so that words in the same company get near vectors.
+"""Define skip-gram word vectors: they predict the words around a word, so that words in like contexts get near vectors.
 
 B = places in a text, C = contexts of a place, H = width of a vector, V = size of the vocabulary, K = neighbours.
 """

@@ -1,4 +1,4 @@
-"""UResNet3D, the network of UResNet2D with the planes as a third dimension of its convolutions (CosmicTagger).
+"""Define UResNet3D, the network of UResNet2D with the planes as a third dimension of its convolutions (CosmicTagger).
 
 B = events, P = planes (3), H and W = height and width in pixels, C = classes, K = channels.
 """

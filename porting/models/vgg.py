@@ -1,4 +1,4 @@
-"""Very deep convolutional networks for images (Simonyan and Zisserman 2014, arXiv 1409.1556): VGG-16.
+"""Define very deep convolutional networks for images (Simonyan and Zisserman 2014, arXiv 1409.1556): VGG-16.
 
 B = images, H and W = height and width in pixels, C = classes, K = channels.
 """

@@ -1,4 +1,4 @@
-"""Planning of memory: what a step needs on its device, before there is one, and what to trade if it does not fit.
+"""Plan memory: estimate what a step needs before there is a device, and what to change if it does not fit.
 
 The public names are loaded on first use: most steps are far from the limit.
 """

@@ -1,4 +1,4 @@
-"""The memory of each IPU, from what a step leaves in it: pure arithmetic, every term with its reason.
+"""Compute the memory of each IPU from what a step leaves in it. This is pure arithmetic; every term has its reason.
 
 For a pipeline of N stages, of which stage i = 0 .. N - 1 is looked at:
 

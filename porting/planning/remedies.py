@@ -1,4 +1,4 @@
-"""Remedies for a step that does not fit, in the order to try them, each with the bytes that it would save.
+"""List remedies for a step that does not fit, in the order to try them, each with the bytes that it would save.
 
 First what costs nothing or little (a smaller micro-batch, half precision), then what costs time (recomputation), then
 what costs more IPUs (a pipeline), and last what costs transfers in every step (state off the chip).

@@ -1,4 +1,4 @@
-"""A walk through a step for the planner: captured once, and run once on tensors without values, under autograd.
+"""Walk through a step for the planner: it is captured once, and run once on fake tensors under autograd.
 
 What autograd saves is what the backward pass will need. Attention is taken apart into its products, because an IPU has
 the matrix of scores in memory, where kernels of a CPU compute it bit by bit.

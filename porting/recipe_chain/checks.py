@@ -1,4 +1,4 @@
-"""Checks of the steps of a recipe, which `checks.py` of the recipe lists as a table, and how they run.
+"""Check the steps of a recipe, by the table in its `checks.py`; `porting recipe` and the tests run them.
 
 Each has an outcome, even if the step fails or ends the process.
 """

@@ -1,4 +1,4 @@
-"""`porting recipe`: list, show, run, check, copy and begin the step-by-step ports, each a chain of small programs."""
+"""Run `porting recipe`: list, show, run, check, copy or begin step-by-step ports, each a chain of small programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures for the pictures of a recipe's story: all have one look, open no window and become small files."""
+"""Draw the figures of a recipe's story: all have one look, open no window and become small files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For the programs of recipes: the losses that `train` returns, batches of several epochs, and a command line."""
+"""Help the programs of recipes: the losses that `train` returns, batches of several epochs, and a command line."""
 
 from __future__ import annotations
 

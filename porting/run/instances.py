@@ -1,6 +1,6 @@
-"""Several instances of one program, as the vendor's `poprun` starts them: each a process with replicas of its own.
+"""Start several instances of one program, as the vendor's `poprun` does: each is a process with its own replicas.
 
-And the choice between the vendor's PopTorch and the simulator, with the environment in which a program finds it.
+This module also chooses between the vendor's PopTorch and the simulator, and sets the environment for the choice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A drop-in replacement for PopTorch on the CPU: `import porting.simulator as poptorch`."""
+"""Replace PopTorch on the CPU: `import porting.simulator as poptorch`. It has the same names, and needs no IPU."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The arguments of a call bound to `forward`'s parameters, compared with the compiled ones, and what they get back.
+"""Bind the arguments of a call to `forward`'s parameters and compare them with those that were compiled.
 
-Types of the user's own as arguments are registered once, for all models.
+The executor uses it in every call. Argument types of the user's own are registered once, for all models.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PopTorch's `DataLoader`: a torch loader whose batches hold the samples of a whole device call."""
+"""Implement PopTorch's `DataLoader`: a torch loader whose batches hold all samples of a device call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Internals that programs and tests reach for by name."""
+"""Offer the internals of PopTorch that programs and tests import by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainingModel`, `inferenceModel` and `load`: a module or a file becomes an executor."""
+"""Make executors of modules and of files: `trainingModel`, `inferenceModel` and `load`."""
 
 from __future__ import annotations
 

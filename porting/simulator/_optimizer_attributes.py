@@ -1,4 +1,4 @@
-"""An optimizer's settings in the device's terms: its type, and each setting's value and whether it may change."""
+"""Read an optimizer's settings in the device's terms: its type, and each setting's value and whether it may change."""
 
 from __future__ import annotations
 

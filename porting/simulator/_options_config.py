@@ -1,4 +1,4 @@
-"""Options from text: a file of setter calls, or a JSON object of accessors."""
+"""Read options from text: a file of setter calls, or a JSON object of accessors."""
 
 from __future__ import annotations
 

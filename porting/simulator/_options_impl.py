@@ -1,4 +1,4 @@
-"""`OptionsDict`: named values with fixed names and types that can be frozen, the base of all options."""
+"""Define `OptionsDict`, the base of all options: named values with fixed names and types that can be frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`PoplarExecutor`: a wrapped model that compiles at its first call and runs on the simulated device."""
+"""Define `PoplarExecutor`, a wrapped model that compiles at its first call and runs on the simulated device."""
 
 from __future__ import annotations
 

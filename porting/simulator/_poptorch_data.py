@@ -1,4 +1,4 @@
-"""Data saved beside an executable, so that an executor can be made again from one file."""
+"""Define the data that is saved beside an executable, so that an executor can be made again from one file."""
 
 from __future__ import annotations
 

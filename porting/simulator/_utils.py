@@ -1,4 +1,4 @@
-"""PopTorch's names for taking nested values apart and putting them together, and for telling traced tensors apart."""
+"""Offer PopTorch's names for flattening and rebuilding nested values, and for recognising traced tensors."""
 
 from __future__ import annotations
 

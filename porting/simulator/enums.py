@@ -1,4 +1,4 @@
-"""The enumerations of the device API, with PopTorch 3.4's members and values."""
+"""Define the enumerations of the device API, with PopTorch 3.4's members and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exception classes of PopTorch, and the one that says that a name is not simulated."""
+"""Define the exception classes of PopTorch, and the one for a name that is not simulated."""
 
 from __future__ import annotations
 

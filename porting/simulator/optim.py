@@ -1,4 +1,4 @@
-"""PopTorch's optimizers: torch's own with the device's extra arguments, and LAMB; on the CPU they step as torch's do.
+"""Define PopTorch's optimizers: torch's own with the device's extra arguments, and LAMB.
 
 The device reads their settings and does the arithmetic itself; `step` is for training the same model on the CPU.
 """

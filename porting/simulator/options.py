@@ -1,4 +1,4 @@
-"""`Options`: every setting of the device API with its defaults, checks and messages; nothing here acts on them."""
+"""Define `Options`: every setting of the device API with its defaults, checks and messages; none acts here."""
 
 # long because the vendor's class has a method for each of its settings, and users read them in one place
 

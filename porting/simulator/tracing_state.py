@@ -1,4 +1,4 @@
-"""Tell the rest of the simulator that a model is being traced, and keep the hooks that run around tracing."""
+"""Tell whether a model is being traced, and keep the hooks that run around tracing; the whole simulator uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The failure lab: the simulator fails as hardware does, at a chosen moment, so that programs can be tested for it."""
+"""Simulate hardware failures at a chosen moment, so that programs can be tested for them: the failure lab."""
 
 from __future__ import annotations
 

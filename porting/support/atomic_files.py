@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, whatever happens to the process that writes them."""
+"""Write files so that they are there as a whole or not at all, whatever happens to the process that writes them."""
 
 from __future__ import annotations
 

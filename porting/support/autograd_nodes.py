@@ -1,4 +1,4 @@
-"""autograd's nodes, told apart by the operator of `forward` that made them."""
+"""Tell autograd's nodes apart by the operator of `forward` that made them."""
 
 from __future__ import annotations
 

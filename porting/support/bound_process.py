@@ -1,4 +1,4 @@
-"""`BoundProcess`: a process with one job, which may hang, crash, or take all memory without harm to this one.
+"""Run one job in a process that may hang, crash, or take all memory without harm to this one: `BoundProcess`.
 
 It works in a folder of its own, temporary files included, so that nothing is shared with other processes and nothing
 stays behind. It leads a process group, which is killed as a whole; it watches a pipe, and if this process dies, however

@@ -1,4 +1,4 @@
-"""The other side of a `BoundProcess`: it does its job, says how that went, and dies with the one that started it."""
+"""Do the job of a `BoundProcess`: this side reports how it went, and dies with the process that started it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch's compiler is loaded when something is compiled with it, not when an optimizer is made.
+"""Delay loading torch's compiler until something is compiled with it; making an optimizer no longer loads it.
 
 torch keeps its compiler away from some functions of its own, those of optimizers among them, and loads it for that: a
 second of work at the start of each program that makes an optimizer. A ported program never calls such an optimizer's

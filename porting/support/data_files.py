@@ -1,4 +1,4 @@
-"""Checks that readers of data files share: a file is missing (F002), or damaged (F001) at a place in it."""
+"""Check data files for their readers: one may be missing (F002), or damaged (F001) at a place in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entry points: additions of other packages, found without loading them."""
+"""Find additions of other packages by their entry points, without loading them."""
 
 from __future__ import annotations
 

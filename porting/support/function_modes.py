@@ -1,4 +1,4 @@
-"""Function modes that change few of torch's functions, and cost little for all the others.
+"""Define function modes that change few of torch's functions, and cost little for all the others.
 
 torch calls each mode on its stack for each function, and begins functions that are written in Python anew for each of
 them. Modes of this kind that lie above each other are one mode for torch, which passes on what concerns none of them.

@@ -1,4 +1,4 @@
-"""No garbage collections for a while in which many objects are made that stay: each would look at all there are."""
+"""Pause garbage collection while many objects are made that stay: each collection would look at all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host's random streams and its threads: started anew for a run, and as before afterwards."""
+"""Set the host's random streams and number of threads for a run, and restore them afterwards."""
 
 from __future__ import annotations
 

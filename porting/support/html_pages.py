@@ -1,4 +1,4 @@
-"""A page of HTML that needs nothing else: its frame and its style, which all pages of this package share."""
+"""Write pages of HTML that need nothing else: the frame and the style that all pages of this package share."""
 
 from __future__ import annotations
 

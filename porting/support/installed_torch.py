@@ -1,4 +1,4 @@
-"""Say what the torch of this process lacks, and whether it was tested; each capture of a step asks for it, once."""
+"""Report what the torch of this process lacks, and whether it was tested; each capture of a step asks for it, once."""
 
 from __future__ import annotations
 

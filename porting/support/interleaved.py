@@ -1,4 +1,4 @@
-"""Fair comparisons: contestants take turns, so that whatever else the machine does meets all of them alike."""
+"""Compare speeds fairly: contestants run in turn, so that whatever else the machine does affects all of them alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public names that a package loads on first use (PEP 562), listed once: as its imports for type checkers."""
+"""Load a package's public names on first use (PEP 562); they are listed once, as its imports for type checkers."""
 
 from __future__ import annotations
 

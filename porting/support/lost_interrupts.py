@@ -1,4 +1,4 @@
-"""The main thread gets an interrupt again that came while a finalizer ran; Python would print and forget it.
+"""Raise an interrupt again that came while a finalizer ran, in the main thread; Python would print and forget it.
 
 No finalizer can do that by itself: the interrupt may come before its first line.
 """

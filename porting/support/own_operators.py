@@ -1,4 +1,4 @@
-"""Operators of this package's own that torch knows by name, so that they can stand in a traced graph."""
+"""Define operators of this package that torch knows by name, so that they can stand in a traced graph."""
 
 from __future__ import annotations
 

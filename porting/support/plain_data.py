@@ -1,4 +1,4 @@
-"""Plain data: frozen dataclasses as strict JSON, whose types are checked when it is read again.
+"""Write frozen dataclasses as strict JSON, and check their types when they are read again.
 
 Numbers that JSON does not have are written as `{"$float": "NaN"}`, `"Infinity"` or `"-Infinity"`. Files of this project
 are written and read with it.

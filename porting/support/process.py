@@ -1,4 +1,4 @@
-"""A process in its surroundings: which of several it is, the cores it may use, what it has used, and how it leaves."""
+"""Describe this process: which of several it is, its usable cores, its processor time and memory, and how it exits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stage that a command is at, told on a terminal once it has taken two seconds."""
+"""Show the stage that a command is at, on a terminal, once the stage has taken two seconds."""
 
 from __future__ import annotations
 

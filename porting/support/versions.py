@@ -1,4 +1,4 @@
-"""Versions of libraries, compared number by number."""
+"""Compare versions of libraries, number by number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forward graph as an ONNX model, by torch's own exporter; needs the extra `onnx`."""
+"""Convert the forward graph to an ONNX model by torch's own exporter; this needs the extra `onnx`."""
 
 from __future__ import annotations
 

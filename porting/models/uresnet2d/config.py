@@ -1,4 +1,4 @@
-"""Configuration of the network, the published ones, and the learning rate that they are trained with."""
+"""Configure the network: the published configurations, and the learning rate that they are trained with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cross-entropy of pixels that nearly all are empty: four ways to weigh them.
+"""Compute the cross-entropy of pixels that are nearly all empty, with one of four weightings.
 
 B = events, P = planes (3), C = classes, H and W = height and width in pixels.
 """

@@ -1,4 +1,4 @@
-"""Metrics of pixels told apart: accuracies, and intersections over unions of the cosmic and neutrino classes.
+"""Measure how well pixels are classified: accuracies, and intersections over unions of cosmic and neutrino pixels.
 
 Functions of logits and labels that a device can compute beside the loss: `to_ipu(..., metrics=METRICS)`.
 

@@ -1,4 +1,4 @@
-"""The network: levels within levels, each an encoder and a decoder around what lies below it.
+"""Define the network: nested levels, each an encoder and a decoder around the level below.
 
 B = events, P = planes (3), H and W = height and width in pixels, C = classes, K = channels.
 """

@@ -1,4 +1,4 @@
-"""Planes of an event: what lies in one tensor, plane by plane; and random ones, to try the shapes of a batch.
+"""Split and join the planes of an event in one tensor, and make random ones, to try the shapes of a batch.
 
 `porting.data.events` makes tracks that can be learnt.
 

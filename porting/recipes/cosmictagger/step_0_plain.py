@@ -1,4 +1,4 @@
-"""The plain program: a UResNet tells neutrinos from cosmic rays, in PyTorch on the CPU."""
+"""A UResNet tells neutrinos from cosmic rays, in plain PyTorch on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A benchmark: events a second after the first two steps, and `porting bench` against plain PyTorch."""
+"""The speed is measured: events a second after the first two steps, and `porting bench` against plain PyTorch."""
 
 from __future__ import annotations
 

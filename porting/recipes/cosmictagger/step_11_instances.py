@@ -1,4 +1,4 @@
-"""Several instances train together: gradients are averaged, and one of them tells."""
+"""Several instances train together: gradients are averaged, and one instance prints."""
 
 from __future__ import annotations
 

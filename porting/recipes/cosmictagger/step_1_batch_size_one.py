@@ -1,4 +1,4 @@
-"""Batch size 1: an optimizer step sums up the gradients of single events."""
+"""The batch size becomes 1: an optimizer step sums up the gradients of single events."""
 
 from __future__ import annotations
 

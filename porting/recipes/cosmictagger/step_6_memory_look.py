@@ -1,4 +1,4 @@
-"""A look at the memory, before anything is compiled: `porting memory` on a function that gives the step."""
+"""The memory is estimated before anything is compiled: `porting memory` on a function that gives the step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warm-up: the training step is compiled before the loop, and no weight changes."""
+"""The training step is compiled before the loop, and no weight changes: this is the warm-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Half precision: activations of 16 bits, a loss of 32."""
+"""Activations have 16 bits, and the loss has 32: this is half precision."""
 
 from __future__ import annotations
 

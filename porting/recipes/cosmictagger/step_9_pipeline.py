@@ -1,4 +1,4 @@
-"""A pipeline: the decoder of the highest level, by its name, begins on a second IPU."""
+"""The decoder of the highest level, by its name, begins on a second IPU: this is a pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by all steps: events, the network, its optimizer and its scores, and the command line."""
+"""All steps share this: events, the network, its optimizer and its scores, and the command line."""
 
 from __future__ import annotations
 

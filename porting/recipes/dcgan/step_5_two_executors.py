@@ -1,4 +1,4 @@
-"""The other way: the networks take turns again, each on an executor of its own."""
+"""The networks take turns again, each on an executor of its own: this is the other way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by all steps: pictures, the two networks and their rates, and how far made pictures are from real ones."""
+"""All steps share this: pictures, the two networks and their rates, and how far made pictures are from real ones."""
 
 from __future__ import annotations
 

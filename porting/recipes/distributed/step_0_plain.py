@@ -1,4 +1,4 @@
-"""Plain PyTorch: one process trains a perceptron on handwritten digits, 64 of them in a step."""
+"""One process trains a perceptron on handwritten digits, 64 of them in a step, in plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two replicas of the network, each with half of the batch; their gradients are averaged."""
+"""Two replicas of the network train, each with half of the batch; their gradients are averaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by all steps: the images and their batches, the test, and the command line."""
+"""All steps share this: the images and their batches, the test, and the command line."""
 
 from __future__ import annotations
 

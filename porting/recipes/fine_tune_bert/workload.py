@@ -1,4 +1,4 @@
-"""Shared by all steps: sentences, the model and its optimizer, and the test."""
+"""All steps share this: sentences, the model and its optimizer, and the test."""
 
 from __future__ import annotations
 

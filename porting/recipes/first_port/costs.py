@@ -1,4 +1,4 @@
-"""The price of a loop on the host: time, traffic and memory of a step, beside those of ports that make the steps.
+"""Measure what a loop on the host costs: time, traffic and memory of a step, next to those of other ports.
 
 Run as `python -m porting.recipes.first_port.costs`. The sides take turns; each one's memory is that of its own process.
 """

@@ -1,4 +1,4 @@
-"""The port next to plain PyTorch on one screen: the change of code, the losses, what ran where, and the speed.
+"""Show the port next to plain PyTorch on one screen: the change of code, the losses, what ran where, and the speed.
 
 Run as `make demo` or `python -m porting.recipes.first_port.demo`. The exit code is 1 when the two disagree.
 """

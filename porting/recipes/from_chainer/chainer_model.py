@@ -1,4 +1,4 @@
-"""A trained Chainer model, without Chainer: a small network in NumPy by its definitions, and the file that it saves.
+"""Define a trained Chainer model without Chainer: a small network in NumPy, and the file that it saves.
 
 B = images, C = channels, H and W = height and width. The network is
 

@@ -1,4 +1,4 @@
-"""Shared by all steps: digits, and the network's layout."""
+"""All steps share this: digits, and the network's layout."""
 
 from __future__ import annotations
 

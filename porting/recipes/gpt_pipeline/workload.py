@@ -1,4 +1,4 @@
-"""Shared by all steps: the text, the transformer and its test."""
+"""All steps share this: the text, the transformer and its test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by all steps: digits, their loader, and the command line."""
+"""All steps share this: digits, their loader, and the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by all steps: the flags of the original example, digits, the perceptron, and what is written in the end."""
+"""All steps share this: the flags of the original example, digits, the perceptron, and the files written in the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by all steps: digits, the perceptron, the test, the log, and the command line."""
+"""All steps share this: digits, the perceptron, the test, the log, and the command line."""
 
 from __future__ import annotations
 

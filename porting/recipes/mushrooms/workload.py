@@ -1,4 +1,4 @@
-"""Shared by all steps: mushrooms, the perceptron, what a training leaves behind, and the command line."""
+"""All steps share this: mushrooms, the perceptron, the results of a training, and the command line."""
 
 from __future__ import annotations
 

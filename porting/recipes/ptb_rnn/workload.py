@@ -1,4 +1,4 @@
-"""Shared by all steps: the text in windows, the model, the loss of a window, the test, and the command line."""
+"""All steps share this: the text in windows, the model, the loss of a window, the test, and the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by all steps: textures, the network and the rules for its training, the test, and the command line."""
+"""All steps share this: textures, the network and the rules for its training, the test, and the command line."""
 
 from __future__ import annotations
 

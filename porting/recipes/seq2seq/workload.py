@@ -1,4 +1,4 @@
-"""Shared by all steps: sentences and their batches, the model, its score, and the command line."""
+"""All steps share this: sentences and their batches, the model, its score, and the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by all steps: the text and its loader, what the vectors know, and the command line."""
+"""All steps share this: the text and its loader, what the vectors know, and the command line."""
 
 from __future__ import annotations
 

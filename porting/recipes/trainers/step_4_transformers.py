@@ -1,4 +1,4 @@
-"""transformers: its `Trainer` by its own name, for a model that returns its loss."""
+"""The `Trainer` of transformers comes from this package, by its own name, for a model that returns its loss."""
 
 from __future__ import annotations
 

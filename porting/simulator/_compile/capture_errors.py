@@ -1,4 +1,4 @@
-"""PopTorch's words for what a capture refuses, with the toolkit's explanation below them, and for what it narrows."""
+"""Report in PopTorch's words what a capture refuses or narrows. The toolkit's own explanation follows below them."""
 
 from __future__ import annotations
 

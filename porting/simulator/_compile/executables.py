@@ -1,4 +1,4 @@
-"""The executable of a captured step, the device's tensors as it wants them, and the plan of its calls."""
+"""Build the executable of a captured step, copy tensors to the device's types, and plan the calls."""
 
 from __future__ import annotations
 

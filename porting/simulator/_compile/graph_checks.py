@@ -1,4 +1,4 @@
-"""Checks of a captured graph: pipeline and IPUs, overlapped I/O, buffers that replicas share, and its operators.
+"""Check a captured graph: pipeline stages and IPUs, overlapped I/O, replicated buffers, and operators.
 
 Those are checked against the operators of the device, and what the device leaves out is applied.
 """

@@ -1,4 +1,4 @@
-"""The faults of a model besides the one that ended its capture, so that nobody finds them one by one."""
+"""Find the other faults of a model whose capture failed, so that the user sees all of them at once."""
 
 from __future__ import annotations
 

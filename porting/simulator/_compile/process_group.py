@@ -1,4 +1,4 @@
-"""The processes that train one model together: how they reach one another, and what they exchange."""
+"""Connect the processes that train one model together, and exchange tensors between them."""
 
 from __future__ import annotations
 

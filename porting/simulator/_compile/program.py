@@ -1,4 +1,4 @@
-"""From a model and the arguments of its first call to an executable: split, trace, check, build, write its files."""
+"""Compile a model for the arguments of its first call: split them, trace, check, build, and write files."""
 
 from __future__ import annotations
 

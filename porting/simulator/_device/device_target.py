@@ -1,4 +1,4 @@
-"""Choose a model's device, and hand out the simulated IPUs where they count as hardware.
+"""Choose a model's device, and count simulated IPUs where they stand for hardware.
 
 A device is the simulator's, some simulated IPUs, the IPU model, or one that is not there. An executor that is attached
 to simulated IPUs holds a `Claim` on them until it releases it or is collected. Without hardware (the default) there is

@@ -1,4 +1,4 @@
-"""`EngineChange`: a training goes on with a faster executable between two calls, and back if it is none."""
+"""Exchange a training's executable between two calls: `EngineChange` takes a faster one, and returns if it is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`describe_host`: what a compilation may ask of the host's side of an executor."""
+"""Describe the host's side of an executor to a compilation: `describe_host` lists its tensors and optimizer."""
 
 from __future__ import annotations
 

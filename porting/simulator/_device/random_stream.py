@@ -1,4 +1,4 @@
-"""The device's random stream in PopTorch's form, a list of integers: the seed, then the words of the state."""
+"""Convert the device's random state to PopTorch's form and back: a list of integers, seed first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`DeviceSession`: what an executor has on its device, from the compilation to `destroy`, and how it gets there."""
+"""Own what an executor has on its device, from compilation to `destroy`. An executor has one `DeviceSession`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file format of saved executables: a head, then sections with a length and a checksum each.
+"""Read and write the file format of saved executables: a head, then sections with a length and a checksum each.
 
 Layout: 12 bytes `MAGIC`, 4 bytes format version, then for each section 4 bytes tag, 8 bytes length, 32 bytes SHA-256,
 and the content. Numbers are little endian. ``EXEC`` is the compressed record of the graph, ``META`` the pickled

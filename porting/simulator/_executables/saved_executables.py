@@ -1,4 +1,4 @@
-"""`save` and `loadExecutable`: an executor's executable, arguments, options, model and states in one file.
+"""Save an executor's executable, arguments, options, model and states in one file, and load them with `loadExecutable`.
 
 The executable is the graph of the captured step. Loading traces the model again, as PopTorch does, and compares.
 """

@@ -1,4 +1,4 @@
-"""Anchored tensors: values of a compiled model besides its outputs that each call keeps for `getAnchoredTensor`.
+"""Keep anchored tensors, values of a compiled model besides its outputs, which each call saves for `getAnchoredTensor`.
 
 What the forward graph computes becomes an extra output of it, copied where it is computed, so that later in-place
 writes do not show; what only the step has is read off it by an observer; hyper-parameters come from the optimizer.

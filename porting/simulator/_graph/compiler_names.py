@@ -1,4 +1,4 @@
-"""Names of operators and tensors as the graph compiler gives them, for `getTensorNames()`, anchors and listings."""
+"""Name operators and tensors as the graph compiler does, for `getTensorNames()`, anchors and listings."""
 
 from __future__ import annotations
 

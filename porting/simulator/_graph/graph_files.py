@@ -1,4 +1,4 @@
-"""The compiled graph for people and for files: its record, its export, its lines in the log, and PopART's listing.
+"""Write the compiled graph to files and logs: its record, its export, its log lines, and PopART's listing.
 
 The record is JSON and does not depend on where the source lies or in which order memory was allocated, so that equal
 graphs have equal records in every process. The listing is JSON, too. Its `maingraph` has the operators in the order of

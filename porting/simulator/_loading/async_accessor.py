@@ -1,4 +1,4 @@
-"""`AsynchronousDataAccessor`: iterates over a dataset that a process of its own loads ahead."""
+"""Iterate over a dataset that another process loads ahead: `AsynchronousDataAccessor`."""
 
 from __future__ import annotations
 

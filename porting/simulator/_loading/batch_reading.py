@@ -1,4 +1,4 @@
-"""Whole batches of tensor datasets, read with one copy per tensor where torch makes one call per sample.
+"""Read whole batches of tensor datasets with one copy for each tensor, where torch makes one call for each sample.
 
 Batches lie in memory that is used again as soon as nobody refers to the batch that was in it: fresh memory costs more
 than filling it, since the system hands it out page by page. `combine_batches` makes the one batch that a device call

@@ -1,4 +1,4 @@
-"""The loading process's side of an `AsynchronousDataAccessor`: it walks through the dataset and fills the ring."""
+"""Walk through the dataset in the loading process and fill the ring; `AsynchronousDataAccessor` reads from it."""
 
 from __future__ import annotations
 

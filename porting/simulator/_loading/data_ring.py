@@ -1,4 +1,4 @@
-"""The memory that a loading process shares with its program, a ring of slots, and the short messages about it."""
+"""Share memory between a loading process and its program: a ring of slots, and short messages about them."""
 
 from __future__ import annotations
 

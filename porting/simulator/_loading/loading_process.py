@@ -1,4 +1,4 @@
-"""The process that loads data ahead of its program: started as a `SharingStrategy` says, and ended for certain.
+"""Start the process that loads data ahead of its program, as a `SharingStrategy` asks, and make sure that it ends.
 
 In the process itself `load_data` is first: it makes streams, signals and random state those of a program's helper.
 """

@@ -1,4 +1,4 @@
-"""Datasets that are rows of tensors, or one process's share of such: whole batches are copied at once.
+"""Recognise datasets that are rows of tensors, or one process's share of such: whole batches are copied at once.
 
 Rows are a `range` of step 1 where they follow each other, or a one-dimensional int64 tensor of positions.
 """

@@ -1,4 +1,4 @@
-"""Functions that say how the device is to compute and change no value: memory, recomputation, overlap, loss."""
+"""Annotate how the device computes, without changing values: memory, recomputation, overlap, loss."""
 
 from __future__ import annotations
 

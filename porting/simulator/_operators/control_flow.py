@@ -1,4 +1,4 @@
-"""`for_loop` and `cond`: control flow that happens on the device, at each execution anew."""
+"""Implement `for_loop` and `cond`, control flow that the device decides in each execution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`CPU`: a Python function that the host runs in the middle of a graph."""
+"""Implement `CPU`, a Python function that the host runs in the middle of a graph."""
 
 from __future__ import annotations
 

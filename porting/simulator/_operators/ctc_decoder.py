@@ -1,4 +1,4 @@
-"""`ctc_beam_search_decoder`: the most likely label sequences of a connectionist temporal classification.
+"""Implement `ctc_beam_search_decoder`, which finds the likeliest label sequences of a connectionist temporal model.
 
 T = time steps, B = samples, C = classes, P = paths that are returned.
 """

@@ -1,4 +1,4 @@
-"""`custom_op`: an operator of the user's own, with attributes, inside a graph."""
+"""Implement `custom_op`, which puts an operator of the user's own, with attributes, into a graph."""
 
 from __future__ import annotations
 

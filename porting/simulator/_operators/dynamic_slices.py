@@ -1,4 +1,4 @@
-"""`dynamic_slice` and `dynamic_update`: slices that begin where a tensor says when the device runs."""
+"""Implement `dynamic_slice` and `dynamic_update`, slices whose start is a tensor that the device reads when it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.ops.poptorch`: PopTorch's operator library, to which each module here adds the operators it is about."""
+"""Define PopTorch's operator library `torch.ops.poptorch`, to which each module of this package adds its operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fps` and `nearest`: the operators on sets of points that graph networks use.
+"""Implement `fps` and `nearest`, the operators on sets of points that graph networks use.
 
 N, M = points, D = dimensions.
 """

@@ -1,4 +1,4 @@
-"""`ipu_print_tensor`: prints a value, and its gradient, each time that the device computes it."""
+"""Implement `ipu_print_tensor`, which prints a value, and its gradient, each time that the device computes it."""
 
 from __future__ import annotations
 

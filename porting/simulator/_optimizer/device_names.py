@@ -1,4 +1,4 @@
-"""The optimizer on a device by the names that PopART gives there: its state, and its hyper-parameters."""
+"""Name the device's optimizer state and hyper-parameters as PopART does."""
 
 from __future__ import annotations
 

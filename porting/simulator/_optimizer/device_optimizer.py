@@ -1,4 +1,4 @@
-"""The optimizer of a training executor: its settings as the device has them, and its state in PopTorch's names."""
+"""Keep the optimizer of a training executor: its settings as the device has them, and its state in PopTorch's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The groups of options that hang off `Options`: Precision, Training, Distributed, TensorLocations, Jit, _Popart."""
+"""Define the groups of `Options`: Precision, Training, Distributed, TensorLocations, Jit and _Popart."""
 
 from __future__ import annotations
 

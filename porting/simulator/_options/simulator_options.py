@@ -1,4 +1,4 @@
-"""The options that PopTorch does not have: how the simulator runs a compiled step, and who hears of a compilation."""
+"""Define the options that PopTorch lacks: how a compiled step runs, and who is notified of a compilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiler's check of `Options.toDict()`: every key must be known for the type of its value."""
+"""Check `Options.toDict()` as the vendor's compiler does: every key must be known for the type of its value."""
 
 from __future__ import annotations
 

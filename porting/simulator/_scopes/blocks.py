@@ -1,4 +1,4 @@
-"""Blocks: the parts of `forward` that an execution strategy assigns to stages. On the CPU they do nothing."""
+"""Define blocks, the parts of `forward` that an execution strategy assigns to stages; the CPU ignores them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the nodes that the device executes: no constants, no marks, no casts to types that only the host has."""
+"""List the nodes that the device executes: no constants, no marks, no casts to types that only the host has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group blocks into stages and phases: bookkeeping only, results do not depend on it."""
+"""Group blocks into stages and phases. This is bookkeeping only: results do not depend on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keep what `forward` says of the operators that follow: block, name scope, attributes and `MultiConv`.
+"""Record the scopes that `forward` opens for its operators: block, name scope, attributes and `MultiConv`.
 
 It is kept while a model is traced and written to the `meta` of every node, where checks, planners and tools read it:
 `block` (id; empty for what precedes the first block, None outside all blocks), `stage`, `phase` and `ipu` (None outside

@@ -1,4 +1,4 @@
-"""`MultiConv`: convolutions that the device runs at the same time. On the CPU, and for the results, it does nothing."""
+"""Define `MultiConv`, convolutions that the device runs at the same time. On the CPU it has no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`HostMemory`: the host's weights share the device's memory while the device trains, and get their own for a look.
+"""Share the device's memory with the host's weights while the device trains; reading a weight ends the sharing.
 
 From a training call to the next look at a weight the host's values are out of date: whoever looks first fetches what
 was trained. Values that nobody can see need no memory. So a training takes that of its weights once, as plain torch

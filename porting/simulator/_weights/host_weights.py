@@ -1,4 +1,4 @@
-"""The user's model while training executors own its weights: every look at them first fetches what was trained.
+"""Wrap the user's model while training executors own its weights: every read of one first fetches the trained values.
 
 `trainingModel` changes the classes of the model, its parameters and its buffers in place to subclasses made for one
 executor; they hold a weak reference to it and nothing else. A tensor that several wrapped models share belongs to all

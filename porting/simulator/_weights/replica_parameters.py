@@ -1,4 +1,4 @@
-"""Parameters with a value of their own for each group of replicas: how a user asks for them, and how they are traced.
+"""Handle parameters that have a value for each group of replicas: how a user declares them, and how they are traced.
 
 The host's parameter has the groups along a leading dimension; `forward` sees one group's value without it.
 """

@@ -1,4 +1,4 @@
-"""Tensors of the host that training executors own: any use of one first fetches what was trained.
+"""Mark host tensors as owned by training executors: any use of one first fetches the trained values.
 
 A tensor is owned by the class it gets, a subclass of its own class with the owners in it. Tensors that several models
 share have several owners, who fetch in the order in which they took it.

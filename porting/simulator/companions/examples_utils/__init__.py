@@ -1,4 +1,4 @@
-"""Stand-in for `examples_utils`, the helpers of the vendor's examples: loading operators, versions, commands."""
+"""Stand in for `examples_utils`, the helpers of the vendor's examples: loading operators, versions, commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-in for `horovod.torch`: exchanges of tensors between the processes of a program, over torch.distributed."""
+"""Stand in for `horovod.torch`: torch.distributed exchanges tensors between the processes of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-in for PopDist: which instance of a program this is, and how many replicas it and the others have.
+"""Stand in for PopDist: which instance of a program this is, and how many replicas it and the others have.
 
 Instances are the processes that `porting run --num-instances` or torchrun has started. Without either there is one
 instance with one replica.

@@ -1,4 +1,4 @@
-"""Stand-in for `popdist.poptorch`: PopTorch's options, filled with what the launcher says of this instance."""
+"""Stand in for `popdist.poptorch`: PopTorch's options, filled with what the launcher sets for this instance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-in for `examples_utils.load_lib_utils`, which compiles and loads operators written in C++ for an IPU."""
+"""Stand in for `examples_utils.load_lib_utils`, which compiles and loads operators written in C++ for an IPU."""
 
 from __future__ import annotations
 

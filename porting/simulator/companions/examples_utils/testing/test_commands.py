@@ -1,4 +1,4 @@
-"""Stand-in for `examples_utils.testing.test_commands`: commands that a program starts and reads the output of."""
+"""Stand in for `examples_utils.testing.test_commands`, which starts commands and reads their output."""
 
 from __future__ import annotations
 
