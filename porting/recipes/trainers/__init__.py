@@ -1,1 +1,1 @@
-"""Train digits with four libraries, accelerate, Ignite, Lightning and transformers, and get equal losses with each."""
+"""Train digits with accelerate, Ignite, Lightning and transformers, and get equal losses with each library."""
