@@ -35,10 +35,10 @@ __all__ = [
     "HostTensor",
     "are_same_bytes",
     "as_registered",
-    "find_gradient_hooks",
     "has_alias",
     "has_name",
     "host_tensors",
+    "iter_gradient_hooks",
     "list_constants",
     "list_held_buffers",
     "read_registry",
@@ -117,7 +117,7 @@ def list_held_buffers(modules: Iterable[nn.Module]) -> List[HeldBuffer]:
     return [buffer for buffer in single if not buffer.tensor.is_inference()]
 
 
-def find_gradient_hooks(hosts: Sequence[HostTensor]) -> Iterator[CaptureError]:
+def iter_gradient_hooks(hosts: Sequence[HostTensor]) -> Iterator[CaptureError]:
     """Yield C007 for each parameter with a gradient hook, which the device would not call."""
     for host in hosts:
         has_hooks = any(hooks_of(host.tensor) for hooks_of in GRADIENT_HOOKS)
@@ -233,7 +233,7 @@ class _Registered(NamedTuple):
     buffers: Dict[str, Any]
 
 
-def _list_registered(model: nn.Module) -> Dict[str, _Registered]:
+def _collect_registered(model: nn.Module) -> Dict[str, _Registered]:
     """List what the modules of `model` hold, by the prefix of their names; scripted ones are left out."""
     return {
         prefix: _Registered(module, dict(read_registry(module, "_parameters")), dict(read_registry(module, "_buffers")))
@@ -247,7 +247,7 @@ def as_registered(model: nn.Module) -> Callable[[], ContextManager[None]]:
 
     A device knows weights by their names: what took the place of one must not get the values of the former.
     """
-    return functools.partial(_as_before, model, _list_registered(model))
+    return functools.partial(_as_before, model, _collect_registered(model))
 
 
 @contextmanager

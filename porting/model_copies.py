@@ -30,13 +30,13 @@ def copy_together(model: nn.Module, *parts: Any) -> Tuple[Any, ...]:
     >>> copied.weight.grad is None, model.weight.grad is None
     (False, True)
     """
-    memo = _list_computed_tensors(model)
+    memo = _collect_computed_tensors(model)
     return tuple(_copy_all((model, *parts), memo))
 
 
 def copy_model(model: nn.Module) -> nn.Module:
     """Copy a model; what cannot be copied, such as a lock or an open file in an attribute, is the copy's as well."""
-    memo = _list_computed_tensors(model)
+    memo = _collect_computed_tensors(model)
     try:
         return _copy_all((model,), dict(memo))[0]
     except Exception:  # a user's own class may raise anything
@@ -79,7 +79,7 @@ def _copy_cell(cell: CellType, memo: Mapping[int, Any]) -> CellType:
     return cell if copied is content else CellType(copied)
 
 
-def _list_computed_tensors(model: nn.Module) -> Dict[int, Any]:
+def _collect_computed_tensors(model: nn.Module) -> Dict[int, Any]:
     """Return a memo with detached copies of the tensors that autograd has computed."""
     attributes = [value for module in model.modules() for value in vars(module).values()]
     computed = (tensor for tensor in flatten_tensors(attributes) if not tensor.is_leaf)

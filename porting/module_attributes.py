@@ -16,11 +16,11 @@ from .structure import flatten_tensors
 __all__ = [
     "NOT_THE_USERS",
     "AttributesBefore",
+    "collect_plain_modules",
     "find_tensor",
     "is_hashed_by",
     "keep_attributes",
     "keep_train_modes",
-    "list_plain_modules",
     "materialise_lazy_modules",
     "switch_to_eval",
 ]
@@ -56,7 +56,7 @@ def switch_to_eval(modules: Iterable[nn.Module]) -> Iterator[None]:
         yield
 
 
-def list_plain_modules(model: nn.Module) -> Dict[str, nn.Module]:
+def collect_plain_modules(model: nn.Module) -> Dict[str, nn.Module]:
     """List the modules of `model` by the prefix of their names, and what a wrapper runs without having it as a part.
 
     Scripted modules are left out: their attributes are in C++.
@@ -145,7 +145,7 @@ def keep_attributes(
     """
     noted = [
         AttributesBefore(prefix, module, is_device_tensor=is_device_tensor)
-        for prefix, module in list_plain_modules(model).items()
+        for prefix, module in collect_plain_modules(model).items()
     ]
     try:
         yield

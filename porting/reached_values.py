@@ -180,15 +180,15 @@ class _Walk:
 
     def _read_function(self, name: str, function: FunctionType, steps: int) -> None:
         """Note what the code of a function mentions; follow its globals, cells and defaults, if it is the user's."""
-        mentioned = _list_mentioned(function.__code__)
+        mentioned = _collect_mentioned(function.__code__)
         self._mentioned |= mentioned
         if _iterates(function.__code__):
             self._iterated |= mentioned
         if not _is_users_file(function.__code__.co_filename):
             return
-        self._asked[function.__code__] = _list_asked(function.__code__)
+        self._asked[function.__code__] = _collect_asked(function.__code__)
         around = function.__globals__
-        for variable in (mentioned if "globals" in mentioned else _list_globals(function.__code__)) & around.keys():
+        for variable in (mentioned if "globals" in mentioned else _collect_globals(function.__code__)) & around.keys():
             self._add(variable, around.get, variable, id(around), steps)
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             try:
@@ -206,7 +206,7 @@ class _Walk:
         """Add what a holder has not got though code asks for it, a method or where the holder is named: it may come."""
         methods = [vars(kind).values() for kind in type(holder).__mro__ if _is_users(kind)]
         codes = {each.__code__ for values in methods for each in values if isinstance(each, FunctionType)}
-        near = (t for code, t in self._asked.items() if code in codes or _last_name(name) in _list_mentioned(code))
+        near = (t for code, t in self._asked.items() if code in codes or _last_name(name) in _collect_mentioned(code))
         for asked in frozenset().union(*near).difference(present):
             self._found.setdefault((id(holder), asked), ReachedValue(f"{name}.{asked}", get, asked, None, id(holder)))
 
@@ -365,7 +365,7 @@ def _iterates(code: CodeType) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _list_mentioned(code: CodeType) -> FrozenSet[str]:
+def _collect_mentioned(code: CodeType) -> FrozenSet[str]:
     """List the names that a function's code looks up, and its strings; those of functions inside it as well."""
     found = set(code.co_names)
     waiting = list(code.co_consts)
@@ -374,25 +374,25 @@ def _list_mentioned(code: CodeType) -> FrozenSet[str]:
         if isinstance(constant, str):
             found.add(constant)
         elif isinstance(constant, CodeType):
-            found |= _list_mentioned(constant)
+            found |= _collect_mentioned(constant)
         elif isinstance(constant, (tuple, frozenset)):
             waiting += constant
     return frozenset(found)
 
 
 @functools.lru_cache(maxsize=1024)
-def _list_asked(code: CodeType) -> FrozenSet[str]:
+def _collect_asked(code: CodeType) -> FrozenSet[str]:
     """List the names that code asks for where they may be missing, as by `getattr(x, "beta", 1.0)`."""
     inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     if not (_ASKS & set(code.co_names) or _CONTAINS in code.co_code[::2]):
-        return frozenset().union(*map(_list_asked, inner))
+        return frozenset().union(*map(_collect_asked, inner))
     texts = (text for text in code.co_consts if isinstance(text, str) and text.isidentifier())
     names = code.co_names if "AttributeError" in code.co_names else ()
-    return frozenset([*texts, *names]).union(*map(_list_asked, inner))
+    return frozenset([*texts, *names]).union(*map(_collect_asked, inner))
 
 
 @functools.lru_cache(maxsize=1024)
-def _list_globals(code: CodeType) -> FrozenSet[str]:
+def _collect_globals(code: CodeType) -> FrozenSet[str]:
     """List the globals that code reads: an attribute of the same name is none of them."""
     names = (each.argval for each in get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
-    return frozenset(names).union(*(_list_globals(each) for each in code.co_consts if isinstance(each, CodeType)))
+    return frozenset(names).union(*(_collect_globals(each) for each in code.co_consts if isinstance(each, CodeType)))

@@ -10,12 +10,12 @@ from ..capture import StepGraph
 from ..capture.graph_flow import ValueFlow, output_nodes, tensor_memory, written_nodes
 from ..diagnostics import Finding, list_names, say_number
 
-__all__ = ["find_gradient_faults", "list_parameters_without_gradient"]
+__all__ = ["iter_gradient_faults", "list_parameters_without_gradient"]
 
 _MOST_NAMES = 5
 
 
-def find_gradient_faults(graph: StepGraph) -> Iterator[Finding]:
+def iter_gradient_faults(graph: StepGraph) -> Iterator[Finding]:
     """Yield L003 where nothing trainable leads to the loss, else L020 for the parameters that nothing leads to."""
     if graph.mode != "training" or not graph.has_loss:
         return

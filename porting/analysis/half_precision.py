@@ -12,7 +12,7 @@ from typing import Iterator, List, Optional, Sequence
 
 from ..diagnostics import Finding, list_names
 
-__all__ = ["LARGEST_HALF", "SMALLEST_HALF", "MeasuredModule", "advise_loss_scaling", "find_range_faults"]
+__all__ = ["LARGEST_HALF", "SMALLEST_HALF", "MeasuredModule", "advise_loss_scaling", "iter_range_faults"]
 
 LARGEST_HALF = 65504.0
 """The largest number of float16."""
@@ -59,7 +59,7 @@ def advise_loss_scaling(modules: Sequence[MeasuredModule]) -> Optional[float]:
     return max(1.0, min(_LARGEST_SCALE, 2.0 ** math.floor(math.log2(LARGEST_HALF / _HEADROOM / max(gradients)))))
 
 
-def find_range_faults(modules: Sequence[MeasuredModule]) -> Iterator[Finding]:
+def iter_range_faults(modules: Sequence[MeasuredModule]) -> Iterator[Finding]:
     """Yield P020 for modules whose values or gradients float16 cannot hold, and P021 for gradients that it loses."""
     for what, largest in (("output", "largest_value"), ("gradient", "largest_gradient")):
         beyond = [module for module in modules if getattr(module, largest) > LARGEST_HALF]

@@ -9,10 +9,10 @@ import torch
 from ..capture import StepGraph
 from ..capture.graph_flow import tensor_memories, tensor_memory
 
-__all__ = ["find_last_readers"]
+__all__ = ["collect_last_readers"]
 
 
-def find_last_readers(graph: StepGraph) -> Set[str]:
+def collect_last_readers(graph: StepGraph) -> Set[str]:
     """Return the paths of modules all of whose operators get tensors of the step that nothing reads after them.
 
     What enters the step belongs to others, so that a module which gets it is none of them.

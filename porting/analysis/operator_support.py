@@ -20,10 +20,10 @@ from .operator_table import OperatorTable, read_function_table, read_operator_ta
 __all__ = [
     "EXPRESS_OTHERWISE",
     "RefusedCall",
-    "find_operator_faults",
+    "collect_attention",
     "find_refused_call",
-    "list_attention",
-    "list_calls",
+    "iter_calls",
+    "iter_operator_faults",
 ]
 
 EXPRESS_OTHERWISE = "express it with other operators, or compute it on the host outside `forward`"
@@ -44,16 +44,16 @@ class RefusedCall:
     in_ports: bool
 
 
-def list_attention(model: nn.Module) -> FrozenSet[str]:
+def collect_attention(model: nn.Module) -> FrozenSet[str]:
     """List the modules of `model` that are torch's own attention, by name."""
     return frozenset(name for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention))
 
 
-def list_calls(graph: StepGraph) -> Iterator[OperatorCall]:
+def iter_calls(graph: StepGraph) -> Iterator[OperatorCall]:
     """Yield the operators of `graph` in their order with what they are called with, those in bodies after the loop."""
     flow = ValueFlow.of(graph)
     after_fault: Set[torch.fx.Node] = set()
-    for node in _list_nodes(graph.graph):
+    for node in _iter_nodes(graph.graph):
         flow.visit(node)
         is_refused = "is_refused" in node.meta
         if is_refused or (after_fault and not after_fault.isdisjoint(node.all_input_nodes)):
@@ -80,11 +80,11 @@ def find_refused_call(call: OperatorCall, *, attention: Collection[str] = ()) ->
     return RefusedCall(node, lacking, "", table.find_remedy(lacking) or EXPRESS_OTHERWISE, in_ports)
 
 
-def find_operator_faults(graph: StepGraph, *, attention: Collection[str] = ()) -> Iterator[Finding]:
+def iter_operator_faults(graph: StepGraph, *, attention: Collection[str] = ()) -> Iterator[Finding]:
     """Yield C017 for each place of an operator that the device refuses, and C041 for one that it has in part."""
     table = read_operator_table()
     told = set()
-    for call in list_calls(graph):
+    for call in iter_calls(graph):
         refused = find_refused_call(call, attention=attention)
         note = None if refused is not None else _find_restriction(call)
         name = refused.name if refused is not None else call.name
@@ -123,12 +123,12 @@ def _quote_vendor(name: str) -> Iterator[str]:
     yield from (f"the vendor says: {entry.note.rstrip('.')}" for entry in entries if entry is not None and entry.note)
 
 
-def _list_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
+def _iter_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
     """Yield the nodes of `graph` in their order, those in the bodies of a loop or branch after it."""
     for node in graph.nodes:
         yield node
         for body in bodies_of(node):
-            yield from _list_nodes(body.graph)
+            yield from _iter_nodes(body.graph)
 
 
 def _make_call(node: torch.fx.Node, operator: OpOverload, flow: ValueFlow, *, follows_fault: bool) -> OperatorCall:
@@ -175,4 +175,4 @@ def _find_lacking(call: OperatorCall, table: OperatorTable) -> Optional[str]:
     if name == "pad" and call.arguments["mode"] == "reflect" and len(call.arguments["pad"]) > 4:
         return "reflection_pad3d"
     is_xor = name in ("bitwise_xor", "__xor__", "__ixor__")
-    return "bitwise_xor" if is_xor and all(tensor.dtype == torch.bool for tensor in call.list_tensors()) else None
+    return "bitwise_xor" if is_xor and all(tensor.dtype == torch.bool for tensor in call.iter_tensors()) else None

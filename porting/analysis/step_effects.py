@@ -10,12 +10,12 @@ from ..capture import StepGraph
 from ..capture.graph_flow import is_random, tensor_memory, written_nodes
 from ..diagnostics import Finding, list_names, say_number
 
-__all__ = ["find_random_numbers", "find_written_inputs"]
+__all__ = ["iter_random_numbers", "iter_written_inputs"]
 
 _MOST_NAMES = 4
 
 
-def find_written_inputs(graph: StepGraph) -> Iterator[Finding]:
+def iter_written_inputs(graph: StepGraph) -> Iterator[Finding]:
     """Yield C045 for each input that `forward` writes to, at the line that does."""
     if not graph.mutated_inputs:
         return
@@ -34,7 +34,7 @@ def find_written_inputs(graph: StepGraph) -> Iterator[Finding]:
         )
 
 
-def find_random_numbers(graph: StepGraph) -> Iterator[Finding]:
+def iter_random_numbers(graph: StepGraph) -> Iterator[Finding]:
     """Yield C042, once, for a step that draws random numbers: which modules do, and from where."""
     drawing = [node for node in graph.graph.nodes if is_random(node)]
     if not drawing:

@@ -68,9 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     importing.add_argument("file", metavar="FILE")
     importing.add_argument("--force", action="store_true", help="even those of another machine or version")
     acts = {
-        listing: _list_executables,
+        listing: _show_executables,
         why: _explain_executable,
-        tunings: _list_tunings,
+        tunings: _show_tunings,
         clear: _clear_executables,
         export: _export_executables,
         importing: _import_executables,
@@ -107,7 +107,7 @@ def _parse_seconds(text: str) -> float:
 # -- list ------------------------------------------------------------------------------------------------------------
 
 
-def _list_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
+def _show_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     entries = sorted(store.list_entries(is_thorough=arguments.verify), key=lambda entry: -entry.last_used)
     failures = store.failures.read_all()
     records: List[Dict[str, Any]] = []
@@ -276,7 +276,7 @@ def _make_unknown_error(store: ExecutableStore, key: Optional[str], found: Seque
 # -- tunings ---------------------------------------------------------------------------------------------------------
 
 
-def _list_tunings(store: ExecutableStore, _arguments: argparse.Namespace) -> int:
+def _show_tunings(store: ExecutableStore, _arguments: argparse.Namespace) -> int:
     rows: List[Tuple[str, ...]] = [("KEY", "MODEL", "CANDIDATE", "EXPECTED", "BOUNDS", "MEASURED", "")]
     num_measured = num_within = 0
     for entry in store.list_entries():

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 from torch import nn
 
-from porting.cli.part_places import find_part_places
+from porting.cli.part_places import collect_part_places
 from porting.cli.program_parts import LoadedProgram, read_parts
 from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame, list_names
 from porting.support.wings import find_wing
@@ -88,7 +88,7 @@ def load_program(
     call = _choose_keywords(found, name, place, batch_size=batch_size, layers=layers)
     made = found if call is None else _run_user_code(name, lambda: found(**call))
     read = _run_user_code(name, lambda: read_parts(made, str(name), place, draws_batch=draws_batch))
-    program = replace(read, made=made, call=call, places=find_part_places(found, place))
+    program = replace(read, made=made, call=call, places=collect_part_places(found, place))
     if batch_size is not None and batch_size != program.rows:
         program = replace(program, batch=program.batch_of(batch_size))
     return program

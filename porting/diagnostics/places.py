@@ -94,7 +94,7 @@ def find_assignment(kind: type, attribute: str) -> Optional[Place]:
     >>> find_assignment(Counter, "total") is None
     True
     """
-    return next((place for cls in kind.__mro__ for place in _list_assignments(cls, attribute)), None)
+    return next((place for cls in kind.__mro__ for place in _iter_assignments(cls, attribute)), None)
 
 
 def is_user_file(file: str) -> bool:
@@ -160,7 +160,7 @@ def _is_inside(path: str, folder: str) -> bool:
 
 def _find_place(frame: FrameType, *, instruction: int, line: int) -> Place:
     code = frame.f_code
-    first_line, end_line, start_byte, end_byte = _find_span(code, instruction)
+    first_line, end_line, start_byte, end_byte = _read_span(code, instruction)
     if first_line is None or end_line is None or start_byte is None or end_byte is None:
         return Place(code.co_filename, line)
     column = _find_column(frame, line=first_line, byte=start_byte)
@@ -169,7 +169,7 @@ def _find_place(frame: FrameType, *, instruction: int, line: int) -> Place:
 
 # a forward comes by the same lines again, in each layer of a kind and in each round of a loop
 @functools.lru_cache(maxsize=4096)
-def _find_span(code: CodeType, instruction: int) -> Tuple[Optional[int], ...]:
+def _read_span(code: CodeType, instruction: int) -> Tuple[Optional[int], ...]:
     """Return first line, last line, first byte and last byte of an instruction, as far as Python knows them."""
     if not hasattr(code, "co_positions"):
         return (None,) * 4
@@ -184,7 +184,7 @@ def _find_column(frame: FrameType, *, line: int, byte: int) -> int:
     return len(source.encode("utf-8")[:byte].decode("utf-8", "ignore")) + 1
 
 
-def _list_assignments(kind: type, attribute: str) -> Iterator[Place]:
+def _iter_assignments(kind: type, attribute: str) -> Iterator[Place]:
     try:
         file = inspect.getsourcefile(kind)
         lines, first = inspect.getsourcelines(kind)

@@ -11,10 +11,10 @@ from typing import Any, Dict, Iterator, List, Tuple
 from porting.diagnostics import Finding, Severity, align_columns, render, say_number
 from porting.doctor.distribution import probe_launcher
 from porting.doctor.ipus import Hardware, probe_hardware
+from porting.doctor.machine import probe_machine
 from porting.doctor.probes import Probe
 from porting.doctor.redaction import Redaction
 from porting.doctor.software import Software, probe_software
-from porting.doctor.surroundings import probe_surroundings
 from porting.support.torch_versions import find_tested, is_newer_than_tested
 from porting.support.versions import read_version
 from porting.version import VERSION
@@ -93,19 +93,19 @@ def examine_machine() -> Examination:
     """Look at everything; nothing is changed, and nothing that is missing or broken stops it."""
     # importing torch and compiling a program take seconds, in processes of their own
     with ThreadPoolExecutor() as pool:
-        surroundings = pool.submit(probe_surroundings)
+        machine = pool.submit(probe_machine)
         software = probe_software()
         hardware = probe_hardware(poptorch_version=str(software.poptorch.get("version", "")))
-        probes = (*software.probes, *hardware.probes, probe_launcher(), *surroundings.result())
+        probes = (*software.probes, *hardware.probes, probe_launcher(), *machine.result())
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
-    return Examination(probes, tuple(_list_abilities(software, hardware, probes)), system)
+    return Examination(probes, tuple(_iter_abilities(software, hardware, probes)), system)
 
 
 def _write_row(probe: Probe) -> Tuple[str, ...]:
     return probe.state, probe.name, probe.found, probe.expected
 
 
-def _list_abilities(
+def _iter_abilities(
     software: Software, hardware: Hardware, probes: Tuple[Probe, ...]
 ) -> Iterator[Tuple[str, bool, str]]:
     """List what works; IPUs are the last."""

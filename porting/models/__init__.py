@@ -53,7 +53,7 @@ def load(family: str) -> Family:
     return cast("Family", importlib.import_module(f".{family}", __name__))
 
 
-def _find_families() -> Mapping[str, str]:
+def _read_families() -> Mapping[str, str]:
     """Read the first lines of the families beside this module: files, and folders for large ones."""
     folder = Path(__file__).parent
     files = {path.stem: path for path in folder.glob("*.py") if path.stem not in ("__init__", "family")}
@@ -65,5 +65,5 @@ def _find_families() -> Mapping[str, str]:
     return MappingProxyType(found)
 
 
-FAMILIES: Mapping[str, str] = _find_families()
+FAMILIES: Mapping[str, str] = _read_families()
 """What each family is, in one line, by its name; read from the modules without loading them."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.planning.memory_look import memory_report as memory_report
     from porting.planning.memory_model import StageMemory as StageMemory
     from porting.planning.remedies import Remedy as Remedy
-    from porting.planning.remedies import find_first_remedy as find_first_remedy
+    from porting.planning.remedies import list_first_remedy as list_first_remedy
     from porting.planning.remedies import list_remedies as list_remedies
     from porting.planning.step_walk import look_at_step as look_at_step
     from porting.planning.step_walk import number_stages as number_stages

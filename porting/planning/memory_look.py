@@ -310,7 +310,7 @@ def note_memory(graph: StepGraph, options: PortOptions, optimizer: Any, *, targe
         if error.code != "M002":
             raise
         return None
-    return _make_report(step, options, optimizer, found, planning.find_first_remedy).finding
+    return _make_report(step, options, optimizer, found, planning.list_first_remedy).finding
 
 
 def bound_bytes(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -> float:

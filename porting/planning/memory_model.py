@@ -117,7 +117,7 @@ class StepMemory:
         """The bytes of all values that the backward pass needs."""
         return sum(value.num_bytes for value in self.values if value.kept_at)
 
-    def find_values(self, kind: str, first: int, end: int) -> Set[int]:
+    def collect_values(self, kind: str, first: int, end: int) -> Set[int]:
         """Return the numbers of the values that operators `first` to `end` read ("read_at") or keep ("kept_at")."""
         events = self._events[kind]
         begin, finish = bisect.bisect_left(events, (first, -1)), bisect.bisect_left(events, (end, -1))
@@ -292,15 +292,20 @@ def _measure_waiting(step: StepMemory, layout: Layout, number: int, first: int, 
     if step.mode != "training":
         return 0, 0
     if not layout.recomputes:
-        return sum(_count_bytes(step.values[number], layout) for number in step.find_values("kept_at", first, end)), 0
+        return sum(
+            _count_bytes(step.values[number], layout) for number in step.collect_values("kept_at", first, end)
+        ), 0
     marks = [mark for mark in layout.marks if first <= mark < end - 1]
-    resident = {value for value in step.find_values("read_at", first, end) if step.values[value].made_at < first}
+    resident = {value for value in step.collect_values("read_at", first, end) if step.values[value].made_at < first}
     resident.update(value for mark in marks for value in step.operations[mark].results)
     copies = 2 * (len(layout.begins) - number) - 1 if number < len(layout.begins) - 1 else 1
     waiting = sum(_count_bytes(step.values[value], layout) for value in resident)
     cuts = [first, *(mark + 1 for mark in marks), end]
     again = max(
-        sum(_count_bytes(step.values[value], layout) for value in step.find_values("kept_at", begin, finish) - resident)
+        sum(
+            _count_bytes(step.values[value], layout)
+            for value in step.collect_values("kept_at", begin, finish) - resident
+        )
         for begin, finish in zip(cuts, cuts[1:])
     )
     return copies * waiting, again

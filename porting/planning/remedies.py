@@ -14,7 +14,7 @@ from ..diagnostics import list_names
 from ..options import PortOptions
 from .memory_model import Layout, StepMemory, measure_ipus
 
-__all__ = ["Remedy", "find_first_remedy", "list_remedies"]
+__all__ = ["Remedy", "list_first_remedy", "list_remedies"]
 
 _PIPELINES = (2, 4, 8, 16)
 _MOST_BOUNDARIES = 48
@@ -55,17 +55,17 @@ def list_remedies(step: StepMemory, layout: Layout, options: PortOptions, *, lim
 
     Each is chosen on top of those before it; the pipeline is the shortest with which it fits, or else the longest.
     """
-    return tuple(_find_remedies(step, layout, options, limit))
+    return tuple(_iter_remedies(step, layout, options, limit))
 
 
-def find_first_remedy(step: StepMemory, layout: Layout, options: PortOptions, *, limit: int) -> Tuple[Remedy, ...]:
+def list_first_remedy(step: StepMemory, layout: Layout, options: PortOptions, *, limit: int) -> Tuple[Remedy, ...]:
     """Return the first cheap remedy that saves at least 5 % by itself, or none."""
     enough = _WORTH_IT * _measure_fullest(step, layout)
-    cheap = _find_remedies(step, layout, options, limit, proposals=(_shrink_micro_batch, _halve_precision))
+    cheap = _iter_remedies(step, layout, options, limit, proposals=(_shrink_micro_batch, _halve_precision))
     return tuple(itertools.islice((remedy for remedy in cheap if remedy.alone_bytes < enough), 1))
 
 
-def _find_remedies(
+def _iter_remedies(
     step: StepMemory, layout: Layout, options: PortOptions, limit: int, *, proposals: Sequence[_Propose] = ()
 ) -> Iterator[Remedy]:
     together = layout
@@ -120,7 +120,7 @@ def _recompute_blocks(step: StepMemory, layout: Layout, options: PortOptions, _l
     if options.recompute or step.mode != "training":
         return None
     trials = []
-    for names in (*_list_chains(step, list(step.called)), *_list_alike(step)):
+    for names in (*_iter_chains(step, list(step.called)), *_iter_alike(step)):
         changes: Dict[str, Any] = {"marks": step.ends_of(names), "recomputes": True}
         trials.append((_measure_fullest(step, replace(layout, **changes)), names, changes))
     least, names, changes = min(trials, key=lambda trial: trial[:2], default=(0, [], {}))
@@ -166,7 +166,7 @@ def _move_state_off_chip(step: StepMemory, layout: Layout, options: PortOptions,
 # -- where a step can be cut -------------------------------------------------------------------------------------------
 
 
-def _list_chains(step: StepMemory, called: Sequence[str]) -> Iterator[List[str]]:
+def _iter_chains(step: StepMemory, called: Sequence[str]) -> Iterator[List[str]]:
     """List those of the modules `called` that are at one depth of the model, for each depth."""
     for depth in range(1 + max((name.count(".") for name in called), default=0)):
         names = [name for name in called if name.count(".") == depth and name in step.begins]
@@ -174,7 +174,7 @@ def _list_chains(step: StepMemory, called: Sequence[str]) -> Iterator[List[str]]
             yield names
 
 
-def _list_alike(step: StepMemory) -> Iterator[List[str]]:
+def _iter_alike(step: StepMemory) -> Iterator[List[str]]:
     """List the modules of one class that contain others and are in none of their own class: blocks, layers."""
     for kind in dict.fromkeys(step.called.values()):
         names = [name for name, own in step.called.items() if own == kind]
@@ -184,7 +184,7 @@ def _list_alike(step: StepMemory) -> Iterator[List[str]]:
             yield inner
 
 
-def _list_anywhere(step: StepMemory) -> Iterator[List[str]]:
+def _iter_anywhere(step: StepMemory) -> Iterator[List[str]]:
     """List modules at all depths, of those that begin at the same operator the outermost, as many as can be tried."""
     by_place: Dict[int, str] = {}
     for name in step.called_once:
@@ -203,8 +203,8 @@ def _find_cut(step: StepMemory, layout: Layout, num_ipus: int) -> Optional[Tuple
     None where the step has too few modules.
     """
     found = []
-    chains = [names for names in _list_chains(step, step.called_once) if len(names) > num_ipus]
-    for names in chains or _list_anywhere(step):
+    chains = [names for names in _iter_chains(step, step.called_once) if len(names) > num_ipus]
+    for names in chains or _iter_anywhere(step):
         boundaries = {step.begins.get(name, 0): name for name in names if step.begins.get(name, 0)}
         # a module at the end that uses a weight of the first stage again begins a stage more, on IPU 0
         tail = _find_tail(step, names)

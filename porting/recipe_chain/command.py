@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     as_json = arguments.format == "json"
     if arguments.action == "list":
-        return _list_recipes(as_json=as_json)
+        return _show_recipes(as_json=as_json)
     if arguments.action == "new":
         return _begin_recipe(arguments.destination, arguments.model, arguments.batch)
     recipe = find_recipe(arguments.name)
@@ -110,7 +110,7 @@ def _load_module(module: str) -> Any:
 # -- list and show ---------------------------------------------------------------------------------------------------
 
 
-def _list_recipes(*, as_json: bool) -> int:
+def _show_recipes(*, as_json: bool) -> int:
     recipes = read_recipes()
     if as_json:
         listed = []

@@ -13,7 +13,7 @@ from ..support.process import usable_cores
 from ..torch_insides.loaders import exchange_reader, find_reader
 from . import trouble
 from ._loading.async_accessor import AsynchronousDataAccessor
-from ._loading.batch_reading import BatchMemory, combine_batches, make_batch_reader
+from ._loading.batch_reading import BatchMemory, choose_batch_reader, combine_batches
 from ._loading.row_sources import _SubDataset
 from ._logging import logger
 from ._options_impl import require
@@ -174,9 +174,9 @@ class DataLoader(torch.utils.data.DataLoader):
     def _read_batches_at_once(self, iterator: Any) -> None:
         """Let an iterator that loads in this process read whole batches; loading processes read in their own way."""
         ordinary = find_reader(iterator) if self.num_workers == 0 else None
-        reader = None if ordinary is None else make_batch_reader(self, ordinary, self._memory)
+        reader = None if ordinary is None else choose_batch_reader(self, ordinary, self._memory)
         if reader is not None:
-            exchange_reader(iterator, reader, reader.list_rows(self.batch_sampler))
+            exchange_reader(iterator, reader, reader.find_rows(self.batch_sampler))
 
     def _warn_about_short_last_batch(self, dataset: Any, batch_sampler: Any, sampler: Any, *, drop_last: bool) -> None:
         num_batches, size = self._num_batches_to_combine, self._combined_batch_size

@@ -23,15 +23,15 @@ from ._device.perf_counters import (
     EVENTS,
     Counters,
     Latency,
+    collect_stamps,
     count_cycles,
-    list_stamps,
     measure_compilation,
     measure_latency,
 )
 from ._device.session import DeviceSession
 from ._executables.saved_executables import FileName, load_executable, save_executable
 from ._graph.anchors import list_tensor_names
-from ._graph.compiler_names import find_update_types
+from ._graph.compiler_names import list_update_types
 from ._graph.graph_files import render_ir
 from ._logging import logger
 from ._options.executor_options import make_executor_options
@@ -142,7 +142,7 @@ class PoplarExecutor:
             return render_ir(compiled.graph, update_types=())
         kind = session.optimizer.settings["optimizer_type"].name
         has_momentum = any("Accl1" in slots for slots in compiled.state.slots.values())
-        return render_ir(compiled.graph, update_types=find_update_types(kind, has_momentum=has_momentum))
+        return render_ir(compiled.graph, update_types=list_update_types(kind, has_momentum=has_momentum))
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these arguments and run nothing; no weight changes."""
@@ -284,7 +284,7 @@ class PoplarExecutor:
         compiled, times = self._session.compiled, self._session.call_times
         if compiled is None or times is None:
             return {event: [[]] for event in EVENTS}
-        return list_stamps(compiled.graph, compiled.plan, times, self.options)
+        return collect_stamps(compiled.graph, compiled.plan, times, self.options)
 
     def getHostIpuLatency(self) -> Latency:
         """Return (shortest, longest, mean) seconds from the first input asked for to the last one there."""

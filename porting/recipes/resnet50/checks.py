@@ -47,14 +47,14 @@ def rate_follows_the_plan(_step: Any) -> str:
     return "0.1 -> 1 in 5 epochs, a tenth after 30, 60 and 80 of 90"
 
 
-def find_rates(step: Any, num_steps: int) -> List[float]:
+def list_rates(step: Any, num_steps: int) -> List[float]:
     """Train with the small setup and return the learning rate of each step."""
     return step.train(num_steps, workload.Setup(**SMALL)).measured.rates
 
 
 def the_device_has_the_planned_rates(step: Any) -> str:
     """Compare the device's learning rate in each step of nine epochs with the plan."""
-    found = find_rates(step, 36)
+    found = list_rates(step, 36)
     planned = [0.4 * 16 / 256 * workload.compute_rate_factor(number * 10 / 4) for number in range(36)]
     worst = max(abs(one - other) for one, other in zip(found, planned))
     is_met = len(found) == 36 and worst <= 1e-9
@@ -64,7 +64,7 @@ def the_device_has_the_planned_rates(step: Any) -> str:
 
 def the_rate_is_scaled(step: Any) -> str:
     """Look whether two replicas train with twice the learning rate."""
-    found, planned = max(find_rates(step, 4)), 0.4 * 32 / 256
+    found, planned = max(list_rates(step, 4)), 0.4 * 32 / 256
     demand(abs(found - planned) <= 1e-9, f"the highest learning rate is {found:g} instead of {planned:g}")
     return f"{found:g} for steps of 32 images, 0.4 for 256"
 

@@ -155,7 +155,7 @@ def log_coercions(graph: StepGraph, model: nn.Module, inputs: Sequence[torch.Ten
             cpp_log("warning", f"[DISPATCHER] Tensor {where} type coerced {changes[tensor.dtype]}")
     for dtype, number in graph.coercions:
         cpp_log("warning", f"[DISPATCHER] Type coerced {changes[dtype]} for tensor id {number}")
-    for dtype, name in _find_narrowed_outputs(graph).items():
+    for dtype, name in _collect_narrowed_outputs(graph).items():
         cpp_log(
             "warning",
             f"{name}: {dtype} is not supported natively on IPU, loss of range/precision may occur. We will only warn "
@@ -163,7 +163,7 @@ def log_coercions(graph: StepGraph, model: nn.Module, inputs: Sequence[torch.Ten
         )
 
 
-def _find_narrowed_outputs(graph: StepGraph) -> Dict[torch.dtype, str]:
+def _collect_narrowed_outputs(graph: StepGraph) -> Dict[torch.dtype, str]:
     """Return the first output of each narrowed type, by its name in the graph."""
     types: Dict[str, Tuple[Optional[torch.dtype], str]] = {
         node.name: (info.host_dtype, info.name) for node, info in zip(graph.placeholders, graph.entering)

@@ -28,7 +28,7 @@ from ..errors import not_simulated
 from ..options import Options
 from .process_group import ProcessExchange, require_reachable
 
-__all__ = ["HostSide", "make_call_plan", "make_exchange", "make_executable", "place_mean"]
+__all__ = ["HostSide", "make_call_plan", "make_executable", "open_exchange", "place_mean"]
 
 OptimizerGroups = Tuple[Sequence[GroupSettings], Sequence[Sequence[str]]]
 
@@ -39,7 +39,7 @@ _SYNTHETIC_DATA = ("", "zeros", "normal", "uniform")
 
 
 def make_call_plan(options: Options, *, training: bool, exchange: Optional[GradientExchange] = None) -> CallPlan:
-    """Return how a call under these options is made of micro-batches; `exchange` as from `make_exchange`."""
+    """Return how a call under these options is made of micro-batches; `exchange` as from `open_exchange`."""
     popart = options._Popart.options
     return CallPlan(
         iterations=options.device_iterations,
@@ -69,7 +69,7 @@ def place_mean(graph: StepGraph, plan: CallPlan, options: Options) -> CallPlan:
     return replace(plan, divides_last=True) if divides_last else plan
 
 
-def make_exchange(options: Options, *, grouped: Collection[str] = ()) -> Optional[ProcessExchange]:
+def open_exchange(options: Options, *, grouped: Collection[str] = ()) -> Optional[ProcessExchange]:
     """Return what adds up gradients over the processes of the options; None for a single one.
 
     The processes meet at the first exchange: while one compiles the others may have to wait for it. Raises

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Mapping, NoReturn, Sequence
 import torch
 from torch import nn
 
-from ...analysis.operator_support import RefusedCall, find_refused_call, list_attention, list_calls
+from ...analysis.operator_support import RefusedCall, collect_attention, find_refused_call, iter_calls
 from ...capture import StepGraph
 from ...capture.graph_flow import output_nodes, tensor_memories
 from ...capture.operator_schema import change_arguments, declared_written_arguments
@@ -201,12 +201,12 @@ _SUPPORT = (
 
 def check_operators(graph: StepGraph, model: nn.Module) -> None:
     """Refuse what the device lacks, or lacks in this form; leave label smoothing out as it does, with a warning."""
-    attention = list_attention(model)
+    attention = collect_attention(model)
     # the mark of models that `to_ipu` wraps, for which there is nothing more to exchange
     is_port = getattr(model, "_porting_allowed", None) is not None
     forms: List[RefusedCall] = []
     missing: Dict[str, RefusedCall] = {}
-    for call in list_calls(graph):
+    for call in iter_calls(graph):
         refused = find_refused_call(call, attention=attention)
         if refused is not None and refused.message:
             forms.append(refused)

@@ -37,11 +37,11 @@ from .._logging import cpp_log, logger, set_max_repeat_logs
 from .._options.simulator_options import read_extras
 from .._options.validation import validate_options
 from .._scopes.graph_scopes import GraphScopes, trace_in_scopes
-from .._weights.replica_parameters import find_replica_groups, put_one_group_in_place
+from .._weights.replica_parameters import collect_replica_groups, put_one_group_in_place
 from ..errors import createPoptorchError, native_error
 from ..options import Options
 from .capture_errors import log_coercions, make_vendor_error
-from .executables import HostSide, make_call_plan, make_exchange, make_executable, place_mean
+from .executables import HostSide, make_call_plan, make_executable, open_exchange, place_mean
 from .graph_checks import check_operators, check_overlap, check_pipeline, refuse_written_buffers
 from .other_faults import name_other_faults
 
@@ -124,8 +124,8 @@ def _trace_and_build(
     with _one_at_a_time, closing(bar):
         set_max_repeat_logs(options.max_repeat_logs)
         _check_settings(model, options)
-        groups = find_replica_groups(model, host.per_replica, options.replication_factor)
-        exchange = make_exchange(options, grouped=groups) if host.is_training else None
+        groups = collect_replica_groups(model, host.per_replica, options.replication_factor)
+        exchange = open_exchange(options, grouped=groups) if host.is_training else None
         plan = make_call_plan(options, training=host.is_training, exchange=exchange)
         report(0, 100)
         # A step is traced on one micro-batch: the plan of a call repeats it for the others.

@@ -29,13 +29,13 @@ def describe_host(
         fetch_other_owners(user_model, owner)
         return read_plain_views(user_model)
 
-    def list_groups(state: DeviceState) -> Any:
+    def read_groups(state: DeviceState) -> Any:
         return optimizer.list_groups(state, name_parameters(user_model)) if owner is not None else ((), ())
 
     return HostSide(
         is_training=owner is not None,
         optimizer_type=optimizer.settings.get("optimizer_type"),
-        optimizer_groups=list_groups,
+        optimizer_groups=read_groups,
         optimizer_names=lambda: optimizer.list_names(user_model),
         weights=read_weights,
         per_replica=per_replica,

@@ -21,8 +21,8 @@ __all__ = [
     "CallTimes",
     "Counters",
     "Latency",
+    "collect_stamps",
     "count_cycles",
-    "list_stamps",
     "measure_compilation",
     "measure_latency",
 ]
@@ -35,7 +35,7 @@ Counters = Dict[str, List[List[float]]]
 Latency = Tuple[float, float, float]
 
 
-def list_stamps(graph: StepGraph, plan: CallPlan, times: CallTimes, options: Options) -> Counters:
+def collect_stamps(graph: StepGraph, plan: CallPlan, times: CallTimes, options: Options) -> Counters:
     """Return for each event of a call a list of stamps for each input or output of the graph."""
     num_outputs = len(graph.outputs)
     entered: List[Tuple[float, float]] = []

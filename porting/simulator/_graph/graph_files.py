@@ -35,7 +35,7 @@ from .._scopes.executed_operators import (
     list_operands,
     list_results,
 )
-from .compiler_names import find_gradient_types, find_operator_types, name_tensors
+from .compiler_names import list_gradient_types, list_operator_types, name_tensors
 
 __all__ = ["GRAPH_FORMAT", "export_graph", "hash_record", "make_graph_record", "render_ir", "trace_graph"]
 
@@ -91,7 +91,7 @@ def render_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
     # The simulator differentiates with torch; this is what the compiler would make of each operator.
     backward = [entry for operator in reversed(operators) for entry in _make_backward_entries(operator)]
     graphs = {"maingraph": [*operators, *backward, *_make_update_entries(graph, update_types)]}
-    graphs.update(_list_body_graphs(graph.graph, names))
+    graphs.update(_collect_body_graphs(graph.graph, names))
     for entries in graphs.values():
         for number, entry in enumerate(entries):
             entry["id"] = number
@@ -108,14 +108,14 @@ _MARKED = {
 Entry = Dict[str, Any]
 
 
-def _list_body_graphs(graph: torch.fx.Graph, names: Dict[torch.fx.Node, str]) -> Dict[str, List[Entry]]:
+def _collect_body_graphs(graph: torch.fx.Graph, names: Dict[torch.fx.Node, str]) -> Dict[str, List[Entry]]:
     """Return the operators of each body of a loop or branch, by the name of its operator's result and a number."""
     found: Dict[str, List[Entry]] = {}
     for node in graph.nodes:
         for number, body in enumerate(bodies_of(node)):
             key = f"{names.get(list_results(node)[0], node.name)}_body_{number}"
             found[key] = list(_make_forward_entries(body.graph, {}, set()))
-            found.update({f"{key}/{inner}": entries for inner, entries in _list_body_graphs(body.graph, {}).items()})
+            found.update({f"{key}/{inner}": entries for inner, entries in _collect_body_graphs(body.graph, {}).items()})
     return found
 
 
@@ -143,12 +143,12 @@ def _make_forward_entries(
 def _make_operator_entries(node: torch.fx.Node, names: Dict[torch.fx.Node, str], has_gradient: bool) -> Iterator[Entry]:
     inputs = [_describe_tensor(item, names) for item in list_operands(node)]
     outputs = [_describe_tensor(result, names) for result in list_results(node)]
-    *first, last = find_operator_types(node)
+    *first, last = list_operator_types(node)
     for kind in first:  # a product before a sum, which takes the last operand
         product = [{"name": f"{node.meta.get('name_scope', '')}{kind}:0/{node.name}"}]
-        yield _make_entry(kind, node, inputs[:-1], product, _list_attributes(node), has_gradient)
+        yield _make_entry(kind, node, inputs[:-1], product, _collect_attributes(node), has_gradient)
         inputs = [*product, inputs[-1]]
-    yield _make_entry(last, node, inputs, outputs, _list_attributes(node), has_gradient)
+    yield _make_entry(last, node, inputs, outputs, _collect_attributes(node), has_gradient)
 
 
 def _make_multi_entry(members: Sequence[torch.fx.Node], names: Dict[torch.fx.Node, str], has_gradient: bool) -> Entry:
@@ -156,7 +156,7 @@ def _make_multi_entry(members: Sequence[torch.fx.Node], names: Dict[torch.fx.Nod
     inputs = [_describe_tensor(item, names) for node in members for item in list_operands(node)]
     outputs = [_describe_tensor(node, names) for node in members]
     settings = {name: _to_text(value) for name, value in first.meta["multi_conv"].items() if name != "number"}
-    return _make_entry("MultiConv", first, inputs, outputs, {**_list_attributes(first), **settings}, has_gradient)
+    return _make_entry("MultiConv", first, inputs, outputs, {**_collect_attributes(first), **settings}, has_gradient)
 
 
 def _make_entry(
@@ -191,7 +191,7 @@ def _describe_tensor(node: torch.fx.Node, names: Dict[torch.fx.Node, str]) -> En
     return entry
 
 
-def _list_attributes(node: torch.fx.Node) -> Dict[str, Any]:
+def _collect_attributes(node: torch.fx.Node) -> Dict[str, Any]:
     """Return the settings of an operator as text: its arguments that are no tensors, and what the user noted."""
     attributes: Dict[str, Any] = {}
     if isinstance(node.target, OpOverload):
@@ -230,7 +230,7 @@ def _to_text(value: Any) -> str:
 
 
 def _make_backward_entries(operator: Entry) -> Iterator[Entry]:
-    for kind in find_gradient_types(operator["type"]) if operator["has_gradient"] else ():
+    for kind in list_gradient_types(operator["type"]) if operator["has_gradient"] else ():
         scope = operator["name"][: -len(operator["type"])]
         gradients = [{**tensor, "name": f"Gradient___{tensor['name']}"} for tensor in operator["outputs"]]
         results = [{**tensor, "name": f"Gradient___{tensor['name']}"} for tensor in operator["inputs"]]

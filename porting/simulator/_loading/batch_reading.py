@@ -23,7 +23,7 @@ from ...torch_insides.tensors import count_storage_uses, identify_storage
 from ..errors import createPoptorchError
 from .row_sources import Rows, RowSource, find_row_source
 
-__all__ = ["BatchMemory", "BatchReader", "combine_batches", "make_batch_reader"]
+__all__ = ["BatchMemory", "BatchReader", "choose_batch_reader", "combine_batches"]
 
 
 # The one that is filled, the one that the loop works on, and one for somebody who looks back.
@@ -37,9 +37,9 @@ class BatchReader:
         self._source, self._ordinary, self._memory = source, ordinary, memory
         self._is_one_tensor, self._gets_rows = is_one_tensor, False
 
-    def list_rows(self, batch_sampler: Any) -> Optional[Iterator[Rows]]:
-        """List the batches of the sampler as rows, and read those from now on; None where its order is not known."""
-        rows = _list_row_batches(batch_sampler, self._source.num_rows)
+    def find_rows(self, batch_sampler: Any) -> Optional[Iterator[Rows]]:
+        """Return the batches of the sampler as rows, which are read from now on; None where its order is not known."""
+        rows = _find_row_batches(batch_sampler, self._source.num_rows)
         self._gets_rows = rows is not None
         return rows
 
@@ -58,7 +58,7 @@ class BatchReader:
         return batch[0] if self._is_one_tensor else batch
 
 
-def make_batch_reader(loader: Any, ordinary: Any, memory: BatchMemory) -> Optional[BatchReader]:
+def choose_batch_reader(loader: Any, ordinary: Any, memory: BatchMemory) -> Optional[BatchReader]:
     """Return a reader that gives this loader's batches bit for bit, or None where samples are to be read one by one."""
     if loader.collate_fn is not torch.utils.data.default_collate or not makes_batches(loader):
         return None
@@ -87,7 +87,7 @@ def combine_batches(batches: Iterable[Any], count: int, *, drop_last: bool) -> I
         yield rebuild(group[-1], [torch.cat(column) for column in zip(*rows)])
 
 
-def _list_row_batches(batch_sampler: Any, num_rows: int) -> Optional[Iterator[Rows]]:
+def _find_row_batches(batch_sampler: Any, num_rows: int) -> Optional[Iterator[Rows]]:
     """Return the rows that `batch_sampler` would list, drawn when it would draw them; None for an unknown one."""
     if type(batch_sampler) is not BatchSampler or type(batch_sampler.sampler) not in (SequentialSampler, RandomSampler):
         return None

@@ -81,14 +81,14 @@ def format_tensor(tensor: torch.Tensor, title: str, style: PrintStyle) -> str:
             tensor = torch.cat([tensor.narrow(dim, 0, count), tensor.narrow(dim, size - count, count)], dim)
     values = tensor.reshape(-1).tolist()
     is_floating = tensor.dtype.is_floating_point
-    texts = _format_floats(values, style) if is_floating else [str(int(value)) for value in values]
+    texts = _list_floats(values, style) if is_floating else [str(int(value)) for value in values]
     is_aligned = style.digits > 0 and style.float_format != FLOAT_FORMATS["none"]
     width = max((len(text) for text in texts), default=0) if is_aligned else 0
     aligned = iter([text.rjust(width) for text in texts])
     return f"{title}: {_nest_texts(aligned, list(tensor.shape), is_cut, 0, style)}"
 
 
-def _format_floats(values: Sequence[float], style: PrintStyle) -> List[str]:
+def _list_floats(values: Sequence[float], style: PrintStyle) -> List[str]:
     if style.digits == 0 or style.float_format == FLOAT_FORMATS["none"]:
         return [f"{value:g}" for value in values]
     sizes = [abs(value) for value in values if math.isfinite(value) and value != 0]

@@ -20,7 +20,7 @@ from .._optimizer_attributes import OptimizerAttrTracker, convertOptimizerToDict
 from .._options_impl import require
 from ..errors import native_error
 from ..options import Options
-from .device_names import apply_loaded, list_parameters, read_entries, write_entries
+from .device_names import apply_loaded, collect_parameters, read_entries, write_entries
 
 __all__ = ["DeviceOptimizer", "name_parameters"]
 
@@ -119,7 +119,7 @@ class DeviceOptimizer:
         self._compiled_settings = self._compiled_settings or self.settings
         self._is_pending = self._holds_loaded = False
         self.groups = list(self._taken_groups)
-        self._members = self._find_members(self._device, names)
+        self._members = self._list_members(self._device, names)
         self.group_names = _list_parts(self._members, self._device)
         num_foreign = _count_foreign(self.groups, names)
         if num_foreign:
@@ -139,17 +139,17 @@ class DeviceOptimizer:
             host._state_dict = {**host._state_dict, "ipu_param": parameters}
             _parameters_read[host] = parameters
 
-    def _find_members(self, device: DeviceState, names: Mapping[int, str]) -> List[List[str]]:
+    def _list_members(self, device: DeviceState, names: Mapping[int, str]) -> List[List[str]]:
         """Return the parameters of each group, as taken last, that train on `device`."""
         parameters, parts = device.parameters, device.parts
         return [
-            [name for name in _find_names(group.params, names) if parameters[parts[name][0]].requires_grad]
+            [name for name in _list_names(group.params, names) if parameters[parts[name][0]].requires_grad]
             for group in self._taken_groups
         ]
 
     def list_groups(self, device: DeviceState, names: Mapping[int, str]) -> Tuple[List[GroupSettings], List[List[str]]]:
         """Return the groups that `attach` will bring to a device like `device`, and the parts that each updates."""
-        return list(self._taken_groups), _list_parts(self._find_members(device, names), device)
+        return list(self._taken_groups), _list_parts(self._list_members(device, names), device)
 
     def upload_state(self) -> None:
         """Hand loaded state to the device; `poptorch.Error`, before anything changes, for an entry of another shape."""
@@ -166,10 +166,10 @@ class DeviceOptimizer:
                 self._holds_loaded = True
                 for index, (settings, members) in enumerate(zip(self.groups, self._members)):
                     for name in members[:1]:
-                        self.groups[index] = apply_loaded(settings, name, loaded, self._list_variable(index))
+                        self.groups[index] = apply_loaded(settings, name, loaded, self._collect_variable(index))
         host.ipu_state_is_dirty, host.host_state_is_dirty = False, True
 
-    def _list_variable(self, group: int) -> Set[str]:
+    def _collect_variable(self, group: int) -> Set[str]:
         """Name the settings of a group that are not constants of the executable."""
         return {name for name, (_value, is_constant) in self.settings["groups"][group].items() if not is_constant}
 
@@ -183,8 +183,8 @@ class DeviceOptimizer:
         slots: Dict[str, Tuple[str, ...]] = {}
         hyper_parameters: List[str] = []
         for index, group in enumerate(self._taken_groups):
-            stems = list(list_parameters(group, self._list_variable(index)))
-            for name in _find_names([parameter for parameter in group.params if _is_trained(parameter)], names):
+            stems = list(collect_parameters(group, self._collect_variable(index)))
+            for name in _list_names([parameter for parameter in group.params if _is_trained(parameter)], names):
                 slots[name] = list_slots(group)
                 hyper_parameters.extend(f"{stem}___specific___{name}" for stem in stems)
         return OptimizerNames(slots, [*hyper_parameters, "lossScaling_FLOAT"])
@@ -243,7 +243,7 @@ class DeviceOptimizer:
         """Return the values of the hyper-parameters on the device by their names there."""
         found: Dict[str, float] = {}
         for index, (settings, members) in enumerate(zip(self.groups, self._members)):
-            for key, value in list_parameters(settings, self._list_variable(index)).items():
+            for key, value in collect_parameters(settings, self._collect_variable(index)).items():
                 found.update({f"{key}___specific___{name}": value for name in members})
             found["lossScaling_FLOAT"] = settings.loss_scaling
         return {key: torch.tensor(value, dtype=torch.float32) for key, value in found.items()}
@@ -278,8 +278,8 @@ def _list_parts(members: Sequence[Sequence[str]], device: DeviceState) -> List[L
 def _refuse_changed_constants(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     if not old:
         return
-    replaced = _list_places(new)
-    for where, before in _list_places(old).items():
+    replaced = _collect_places(new)
+    for where, before in _collect_places(old).items():
         after = replaced.get(where, before)
         for name, (value, is_constant) in before.items():
             if after[name][1] != is_constant or (is_constant and after[name][0] != value):
@@ -291,16 +291,16 @@ def _refuse_changed_constants(old: Mapping[str, Any], new: Mapping[str, Any]) ->
                 )
 
 
-def _list_places(settings: Mapping[str, Any]) -> Dict[str, Mapping[str, Any]]:
+def _collect_places(settings: Mapping[str, Any]) -> Dict[str, Mapping[str, Any]]:
     groups = {f"of group {i}": group for i, group in enumerate(settings["groups"])}
     return {**groups, "of the optimizer": {"lossScaling": settings["defaults"]["lossScaling"]}}
 
 
 def _count_foreign(groups: Sequence[GroupSettings], names: Mapping[int, str]) -> int:
-    return sum(len(group.params) - len(_find_names(group.params, names)) for group in groups)
+    return sum(len(group.params) - len(_list_names(group.params, names)) for group in groups)
 
 
-def _find_names(parameters: Sequence[torch.Tensor], names: Mapping[int, str]) -> List[str]:
+def _list_names(parameters: Sequence[torch.Tensor], names: Mapping[int, str]) -> List[str]:
     found = (names.get(id(p)) or names.get(_find_address(p)) for p in parameters)
     return [name for name in found if name is not None]
 

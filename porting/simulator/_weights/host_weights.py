@@ -22,7 +22,7 @@ from ...host_tensors import HostTensor, host_tensors
 from ...torch_insides.modes import DisableTorchFunctionSubclass
 from .._logging import cpp_log
 from ..errors import createPoptorchError
-from .weight_owners import ORIGINAL, OWNER, Owner, fetch, find_owners, find_plain_class, make_owned_class, make_plain
+from .weight_owners import ORIGINAL, OWNER, Owner, fetch, find_plain_class, list_owners, make_owned_class, make_plain
 
 __all__ = [
     "download_weights",
@@ -70,7 +70,7 @@ def wrap_model(model: nn.Module, owner: Owner) -> None:
         if host.kind == "buffer" and find_plain_class(host.tensor) is not torch.Tensor:
             raise createPoptorchError(f"All buffers must be an instance of torch.Tensor (Got {type(host.tensor)})")
     for host in hosts:
-        owners = find_owners(host.tensor)
+        owners = list_owners(host.tensor)
         if owner not in owners:
             host.tensor.__class__ = make_owned_class(find_plain_class(host.tensor), (*owners, owner))
     if find_owner(model) is None:
@@ -95,7 +95,7 @@ def unwrap_model(model: Any) -> Optional[Owner]:
     object.__setattr__(model, "__class__", getattr(type(model), ORIGINAL))
     for host in host_tensors(model):
         if find_owner(host.tensor) is not None:
-            left = tuple(other for other in find_owners(host.tensor) if other is not owner)
+            left = tuple(other for other in list_owners(host.tensor) if other is not owner)
             host.tensor.__class__ = make_owned_class(find_plain_class(host.tensor), left)
     return owner
 
@@ -135,7 +135,7 @@ def download_weights(model: nn.Module, device: DeviceState) -> None:
                     host.tensor.data = torch.empty_like(value, dtype=host.tensor.dtype)
     views = read_plain_views(model)
     device.download(views)
-    shared = {host.name for host in host_tensors(model) if len(find_owners(host.tensor)) > 1}
+    shared = {host.name for host in host_tensors(model) if len(list_owners(host.tensor)) > 1}
     # Another executor may have trained what is constant here.
     device.restore({name: view for name, view in views.items() if name not in shared})
 
@@ -143,7 +143,7 @@ def download_weights(model: nn.Module, device: DeviceState) -> None:
 def share_weights(model: nn.Module, owner: Owner, device: DeviceState) -> None:
     """Let the tensors of `model` that `owner` alone owns, and that its `device` trains, share the device's memory."""
     with DisableTorchFunctionSubclass():
-        hosts = [host for host in host_tensors(model) if find_owners(host.tensor) == (owner,)]
+        hosts = [host for host in host_tensors(model) if list_owners(host.tensor) == (owner,)]
     owner.memory.share(hosts, partial(_find_trained, device))
 
 
@@ -160,7 +160,7 @@ def _find_trained(device: DeviceState, host: HostTensor) -> Optional[torch.Tenso
 
 def fetch_other_owners(model: nn.Module, owner: Optional[Owner]) -> None:
     """Let the executors that own tensors of `model` fetch what they trained, all but that of `owner`."""
-    for other in OrderedDict.fromkeys(other for host in host_tensors(model) for other in find_owners(host.tensor)):
+    for other in OrderedDict.fromkeys(other for host in host_tensors(model) for other in list_owners(host.tensor)):
         if other is not owner:
             fetch((other,))
 

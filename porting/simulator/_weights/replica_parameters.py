@@ -17,7 +17,7 @@ from ..enums import CommGroupType, VariableRetrievalMode
 from ..errors import createPoptorchError, native_error
 from .weight_owners import make_plain
 
-__all__ = ["ParameterProxy", "PerReplicaParams", "find_replica_groups", "put_one_group_in_place"]
+__all__ = ["ParameterProxy", "PerReplicaParams", "collect_replica_groups", "put_one_group_in_place"]
 
 # What `PoplarExecutor.per_replica_params` holds: the three arguments of `replicaGrouping` by the parameter's name.
 PerReplicaParams = Dict[str, Tuple[CommGroupType, int, VariableRetrievalMode]]
@@ -55,7 +55,7 @@ class ParameterProxy:
         return getattr(self._parameter, name)
 
 
-def find_replica_groups(model: nn.Module, asked: PerReplicaParams, replicas: int) -> Dict[str, ReplicaGroups]:
+def collect_replica_groups(model: nn.Module, asked: PerReplicaParams, replicas: int) -> Dict[str, ReplicaGroups]:
     """Return the groups of each parameter of `model` that has some, by the first of its names.
 
     Raises `poptorch.Error` for a parameter without dimensions, for groups that do not divide the replicas, and for a

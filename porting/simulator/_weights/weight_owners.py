@@ -18,7 +18,7 @@ from ...engines.calls.device_state import DeviceState
 from ...torch_insides.modes import DisableTorchFunctionSubclass
 from .host_memory import HostMemory
 
-__all__ = ["ORIGINAL", "OWNER", "Owner", "fetch", "find_owners", "find_plain_class", "make_owned_class", "make_plain"]
+__all__ = ["ORIGINAL", "OWNER", "Owner", "fetch", "find_plain_class", "list_owners", "make_owned_class", "make_plain"]
 
 # Attributes of the classes made here and of wrapped models' classes.
 OWNER = "_poptorch_executor"
@@ -69,7 +69,7 @@ def fetch(owners: Tuple[Owner, ...]) -> None:
             executor.copyWeightsToHostIfNeeded()
 
 
-def find_owners(tensor: torch.Tensor) -> Tuple[Owner, ...]:
+def list_owners(tensor: torch.Tensor) -> Tuple[Owner, ...]:
     """Return the owners of `tensor` that are alive or left weights behind, in the order in which they took it."""
     owners: Tuple[Owner, ...] = getattr(type(tensor), _OWNERS, ())
     return tuple(owner for owner in owners if owner() is not None or owner.left_behind is not None)

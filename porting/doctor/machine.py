@@ -17,7 +17,7 @@ from porting.executables.settings import find_cache_folder, format_bytes, read_m
 from porting.executables.trust import UntrustedError, require_trusted_folder
 from porting.support.process import usable_cores
 
-__all__ = ["probe_surroundings"]
+__all__ = ["probe_machine"]
 
 _WANTED_CACHE_BYTES = 2 << 30
 _WANTED_SHARED_BYTES = 1 << 30
@@ -30,7 +30,7 @@ _GROUP_FOLDER = Path("/sys/fs/cgroup")
 _SHARED_FOLDER = Path("/dev/shm")
 
 
-def probe_surroundings() -> List[Probe]:
+def probe_machine() -> List[Probe]:
     """Look at everything around a program that ports need."""
     return [
         _probe_cache(),
@@ -180,7 +180,7 @@ def _probe_clock() -> Probe:
     now = time.time()
     found = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(now))
     fault = f"the clock says {found}, which is over" if now < _EARLIEST_SECONDS else ""
-    for folder, skew in _list_skews():
+    for folder, skew in _iter_skews():
         if abs(skew) > _MOST_SKEW_SECONDS:
             fault = (
                 f"the file system of {folder} is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} this clock"
@@ -193,7 +193,7 @@ def _probe_clock() -> Probe:
     return Probe(name, expected, found, finding)
 
 
-def _list_skews() -> Iterator[Tuple[Path, float]]:
+def _iter_skews() -> Iterator[Tuple[Path, float]]:
     """List how far the clocks of file systems are ahead, in seconds: a file that is made now is as old as they say."""
     for folder in {path for path in (find_cache_folder(), Path.cwd()) if os.access(path, os.W_OK)}:
         try:
