@@ -47,7 +47,36 @@ CLEANED = (
     "targets",
     "verify",
 )
+# Packages whose module docstrings are sentences; to be made longer, never shorter.
+IN_SENTENCES = (
+    "aliases",
+    "analysis",
+    "cli",
+    "data",
+    "diagnostics",
+    "doctor",
+    "exports",
+    "integrations",
+    "models",
+    "planning",
+    "recipe_chain",
+    "recipes",
+    "run",
+    "simulator",
+    "support",
+    "torch_insides",
+)
 SOURCES = sorted(path for package in CLEANED for path in (PACKAGE / package).rglob("*.py"))
+
+# verbs that may stand before a colon at the beginning of a docstring, where a noun alone would make a heading of it
+SAYING = set(
+    """
+    are becomes check come compare configure define deliver describe draw export extend find generate handle has have
+    help hold hook implement is list moves name plan port probe read replace report run share simulate stand time train
+    trains turn write reaches
+    """.split()
+)
+SIZE_OF_A_HEADING = 5
 
 # spelled by the vendor, or an argument of `ported.gradients` since the first version
 VENDORS = {"OverlapDeviceIterationLoop", "iteration"}
@@ -116,6 +145,34 @@ def test_a_docstring_says_what_a_module_is_for_and_asks_nothing(trees):
     first_words = {path: (ast.get_docstring(tree) or "").split(" ")[0] for path, tree in trees.items()}
 
     assert {name: word for name, word in first_words.items() if word in asking} == {}
+
+
+def opens_with_a_sentence(docstring: str) -> bool:
+    """Tell whether the first line is a sentence, as far as punctuation tells, and no heading with a list below it."""
+    first_line = docstring.split("\n", 1)[0]
+    opening = " ".join(first_line.lower().split()[:SIZE_OF_A_HEADING])
+    heading = re.match(r"(.+?):(?= |$)", opening)
+    return first_line.endswith((".", "?")) and (heading is None or not SAYING.isdisjoint(heading[1].split()))
+
+
+@pytest.mark.parametrize("package", IN_SENTENCES)
+def test_a_module_docstring_opens_with_a_sentence(package):
+    docstrings = {path: ast.get_docstring(tree) for path, tree in parse_all((PACKAGE / package).rglob("*.py")).items()}
+
+    assert [str(path) for path, text in docstrings.items() if not opens_with_a_sentence(text or "")] == []
+
+
+@pytest.mark.parametrize(
+    ("docstring", "is_sentence"),
+    [
+        ("Run all checks of a captured step, one after the other.", True),
+        ("Probe the hardware: the SDK, tools and driver.", True),
+        ("The hardware: its SDK, tools and driver.", False),
+        ("Probe the hardware", False),
+    ],
+)
+def test_a_heading_is_told_from_a_sentence(docstring, is_sentence):
+    assert opens_with_a_sentence(docstring) is is_sentence
 
 
 def test_a_private_function_of_one_word_is_a_verb(trees):
