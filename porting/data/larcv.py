@@ -66,14 +66,14 @@ class LarcvEvents(Dataset[Event]):
         return (image, labels) if self.size is None else (_fit_planes(image, self.size), _fit_planes(labels, self.size))
 
     def __getitems__(self, indices: Sequence[int]) -> List[Event]:
-        """Return several events, as loaders ask for them."""
+        """Return several events at once, for loaders."""
         return [self[index] for index in indices]
 
 
 def write_larcv(path: AnyPath, events: Iterable[Tuple[Any, Any]]) -> None:
     """Write pairs of image_PHW and labels_PHW, tensors or arrays, as a file that `LarcvEvents` reads, at once or not.
 
-    What has neither charge nor label is left out. ValueError for events of several sizes, for charges that are not
+    Pixels with neither charge nor label are left out. ValueError for events of several sizes, for charges that are not
     finite, and for labels that are not 0, 1 or 2. Raises PortingError X001 without h5py.
     """
     pairs = [_check_event(np.asarray(image), np.asarray(labels)) for image, labels in events]
@@ -195,7 +195,7 @@ def load_h5py() -> Any:
 
 
 class LarcvFile:
-    """The structure of a file, checked and kept; pixels are read when an event is asked for.
+    """The structure of a file, checked and kept; pixels are read with their event.
 
     `height` and `width` are those of all images: ticks and wires.
     """

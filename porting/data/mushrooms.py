@@ -51,7 +51,7 @@ _HELP = "the format is that of UCI's `mushrooms.csv`: a line of names, then 23 l
 def read_mushrooms(path: AnyPath) -> Tuple[torch.Tensor, torch.Tensor]:
     """Read `mushrooms.csv`: features_BF, and poisonous_B1 of 0.0 and 1.0, both float32.
 
-    A feature is the place of the letter among those that its column has, in the order of the alphabet. A file that is
+    A feature is the letter's index among those of its column, in the order of the alphabet. A file that is
     not there raises PortingError F002; one that is damaged F001, with line and column. Rows that are missing at the end
     as a whole cannot be noticed: the format does not say how many there are.
     """
@@ -62,7 +62,7 @@ def read_mushrooms(path: AnyPath) -> Tuple[torch.Tensor, torch.Tensor]:
 def make_mushrooms(num_samples: int = 8124, *, seed: int, noise: float = 0.015) -> Tuple[torch.Tensor, torch.Tensor]:
     """Make mushrooms that can be learnt from: features_BF and poisonous_B1, shaped as `read_mushrooms` gives them.
 
-    A feature is the place of the letter among all of its trait, in the order of the alphabet, drawn or not.
+    A feature is the letter's index among all of its trait, in the order of the alphabet, drawn or not.
     Poisonous is what smells badly, or has a green or chocolate spore print, or has narrow gills and a white one;
     a share `noise` of the labels is wrong. So three traits tell, and no model can be right about more than 1 - `noise`.
 

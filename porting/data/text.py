@@ -107,7 +107,7 @@ class Vocabulary:
         return len(self.words)
 
     def numbers(self, words: Iterable[str]) -> torch.Tensor:
-        """Number words: tokens_N. Those that are not there become UNKNOWN; without that word it is a KeyError."""
+        """Number words: tokens_N. Unknown words become UNKNOWN, or raise KeyError if that is no word."""
         numbers = [self._numbers.get(word, self._numbers.get(UNKNOWN, word)) for word in words]
         strange = next((number for number in numbers if isinstance(number, str)), None)
         if strange is not None:
@@ -236,8 +236,8 @@ def make_topic_text(
 ) -> TopicText:
     """Make a text of words that belong to topics, with words that stand everywhere between them.
 
-    Words of one topic keep the same company, so that word vectors can find out which belong together; their numbers
-    tell nothing. Three tokens of ten are common words.
+    Words of one topic occur together, so that word vectors can group them; their numbers do not reveal it. Three tokens
+    of ten are common words.
 
     >>> text = make_topic_text(1000, seed=0)
     >>> text.topics.shape, int(text.topics.max())

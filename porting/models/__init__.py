@@ -66,4 +66,4 @@ def _read_families() -> Mapping[str, str]:
 
 
 FAMILIES: Mapping[str, str] = _read_families()
-"""What each family is, in one line, by its name; read from the modules without loading them."""
+"""The first line of each family's module, by the family's name; read without loading the modules."""

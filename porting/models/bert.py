@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class BertConfig:
-    """What the transformer is made of; the defaults are BERT base.
+    """The sizes of the transformer; the defaults are BERT base.
 
     `head` is "masked_lm", which names the words that were masked out, or "classification", into `num_classes`. `length`
     is how many positions there are, and that of an example batch; `num_types` counts the kinds of tokens: those of a
@@ -100,7 +100,7 @@ class BertMaskedLM(nn.Module):
 
 
 class BertClassifier(nn.Module):
-    """tokens_BT, types_BT, mask_BT -> logits_BC, from what the pooler makes of the first token."""
+    """tokens_BT, types_BT, mask_BT -> logits_BC, from the pooler's output for the first token."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ __all__ = ["DEFAULT", "GPT", "VARIANTS", "GPTConfig", "build", "example_batch", 
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """What the transformer is made of; the defaults are a small one for text as bytes."""
+    """The sizes of the transformer; the defaults are a small one for text as bytes."""
 
     num_layers: int = 4
     num_heads: int = 4

@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RNNLanguageModelConfig:
-    """What the language model is made of; `length` is how many tokens a gradient goes back."""
+    """The sizes of the language model; a gradient goes back `length` tokens."""
 
     vocabulary: int = 10_000
     width: int = 650

@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class UResNet3DConfig(UResNetConfig):
-    """What the network of three dimensions is made of.
+    """The sizes of the network of three dimensions.
 
     Kernels are as wide as said in the images, and of 1 plane everywhere but at the deepest level, where one of three
     planes joins them.

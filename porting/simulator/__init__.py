@@ -91,7 +91,7 @@ __all__.remove("Attribute")  # which ops and options both list
 
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
-    """Tell whether there is hardware: only where the simulated IPUs count as such (``porting run``)."""
+    """Tell whether there is hardware, which is so only where the simulated IPUs count as such (``porting run``)."""
     return poptorch_core.ipuHardwareVersion(num_ipus) != 0
 
 

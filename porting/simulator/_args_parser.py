@@ -37,7 +37,7 @@ _MISMATCH_ADVICE = (
 
 
 class TensorSpec(NamedTuple):
-    """What is remembered of a tensor argument: its class, type and shape."""
+    """The class, type and shape of a tensor argument that was compiled."""
 
     cls: Type[torch.Tensor]
     dtype: torch.dtype
@@ -46,7 +46,7 @@ class TensorSpec(NamedTuple):
 
 @dataclass
 class BoundArguments:
-    """The arguments of one call: `positional` values under `names`, then those kept by keyword."""
+    """The arguments of one call: `positional` values with their `names`, and those given by keyword."""
 
     names: List[str]
     positional: List[Any]
@@ -58,16 +58,16 @@ class BoundArguments:
         return flatten_tensors((self.positional, self.named), like=pattern)
 
     def replace_tensors(self, tensors: Sequence[Any]) -> BoundArguments:
-        """Return the same arguments with other values in the places of the tensors."""
+        """Return the same arguments with `values` in place of the tensors."""
         positional, named = rebuild((self.positional, self.named), tensors)
         return BoundArguments(list(self.names), positional, named)
 
 
 class ArgsParser:
-    """Binds arguments to the parameters of a `forward`, with PopTorch's messages for what does not fit."""
+    """Binds arguments to the parameters of a `forward`; its errors have PopTorch's messages."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Read the signature of `function` or of a model's `forward`; TypeError for what can not be called."""
+        """Read the signature of `function` or of a model's `forward`; raises TypeError if it cannot be called."""
         if not callable(function):
             raise TypeError(f"Expected a torch.nn.Module or a callable but got {type(function)}")
         try:
@@ -145,8 +145,8 @@ class ArgsParser:
 class CompiledSignature:
     """The arguments that a model was compiled for: later calls must have the same shapes, types and other values.
 
-    `arguments` has tensors without memory in the place of the original ones, and the very objects of types with a
-    parser of their own.
+    `arguments` has tensors without memory in place of the original ones. Objects of types with a parser of their own
+    are kept as they are.
     """
 
     def __init__(self, bound: BoundArguments) -> None:
@@ -158,7 +158,7 @@ class CompiledSignature:
         self.arguments = BoundArguments(list(bound.names), positional, named)
 
     def make_example(self) -> BoundArguments:
-        """Return arguments that fit: zeros in the place of the tensors."""
+        """Return arguments of the same form, whose tensors are zeros."""
         tensors = []
         for spec in self._specs:
             zeros = torch.zeros(spec.shape, dtype=spec.dtype)

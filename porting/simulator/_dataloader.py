@@ -111,7 +111,7 @@ class DataLoader(torch.utils.data.DataLoader):
 
     @property
     def combinedBatchSize(self) -> Optional[int]:
-        """Samples in each batch, those of one device call; None without batching."""
+        """The samples of each batch, which are those of one device call; None without batching."""
         return self._combined_batch_size
 
     @property
@@ -121,12 +121,12 @@ class DataLoader(torch.utils.data.DataLoader):
 
     @property
     def waiting_seconds(self) -> float:
-        """How long, in all, programs have waited for batches of this loader; PopTorch has no such figure."""
+        """The seconds that programs have waited for batches of this loader, in all; PopTorch has no such figure."""
         return self._waiting.seconds
 
     @property
     def waiting(self) -> WaitingTime:
-        """What counts `waiting_seconds`; it can be looked at when the loader is gone."""
+        """The counter of `waiting_seconds`; it can still be read when the loader is gone."""
         return self._waiting
 
     def terminate(self) -> None:
@@ -247,7 +247,7 @@ class WaitingTime:
         self.seconds = 0.0
 
     def fetch_next(self, batches: Iterator[Any]) -> Any:
-        """Return the next of `batches` and count what that takes, also where it is an exception."""
+        """Return the next of `batches` and count the time, also where it is an exception."""
         start = time.perf_counter()
         try:
             return next(batches)
@@ -256,9 +256,9 @@ class WaitingTime:
 
 
 class BatchIterator:
-    """Iterates over `batches` and gets each with `fetch`; else it is the same iterator.
+    """Iterates over `batches` and gets each with `fetch`; otherwise it behaves as that iterator.
 
-    It is no generator, because torch's iterators can be asked for the next batch after one that failed.
+    It is no generator, because torch's iterators can give a further batch after one that failed.
     """
 
     def __init__(self, batches: Iterator[Any], fetch: Callable[[Iterator[Any]], Any]) -> None:

@@ -27,7 +27,7 @@ def _restoreWrapperIfNecessary(model: Any) -> Any:
 
 
 def unwrapModelIfNecessary(model: Any) -> bool:
-    """Give a model that a training executor wrapped its plain classes back, with its trained weights; tell if so."""
+    """Unwrap a model that a training executor wrapped, with its trained weights; tell whether it was wrapped."""
     owner = unwrap_model(model)
     if owner is None or owner() is None:
         return False

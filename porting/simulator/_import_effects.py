@@ -34,7 +34,7 @@ _are_applied = False
 
 
 def apply_import_effects() -> None:
-    """Do it all once, also when the package is executed again through its loader."""
+    """Apply all effects once, even if the package is executed again through its loader."""
     global _are_applied
     if _are_applied:
         return
@@ -51,7 +51,7 @@ def apply_import_effects() -> None:
 
 
 def registerGeometricCustomArgParsers() -> None:
-    """Let ``poptorch_geometric`` register its types as arguments of models; log why if it is there and does not."""
+    """Let ``poptorch_geometric`` register its types as arguments of models; log the reason if it fails."""
     try:
         types = importlib.import_module("poptorch_geometric.types")
     except ImportError as error:
@@ -80,7 +80,7 @@ def _enable_crash_reports() -> None:
 
 
 def has_descriptor(stream: Any) -> bool:
-    """Tell whether the operating system can write to the stream: a notebook's or a test's often is an object only."""
+    """Tell whether the stream has a file descriptor; in notebooks and tests it is often only a Python object."""
     try:
         return stream is not None and stream.fileno() >= 0
     except (AttributeError, OSError, ValueError):

@@ -63,10 +63,10 @@ class OptimizerAttrTracker:
 def convertOptimizerToDict(
     optimizer: torch.optim.Optimizer, attr_tracker: OptimizerAttrTracker, options: Options, is_compiled: bool
 ) -> Dict[str, Any]:
-    """Return the settings that the device gets: type, what holds for all groups, defaults, and each group's.
+    """Return the settings that the device gets: type, settings of all groups, defaults, and those of each group.
 
     A setting of a group is a pair of value and whether it is constant. Raises `AssertionError` for an optimizer or a
-    value that the device has no form for and `ValueError` for ``amsgrad``. An optimizer with half accumulators
+    value that the device does not support and `ValueError` for ``amsgrad``. An optimizer with half accumulators
     switches ``options`` to the running mean, which is a `ValueError` once the model is compiled. Names and settings
     that the device ignores are logged once per ``attr_tracker``.
     """

@@ -11,7 +11,7 @@ _BASE_ATTRIBUTES = ("_warnings", "_warnings_disabled", "_is_frozen", "_values")
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise the `AssertionError` with which PopTorch refuses a setting, also under ``python -O``."""
+    """Raise the `AssertionError` with which PopTorch refuses a setting, even under ``python -O``."""
     if not condition:
         raise AssertionError(message)
 
@@ -83,7 +83,7 @@ class OptionsDict(Freezable):
         return option in self._values
 
     def deleteIfExists(self, option: str) -> None:
-        """Forget the option's value."""
+        """Delete the option's value, if there is one."""
         self.checkIsFrozen(option)
         self._values.pop(option, None)
 

@@ -31,7 +31,7 @@ def flattenTensorStructure(tensors: Any, canonical_structure: Any = None) -> Lis
 def reconstructTensorStructure(
     structure: Any, values: Iterable[Any], filter_fn: Callable[[torch.Tensor], bool] = lambda _tensor: True
 ) -> Any:
-    """Put `values` in the places of the tensors of `structure` for which `filter_fn` is true."""
+    """Replace the tensors of `structure` for which `filter_fn` is true by `values`."""
     return rebuild(structure, values, replaces=filter_fn)
 
 

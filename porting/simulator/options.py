@@ -117,7 +117,7 @@ class Options(SimulatorOptions):
 
     @property
     def Jit(self) -> _JitOptions:
-        """What is left of the tracing front end of PopTorch 2."""
+        """The remaining options of PopTorch 2's tracing front end."""
         return self._jit
 
     @property
@@ -196,7 +196,7 @@ class Options(SimulatorOptions):
         output_mode: Optional[OutputMode] = None,
         output_return_period: Optional[int] = 1,
     ) -> None:
-        """Ask for a tensor of the graph by name; without a mode, as the outputs are returned."""
+        """Anchor a tensor of the graph by name; without a mode, it is returned as the outputs are."""
         if output_mode is not None:
             _check_output_mode(output_mode, output_return_period)
         # a period without meaning would be a value out of range for the compiler
@@ -241,7 +241,7 @@ class Options(SimulatorOptions):
         return self.set(sync_pattern=sync_pattern.value)
 
     def useIpuModel(self, use_model: bool) -> Options:
-        """Choose the vendor's IPU model instead of hardware, whatever the environment says."""
+        """Choose the vendor's IPU model instead of hardware, regardless of the environment."""
         return self.createOrSet(use_model=use_model)
 
     def useIpuId(self, ipu_id: int) -> Options:
@@ -271,7 +271,7 @@ class Options(SimulatorOptions):
         return self
 
     def enableSyntheticData(self, enabled: bool) -> Options:
-        """Let the device make random inputs up instead of reading the host's."""
+        """Let the device generate random inputs instead of reading the host's."""
         self._popart.set("syntheticDataMode", _SYNTHETIC_DATA_RANDOM_NORMAL if enabled else _SYNTHETIC_DATA_OFF)
         return self
 

@@ -35,7 +35,7 @@ isDispatchTracing = isRunningOnIpu
 
 
 def registerPreCompileHook(hook: Callable[[], Any]) -> torch.utils.hooks.RemovableHandle:
-    """Call `hook()` before each model is traced; the handle's `remove()` takes it back."""
+    """Call `hook()` before each model is traced; the handle's `remove()` removes the hook."""
     return _register_hook(pre_compile_hooks, hook, "Pre")
 
 

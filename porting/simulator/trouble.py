@@ -54,13 +54,13 @@ injections: List[Injection] = []
 
 @contextmanager
 def inject(kind: str, **settings: Any) -> Iterator[Injection]:
-    """Make trouble of this `kind` inside a ``with`` block, in processes that are started there too.
+    """Cause trouble of this `kind` inside a ``with`` block, also in processes that are started there.
 
     Settings of all kinds: ``at_call``, the first moment at which it strikes, counted from 1 (1); ``times``, how often
     it strikes, 0 for every time (1, with a probability 0); ``probability`` and ``seed``, to strike at random;
     ``executor``, ``"training"`` or ``"inference"`` (``"any"``); ``process``, the number of one of several processes
-    that train together (all of them). `describe_kinds` lists the kinds, what their moments are, and the settings of
-    their own. Raises `ValueError` for an unknown kind or setting.
+    that train together (all of them). `describe_kinds` lists the kinds, their moments, and their own settings. Raises
+    `ValueError` for an unknown kind or setting.
 
     >>> with inject("out-of-memory", at_call=2) as trouble:
     ...     trouble.text
@@ -126,7 +126,7 @@ class Injection:
     """One kind of trouble with its settings; `num_struck` counts how often it struck."""
 
     def __init__(self, kind: str, settings: Mapping[str, Any]) -> None:
-        """Check the settings; texts become what they stand for."""
+        """Check the settings and convert texts to values."""
         if kind not in KINDS:
             raise ValueError(f"unknown kind of trouble `{kind}`: there are {', '.join(KINDS)}")
         self.kind: Kind = KINDS[kind]
@@ -161,7 +161,7 @@ class Injection:
         return number
 
     def is_for_this_process(self) -> bool:
-        """Tell whether this is the process that is meant, where there are several."""
+        """Tell whether the trouble is for this process, where there are several."""
         return self.settings["process"] in (None, this_instance().index)
 
     def is_due(self, training: Optional[bool]) -> bool:
@@ -187,7 +187,7 @@ def _read_defaults(settings: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def strike(moment: Moment, *, training: Optional[bool] = None, subject: Any = None, results: Any = ()) -> None:
-    """Let the trouble that is due at this `moment` happen to `subject`, a device session.
+    """Cause the trouble that is due at this `moment` to `subject`, a device session.
 
     `results` are the tensors of its call. Callers ask whether there are any `injections` before.
     """
@@ -205,13 +205,13 @@ def strike(moment: Moment, *, training: Optional[bool] = None, subject: Any = No
 
 
 def fetch_batch(batches: Iterator[Any]) -> Any:
-    """Return the next of a DataLoader's `batches`, unless trouble is due; the one after that can be asked for."""
+    """Return the next of a DataLoader's `batches`, unless trouble is due; a later batch can still be fetched."""
     strike(Moment.BATCH)
     return next(batches)
 
 
 class Moment(enum.Enum):
-    """When trouble can strike."""
+    """The moments at which trouble can strike."""
 
     COMPILE = "compilation"
     ATTACH = "attaching"

@@ -133,14 +133,14 @@ Planes = Tuple[torch.Tensor, ...]
 def make_shrinking(
     config: UResNetConfig, before: int, after: int, *, block: Callable[..., nn.Module], pool: nn.Module
 ) -> nn.Module:
-    """Make what halves height and width on the way down."""
+    """Make the layer that halves height and width on the way down."""
     if config.downsampling == "strided":
         return block(config, before, after, kernel=2, stride=2)
     return nn.Sequential(pool, block(config, before, after, kernel=1))
 
 
 def join_levels(level: Any, x: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
-    """Join what comes up through a level with what the encoder had there, as the configuration's `connections` say."""
+    """Join a level's upward features with the encoder's of that level, as the configuration's `connections` say."""
     if level.connections == "concat":
         return level.join(torch.cat([x, beside], dim=1))
     return x + beside if level.connections == "sum" else x

@@ -22,7 +22,7 @@ __all__ = ["CaptureRefusal", "DynamicShapeRefusal", "log_coercions", "make_vendo
 
 
 class CaptureRefusal(Error):
-    """What a capture refused: `message` is PopTorch's text, `finding` the same as data, `str` has both."""
+    """A refusal of a capture: `message` is PopTorch's text, `finding` the same as data, `str` has both."""
 
     def __init__(self, message: str, finding: Finding) -> None:
         # the one that PopTorch finds in its Python part
@@ -39,7 +39,7 @@ class CaptureRefusal(Error):
 
 
 class DynamicShapeRefusal(CaptureRefusal, DynamicOutputShapeException):
-    """Reading with a boolean mask: PopTorch lets torch's own exception through here."""
+    """A refusal to read with a boolean mask, for which PopTorch passes on torch's own exception."""
 
     def __init__(self, message: str, finding: Finding) -> None:
         CaptureRefusal.__init__(self, message, finding)

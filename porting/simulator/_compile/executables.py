@@ -39,7 +39,7 @@ _SYNTHETIC_DATA = ("", "zeros", "normal", "uniform")
 
 
 def make_call_plan(options: Options, *, training: bool, exchange: Optional[GradientExchange] = None) -> CallPlan:
-    """Return how a call under these options is made of micro-batches; `exchange` as from `open_exchange`."""
+    """Return the plan that cuts a call under these options into micro-batches; `exchange` is from `open_exchange`."""
     popart = options._Popart.options
     return CallPlan(
         iterations=options.device_iterations,
@@ -63,17 +63,17 @@ def make_call_plan(options: Options, *, training: bool, exchange: Optional[Gradi
 
 
 def place_mean(graph: StepGraph, plan: CallPlan, options: Options) -> CallPlan:
-    """Return `plan` with the mean over micro-batches taken where the options want it; it matters for halves only."""
+    """Return `plan` with the mean over micro-batches taken where the options say; it matters for halves only."""
     strategy = options.Training.meanAccumulationAndReplicationReductionStrategy
     divides_last = strategy != MeanReductionStrategy.Running and any(map(is_half, graph.graph.nodes))
     return replace(plan, divides_last=True) if divides_last else plan
 
 
 def open_exchange(options: Options, *, grouped: Collection[str] = ()) -> Optional[ProcessExchange]:
-    """Return what adds up gradients over the processes of the options; None for a single one.
+    """Return the exchange that adds up gradients over the processes of the options; None for a single one.
 
     The processes meet at the first exchange: while one compiles the others may have to wait for it. Raises
-    `poptorch.Error` when there are several and no way to meet, or when torch's process group is another one, and
+    `poptorch.Error` when there are several that cannot meet, or when torch's process group is another one, and
     `NotSimulatedError` when parameters differ between groups of replicas (`grouped`).
     """
     distributed = options.Distributed
@@ -92,10 +92,11 @@ def open_exchange(options: Options, *, grouped: Collection[str] = ()) -> Optiona
 
 @dataclass(frozen=True)
 class HostSide:
-    """What only the executor knows of its model: the optimizer that its device will get, and the weights as they are.
+    """The executor's knowledge of its model: the optimizer that its device will get, and the present weights.
 
-    `optimizer_groups` tells for a device's state the settings of the parameter groups and the parts that each updates;
-    nothing in inference. `optimizer_names` says what can be anchored of the optimizer. `weights` returns parameters and
+    `optimizer_groups` returns, for a device's state, the settings of the parameter groups and the parts that each
+    updates; empty in inference. `optimizer_names` returns the optimizer's tensors that can be anchored, `weights` the
+    parameters and
     buffers by name, and `per_replica` are the parameters that differ between groups of replicas.
     """
 

@@ -34,7 +34,7 @@ _MIN_IO_TILES = 32
 
 
 def check_overlap(graph: StepGraph, options: Options) -> None:
-    """Refuse `set_overlap_for_input` and `set_overlap_for_output` where they must not be, unless with `NoOverlap`."""
+    """Refuse `set_overlap_for_input` and `set_overlap_for_output` where the device does not take them."""
     marks = [node for node in graph.graph.nodes if _requests_overlap(node)]
     # PopTorch looks at the graph before the options, so a program with several faults gets the same message first
     for mark in marks:
@@ -100,8 +100,8 @@ def _check_overlapped_outputs(marks: Sequence[torch.fx.Node]) -> None:
 def check_pipeline(graph: StepGraph, scopes: GraphScopes, options: Options) -> int:
     """Return how many IPUs the model needs.
 
-    Raises `poptorch.Error` for the first thing about blocks, `MultiConv`s and IPUs that a device would refuse. Whether
-    so many IPUs are free is found out when a device is taken.
+    Raises `poptorch.Error` for the first fault of blocks, `MultiConv`s and IPUs that a device would refuse. Whether so
+    many IPUs are free is checked when a device is taken.
     """
     operators = list_executed_operators(graph.graph, with_bodies=True)
     if scopes.has_nested_multi_conv:
@@ -167,8 +167,8 @@ def _find_pipeline_fault(ipus: List[int], options: Options, *, is_training: bool
 def refuse_written_buffers(graph: StepGraph, options: Options) -> None:
     """Raise `poptorch.Error` if `forward` itself writes into a buffer that replicas are to share.
 
-    Like PopTorch this goes by what the operators say of themselves. The schema of batch norm does not say that it
-    writes: each replica updates running statistics of its own, and the host gets the first one's.
+    Like PopTorch this goes by the operators' schemas. The schema of batch norm does not declare its write: each replica
+    updates running statistics of its own, and the host gets the first one's.
     """
     replicated = options.replication_factor > options.input_group_size
     if not replicated or not options.broadcast_buffers or not graph.mutated_buffers:
@@ -200,7 +200,7 @@ _SUPPORT = (
 
 
 def check_operators(graph: StepGraph, model: nn.Module) -> None:
-    """Refuse what the device lacks, or lacks in this form; leave label smoothing out as it does, with a warning."""
+    """Refuse operators that the device lacks, at all or in this form; warn of label smoothing, which it drops."""
     attention = collect_attention(model)
     # the mark of models that `to_ipu` wraps, for which there is nothing more to exchange
     is_port = getattr(model, "_porting_allowed", None) is not None

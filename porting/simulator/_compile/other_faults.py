@@ -19,9 +19,9 @@ _MOST_FAULTS = 5
 
 
 def name_other_faults(error: CaptureError, capture: Callable[..., StepGraph], model: nn.Module) -> CaptureError:
-    """Return `error` with notes of the other faults, which a further `capture` that goes on after each finds.
+    """Return `error` with notes of the other faults, found by a further `capture` that goes on after each fault.
 
-    It takes `failures` as `capture_step` does, leaves no trace in `model`, and says nothing.
+    It takes `failures` as `capture_step` does, leaves `model` unchanged, and writes nothing.
     """
     graphs: List[StepGraph] = []
     with without_trace(list(collect_plain_modules(model).items())), collected_refusals() as found:

@@ -28,7 +28,7 @@ def connect(index: int, size: int) -> None:
     """Join torch's default process group as process `index` of `size`, making it (gloo) if the program has not.
 
     Waits until all processes have come, for PORTING_EXCHANGE_TIMEOUT seconds at most (1800). Raises `poptorch.Error`
-    when nothing says where the others are, when they do not come, or when there is a group of another size.
+    when the address of the others is unknown, when they do not come, or when there is a group of another size.
     """
     address = require_reachable(index, size)
     if address is None:
@@ -69,7 +69,7 @@ def _read_timeout_seconds() -> float:
 
 
 class ProcessExchange:
-    """Adds up gradients over all processes, and looks once whether they started from the same weights."""
+    """Adds up gradients over all processes, and checks once whether they started from the same weights."""
 
     def __init__(self, index: int, size: int) -> None:
         """Take which process this is."""

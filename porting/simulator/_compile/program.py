@@ -58,10 +58,10 @@ _NO_PART_OF_EXECUTABLES = frozenset(
 
 @dataclass
 class CompiledModel:
-    """What a compilation leaves: the graph, the executable, the device's tensors and the plan of a call.
+    """The result of a compilation: the graph, the executable, the device's tensors and the plan of a call.
 
     `capture_again` captures the same step once more, which takes about `capture_seconds`; it holds no batch.
-    `first_run` is the run of `forward` that was captured, until somebody has followed it.
+    `first_run` is the captured run of `forward`, until it has been followed.
     """
 
     graph: StepGraph
@@ -94,10 +94,10 @@ def compile_model(
     *,
     waits: bool,
 ) -> CompiledModel:
-    """Trace `model` and build its executable, one process after the other, and write the files that options ask for.
+    """Trace `model` and build its executable, one process after the other, and write the files that the options name.
 
-    Unless it `waits`, no engine is measured. `check_graph` may refuse what was traced. Raises
-    `poptorch.Error` for everything that a device would refuse; exceptions of `forward` come through as they are.
+    Unless it `waits`, no engine is measured. `check_graph` may refuse the traced graph. Raises `poptorch.Error` for
+    everything that a device would refuse; exceptions of `forward` are passed on unchanged.
     """
     # A tensor made in inference mode could not be written to by a later call outside of it.
     with torch.inference_mode(False), lock_compilation(model, options):

@@ -67,7 +67,7 @@ def is_offline(options: Options) -> bool:
 
 
 def uses_ipu_model(options: Options) -> bool:
-    """Tell whether the IPU model is asked for: the option decides, and the environment where it is not set."""
+    """Tell whether the IPU model is chosen: the option decides, and the environment where it is not set."""
     return bool(options.use_model if options.exists("use_model") else _find_model_variable())
 
 
@@ -118,7 +118,7 @@ def count_simulated_ipus() -> int:
 
 
 def check_target(options: Options) -> None:
-    """Raise `poptorch.Error` for settings that contradict each other; log what decided about the IPU model."""
+    """Raise `poptorch.Error` for contradictory settings; log which setting decided about the IPU model."""
     if uses_ipu_model(options):
         version = os.environ.get("POPTORCH_IPU_MODEL_VERSION") or "ipu2"
         if version not in _MODEL_VERSIONS:
@@ -158,7 +158,7 @@ class Claim:
         self._is_held = True
 
     def release(self) -> None:
-        """Give the IPUs back; a second time does nothing."""
+        """Release the IPUs; a second call has no effect."""
         with _changed:
             if self._is_held:
                 self._is_held = False
@@ -211,7 +211,7 @@ def _find_free(candidates: Sequence[Tuple[int, ...]]) -> Optional[Tuple[int, ...
 
 
 def waits_for_ipus() -> bool:
-    """Tell whether the environment says that executors wait for IPUs that others hold."""
+    """Tell whether executors wait for IPUs that others hold, by the environment."""
     return _is_switched_on("POPTORCH_WAIT_FOR_IPU")
 
 
@@ -243,7 +243,7 @@ def count_reserved_ipus(num_ipus: int, *, may_round: bool) -> int:
 
 
 def list_devices(num_ipus: int) -> List[Tuple[int, ...]]:
-    """Return the IPUs behind each device number: first every single one, then the pairs, the fours and so on.
+    """Return the IPUs of each device number: first every single one, then the pairs, the fours and so on.
 
     >>> list_devices(4)
     [(0,), (1,), (2,), (3,), (0, 1), (2, 3), (0, 1, 2, 3)]

@@ -53,7 +53,7 @@ class EngineChange:
         self._seconds_before = 0.0
 
     def look(self, inputs: Sequence[torch.Tensor], last_call: Optional[CallTimes]) -> bool:
-        """Between two calls: take what was found, or go back; tell whether to look again before the next call."""
+        """Take a faster executable between two calls, or go back; tell whether to look again before the next call."""
         if last_call is not None:
             _entered, started, ended, _left = last_call
             self._num_calls += 1
@@ -69,7 +69,7 @@ class EngineChange:
         return not self._is_over
 
     def stop(self) -> None:
-        """Look for nothing any more."""
+        """End the search."""
         self._is_over = True
         self._tuning.stop()
 

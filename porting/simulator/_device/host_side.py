@@ -20,7 +20,7 @@ __all__ = ["describe_host"]
 def describe_host(
     user_model: nn.Module, owner: Optional[Owner], optimizer: DeviceOptimizer, per_replica: PerReplicaParams
 ) -> HostSide:
-    """Return the optimizer and the weights of `user_model`, to be looked at only if somebody asks.
+    """Return the optimizer and the weights of `user_model`, which are read only on request.
 
     `owner` is a training executor's hold on the model; without one it is inference.
     """

@@ -85,9 +85,9 @@ def count_cycles(times: Optional[CallTimes], options: Options) -> int:
 
 
 def measure_compilation(options: Options) -> datetime.timedelta:
-    """Return how long the last compilation took and a second, which one for IPUs takes and programs rely on.
+    """Return the seconds of the last compilation and one more: a real one takes that long, and programs rely on it.
 
-    Raises `poptorch.Error` without the progress bar, which measures.
+    Raises `poptorch.Error` without the progress bar, which does the measuring.
     """
     if not options._show_compilation_progress_bar:
         raise createPoptorchError("Please set showCompilationProgressBar option to obtain compilation time.")

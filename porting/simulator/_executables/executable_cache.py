@@ -53,7 +53,7 @@ def keep_executable(graph: StepGraph, options: Options, *, settings: Any) -> Non
 
 @contextmanager
 def lock_compilation(model: nn.Module, options: Options) -> Iterator[bool]:
-    """Let one process of a distributed run after the other compile `model`; yields whether this one is the first.
+    """Let the processes of a distributed run compile `model` one by one; yields whether this one is the first.
 
     The lock, `distributedCacheLock` for programs, is a file in the cache folder, named after the model; each process
     adds a character, and the last one removes it. A single process needs none; without a cache there is a warning.

@@ -27,7 +27,7 @@ _COUNTS = ("device_iterations", "replication_factor", "gradient_accumulation", "
 
 
 def save_executable(session: DeviceSession, filename: FileName, *, export_model: bool, save_rng_state: bool) -> None:
-    """Write the file of an executor's `save`, with what was trained, which is fetched first if there is a device."""
+    """Write the file of an executor's `save`, with the trained values, which are fetched first if there is a device."""
     # what cannot be saved is said before a folder is made
     compiled = session.require_compiled()
     path = Path(filename)

@@ -77,7 +77,7 @@ def list_tensor_names(graph: StepGraph, plan: CallPlan, optimizer: OptimizerName
 def find_anchors(
     graph: StepGraph, options: Options, plan: CallPlan, optimizer_names: Callable[[], OptimizerNames]
 ) -> Anchors:
-    """Return where the tensors that `options` anchor come from; `poptorch.Error` for a name that no tensor has."""
+    """Return the sources of the tensors that `options` anchor; raises `poptorch.Error` for an unknown name."""
     optimizer = optimizer_names()
     nodes = name_tensors(graph)
     steps = name_step_values(graph, slots=optimizer.slots, adapts_loss_scaling=plan.adapts_loss_scaling)

@@ -102,7 +102,7 @@ def list_update_types(optimizer: str, *, has_momentum: bool) -> Tuple[str, ...]:
 
 
 def name_tensors(graph: StepGraph) -> Dict[str, torch.fx.Node]:
-    """Name what enters the graph and the results of its operators.
+    """Name the inputs of the graph and the results of its operators.
 
     Parameters and buffers are called by their module path, inputs `input`, `input/1`, ..., losses `loss`, `loss/1`, ...
     with the final one first, and other results by name scope, type and number of the result, as `encoder/MatMul:0`.
@@ -131,7 +131,7 @@ def name_tensors(graph: StepGraph) -> Dict[str, torch.fx.Node]:
 def name_step_values(
     graph: StepGraph, *, slots: Mapping[str, Tuple[str, ...]], adapts_loss_scaling: bool
 ) -> Dict[str, StepValue]:
-    """Name what only the optimizer step has; `slots` lists the optimizer's state tensors of each parameter."""
+    """Name the values that only the optimizer step has; `slots` lists the state tensors of each parameter."""
     found: Dict[str, StepValue] = {}
     trained = list_trained_parameters(graph)
     known = set(trained)

@@ -46,7 +46,7 @@ _TYPES = {torch.float16: "FLOAT16", torch.float32: "FLOAT", torch.int32: "INT32"
 
 
 def make_graph_record(graph: StepGraph) -> Dict[str, Any]:
-    """Return `graph` as JSON: what enters it, its operators, what leaves it, and the hashes of its constants."""
+    """Return `graph` as JSON: its inputs, its operators, its outputs, and the hashes of its constants."""
     identity = identify_graph(graph)
     return {"format": GRAPH_FORMAT, **identity.tensors, **identity.graph, "constants": identity.constants}
 

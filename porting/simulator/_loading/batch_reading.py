@@ -31,7 +31,7 @@ _MOST_SLOTS = 3
 
 
 class BatchReader:
-    """Reads batches from `source` in the place of torch's fetcher `ordinary`, which gets what is no list of rows."""
+    """Reads batches from `source` instead of torch's fetcher `ordinary`, which still gets indices that are no rows."""
 
     def __init__(self, source: RowSource, ordinary: Any, memory: BatchMemory, *, is_one_tensor: bool) -> None:
         self._source, self._ordinary, self._memory = source, ordinary, memory
@@ -44,7 +44,7 @@ class BatchReader:
         return rows
 
     def fetch(self, indices: Any) -> Any:
-        """Return what `default_collate([dataset[i] for i in indices])` does, in memory that nothing else refers to."""
+        """Return `default_collate([dataset[i] for i in indices])`, in memory that nothing else refers to."""
         rows = indices if self._gets_rows else _convert_to_rows(indices, self._source.num_rows)
         if rows is None:
             # whatever torch makes of such indices, and says of those that are out of range
@@ -59,7 +59,7 @@ class BatchReader:
 
 
 def choose_batch_reader(loader: Any, ordinary: Any, memory: BatchMemory) -> Optional[BatchReader]:
-    """Return a reader that gives this loader's batches bit for bit, or None where samples are to be read one by one."""
+    """Return a reader that gives this loader's batches bit for bit, or None where samples must be read one by one."""
     if loader.collate_fn is not torch.utils.data.default_collate or not makes_batches(loader):
         return None
     source = find_row_source(loader.dataset)
@@ -170,10 +170,10 @@ def _convert_to_rows(indices: Any, num_rows: int) -> Optional[Rows]:
 
 
 class BatchMemory:
-    """Tensors for the columns of batches; what was handed out stays as it is for as long as anything refers to it.
+    """Tensors for the columns of batches; a tensor that was handed out is not reused while anything refers to it.
 
     Each tensor handed out is a handle of its own on the memory of a slot. Views of it, arrays that share it, storages
-    and graphs of autograd count as references; what was resized or moved into shared memory is not used again.
+    and graphs of autograd count as references; a tensor that was resized or moved into shared memory is not reused.
     """
 
     def __init__(self) -> None:
@@ -208,7 +208,7 @@ class _Slot:
         self._num_references_when_free = self._count_references()
 
     def is_free_for(self, shape: Tuple[int, ...], dtype: torch.dtype) -> bool:
-        """Tell whether it has this form, is of torch's present mode of inference, and nothing outside refers to it."""
+        """Tell whether it has this form and torch's present inference mode, and nothing outside refers to it."""
         base = self.base
         # no variable may refer to the storage while the references are counted
         return (

@@ -22,7 +22,7 @@ _SECONDS_BETWEEN_LOOKS_AT_THE_PARENT = 2.0
 
 
 class RingSettings(NamedTuple):
-    """How far and in which portions a loading process loads ahead."""
+    """The number and the size of the elements that a loading process loads ahead."""
 
     buffer_size: int
     rebatched_size: Optional[int]
@@ -42,7 +42,7 @@ _STOP = Message(MessageKind.STOP)
 
 
 class DataProducer:
-    """Fills a ring with the elements of `dataset`, epoch after epoch, as far as the program has released its slots.
+    """Fills a ring with the elements of `dataset`, epoch after epoch, while the program has released slots.
 
     `commands` must not block. With a `rebatched_size` the rows of the elements are distributed to slots of that size.
     """
@@ -68,7 +68,7 @@ class DataProducer:
         return False
 
     def run(self) -> None:
-        """Load until the program says stop or is gone; what the dataset raises is passed on."""
+        """Load until the program stops it or has ended; errors of the dataset are passed on."""
         try:
             self._load_first()
             while True:

@@ -17,7 +17,7 @@ __all__ = ["DataRing", "ElementStructure", "Message", "MessageKind", "receive", 
 
 
 class MessageKind(IntEnum):
-    """What the program asks for, and what the loading process says that the next slot of the ring holds now."""
+    """The program's commands, and the loading process's reports of the content of the next slot."""
 
     RELEASE = 0
     CONTINUE = 1
@@ -59,7 +59,7 @@ def receive(pipe: Connection) -> Optional[Message]:
 
 
 class ElementStructure:
-    """How the elements of a dataset hold their tensors: one alone, a dictionary, a registered type, or a sequence.
+    """The way in which elements hold their tensors: one alone, a dictionary, a registered type, or a sequence.
 
     The first element decides: the keys of a dictionary, and everything but the tensors in a registered type, are
     taken from it. Sequences of any type become lists.

@@ -160,19 +160,19 @@ class LoadingProcess:
         return self.structure.make_element(self._data_buffers.read(slot, is_short=is_short))
 
     def release(self, slot: int) -> None:
-        """Let the process fill a slot anew."""
+        """Release a slot, so that the process fills it again."""
         self._data_buffers.indices_mem[slot] = False
         self.command(MessageKind.RELEASE)
 
     def command(self, kind: MessageKind, *, generation: int = 0, epoch: int = 0) -> None:
-        """Ask for something; a process that ended cannot be asked, and `wait_for_event` says so."""
+        """Send a command; for a process that has ended, `wait_for_event` raises the error."""
         try:
             send(self._commands, Message(kind, generation, epoch))
         except (BrokenPipeError, OSError):
             logger.debug("AsynchronousDataAccessor worker process does not listen any more")
 
     def stop(self, *, in_a_hurry: bool = False) -> None:
-        """End the process: ask it, wait 10 s (half a second if interrupted), interrupt it, terminate it."""
+        """End the process: send a message, wait 10 s (half a second if interrupted), interrupt it, terminate it."""
         try:
             if self._process is not None and self._process.pid is not None:
                 if self._data_buffers is not None:
@@ -259,7 +259,7 @@ class ParentStreams:
 
 
 class LoadingJob(NamedTuple):
-    """What a loading process needs to know.
+    """The data that a loading process is started with.
 
     `dataset` is None where `dataset_path` names a file with it. `parsers` are pickled pairs of a type and its parser.
     `start_method` is how processes start that load for this one, None for Python's default.
@@ -276,7 +276,7 @@ class LoadingJob(NamedTuple):
 
 
 def load_data(job: LoadingJob, commands: Connection, events: Connection) -> None:
-    """Run the producer of `job` until it is told to stop; an interruption does not say a word."""
+    """Run the producer of `job` until it is stopped; an interruption prints nothing."""
     process_id = os.getpid()
     producer: Optional[DataProducer] = None
 

@@ -31,10 +31,10 @@ class RowSource(NamedTuple):
 
 
 def find_row_source(dataset: Any) -> Optional[RowSource]:
-    """Return the rows that `dataset[index]` reads one by one; None where its samples may be anything else.
+    """Return the rows that `dataset[index]` reads one by one; None where its samples may be something else.
 
     It may be a tensor, a `TensorDataset`, or a subset, a concatenation, a process's share or a padded form of such. A
-    class that reads its samples in another way than these is not looked into.
+    class that reads its samples in another way than these is not inspected.
     """
     if _has_plain_rows(dataset):
         return _read_tensors([dataset])
@@ -202,16 +202,16 @@ class _SubDataset(torch.utils.data.Dataset):
         self._generator_state = generator.get_state()
 
     def swap_range(self) -> None:
-        """Begin the range at its base and behind the samples left over in turn, so that those are loaded too."""
+        """Begin the range alternately at its base and after the left-over samples, so that those are loaded too."""
         is_at_base = int(self._shared_offset) == self._base_offset
         self._shared_offset.fill_(self._base_offset + (self._leftovers if is_at_base else 0))
 
     def read_order_state(self) -> Tuple[Optional[torch.Tensor], int]:
-        """Return what decides the next order: the generator's state, and where the range begins."""
+        """Return the state that decides the next order: that of the generator, and the start of the range."""
         return self._generator_state, int(self._shared_offset)
 
     def restore_order_state(self, state: Tuple[Optional[torch.Tensor], int]) -> None:
-        """Go back to an earlier `read_order_state`: the next order is the one that followed it."""
+        """Restore an earlier `read_order_state`: the next order is the one that followed it."""
         self._generator_state, offset = state
         self._shared_offset.fill_(offset)
 

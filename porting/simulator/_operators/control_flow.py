@@ -22,7 +22,7 @@ _library = torch.ops.poptorch
 
 
 def for_loop(count: int, body: Callable[..., Any], inputs: List[torch.Tensor]) -> List[torch.Tensor]:
-    """Run `body(*inputs)` `count` times on the device, each time on what it returned before; return the last results.
+    """Run `body(*inputs)` `count` times on the device, each time on its last results; return the final ones.
 
     `body` must return as many tensors as it gets, of the same shapes and types; one alone need not be in a list.
     Inputs go in by value. `body` may read other tensors of `forward`, and write only to its inputs and to what it
@@ -60,7 +60,7 @@ def cond(
     """Run `then_body(*then_inps)` if `condition` holds, else `else_body(*else_inps)`; return the results as a list.
 
     On the device the choice is made at each execution; both bodies are compiled, and must return equally many tensors
-    of equal shapes and types. All values are copies: what a body writes is seen outside only if it returns it. For
+    of equal shapes and types. All values are copies: a body's writes are visible outside only if it returns them. For
     inference only. A plain run on the CPU is Python's `if`.
 
     Raises ValueError for inputs that are no lists of tensors, `poptorch.Error` in training and for bodies whose results

@@ -56,7 +56,7 @@ def custom_op(
 
 
 def accessAttributes(attribute_id_str: Optional[str]) -> Dict[str, Any]:
-    """Return the attributes that a custom operator's identifier stands for: JSON text, or a dictionary of this process.
+    """Return the attributes of a custom operator's identifier: JSON text, or the name of a dictionary of this process.
 
     Raises ValueError for what is no such identifier.
 

@@ -36,7 +36,7 @@ def ipu_print_tensor(
     """Return `tensor`; the device prints `title` and its values to stderr for every micro-batch that it runs.
 
     While training it also prints the gradient, as `<title>_gradient`, unless `print_gradient` is off. `float_format`
-    is "auto", "fixed", "scientific" or "none"; `digits` counts those before and behind the point. Tensors of more than
+    is "auto", "fixed", "scientific" or "none"; `digits` counts those before and after the point. Tensors of more than
     `summarise_threshold` elements show `edge_items` at both ends of each dimension.
 
     Raises `poptorch.Error` for what is no tensor, KeyError for another float format.

@@ -96,8 +96,8 @@ def _apply_with_momentum(settings: GroupSettings, loaded: Mapping[str, float]) -
 def read_entries(device: DeviceState, *, keeps_memory: bool = False) -> Dict[str, torch.Tensor]:
     """Return copies of the state tensors of `device`.
 
-    With `keeps_memory`, for a device that will not be used any more, they are its own where these are ordered; the
-    others are freed one after the other, so that not all of them are there twice.
+    With `keeps_memory`, for a device that is no longer used, they are its own where these are contiguous; the others
+    are freed one after the other, so that not all of them exist twice.
     """
     found = {}
     for key, parts in _collect_entries(device).items():

@@ -30,10 +30,10 @@ _parameters_read: weakref.WeakKeyDictionary[Any, Dict[str, torch.Tensor]] = weak
 
 
 class DeviceOptimizer:
-    """What the device knows of the host's optimizer: only what was last handed over.
+    """The device's copy of the host's optimizer: the settings that were last sent.
 
     `groups` are the settings of the parameter groups and `group_names` the parts of parameters that each updates.
-    `synced` is the host's optimizer if it is PopTorch's, with which state goes to and fro; torch's have no state there.
+    `synced` is the host's optimizer if it is PopTorch's, which exchanges state with the device; torch's do not.
     """
 
     def __init__(self, options: Options) -> None:
@@ -57,8 +57,8 @@ class DeviceOptimizer:
     def take(self, optimizer: torch.optim.Optimizer) -> None:
         """Read the settings of `optimizer`; nothing reaches the device before `upload_settings`.
 
-        An optimizer that is replaced first gets what the device knows. Raises for settings that the device does not
-        have, and then nothing changes.
+        An optimizer that is replaced first gets the device's state. Raises for settings that the device does not have,
+        and then nothing changes.
         """
         settings = convertOptimizerToDict(optimizer, self._tracker, self._options, self._device is not None)
         groups = read_settings(optimizer)
@@ -108,11 +108,11 @@ class DeviceOptimizer:
             self.upload_state()
 
     def move_to(self, device: DeviceState) -> None:
-        """Go on with a state that has the values of the one before in other tensors."""
+        """Continue with a state that has the same values in other tensors."""
         self._device = device
 
     def upload_settings(self, names: Mapping[int, str]) -> None:
-        """Hand changed settings to the device; `poptorch.Error`, and nothing happens, if one is a constant there."""
+        """Send changed settings to the device; raises `poptorch.Error`, and sends none, if one is a constant there."""
         if self._device is None or not self._is_pending:
             return
         _refuse_changed_constants(self._compiled_settings, self.settings)
@@ -152,7 +152,7 @@ class DeviceOptimizer:
         return list(self._taken_groups), _list_parts(self._list_members(device, names), device)
 
     def upload_state(self) -> None:
-        """Hand loaded state to the device; `poptorch.Error`, before anything changes, for an entry of another shape."""
+        """Send loaded state to the device; `poptorch.Error`, before anything changes, for an entry of another shape."""
         host = self.synced
         if host is None or not host.ipu_state_is_dirty:
             return
@@ -208,18 +208,18 @@ class DeviceOptimizer:
             self._let_go()
 
     def detach(self, *, keeps_memory: bool = False) -> None:
-        """Fetch the device's state, as `read_state` does; it goes back with the next `attach`."""
+        """Fetch the device's state, as `read_state` does; the next `attach` sends it again."""
         self.read_state(keeps_memory=keeps_memory)
         if self.synced is not None:
             self.synced.ipu_state_is_dirty = self.synced.has_state()
 
     def destroy(self) -> None:
-        """Take the device's state and let go of device and optimizer; the optimizer keeps the state."""
+        """Fetch the device's state and release device and optimizer; the optimizer keeps the state."""
         self.detach(keeps_memory=True)
         self._let_go()
 
     def leave_device(self) -> None:
-        """Let go of the device of a forgotten executor; what the optimizer has not fetched yet is kept, untouched."""
+        """Release the device of a collected executor; state that was not fetched is kept unread."""
         device = self._device
         if device is None or self.synced is None or not self.synced.host_state_is_dirty:
             self._let_go()

@@ -53,7 +53,7 @@ class _JitOptions(OptionsDict):
     """What is left of the tracing front end of PopTorch 2."""
 
     def traceModel(self, trace_model: bool) -> _JitOptions:
-        """Do nothing but warn; `ValueError` for True, which is no longer possible."""
+        """Only warn; raises `ValueError` for True, which is no longer possible."""
         logger.warning(
             "[Deprecated] Do not call options.Jit.traceModel(): the option has no effect and will be removed"
         )
@@ -70,7 +70,7 @@ class _PrecisionOptions(OptionsDict):
         super().__init__()
 
     def halfFloatCasting(self, half_float_casting: HalfFloatCastingBehavior) -> _PrecisionOptions:
-        """Do nothing but warn: deprecated."""
+        """Only warn that the option is deprecated."""
         logger.warning(
             "[Deprecated] Do not call options.Precision.halfFloatCasting(%s): the option is ignored, mixed operands "
             "are promoted as PyTorch does",
@@ -79,7 +79,7 @@ class _PrecisionOptions(OptionsDict):
         return self
 
     def runningStatisticsAlwaysFloat(self, value: bool) -> _PrecisionOptions:
-        """Do nothing but warn: deprecated; `ValueError` unless a bool is passed."""
+        """Only warn that the option is deprecated; raises `ValueError` unless a bool is passed."""
         # checked although it is ignored, as in PopTorch
         if not isinstance(value, bool):
             raise ValueError("runningStatisticsAlwaysFloat needs to be set to a bool")
@@ -146,7 +146,7 @@ class _TrainingOptions(OptionsDict):
         return self
 
     def setConvolutionDithering(self, enabled: bool) -> _TrainingOptions:
-        """Spread convolutions over other tiles; it replaces other convolution options."""
+        """Spread convolutions over other tiles; this replaces other convolution options."""
         self._popart_options.set("convolutionOptions", {"enableConvDithering": enabled})
         return self
 
@@ -161,7 +161,7 @@ class _DistributedOptions(OptionsDict):
         self._read_environment("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
 
     def disable(self) -> _DistributedOptions:
-        """Run as a single process whatever the environment says."""
+        """Run as a single process, regardless of the environment."""
         return self.set(distributed_process_id=0, num_distributed_processes=1)
 
     def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> _DistributedOptions:
@@ -204,7 +204,7 @@ class TensorLocationSettings(OptionsDict):
         return self._set_int("minElementsForOffChip", min_elements)
 
     def minElementsForReplicatedTensorSharding(self, min_elements: int) -> TensorLocationSettings:
-        """Share only tensors with at least so many elements out over the replicas."""
+        """Shard only tensors with at least so many elements over the replicas."""
         return self._set_int("minElementsForReplicatedTensorSharding", min_elements)
 
     def useOnChipStorage(self, use: Optional[bool] = True) -> TensorLocationSettings:
@@ -216,7 +216,7 @@ class TensorLocationSettings(OptionsDict):
         return self._set_flag("onChip", use)
 
     def useReplicatedTensorSharding(self, use: bool = True) -> TensorLocationSettings:
-        """Share tensors out over the replicas instead of copying them."""
+        """Shard tensors over the replicas instead of copying them."""
         return self._set_flag("useReplicatedTensorSharding", use)
 
     def useIOTilesToLoad(self, use: bool = True) -> TensorLocationSettings:

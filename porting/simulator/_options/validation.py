@@ -13,7 +13,7 @@ __all__ = ["validate_options"]
 
 
 def validate_options(options: Dict[str, Any]) -> None:
-    """Raise `Error` for an unknown key, a type or a value that it cannot have; log each setting at debug level."""
+    """Raise `Error` for an unknown key, or a wrong type or value; log each setting at debug level."""
     if "patterns" in options and "patterns_level" not in options:
         raise native_error("Patterns were given without a level: set patterns_level too")
     for key, value in options.items():

@@ -53,7 +53,7 @@ def is_convolution(node: torch.fx.Node) -> bool:
 
 
 def list_operands(node: torch.fx.Node) -> List[torch.fx.Node]:
-    """Return the nodes whose tensors `node` works on, as the device has them; one given twice is there twice."""
+    """Return the nodes whose tensors `node` reads, as the device has them; one that is given twice is listed twice."""
     operands: List[torch.fx.Node] = []
     # `all_input_nodes` has each node once
     map_arg((node.args, node.kwargs), operands.append)
@@ -65,12 +65,12 @@ def list_operands(node: torch.fx.Node) -> List[torch.fx.Node]:
 
 
 def is_mark(node: torch.fx.Node) -> bool:
-    """Tell whether `node` only says how others are to be compiled."""
+    """Tell whether `node` only marks how others are compiled."""
     return node.op == "call_function" and label_operator(node) in _MARKS
 
 
 def list_results(node: torch.fx.Node) -> List[torch.fx.Node]:
-    """Return the nodes that stand for the tensors which `node` results in, as the device has them."""
+    """Return the nodes of the results of `node`, as the device has them."""
     # several results are taken apart first, and each of them may be cast to the device's type then
     parts = [user for user in node.users if user.target is operator.getitem] or [node]
     return [next((user for user in part.users if _narrows_result(user)), part) for part in parts]

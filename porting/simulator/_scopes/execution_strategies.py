@@ -108,7 +108,7 @@ class _IExecutionStrategy:
         Block._stages_manager = self._stages_manager
 
     def onEndTracing(self) -> None:
-        """Let blocks do nothing again, and log the stages that they began."""
+        """Let blocks have no effect again, and log the stages that they began."""
         Block._stages_manager = None
         self._stages_manager.end_tracing()
 

@@ -84,14 +84,14 @@ class GraphScopes:
         self._attributes = {**self._attributes, attribute: {**self._attributes.get(attribute, {}), key: value}}
 
     def clear_attribute(self, attribute: str, key: str) -> None:
-        """Take an entry of an attribute away from the operators that follow."""
+        """Remove an entry of an attribute from the operators that follow."""
         left = {name: value for name, value in self._attributes.get(attribute, {}).items() if name != key}
         self._attributes = {name: entries for name, entries in self._attributes.items() if name != attribute}
         if left:
             self._attributes[attribute] = left
 
     def read_node_facts(self) -> Dict[str, Any]:
-        """Return what to write to the node of the operator that is being recorded."""
+        """Return the facts to write to the node of the operator that is being recorded."""
         facts = {
             **self._place,
             "name_scope": "".join(f"{name}/" for _owner, name in self._names),
@@ -108,7 +108,7 @@ _open: Optional[GraphScopes] = None
 
 
 def change_scopes(change: Callable[..., None], *values: Any, **settings: Any) -> None:
-    """Apply a method of `GraphScopes` to those of the trace that is going on; without a trace nothing happens."""
+    """Apply a method of `GraphScopes` to the scopes of the present trace; without a trace nothing happens."""
     if _open is not None:
         change(_open, *values, **settings)
 
@@ -175,20 +175,20 @@ def _exchange_attributes(before: Dict[str, Dict[str, Any]], after: Dict[str, Dic
 
 
 class TracedStrategy(Protocol):
-    """What a trace needs of an execution strategy."""
+    """The methods of an execution strategy that a trace calls."""
 
     def onStartTracing(self) -> None:
         """Let blocks begin stages from now on."""
 
     def onEndTracing(self) -> None:
-        """Let blocks mean nothing again."""
+        """Let blocks have no effect again."""
 
 
 @contextmanager
 def trace_in_scopes(
     scopes: GraphScopes, model: nn.Module, strategy: TracedStrategy, *, names_modules: bool
 ) -> Iterator[None]:
-    """Trace the `forward` of `model` with `scopes` as those that it changes; whatever happens, none are open after it.
+    """Trace the `forward` of `model`, which changes `scopes`; afterwards none are open, also after an error.
 
     Blocks begin stages of the execution `strategy`; with `names_modules`, calls of sub-modules are name scopes.
     """
@@ -233,7 +233,7 @@ _DISPATCH = tuple(
 
 
 def find_source_location(excludes: Tuple[str, ...]) -> Optional[str]:
-    """Return `file:line` of the innermost frame, none of `excludes` in its path, that calls an operator, if any."""
+    """Return `file:line` of the innermost frame that calls an operator, with none of `excludes` in its path, if any."""
     frame = sys._getframe(1)
     is_machinery = True
     while frame is not None:

@@ -44,7 +44,7 @@ class MultiConv:
         return self
 
     def enableConvDithering(self, value: Optional[Union[bool, Sequence[bool]]]) -> MultiConv:
-        """Let convolutions be laid out at varying tiles; `ValueError` for anything but booleans."""
+        """Spread the convolutions over varying tiles; raises `ValueError` for anything but booleans."""
         values = _find_values(value, bool)
         if value is not None and values is None:
             raise ValueError("value must be bool or list of bools")

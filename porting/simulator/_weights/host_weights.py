@@ -58,9 +58,9 @@ def refuse_wrapped(model: Any, executor: Any = None) -> None:
 
 
 def wrap_model(model: nn.Module, owner: Owner) -> None:
-    """Exchange the classes of `model`, its parameters and buffers for `owner`, who is alive.
+    """Change the classes of `model`, its parameters and buffers to those for `owner`, which is alive.
 
-    What is wrapped for it already stays so. Lazy parameters are left alone: wrap again when they have a value. Raises
+    Tensors that it has already stay so. Lazy parameters are skipped: wrap again when they have a value. Raises
     RuntimeError for a model that another executor wrapped and `poptorch.Error` for a buffer of a class of its own;
     nothing is changed then.
     """
@@ -87,7 +87,7 @@ def wrap_model(model: nn.Module, owner: Owner) -> None:
 
 
 def unwrap_model(model: Any) -> Optional[Owner]:
-    """Fetch what was trained, and take the owner's hold away from `model` and its tensors; return the owner."""
+    """Fetch the trained values and remove the owner's hold on `model` and its tensors; return the owner."""
     owner = find_owner(model)
     if owner is None:
         return None
@@ -107,9 +107,9 @@ def read_plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
 
 
 def upload_weights(model: nn.Module, device: DeviceState, *, names: Optional[Iterable[str]] = None) -> None:
-    """Copy parameters and buffers, or only `names`, to `device`; `poptorch.Error`, before anything, for a lost one.
+    """Copy parameters and buffers, or only `names`, to `device`; `poptorch.Error`, before any copy, for a lost one.
 
-    One of another shape is another one.
+    A tensor of another shape counts as lost.
     """
     views = read_plain_views(model)
     wanted = set(device.names if names is None else names)
@@ -148,7 +148,7 @@ def share_weights(model: nn.Module, owner: Owner, device: DeviceState) -> None:
 
 
 def move_shared_weights(owner: Owner, device: DeviceState) -> None:
-    """Let the tensors that share memory with the device of before share that of `device`, which has its values."""
+    """Let the tensors that share memory with the earlier device share that of `device`, which has the same values."""
     owner.memory.follow(partial(_find_trained, device))
 
 
@@ -159,7 +159,7 @@ def _find_trained(device: DeviceState, host: HostTensor) -> Optional[torch.Tenso
 
 
 def fetch_other_owners(model: nn.Module, owner: Optional[Owner]) -> None:
-    """Let the executors that own tensors of `model` fetch what they trained, all but that of `owner`."""
+    """Let the executors that own tensors of `model` fetch their trained values, all but that of `owner`."""
     for other in OrderedDict.fromkeys(other for host in host_tensors(model) for other in list_owners(host.tensor)):
         if other is not owner:
             fetch((other,))
@@ -179,7 +179,7 @@ class _WrappedModel(nn.Module):
         return bool(executor.copyWeightsToHostIfNeeded())
 
     def destroy(self) -> None:
-        """Destroy the executor and give the model its plain classes back."""
+        """Destroy the executor and restore the model's plain classes."""
         executor = self._poptorch_executor()
         if executor is not None:
             executor.destroy()

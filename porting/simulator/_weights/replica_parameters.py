@@ -24,10 +24,10 @@ PerReplicaParams = Dict[str, Tuple[CommGroupType, int, VariableRetrievalMode]]
 
 
 class ParameterProxy:
-    """What reading a parameter off an executor gives: every attribute of the parameter, and its replica grouping."""
+    """A parameter as read from an executor: it has every attribute of the parameter, and its replica grouping."""
 
     def __init__(self, parameter: nn.Parameter, name: str, grouped: PerReplicaParams) -> None:
-        """Stand for the `parameter` called `name`; `grouped` is where its executor keeps replica groupings."""
+        """Represent the `parameter` called `name`; `grouped` has the replica groupings of its executor."""
         self._parameter = parameter
         self._name = name
         self._grouped = grouped
@@ -88,7 +88,7 @@ def collect_replica_groups(model: nn.Module, asked: PerReplicaParams, replicas: 
 
 @contextmanager
 def put_one_group_in_place(model: nn.Module, names: Collection[str]) -> Iterator[None]:
-    """Let the parameters called `names` be the first group's value alone while the context lasts."""
+    """Let the parameters called `names` have only the first group's value while the context lasts."""
     replaced: List[Tuple[MutableMapping[str, Any], str, Any]] = []
     slices: Dict[int, nn.Parameter] = {}
     for host in host_tensors(model):

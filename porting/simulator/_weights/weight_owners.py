@@ -29,12 +29,12 @@ _MAKES_PARAMETER = nn.Parameter.__new__.__code__
 
 
 class Owner(weakref.ref):
-    """A weak reference to a training executor, and what it trained if nobody had fetched it before it went.
+    """A weak reference to a training executor, and its trained values if it was collected before they were fetched.
 
     `classes` are those of the tensors that it owns, by their own class and all owners; `version` counts how often the
-    host got weights from it; `is_ahead` says that it has trained since. `memory` knows which of the tensors share the
-    device's memory as long as that holds. `left_behind` are the state of the device of an executor that is gone and the
-    host's tensors for it; they are copied when somebody looks.
+    host got weights from it; `is_ahead` means that it has trained since. `memory` knows which of the tensors share the
+    device's memory. `left_behind` are the device's state of a collected executor and the host's tensors for it; they
+    are copied when one is read.
     """
 
     def __init__(self, executor: Any) -> None:
@@ -47,7 +47,7 @@ class Owner(weakref.ref):
         self.left_behind: Optional[Tuple[DeviceState, Dict[str, torch.Tensor]]] = None
 
     def take_left_weights(self) -> bool:
-        """Copy the weights that the executor left behind into the host's tensors; tell whether there were any."""
+        """Copy the weights of a collected executor into the host's tensors; tell whether there were any."""
         if self.left_behind is None:
             return False
         # taken away first: copying looks at the tensors, which would come here again

@@ -17,7 +17,7 @@ def init(*_args: Any, **_kwargs: Any) -> None:
 
 
 def sdk_version_hash() -> str:
-    """Return what stands in the place of the SDK's version: the simulator's."""
+    """Return the simulator's version instead of the SDK's."""
     return VERSION
 
 

@@ -89,7 +89,7 @@ def getNumIpusPerReplica() -> int:
 
 
 def checkNumIpusPerReplica(num_ipus: int) -> None:
-    """Raise `RuntimeError` unless a replica of the model takes as many IPUs as the launcher gave it, if it did."""
+    """Raise `RuntimeError` if the launcher gave each replica another number of IPUs than the model takes."""
     given = _from_environment("POPDIST_NUM_IPUS_PER_REPLICA", num_ipus)
     if num_ipus != given:
         raise RuntimeError(
@@ -123,7 +123,7 @@ def execute_on_instances(instances: Iterable[int], function: Callable[..., Any],
 
 
 def synchronize() -> None:
-    """Wait until all instances have come here."""
+    """Wait until all instances have called this."""
     if getNumInstances() > 1:
         init()
         torch.distributed.barrier()

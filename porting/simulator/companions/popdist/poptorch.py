@@ -37,7 +37,7 @@ class _DistributedOptions(_PopTorchDistributedOptions):
 class Options(poptorch_options.Options):
     """`poptorch.Options` of one instance: its replicas, its device and its place among the processes.
 
-    What the launcher decides cannot be set: `RuntimeError`.
+    Setting an option that the launcher decides raises `RuntimeError`.
     """
 
     def __init__(self, ipus_per_replica: Optional[int] = None) -> None:

@@ -13,7 +13,7 @@ __all__ = ["load_lib", "load_lib_all"]
 
 
 def load_lib(path_to_source: str, *_args: Any, **_kwargs: Any) -> None:
-    """Compile nothing and say so: a model that uses the operator fails then, with the operator's name.
+    """Compile nothing and report that; a model that uses the operator fails later, with the operator's name.
 
     Raises FileNotFoundError if there is no such source.
     """
