@@ -18,7 +18,7 @@ class DeviceName(NamedTuple):
 
 
 class ComputeMode(enum.IntEnum):
-    """Where a program computes. The numbers are those that existing configurations store.
+    """The kind of device that a program computes on. The numbers are those that existing configurations store.
 
     >>> ComputeMode.parse("ipu:0")
     DeviceName(mode=<ComputeMode.IPU: 5>, number=0)

@@ -32,7 +32,7 @@ Batches = List[Tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """What a check has found: `fault` is empty where the backend passed."""
+    """The result of a check: `fault` is empty where the backend passed."""
 
     name: str
     fault: str
@@ -44,10 +44,10 @@ class CheckOutcome:
 
 
 def check_backend(module: Any) -> Iterator[CheckOutcome]:
-    """Try all that a backend must do on `module`, one check after the other, and yield what each has found.
+    """Run all checks of a backend on `module`, one after the other, and yield the result of each.
 
-    A check that raises has failed, with the error as its fault; the next one is tried all the same. The first looks for
-    names. Without them the others are left out.
+    A check that raises has failed, with the error as its fault; the next one runs all the same. The first looks for
+    names; without them the others are left out.
     """
     missing = list_missing_names(module, MODULE_NAMES) or list_missing_names(module.Options(), OPTIONS_NAMES)
     yield CheckOutcome("names", f"missing: {', '.join(missing)}" if missing else "")

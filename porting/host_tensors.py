@@ -81,7 +81,7 @@ def host_tensors(model: nn.Module) -> List[HostTensor]:
 
 
 def are_same_bytes(tensor: torch.Tensor, copied: torch.Tensor) -> bool:
-    """Compare bit by bit: NaN is no news, and -0.0 is another number than 0.0."""
+    """Compare bit by bit: NaN equals NaN, and -0.0 differs from 0.0."""
     if tensor.dtype != copied.dtype or tensor.shape != copied.shape:
         return False
     kind = _OF_SIZE.get(tensor.element_size()) if tensor.is_floating_point() else None
@@ -97,7 +97,7 @@ class HeldBuffer(NamedTuple):
     tensor: torch.Tensor
 
     def is_followed_by(self, now: Any) -> bool:
-        """Tell whether a device goes on with the tensor `now` in the place of this one: they differ in values alone."""
+        """Tell whether a device can continue with the tensor `now` instead of this one: they differ in values alone."""
         if type(now) not in (torch.Tensor, type(self.tensor)):
             return False
         with DisableTorchFunctionSubclass():
@@ -107,7 +107,7 @@ class HeldBuffer(NamedTuple):
 
 
 def list_held_buffers(modules: Iterable[nn.Module]) -> List[HeldBuffer]:
-    """List the buffers of `modules` with one name; one that is exchanged is tied to its other names no longer."""
+    """List the buffers of `modules` with one name; one that is exchanged loses its tie to its other names."""
     registries = [
         read_registry(module, "_buffers") for module in modules if not isinstance(module, torch.jit.ScriptModule)
     ]
@@ -133,7 +133,7 @@ def iter_gradient_hooks(hosts: Sequence[HostTensor]) -> Iterator[CaptureError]:
 def refuse_shared_memory(hosts: Sequence[HostTensor], changes: Callable[[HostTensor], bool]) -> None:
     """Raise CaptureError C016 when two registered tensors share memory and the device `changes` one of them.
 
-    The device gives each its own memory, so that what happens to one would not be seen through the other.
+    The device gives each its own memory, so that a change of one would not be visible in the other.
     """
     by_storage: Dict[int, List[HostTensor]] = {}
     for host in hosts:
@@ -160,7 +160,7 @@ def refuse_shared_memory(hosts: Sequence[HostTensor], changes: Callable[[HostTen
 def has_alias(tensor: torch.Tensor) -> bool:
     """Tell whether something else refers to the memory of `tensor`: a view, an array, a value of a `state_dict`.
 
-    False where torch does not tell.
+    Returns False where torch does not report it.
     """
     if count_storage_uses is None or tensor.layout != torch.strided or tensor.device.type != "cpu":
         return False
@@ -178,7 +178,7 @@ _WITHOUT_ALIAS = None if count_storage_uses is None else _count_references(torch
 
 
 def list_constants(value: Any) -> List[torch.Tensor]:
-    """List the tensors and arrays that a value is, or that a list or tuple holds, as tensors that may be constants."""
+    """List the tensors and arrays that a value is, or that a list or tuple holds, as possible constants."""
     held = value if isinstance(value, (list, tuple)) and len(value) <= _MOST_TENSORS else (value,)
     return [_sample(tensor) for tensor in map(_view_array, held) if _is_constant(tensor)]
 
@@ -220,7 +220,7 @@ def read_registry(module: nn.Module, name: str) -> MutableMapping[str, Any]:
 
 
 def has_name(module: nn.Module, name: str) -> bool:
-    """Tell whether a module has something by a name that it was asked for, or the name is none of the user's."""
+    """Tell whether a module has an attribute of this name, or the name is none of the user's."""
     registries = [read_registry(module, registry) for registry in ("_parameters", "_buffers", "_modules")]
     return any(name in names for names in (*registries, vars(module))) or name.startswith(("__", "_porting"))
 
@@ -245,7 +245,7 @@ def _collect_registered(model: nn.Module) -> Dict[str, _Registered]:
 def as_registered(model: nn.Module) -> Callable[[], ContextManager[None]]:
     """Return a context in which `model` has the parameters that it has now, and the buffers of modules exchanged since.
 
-    A device knows weights by their names: what took the place of one must not get the values of the former.
+    A device knows weights by their names: a tensor that replaced another must not get the other's values.
     """
     return functools.partial(_as_before, model, _collect_registered(model))
 

@@ -15,11 +15,11 @@ __all__ = ["copy_model", "copy_together"]
 
 
 def copy_together(model: nn.Module, *parts: Any) -> Tuple[Any, ...]:
-    """Copy a model and what belongs to it, such as its loss and its optimizer, which go on belonging together.
+    """Copy a model and its companions, such as its loss and its optimizer, so that the copies belong together.
 
     `copy.deepcopy` refuses tensors that autograd has computed, which hooks leave in attributes: weight norm, pruning,
-    and the like. The copy has their values without their history. And it leaves functions as they are, whose closures
-    then run the layers of the original: those of the copy have the copied ones.
+    and the like. The copy has their values without their history. `copy.deepcopy` also keeps functions, whose closures
+    then run the layers of the original: those of this copy have the copied layers.
 
     >>> import torch
     >>> def penalize(model):
@@ -35,7 +35,7 @@ def copy_together(model: nn.Module, *parts: Any) -> Tuple[Any, ...]:
 
 
 def copy_model(model: nn.Module) -> nn.Module:
-    """Copy a model; what cannot be copied, such as a lock or an open file in an attribute, is the copy's as well."""
+    """Copy a model; attributes that cannot be copied, such as a lock or an open file, are shared with the copy."""
     memo = _collect_computed_tensors(model)
     try:
         return _copy_all((model,), dict(memo))[0]

@@ -56,7 +56,7 @@ def is_plain(value: Any) -> bool:
 
 
 def is_same(before: Any, now: Any) -> bool:
-    """Tell whether a value is the one that it was: the same object, or an equal one where that can be told.
+    """Tell whether a value is unchanged: the same object, or an equal one where they can be compared.
 
     >>> is_same([1, (2,)], [1, (2,)]), is_same(torch.ones(1), torch.ones(1))
     (True, False)
@@ -89,7 +89,7 @@ _GONE = _Gone()
 
 
 class ReachedValue(NamedTuple):
-    """A value that a step may have read: `get(key)` is what it is now, `name` is how the user gets at it."""
+    """A value that a step may have read: `get(key)` returns the present one, `name` is the user's expression for it."""
 
     name: str
     get: Callable[[Any], Any]
@@ -98,7 +98,7 @@ class ReachedValue(NamedTuple):
     owner: int = 0
 
     def read(self) -> Any:
-        """Return what the value is now."""
+        """Return the present value."""
         try:
             return self.get(self.key)
         except Exception:  # a user's own class may raise anything
@@ -106,7 +106,7 @@ class ReachedValue(NamedTuple):
 
     @property
     def identity(self) -> Tuple[int, Any]:
-        """What tells it from all other values: what holds it, and under which key."""
+        """The identity among all values: the holder and the key."""
         if self.get is tuple or self.get is _read_cell:
             return id(self.key), None
         # a class shows what it holds by another object each time
@@ -114,7 +114,7 @@ class ReachedValue(NamedTuple):
 
     @property
     def holder(self) -> int:
-        """What `get` reads from: values of one holder are read together."""
+        """The object that `get` reads from; values of one holder are read together."""
         return id(self.key if self.get is _read_cell else getattr(self.get, "__self__", self.get))
 
 
@@ -123,7 +123,7 @@ def list_reached_values(
 ) -> List[ReachedValue]:
     """List the values that code of the user's can reach from `functions` that a step runs and `objects` that it read.
 
-    Both come with their names. Attributes of the modules that are `known` are looked after by somebody else.
+    Both come with their names. Attributes of the modules that are `known` are watched elsewhere.
 
     >>> settings = {"beta": 0.5, "epoch": 3}
     >>> def loss(output, label):

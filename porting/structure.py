@@ -29,7 +29,7 @@ __all__ = [
 
 
 class StructureAdapter:
-    """How to reach the tensors inside a user's own type; the protocol of PopTorch's `ICustomArgParser`."""
+    """Reaches the tensors inside a user's own type; this is the protocol of PopTorch's `ICustomArgParser`."""
 
     def yieldTensors(self, struct: Any) -> Iterator[torch.Tensor]:  # noqa: N802 - the vendor's spelling
         """Yield the tensors of `struct` in a fixed order."""
@@ -144,7 +144,7 @@ def find_opaque_holder(value: Any) -> Optional[Any]:
 def rebuild(
     structure: Any, tensors: Iterable[Any], *, replaces: Callable[[torch.Tensor], bool] = lambda _tensor: True
 ) -> Any:
-    """Put `tensors` in the places of the tensors of `structure`.
+    """Replace the tensors of `structure` by `tensors`.
 
     Everything else, and tensors that `replaces` declines, is passed on as the same object. Named tuples are rebuilt
     from their items, subclasses of dict, list and tuple by calling their class.
@@ -161,7 +161,7 @@ def rebuild(
 
 
 def outline(structure: Any, outline_of: Callable[[torch.Tensor], Any]) -> Any:
-    """Put what `outline_of` gives in the places of the tensors, except of those inside types with an adapter.
+    """Replace tensors by the results of `outline_of`, except those inside types with an adapter.
 
     Objects of these types stay the same: an adapter may rebuild them as objects of another type.
 
@@ -221,7 +221,7 @@ def replace_fields(record: Any, values: Mapping[str, Any]) -> Any:
 def replace_item(container: Any, key: Any, item: Any) -> Any:
     """Copy a mapping, list, tuple, named tuple or dataclass's object with `item` at `key`.
 
-    What else a subclass carries stays.
+    Other attributes of a subclass are kept.
 
     >>> replace_item(("image", 7), -1, 8), replace_item({"image": 1, "label": 7}, "label", 8)
     (('image', 8), {'image': 1, 'label': 8})

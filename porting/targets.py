@@ -20,7 +20,7 @@ _KIB = 1024
 
 @dataclass(frozen=True)
 class Target:
-    """One accelerator: `tile_bytes` of memory on each of `num_tiles`, and where these numbers are from.
+    """One accelerator: `tile_bytes` of memory on each of `num_tiles`, and the sources of these numbers.
 
     >>> TARGETS["gc200"].memory_bytes
     940572672

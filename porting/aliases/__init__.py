@@ -35,9 +35,9 @@ _TOLD = "PORTING_STAND_INS"
 
 
 def install_aliases(*, replace: Mapping[str, str], provide: Mapping[str, str]) -> None:
-    """Let imports find aliases in this process: `replace` wins over what is installed, `provide` fills what is missing.
+    """Let imports find aliases in this process: `replace` wins over installed modules, `provide` adds missing ones.
 
-    Both map a top-level name to the module behind it. Installing the same aliases again changes nothing.
+    Both map a top-level name to its module. Installing the same aliases again changes nothing.
 
     >>> install_aliases(replace={}, provide={"sums": "math"})
     >>> import sums, math
@@ -52,7 +52,7 @@ def install_aliases(*, replace: Mapping[str, str], provide: Mapping[str, str]) -
 
 
 def stand_for(alias: str, module: str) -> None:
-    """Let `alias`, a package that is being imported, be the package `module`, with all that is in it.
+    """Let `alias`, a package that is being imported, be the package `module`, with all its modules.
 
     A file that is found by two paths would otherwise be two modules, and the classes of one no classes of the other.
     """
@@ -75,7 +75,7 @@ class AliasFinder:
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
     ) -> Optional[ModuleSpec]:
-        """Return how to get the module behind an alias; None for other names, and where there is no such module."""
+        """Return the import spec of an alias's module; None for other names, and where there is no such module."""
         name = self._find_real_name(fullname)
         if name is None:
             return None
@@ -104,7 +104,7 @@ class AliasFinder:
         return None if is_installed else self._provide[top]
 
     def find_distributions(self, context: Any) -> Iterator[Any]:
-        """Give the vendor's module a version while it is replaced; it is in no list of what is installed."""
+        """Give the vendor's module a version while it is replaced; no list of installed packages has it."""
         if context.name in self._replace:
             distribution = importlib.import_module("porting.aliases.distribution")
             yield distribution.AliasedDistribution(context.name, self._replace[context.name])
@@ -137,7 +137,7 @@ class _AliasLoader:
         module.__spec__ = self._own_spec
 
     def __getattr__(self, name: str) -> Any:
-        """Answer what tools ask of a loader (source, code, resources) as the module's own loader does."""
+        """Read the attributes that tools use of a loader (source, code, resources) from the module's own loader."""
         if name.startswith("__"):
             raise AttributeError(name)
         method = getattr(self._real.loader, name)

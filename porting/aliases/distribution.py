@@ -31,5 +31,5 @@ class AliasedDistribution(importlib.metadata.Distribution):
         return f"Metadata-Version: 2.1\nName: {self._called}\nVersion: {version}\n"
 
     def locate_file(self, path: Any) -> Path:
-        """Return where a file of the distribution would be."""
+        """Return the path that a file of the distribution would have."""
         return Path(__file__).parent / path

@@ -16,7 +16,7 @@ _MOST_NAMES = 5
 
 
 def iter_gradient_faults(graph: StepGraph) -> Iterator[Finding]:
-    """Yield L003 where nothing trainable leads to the loss, else L020 for the parameters that nothing leads to."""
+    """Yield L003 where no trainable parameter reaches the loss, else L020 for the parameters that do not reach it."""
     if graph.mode != "training" or not graph.has_loss:
         return
     trainable = [info.name for info in graph.parameters if info.requires_grad]

@@ -31,7 +31,7 @@ _FEW = 0.01
 class MeasuredModule:
     """The magnitudes of one module's outputs and of their gradients on a real batch, in float32.
 
-    `largest_value` and `largest_gradient` are 0.0 where there are none, and infinite where something is not finite.
+    `largest_value` and `largest_gradient` are 0.0 where there are none, and infinite where a value is not finite.
     `lost_gradients` is the share of the gradients other than zero that float16 rounds to zero, `lost_values` that of
     the outputs; `overflowing_values` and `overflowing_gradients` are the shares of those beyond its end.
     """

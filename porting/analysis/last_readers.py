@@ -13,9 +13,9 @@ __all__ = ["collect_last_readers"]
 
 
 def collect_last_readers(graph: StepGraph) -> Set[str]:
-    """Return the paths of modules all of whose operators get tensors of the step that nothing reads after them.
+    """Return the paths of modules whose operators all read tensors of the step that nothing reads after them.
 
-    What enters the step belongs to others, so that a module which gets it is none of them.
+    The step's inputs belong to the caller, so that a module which reads one is not listed.
     """
     entering = tensor_memories(graph.placeholders)
     places = {node: place for place, node in enumerate(graph.graph.nodes)}

@@ -15,7 +15,7 @@ _MOST_NAMES = 5
 
 
 def iter_narrowed_values(graph: StepGraph) -> Iterator[Finding]:
-    """Yield C044 for what is of double precision in a step: parameters, buffers, inputs, and results of operators."""
+    """Yield C044 for tensors of double precision in a step: parameters, buffers, inputs, and results of operators."""
     wide = [f"{info.kind} {info.name}" for info in graph.entering if info.host_dtype == torch.float64]
     if wide:
         yield _make_narrowing(f"{say_number(len(wide), 'tensor')} of the step: {list_names(wide, most=_MOST_NAMES)}")

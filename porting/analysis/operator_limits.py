@@ -16,9 +16,9 @@ __all__ = ["LIMITS", "PARTIAL", "OperatorCall", "check_write"]
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """One operator of a captured graph and what it is called with.
+    """One operator of a captured graph and its arguments.
 
-    `follows_fault` says that its shapes come from an example, in a capture that went on after a fault.
+    `follows_fault` means that its shapes come from an example, in a capture that continued after a fault.
     """
 
     node: torch.fx.Node
@@ -29,7 +29,7 @@ class OperatorCall:
     follows_fault: bool = False
 
     def iter_tensors(self) -> Iterator[torch.Tensor]:
-        """Give the tensors among the arguments, as their shape rules see them."""
+        """Yield the tensors among the arguments, as their shape rules see them."""
         for node in self.node.all_input_nodes:
             value = node.meta.get("val")
             if isinstance(value, torch.Tensor):

@@ -32,9 +32,9 @@ EXPRESS_OTHERWISE = "express it with other operators, or compute it on the host 
 
 @dataclass(frozen=True)
 class RefusedCall:
-    """A call that the device refuses: of the operator `name`, which it lacks, or has otherwise than in this form.
+    """A call that the device refuses: it lacks the operator `name`, at all or in this form.
 
-    `message` is what PopTorch says of the form; empty for an operator that is lacking.
+    `message` is PopTorch's message about the form; empty for a missing operator.
     """
 
     node: torch.fx.Node
@@ -50,7 +50,7 @@ def collect_attention(model: nn.Module) -> FrozenSet[str]:
 
 
 def iter_calls(graph: StepGraph) -> Iterator[OperatorCall]:
-    """Yield the operators of `graph` in their order with what they are called with, those in bodies after the loop."""
+    """Yield the operators of `graph` in their order with their arguments, those of bodies after the loop."""
     flow = ValueFlow.of(graph)
     after_fault: Set[torch.fx.Node] = set()
     for node in _iter_nodes(graph.graph):

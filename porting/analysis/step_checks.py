@@ -19,7 +19,7 @@ __all__ = ["iter_step_faults"]
 
 
 def iter_step_faults(graph: StepGraph, model: nn.Module, hosts: Sequence[HostTensor]) -> Iterator[Finding]:
-    """Yield what a captured step says about a port of `model`, whose tensors are `hosts`, beside its own findings."""
+    """Yield the faults of a captured step of `model`, whose tensors are `hosts`, beside the capture's own findings."""
     yield from iter_operator_faults(graph, attention=collect_attention(model))
     # what no operator reads stays on the host
     read = {info.name for info, node in zip(graph.entering, graph.placeholders) if node.users}

@@ -16,7 +16,7 @@ _MOST_NAMES = 4
 
 
 def iter_written_inputs(graph: StepGraph) -> Iterator[Finding]:
-    """Yield C045 for each input that `forward` writes to, at the line that does."""
+    """Yield C045 for each input that `forward` writes to, at the writing line."""
     if not graph.mutated_inputs:
         return
     first = len(graph.parameters) + len(graph.buffers)
@@ -35,7 +35,7 @@ def iter_written_inputs(graph: StepGraph) -> Iterator[Finding]:
 
 
 def iter_random_numbers(graph: StepGraph) -> Iterator[Finding]:
-    """Yield C042, once, for a step that draws random numbers: which modules do, and from where."""
+    """Yield C042, once, for a step that draws random numbers, with the modules and their lines."""
     drawing = [node for node in graph.graph.nodes if is_random(node)]
     if not drawing:
         return

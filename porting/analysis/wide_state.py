@@ -19,9 +19,9 @@ _NARROW = {torch.int64: "int32", torch.float64: "float32"}
 
 
 def iter_wide_state(hosts: Sequence[HostTensor]) -> Iterator[Finding]:
-    """Yield C043 for each parameter or buffer with a value that is another one in the device's 32 bits.
+    """Yield C043 for each parameter or buffer with a value that changes in the device's 32 bits.
 
-    Infinite and missing values stay what they are; tensors without values are passed over.
+    Infinite values and NaN do not change; tensors without values are skipped.
 
     >>> hosts = [HostTensor("ids", "buffer", torch.tensor([2**40]), ("ids",))]
     >>> [finding.code for finding in iter_wide_state(hosts)]
@@ -47,7 +47,7 @@ def iter_wide_state(hosts: Sequence[HostTensor]) -> Iterator[Finding]:
 
 
 def refuse_wide_state(hosts: Sequence[HostTensor]) -> None:
-    """Raise PortingError C043 for tensors of a model with values that the device cannot hold; all of them in one."""
+    """Raise one PortingError C043 for all tensors of a model with values that the device cannot hold."""
     found: List[Finding] = list(iter_wide_state(hosts))
     if found:
         first, others = found[0], [str(finding.message) for finding in found[1:]]

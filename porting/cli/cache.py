@@ -81,9 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what is asked for.
+    """List, explain, clear, export or import executables.
 
-    Raises ExecutableError: E010 for a key that there is not, and those of importing.
+    Raises ExecutableError: E010 for an unknown key, and those of importing.
     """
     folder = find_cache_folder(arguments.dir)
     if folder.name == PROGRAMS and not (folder / PROGRAMS).exists():

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Examine the machine, print what was found, and tell by the status whether something has to be put right."""
+    """Examine the machine and print the findings; the status tells whether something has to be put right."""
     from porting.diagnostics import render_all
     from porting.doctor.examination import examine_machine
 

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report and tell by the status whether the step fits."""
+    """Print the report; the status tells whether the step fits."""
     # torch is loaded by the verbs that need it, and not for `porting --help`
     from porting.adapters.labels import split_labels
     from porting.api import to_ipu

@@ -24,7 +24,7 @@ _PARTS: Mapping[str, Tuple[str, ...]] = {
 
 
 def place_findings(findings: Iterable[Finding], places: Mapping[str, Place]) -> List[Finding]:
-    """Give findings without a place that of the part that they are about; `places` are those of `collect_part_places`.
+    """Give findings without a place that of the part that they are about; `places` are from `collect_part_places`.
 
     >>> found, = place_findings([Finding("L002")], {"model": Place("net.py", 3), "loss": Place("net.py", 4)})
     >>> str(found.place)
@@ -44,7 +44,7 @@ def _choose_place(code: str, places: Mapping[str, Place]) -> Optional[Place]:
 def collect_part_places(found: Any, place: Optional[Place]) -> Dict[str, Place]:
     """Find where a function makes what it returns, by the names of the parts; by the empty name its own `place`.
 
-    Of a name that it returns it is the line that binds it. What is no function has no other place.
+    The place of a returned name is the line that binds it. A value that is no function has no other place.
     """
     places = {} if place is None else {"": place}
     if not inspect.isroutine(found):

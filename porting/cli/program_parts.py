@@ -30,7 +30,7 @@ _EXAMPLE = (
 
 @dataclass(frozen=True)
 class LoadedProgram:
-    """A model that can be ported: what `to_ipu` takes, and the arguments of one micro-batch.
+    """A model that can be ported: the arguments of `to_ipu`, and those of one micro-batch.
 
     `batch` holds the arguments of a call: by position, labels last, or a dictionary by name. `loss` is None for a model
     that returns its own. `batches` are those of a training, a list or a loader, with the `scheduler` of the optimizer,
@@ -76,7 +76,7 @@ class LoadedProgram:
 
 
 def read_parts(made: Any, name: str, place: Optional[Place], *, draws_batch: bool = False) -> LoadedProgram:
-    """Read what the program `name` has given; raises ExecutableError E022 with its place where that is no model."""
+    """Read the parts that the program `name` has returned; raises ExecutableError E022 with its place for others."""
     fault, kind = "", type(made).__name__
     values: Dict[str, Any] = {}
     more: Dict[str, Any] = {}

@@ -29,7 +29,7 @@ _REFERENCE_SAMPLES = 8
 
 @dataclass(frozen=True)
 class ProgramName:
-    """A `PROGRAM:FUNCTION` taken apart, before anything of it is loaded.
+    """The parts of a `PROGRAM:FUNCTION`, before anything of it is loaded.
 
     >>> ProgramName.of("examples/train.py:make")
     ProgramName(source='examples/train.py', attribute='make')
@@ -42,7 +42,7 @@ class ProgramName:
 
     @classmethod
     def of(cls, text: str) -> ProgramName:
-        """Take `text` apart; raise ExecutableError E020 if it has another form."""
+        """Split `text`; raises ExecutableError E020 if it has another form."""
         source, _, attribute = text.rpartition(":")
         if source and all(part.isidentifier() for part in attribute.split(".")):
             return cls(source, attribute)
@@ -63,19 +63,19 @@ class ProgramName:
 def load_program(
     text: str, *, batch_size: Optional[int] = None, layers: Optional[int] = None, draws_batch: bool = False
 ) -> LoadedProgram:
-    """Load the model, loss and batch that `text` stands for, as in `train.py:make` or `package.train:make`.
+    """Load the model, loss and batch that `text` names, as in `train.py:make` or `package.train:make`.
 
     The name is that of a function that gives `(model, loss, batch)`, and if need be an optimizer and `PortOptions`, or
     of such a tuple, a dictionary or an object with these attributes. A function with a parameter called `batch_size` or
     `batch` gets `batch_size` when it is given; the batch of any other is cut or repeated to that size. One with a
-    parameter called `layers` gets `layers`, and no other can be asked for that. The folder of a file, or the present
+    parameter called `layers` gets `layers`, and no other can have that many. The folder of a file, or the present
     folder for a module, comes first in `sys.path`, as for a script. With `draws_batch`, the first batch of a loader
     takes the place of a batch that is missing.
 
     `gpt:gpt2_small` is the reference model of that family and size, with its loss and random samples.
 
     Raises ExecutableError: E020 when there is no such file, module or name, E021 when the user's code fails, E022
-    when it gives something else.
+    when it returns something else.
     """
     name = ProgramName.of(text)
     family = _find_family(name)
@@ -95,7 +95,7 @@ def load_program(
 
 
 def load_value(target: str) -> Any:
-    """Load what `target` names, as a dataset: the value, or what it returns if it is a function.
+    """Load the value that `target` names, such as a dataset; a function is called and its result returned.
 
     Raises as `load_program` does.
     """

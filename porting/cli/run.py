@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Become the program; this returns only with several instances, or where a process cannot become another.
 
-    Raises DeviceError D001 when an IPU is asked for and there is none, OptionError P005 for PORTING_DEVICE.
+    Raises DeviceError D001 when an IPU is demanded and there is none, OptionError P005 for PORTING_DEVICE.
     """
     if "list" in arguments.inject:
         from porting.simulator.trouble import describe_kinds

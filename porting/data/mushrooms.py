@@ -64,7 +64,8 @@ def make_mushrooms(num_samples: int = 8124, *, seed: int, noise: float = 0.015) 
 
     A feature is the letter's index among all of its trait, in the order of the alphabet, drawn or not.
     Poisonous is what smells badly, or has a green or chocolate spore print, or has narrow gills and a white one;
-    a share `noise` of the labels is wrong. So three traits tell, and no model can be right about more than 1 - `noise`.
+    a share `noise` of the labels is wrong. So three traits decide, and no model can be right about more than
+    1 - `noise`.
 
     >>> features, poisonous = make_mushrooms(100, seed=0)
     >>> features.shape, poisonous.shape

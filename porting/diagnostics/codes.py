@@ -16,7 +16,7 @@ __all__ = ["CODES", "FAMILIES", "PAGES_FOLDER", "Code", "Severity", "find_code",
 
 
 class Severity(str, Enum):
-    """How bad a finding is: an error stops, a warning loses something, a note is worth knowing."""
+    """The severity of a finding: an error stops, a warning loses something, a note is worth knowing."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -310,7 +310,7 @@ def read_page(code: str) -> str:
 
 
 def suggest_names(name: str) -> List[str]:
-    """Suggest the codes and slugs that somebody who wrote `name` may have meant, at most five.
+    """Suggest the codes and slugs that a user who wrote `name` may have meant, at most five.
 
     >>> suggest_names("loss-outside-fwd")
     ['loss-outside-forward']

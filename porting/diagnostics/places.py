@@ -41,8 +41,8 @@ class Place:
 def caller_place(skip_internal: bool = True) -> Optional[Place]:
     """Find the innermost line on the stack that the user wrote; None when there is none.
 
-    Frames of this package, of torch and the like, and of the standard library are passed over, save the reference
-    models and the recipes, which are code that a user would write. What is outside of the command only starts it.
+    Frames of this package, of torch and the like, and of the standard library are skipped, save the reference models
+    and the recipes, which are code that a user would write. Frames outside of the command only start it.
     `skip_internal=False` gives the caller's own line.
 
     >>> caller_place(skip_internal=False).line
@@ -57,7 +57,7 @@ def caller_place(skip_internal: bool = True) -> Optional[Place]:
 
 
 def frame_place(frame: FrameType) -> Place:
-    """Say which span of source a frame is executing; columns need Python 3.11."""
+    """Return the span of source that a frame is executing; columns need Python 3.11."""
     return _find_place(frame, instruction=frame.f_lasti, line=frame.f_lineno)
 
 
@@ -83,10 +83,10 @@ def find_raising_frame(error: BaseException) -> Optional[Tuple[FrameType, Place]
 
 
 def find_assignment(kind: type, attribute: str) -> Optional[Place]:
-    """Find the first line of the user's, outside of `__init__`, where a method of `kind` binds or changes `attribute`.
+    """Find the user's first line, outside of `__init__`, where a method of `kind` binds or changes `attribute`.
 
     A list, set or dictionary is changed by its methods, too. A `global` name is found as well. Base classes are
-    searched. Returns None where the source does not tell.
+    searched. Returns None where the source does not show it.
 
     >>> class Counter:
     ...     def forward(self):

@@ -35,7 +35,7 @@ def are_refusals_collected() -> bool:
 
 @contextmanager
 def collected_refusals(collector: Optional[_Collector] = None) -> Iterator[List[PortingError]]:
-    """Keep what is refused while the context lasts; the value lists it, in its order.
+    """Collect refusals while the context lasts; the value lists them, in their order.
 
     A `collector` gets each error instead, and may raise it.
 
@@ -54,7 +54,7 @@ def collected_refusals(collector: Optional[_Collector] = None) -> Iterator[List[
 
 @contextmanager
 def amended_refusals(amend: Callable[[PortingError], PortingError]) -> Iterator[None]:
-    """Hand errors that are collected while the context lasts through `amend`, which may know the line better."""
+    """Pass errors that are collected while the context lasts through `amend`, which may know a better line."""
     outer = _collector.get()
     if outer is None:
         yield

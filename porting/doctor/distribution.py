@@ -19,7 +19,7 @@ _OTHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"
 
 
 def probe_launcher() -> Probe:
-    """Look at whether this process is one of several, and whether everybody who says so says the same."""
+    """Check whether this process is one of several, and whether all launchers' variables agree."""
     name, expected = "launcher", "variables of one launcher that agree, or none"
     variables = {key: value for key, value in sorted(os.environ.items()) if key.startswith(_PREFIXES) or key in _OTHERS}
     if not variables:

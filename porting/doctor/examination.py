@@ -26,9 +26,9 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Examination:
-    """What was found on this machine; as a string it is the text that `porting doctor` prints.
+    """The findings on this machine; as a string it is the text that `porting doctor` prints.
 
-    `abilities` are what works here and what does not: name, whether it does, and why.
+    `abilities` list what works here: name, whether it works, and the reason.
     """
 
     probes: Tuple[Probe, ...]
@@ -37,7 +37,7 @@ class Examination:
 
     @property
     def findings(self) -> List[Finding]:
-        """What differs from what is expected, the worst first."""
+        """The differences from what is expected, the worst first."""
         found = [probe.finding for probe in self.probes if probe.finding is not None]
         return sorted(found, key=lambda finding: list(Severity).index(Severity(finding.severity)))
 
@@ -61,7 +61,7 @@ class Examination:
         return f"{works}: {len(self.probes)} things looked at, {numbers}{begin}"
 
     def to_dict(self) -> Dict[str, Any]:
-        """Make a dictionary of plain values for others to read: names, addresses and secrets are taken out."""
+        """Make a dictionary of plain values for others to read, without names, addresses and secrets."""
         document = {
             "version": _FORMAT_VERSION,
             "porting": VERSION,
@@ -90,7 +90,7 @@ class Examination:
 
 
 def examine_machine() -> Examination:
-    """Look at everything; nothing is changed, and nothing that is missing or broken stops it."""
+    """Run all probes; they change nothing, and nothing that is missing or broken stops them."""
     # importing torch and compiling a program take seconds, in processes of their own
     with ThreadPoolExecutor() as pool:
         machine = pool.submit(probe_machine)

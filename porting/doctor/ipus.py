@@ -22,7 +22,7 @@ _ENABLE = "source the SDK's scripts: `source poplar_sdk/enable`, or both `enable
 
 @dataclass(frozen=True)
 class Hardware:
-    """What was found of IPUs: probes, how many devices there are, and the version of the SDK."""
+    """The IPUs of this machine: probes, the number of devices, and the version of the SDK."""
 
     probes: Tuple[Probe, ...]
     num_devices: int = 0
@@ -30,7 +30,7 @@ class Hardware:
 
 
 def probe_hardware(*, poptorch_version: str = "") -> Hardware:
-    """Look for the SDK and ask the tools `gc-info` and `gc-monitor` where they are."""
+    """Look for the SDK, and run the tools `gc-info` and `gc-monitor` where they are installed."""
     sdk, sdk_version = _probe_sdk(poptorch_version)
     devices, driver, num_devices = _probe_devices()
     partition = _probe_partition()

@@ -31,7 +31,7 @@ _SHARED_FOLDER = Path("/dev/shm")
 
 
 def probe_machine() -> List[Probe]:
-    """Look at everything around a program that ports need."""
+    """Probe everything that ports need of the machine around a program."""
     return [
         _probe_cache(),
         _probe_shared_memory(),

@@ -19,7 +19,7 @@ Replacement = Union[str, Callable[["re.Match[str]"], str]]
 
 
 class Redaction:
-    """Takes names, addresses and secrets out of texts; made for one machine and one user."""
+    """Removes names, addresses and secrets from texts, for one machine and one user."""
 
     def __init__(self) -> None:
         self._rules: List[Tuple[Pattern[str], Replacement]] = [
@@ -46,13 +46,13 @@ class Redaction:
         return [(re.compile(f"(?:{'|'.join(homes)}){below}"), _shorten_home)]
 
     def redact_text(self, text: str) -> str:
-        """Return a text without what is nobody's business."""
+        """Return a text without private data."""
         for pattern, replacement in self._rules:
             text = pattern.sub(replacement, text)
         return text
 
     def redact(self, value: Any) -> Any:
-        """Return plain values, nested in lists and dictionaries, without what is nobody's business."""
+        """Return plain values, nested in lists and dictionaries, without private data."""
         if isinstance(value, str):
             return self.redact_text(value)
         if isinstance(value, dict):

@@ -48,10 +48,10 @@ def export(
     `batch` is a combined batch: the arguments of one call, with micro-batch x accumulation x replicas x iterations
     samples. Nothing is computed, compiled or trained; lazy modules get their parameters. As with `to_ipu`, a precision
     in which weights are halves converts the model's. Without `weights` the file holds their shapes only.
-    `translator` says what is written: "capture" the step, for `compile_step` and `porting compile`; "onnx" its forward
+    `translator` chooses the content: "capture" the step, for `compile_step` and `porting compile`; "onnx" its forward
     pass for other tools (extra `onnx`). Another is a NotImplementedError.
 
-    Raises what `to_ipu` and compiling would, and ExecutableError E027 for a step that no file can hold.
+    Raises the errors of `to_ipu` and of compiling, and ExecutableError E027 for a step that no file can hold.
 
     >>> import tempfile
     >>> batch = torch.ones(8, 4), torch.zeros(8, dtype=torch.int64)
@@ -79,7 +79,7 @@ def capture(
     mode: str = "training",
     target: str = "",
 ) -> ExportedStep:
-    """Do what `export` does and keep the step in memory; `target` says what it is made of."""
+    """Capture the step as `export` does and keep it in memory; `target` names its source."""
     if mode not in MODES:
         raise OptionError.at_caller("P002", message=f"`mode` is {mode!r}", help=f"use one of {MODES}")
     options = options if options is not None else PortOptions()

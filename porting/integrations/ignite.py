@@ -40,8 +40,8 @@ def create_supervised_trainer(
     """Return an Engine that trains; `settings` are those of Ignite's function of this name.
 
     A plain `model` is called on the device while `loss_fn` and `optimizer` stay on the host; `options` are those of
-    `to_ipu(model, loop="host")`. For a PortedModel a batch `(x, y)` is one call, which makes the step; what the call
-    returns goes through `output_transform`, whose default is the loss as a number. Optimizer and loss need not be given
+    `to_ipu(model, loop="host")`. For a PortedModel a batch `(x, y)` is one call, which makes the step; its results go
+    through `output_transform`, whose default is the loss as a number. Optimizer and loss need not be given
     then, and must be the port's.
 
     Raises OptionError P002 for settings that the device does in another way, DeviceError D003 for another `device`.

@@ -37,7 +37,7 @@ def make_strategy(
 ) -> Any:
     """Return a strategy for `Trainer(strategy=...)` that runs the modules of a LightningModule on the device.
 
-    `options`, `device` and `modules` are those of `DeviceCalls`. The strategy's `reports()` tell what ran.
+    `options`, `device` and `modules` are those of `DeviceCalls`. The strategy's `reports()` list the calls.
     `package` is "lightning.pytorch" or "pytorch_lightning"; without it, the one that is imported already.
 
     Raises PortingError X001 where neither is installed, OptionError P002 where both are imported. A Trainer with a
@@ -98,7 +98,7 @@ class _DeviceSteps:
         self._called: Optional[nn.Module] = None
 
     def setup_environment(self) -> None:
-        """Refuse what the device does not do."""
+        """Refuse settings that the device does not support."""
         super().setup_environment()  # type: ignore[misc]
         _refuse_settings(self.lightning_module, self.precision_plugin)
 
@@ -130,7 +130,7 @@ class _DeviceSteps:
             return super().predict_step(*args, **kwargs)  # type: ignore[misc]
 
     def reports(self) -> List[RunReport]:
-        """Tell what ran on the device, one report for each module and shape of batch."""
+        """Return the reports of the device, one for each module and shape of batch."""
         return [] if self._calls is None else self._calls.reports()
 
     def list_device_modules(self) -> List[str]:

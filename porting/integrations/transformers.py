@@ -71,19 +71,19 @@ class _OnDevice:
 
     @property
     def device_calls(self) -> DeviceCalls:
-        """What runs on the device: its `reports()` tell how often and how long."""
+        """The calls on the device; its `reports()` count and time them."""
         if self._calls is None or self._calls.model is not self.model:  # `model_init` makes a new one
             self._calls = DeviceCalls(self.model, **self._settings)
         found: DeviceCalls = self._calls
         return found
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Do what the library's does, the model on the device."""
+        """Do as the library's, with the model on the device."""
         with self.device_calls.active():
             return super().training_step(*args, **kwargs)  # type: ignore[misc]
 
     def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Do what the library's does, the model on the device; what it generates, it generates on the host."""
+        """Do as the library's, with the model on the device; it generates on the host."""
         with self._where_it_predicts():
             return super().prediction_step(*args, **kwargs)  # type: ignore[misc]
 
@@ -119,9 +119,9 @@ def _refuse_arguments(arguments: Any) -> None:
 
 
 class FixedLength:
-    """A data collator that pads what another one collates to sequences of `length`, for which one graph serves.
+    """A data collator that pads the batches of another one to sequences of `length`, so that one graph is enough.
 
-    Tensors of two dimensions [rows, tokens] get more columns: labels -100, which the library's losses leave out,
+    Tensors of two dimensions [rows, tokens] get more columns: labels -100, which the library's losses ignore,
     `input_ids` the `pad_token_id`, all others 0. An attention mask is made where there is none, so that padding is
     not attended to. BatchError B001 for a sequence that is longer.
 

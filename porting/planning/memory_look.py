@@ -74,8 +74,8 @@ _KEPT_RESULTS = {
 class MemoryReport:
     """An estimate of the memory that each IPU of a replica needs for a training step; as a string it is a table.
 
-    `ipus` has the bytes by what they are for. `remedies` are what would help, in the order to try it. The estimate is
-    uncertain by about 15 %, `low_bytes` to `high_bytes`; what is not in it is in `not_counted`.
+    `ipus` has the bytes by purpose. `remedies` would help, in the order to try them. The estimate is uncertain by about
+    15 %, `low_bytes` to `high_bytes`; `not_counted` lists what it leaves out.
     """
 
     target: Target
@@ -92,27 +92,27 @@ class MemoryReport:
 
     @property
     def bytes_per_ipu(self) -> int:
-        """What the fullest IPU holds."""
+        """The bytes on the fullest IPU."""
         return max(memory.total_bytes for memory in self.ipus)
 
     @property
     def low_bytes(self) -> int:
-        """The least that the fullest IPU may turn out to need."""
+        """The least bytes that the fullest IPU may need."""
         return int(self.bytes_per_ipu * (1 - _UNCERTAINTY))
 
     @property
     def high_bytes(self) -> int:
-        """The most that the fullest IPU may turn out to need."""
+        """The most bytes that the fullest IPU may need."""
         return int(self.bytes_per_ipu * (1 + _UNCERTAINTY))
 
     @property
     def share(self) -> float:
-        """What the fullest IPU holds of its memory: 1.0 is all of it."""
+        """The used share of the fullest IPU's memory: 1.0 is all of it."""
         return self.bytes_per_ipu / self.target.memory_bytes
 
     @property
     def verdict(self) -> str:
-        """Say "fits" below 85 % of the memory, "tight" up to 97 %, where only trying tells, else "does not fit"."""
+        """One of "fits" (below 85 % of the memory), "tight" (up to 97 %: only a trial decides) and "does not fit"."""
         if self.share < _FITS:
             return "fits"
         return "tight" if self.share <= _TIGHT else "does not fit"
@@ -314,7 +314,7 @@ def note_memory(graph: StepGraph, options: PortOptions, optimizer: Any, *, targe
 
 
 def bound_bytes(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -> float:
-    """Return a bound of the bytes on one IPU; infinite for loops and branches, whose shapes do not tell.
+    """Return a bound of the bytes on one IPU; infinite for loops and branches, whose shapes are not enough.
 
     `bytes_per_weight` are those of its gradient and of the optimizer's state. A stage of a pipeline keeps values of up
     to two micro-batches for each of the `num_stages`.

@@ -59,7 +59,7 @@ PRODUCTS = frozenset(
 
 @dataclass
 class Value:
-    """The memory of a value: its bytes on the device, and the positions of the operators that make, read and keep it.
+    """The memory of a value: its bytes on the device, and the positions of operators that make, read and keep it.
 
     `made_at` is -1 for inputs of the step. `is_of_batch` tells whether it grows with the micro-batch, `is_float`
     whether half precision halves it.
@@ -167,11 +167,11 @@ _PRODUCT_PROPORTION = 0.6
 
 @dataclass(frozen=True)
 class Layout:
-    """How a step is laid out: what of `PortOptions` and the optimizer has to do with memory.
+    """The layout of a step: the parts of `PortOptions` and the optimizer that affect memory.
 
     `begins` are the positions of the operators with which stages begin, the first of them 0, and `ipus` the IPU of
     each; `marks` are the positions of operators whose results are kept where others are computed again. `scale` is
-    the micro-batch for each of the one that was looked at; `halves` says that floats take half of what they took then.
+    the micro-batch relative to the examined one; `halves` means that floats take half of the bytes that they took then.
     `accumulator_bytes` and `state_bytes` are those of the gradient and of the optimizer's state for each weight.
     """
 
@@ -196,7 +196,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class StageMemory:
-    """The bytes on one IPU by what they are for; `stages` are the numbers of those that it runs."""
+    """The bytes on one IPU by purpose; `stages` are the numbers of those that it runs."""
 
     ipu: int
     stages: Tuple[int, ...]
@@ -222,7 +222,7 @@ class StageMemory:
 
 
 def measure_ipus(step: StepMemory, layout: Layout) -> Tuple[StageMemory, ...]:
-    """Return what each IPU holds: all of its stages, of which one at a time computes."""
+    """Return the bytes on each IPU: those of all its stages, of which one at a time computes."""
     memories: Dict[int, StageMemory] = {}
     for one in measure_stages(step, layout):
         memories[one.ipu] = _join_stages(memories[one.ipu], one) if one.ipu in memories else one
@@ -230,7 +230,7 @@ def measure_ipus(step: StepMemory, layout: Layout) -> Tuple[StageMemory, ...]:
 
 
 def measure_stages(step: StepMemory, layout: Layout) -> List[StageMemory]:
-    """Return what each stage of the pipeline holds."""
+    """Return the bytes of each stage of the pipeline."""
     ends = (*layout.begins[1:], len(step.operations))
     return [
         _measure_stage(step, layout, number, first, end) for number, (first, end) in enumerate(zip(layout.begins, ends))

@@ -26,7 +26,7 @@ _WORTH_IT = 0.95
 class Remedy:
     """A change and its effect: the bytes of the fullest IPU with it alone, and with all remedies before it as well.
 
-    `change` says what to write, `num_ipus` how many IPUs a replica has then. `options` are the changes of
+    `change` is the code to write, `num_ipus` the number of IPUs that a replica has then. `options` are the changes of
     `PortOptions`; a change that they cannot express is described by `change` alone.
     """
 

@@ -41,10 +41,10 @@ def look_at_step(
     *,
     mode: str = "training",
 ) -> StepMemory:
-    """Capture the step of `forward`, which is `model` and in training its loss, and see what it leaves in memory.
+    """Capture the step of `forward`, which is `model` and in training its loss, and list what it leaves in memory.
 
-    `args` and `kwargs` are one micro-batch. Nothing is computed and nothing changes. Raises what capturing raises, and
-    PortingError M002 for a step with a branch, which reads a value.
+    `args` and `kwargs` are one micro-batch. Nothing is computed and nothing changes. Raises the errors of a capture,
+    and PortingError M002 for a step with a branch, which reads a value.
     """
     calls: List[str] = []
     graph = _capture_with_notes(model, forward, (args, kwargs), options, calls, mode)
@@ -59,7 +59,7 @@ def look_at_step(
 def walk_step(
     graph: StepGraph, micro_batch: int, *, called: Optional[Mapping[str, str]] = None, called_once: Tuple[str, ...] = ()
 ) -> StepMemory:
-    """See what the captured step `graph` of `micro_batch` rows leaves in memory.
+    """List what the captured step `graph` of `micro_batch` rows leaves in memory.
 
     `called` and `called_once` name modules, as candidates for the beginnings of stages. Raises PortingError M002.
     """
@@ -114,7 +114,7 @@ def _capture_with_notes(
 
 
 def number_stages(ipus: Iterable[Optional[int]]) -> Iterator[int]:
-    """Number stages as `PortOptions.stage_ipus` does, another one where the IPU changes; None is that of before.
+    """Number stages as `PortOptions.stage_ipus` does, a new one where the IPU changes; None is the previous IPU.
 
     >>> list(number_stages([0, None, 1, 0]))
     [0, 0, 1, 2]
@@ -146,7 +146,7 @@ class _Walk:
         self._uses: Dict[str, int] = {}
 
     def run(self, micro_batch: int, called: Mapping[str, str], called_once: Tuple[str, ...]) -> StepMemory:
-        """Walk through the forward pass and return what was seen."""
+        """Walk through the forward pass and return its values and operators."""
         graph = self._graph
         # autograd calls the first for each tensor that it keeps
         saved = torch.autograd.graph.saved_tensors_hooks(self._note_kept, lambda tensor: tensor)

@@ -72,9 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what is asked for.
+    """List, show, run, check, copy or begin a recipe.
 
-    Raises PortingError: R001 for a recipe that there is not, R002 for a destination that exists or cannot be written,
+    Raises PortingError: R001 for an unknown recipe, R002 for a destination that exists or cannot be written,
     R003 for a step that fails, R004 for a part that the recipe lacks or that fails, X001 when a package of an extra is
     missing.
     """

@@ -18,7 +18,7 @@ DEFAULT_NUM_STEPS = 20
 
 
 class CheckFailed(Exception):  # noqa: N818 - it is how a check says no, not an error of the program
-    """A check does not hold; the text says what was found instead."""
+    """A check does not hold; the text describes the finding."""
 
 
 class Steps:
@@ -90,9 +90,9 @@ class Steps:
         return found
 
     def measure(self, number: int, function: Callable[[Any], Any]) -> Any:
-        """Call `function` with a step that trains once for all who ask for a training with the same arguments.
+        """Call `function` with a step that trains once for all trainings with the same arguments.
 
-        The losses of one with no argument but the number of steps are those that `losses` returns.
+        A training with no argument but the number of steps gives the losses that `losses` returns.
         """
         remembered = functools.partial(self._train_once, number)
         return self.call(number, lambda step: function(_TrainedOnce(step, remembered)))

@@ -32,9 +32,9 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class InstancePlan:
-    """How many processes run the program, how many replicas all of them have together, and what a replica takes.
+    """The number of processes, the number of replicas of all of them together, and the IPUs of a replica.
 
-    Without `ipus_per_replica` a replica takes what the program says.
+    Without `ipus_per_replica` the program decides how many IPUs a replica takes.
 
     >>> plan = InstancePlan(num_instances=2, num_replicas=4)
     >>> plan.variables(1)["POPDIST_REPLICA_INDEX_OFFSET"], plan.variables(1)["OMPI_COMM_WORLD_RANK"]
@@ -73,7 +73,7 @@ def run_instances(command: Sequence[str], plan: InstancePlan, environment: Mappi
     """Run `command` once for each instance and return the status of the first that failed, else 0.
 
     The first instance gets this process's stdin. When one fails the others get a moment to end with an error of their
-    own, then they are stopped; so they are when this process is interrupted or terminated.
+    own, then they are stopped, as they are when this process is interrupted or terminated.
     """
     with tempfile.TemporaryDirectory(prefix="porting-run-") as folder:
         shared = {**environment, "PORTING_RENDEZVOUS": str(Path(folder) / "rendezvous")}
@@ -164,7 +164,7 @@ _COUNTED_AS_HARDWARE = "PORTING_SIM_HARDWARE"
 def is_simulated(device: str) -> bool:
     """Tell whether `device` ("auto", "ipu" or "sim") means the simulator here; see `porting.options`.
 
-    Raises DeviceError D001 when "ipu" is asked for and there is none, OptionError P005 for an unknown value of the
+    Raises DeviceError D001 when "ipu" is demanded and there is none, OptionError P005 for an unknown value of the
     environment variable PORTING_DEVICE.
     """
     asked = device if device != "auto" else os.environ.get("PORTING_DEVICE", "").strip().lower() or "auto"

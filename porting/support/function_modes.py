@@ -17,14 +17,14 @@ __all__ = ["SelectiveMode"]
 
 
 class SelectiveMode(TorchFunctionMode):
-    """A function mode whose `__torch_function__` is called for the calls that it concerns, and perhaps for others."""
+    """A function mode whose `__torch_function__` gets the calls that concern it, and perhaps others."""
 
     def concerns(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
         """Tell whether this mode does anything but pass the call on."""
         raise NotImplementedError
 
     def __enter__(self) -> Any:
-        """Lie above the modes that are there."""
+        """Enter the mode above the present ones."""
         top = find_top_function_mode()
         if not isinstance(top, _JoinedModes):
             top = _JoinedModes()
@@ -34,7 +34,7 @@ class SelectiveMode(TorchFunctionMode):
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        """Leave, as the last one that has come."""
+        """Leave the mode, which must be the last one entered."""
         top = vars(self)["_joined"].pop()
         assert find_top_function_mode() in (top, None), "modes end in another order than they began"
         top.modes.remove(self)

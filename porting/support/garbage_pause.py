@@ -11,7 +11,7 @@ __all__ = ["garbage_pause"]
 
 @contextmanager
 def garbage_pause() -> Iterator[None]:
-    """Let Python collect no cycles while the context lasts, in no thread; what had switched it off leaves it off.
+    """Switch cyclic garbage collection off while the context lasts, in all threads; if it was off, it stays off.
 
     >>> with garbage_pause():
     ...     gc.isenabled()

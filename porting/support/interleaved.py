@@ -18,7 +18,7 @@ Taken = TypeVar("Taken")
 
 @dataclass(frozen=True)
 class Interval:
-    """A median and the bounds within which it is to be believed; which bounds, the maker says."""
+    """A median with bounds, whose meaning is that of the function that made them."""
 
     median: float
     low: float
@@ -27,7 +27,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a contestant took in each round: by the clock, and in processor time of all threads."""
+    """The times of a contestant in each round: by the clock, and in processor time of all threads."""
 
     wall_seconds: Tuple[float, ...]
     cpu_seconds: Tuple[float, ...]
@@ -80,10 +80,10 @@ def take_turns(
     after_round: Callable[[int], Any] = lambda _number: None,
     at_most_seconds: Optional[float] = None,
 ) -> Dict[Name, List[Taken]]:
-    """Let every side take a turn in each round, and return what its turns gave.
+    """Let every side take a turn in each round, and return the results of its turns.
 
-    Who begins changes from round to round. `after_round` is told how many are done. After `at_most_seconds` no round
-    begins, but there is always one.
+    Who begins changes from round to round. `after_round` is called with the number of rounds done. After
+    `at_most_seconds` no round begins, but there is always one.
 
     >>> take_turns({"a": lambda: 1, "b": lambda: 2}, rounds=2)
     {'a': [1, 1], 'b': [2, 2]}

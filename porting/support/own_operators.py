@@ -14,7 +14,7 @@ def register_operator(
 ) -> Any:
     """Register an operator for the CPU, and return it.
 
-    `make_empty` gives results without values, for tensors that have none. An operator that is there is left alone.
+    `make_empty` returns results without values, for tensors that have none. An existing operator is kept.
     """
     operators: Any = getattr(torch.ops, namespace)
     name = schema.partition("(")[0]

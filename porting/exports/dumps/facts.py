@@ -35,7 +35,7 @@ Facts = Dict[str, Any]
 
 
 def as_json(step: ExportedStep) -> bytes:
-    """Write what `describe_step` returns."""
+    """Write the result of `describe_step` as JSON."""
     return (json.dumps(describe_step(step), indent=1) + "\n").encode()
 
 

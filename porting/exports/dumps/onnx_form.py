@@ -25,7 +25,7 @@ __all__ = ["as_onnx"]
 def as_onnx(step: ExportedStep) -> bytes:
     """Return the forward pass of `step` as a serialized ONNX model, weights included.
 
-    What `forward` returns are the model's outputs, in training the loss among them; writes to buffers, such as those of
+    The results of `forward` are the model's outputs, in training with the loss; writes to buffers, such as those of
     BatchNorm in training, and the backward pass are no part of it. Raises PortingError X001 without the extra, and
     ExecutableError E027 for an operator that ONNX does not have, or a step without its weights.
     """
@@ -82,7 +82,7 @@ class _Forward(nn.Module):
         self._num_outputs = len(graph.outputs)
 
     def forward(self, *inputs: torch.Tensor) -> Tuple[torch.Tensor, ...]:
-        """Return what the graph does, on copies of what it writes to."""
+        """Run the graph on copies of the tensors that it writes to."""
         state = [getattr(self, name).clone() for name in self._names]
         own = [tensor.clone() for tensor in inputs]
         return tuple(self._function(*state[: self._num_state], *own, *state[self._num_state :]))[: self._num_outputs]

@@ -27,7 +27,7 @@ Train = Callable[[], Any]
 
 
 def prepare_plain(images: torch.Tensor, labels: torch.Tensor) -> Tuple[Train, Any]:
-    """Return what trains `STEPS_A_TURN` steps in plain PyTorch, and no report."""
+    """Return a function that trains `STEPS_A_TURN` steps in plain PyTorch, and no report."""
     model = make_model()
     return _make_loop(model, model, images, labels), None
 
@@ -83,7 +83,7 @@ def count_bytes(report: Any) -> Tuple[int, int]:
 
 
 def measure_peak(side: str) -> int:
-    """Return the bytes that a process of its own takes for one turn of this side, beyond those of what it imports."""
+    """Return the bytes that a process takes for one turn of this side, beyond those of its imports."""
     command = [sys.executable, "-m", "porting.recipes.first_port.costs", side]
     return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
 
@@ -118,7 +118,7 @@ def _load_batch() -> Tuple[torch.Tensor, torch.Tensor]:
 
 
 def main() -> None:
-    """Print the table; with the name of a side, train it and print what it takes."""
+    """Print the table; with the name of a side, train it and print its memory."""
     if sys.argv[1:]:
         images, labels = _load_batch()
         before = bench.find_peak_bytes() or 0

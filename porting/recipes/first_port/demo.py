@@ -39,7 +39,7 @@ say = partial(print, flush=True)
 
 @dataclass
 class History:
-    """What a training left behind: the loss of each step, and after each epoch the share of test images recognised."""
+    """The history of a training: the loss of each step, and after each epoch the share of test images recognised."""
 
     losses: List[float] = field(default_factory=list)
     accuracies: List[float] = field(default_factory=list)

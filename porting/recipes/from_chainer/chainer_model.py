@@ -50,7 +50,7 @@ def compute_logits(images: torch.Tensor, path: Path) -> torch.Tensor:
 
 
 def make_snapshot(seed: int = 0) -> Arrays:
-    """Make what a trainer's snapshot holds: the predictor's arrays, and entries that are no weights.
+    """Make the content of a trainer's snapshot: the predictor's arrays, and entries that are no weights.
 
     The last layer is fitted to digits by least squares, so that the network recognises most of them.
     """

@@ -26,7 +26,7 @@ def features_have_chainers_size(step: Any) -> str:
 
 
 def every_entry_arrives(step: Any) -> str:
-    """Load the snapshot and count what came from where."""
+    """Load the snapshot and count the entries that arrived."""
     sources = load_chainer_npz(provide_snapshot(), step.make_model(), names=step.MODULES)
     entries = {name[len(PREFIX) :] for name in make_snapshot() if name.startswith(PREFIX)}
     demand(set(sources.values()) == entries, f"not used: {sorted(entries - set(sources.values()))}")

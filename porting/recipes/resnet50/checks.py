@@ -26,7 +26,7 @@ def last_losses(step: Any) -> float:
 
 
 def groups_are_right(_step: Any) -> str:
-    """Look whether weights of convolutions and linear layers decay, and nothing else does."""
+    """Check that weights of convolutions and linear layers decay, and nothing else does."""
     model = resnet.build("resnet50", width=2)
     layers = [module for module in model.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
     decayed, others = ({id(parameter) for parameter in group["params"]} for group in workload.make_groups(model))
@@ -38,7 +38,7 @@ def groups_are_right(_step: Any) -> str:
 
 
 def rate_follows_the_plan(_step: Any) -> str:
-    """Look at the factor at the ends of warm-up and of each part of the schedule."""
+    """Check the factor at the ends of warm-up and of each part of the schedule."""
     epochs = (0, 2.5, 5, 29.9, 30, 60, 80)
     found = [round(workload.compute_rate_factor(epoch), 6) for epoch in epochs]
     demand(found == [0.1, 0.55, 1.0, 1.0, 0.1, 0.01, 0.001], f"factors {found} at epochs {epochs}")
@@ -63,7 +63,7 @@ def the_device_has_the_planned_rates(step: Any) -> str:
 
 
 def the_rate_is_scaled(step: Any) -> str:
-    """Look whether two replicas train with twice the learning rate."""
+    """Check that two replicas train with twice the learning rate."""
     found, planned = max(list_rates(step, 4)), 0.4 * 32 / 256
     demand(abs(found - planned) <= 1e-9, f"the highest learning rate is {found:g} instead of {planned:g}")
     return f"{found:g} for steps of 32 images, 0.4 for 256"
