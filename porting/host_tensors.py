@@ -168,7 +168,7 @@ def has_alias(tensor: torch.Tensor) -> bool:
 
 
 def _count_references(tensor: torch.Tensor) -> Tuple[int, int]:
-    """Count who refers to the memory of `tensor`: tensors, and owners of the Python object that stands for it."""
+    """Count the references to the memory of `tensor`: tensors, and owners of its Python object."""
     storage = tensor.untyped_storage()
     assert count_storage_uses is not None
     return count_storage_uses(identify_storage(storage)), sys.getrefcount(storage)
@@ -207,7 +207,7 @@ def _sample(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _find_extent(tensor: torch.Tensor) -> Tuple[int, int]:
-    """Return the first byte of a tensor in its storage, and the first one behind it."""
+    """Return the first byte of a tensor in its storage, and the first one after it."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
     start = int(tensor.storage_offset()) * tensor.element_size()
     return start, start + (int(last) + 1) * tensor.element_size()
@@ -234,7 +234,7 @@ class _Registered(NamedTuple):
 
 
 def _collect_registered(model: nn.Module) -> Dict[str, _Registered]:
-    """List what the modules of `model` hold, by the prefix of their names; scripted ones are left out."""
+    """Return the tensors of the modules of `model` by the prefix of their names; scripted ones are left out."""
     return {
         prefix: _Registered(module, dict(read_registry(module, "_parameters")), dict(read_registry(module, "_buffers")))
         for prefix, module in walk_modules(model)

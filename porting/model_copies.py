@@ -58,7 +58,7 @@ def _copy_all(parts: Tuple[Any, ...], memo: Dict[int, Any]) -> Any:
 
 
 def _bind_again(value: Any, memo: Mapping[int, Any]) -> Any:
-    """Return a function with the copies of what its closure holds; anything else as it is."""
+    """Return a function with copies of its closure's values; other objects are returned unchanged."""
     if not isinstance(value, FunctionType) or not value.__closure__:
         return value
     cells = tuple(_copy_cell(cell, memo) for cell in value.__closure__)

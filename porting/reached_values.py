@@ -36,7 +36,7 @@ _ASKS = frozenset(["get", "getattr", "hasattr", "AttributeError", "KeyError"])
 _OF_TENSORS = frozenset(dir(torch.Tensor))
 _GET_ITER = opmap["GET_ITER"]
 _CONTAINS = opmap.get("CONTAINS_OP", opmap["COMPARE_OP"])  # Python 3.8 has no instruction of its own for `in`
-# what runs without being named: by an index, an operator, a `with`
+# methods that run without being named: by an index, an operator, a `with`
 _UNNAMED = """__bool__ __contains__ __enter__ __float__ __get__ __getattr__ __getitem__ __int__ __iter__ __len__
 __mul__ __next__ __rmul__""".split()
 _OF_CUSTOM_FUNCTIONS = ("forward", "setup_context", "backward", "vjp")
@@ -79,7 +79,7 @@ def is_written(value: Any) -> bool:
 
 
 class _Gone:
-    """Stands for a value that is not there any more."""
+    """Stands for a value that no longer exists."""
 
     def __repr__(self) -> str:
         return "gone"
@@ -143,7 +143,7 @@ class _Walk:
     def __init__(self, known: Iterable[nn.Module]) -> None:
         self._mentioned: Set[str] = set()
         self._iterated: Set[str] = set()  # mentioned by code that goes through something
-        self._asked: Dict[CodeType, FrozenSet[str]] = {}  # what may be missing, by the code that asks for it
+        self._asked: Dict[CodeType, FrozenSet[str]] = {}  # attributes that may be missing, by the code that reads them
         self._seen: Dict[int, Any] = {id(module): module for module in known}
         self._holders: List[Tuple[str, Any, int]] = []
         self._found: Dict[Tuple[int, Any], ReachedValue] = {}
@@ -152,7 +152,7 @@ class _Walk:
         """Look into objects until no code mentions anything new, and return all values that were reached."""
         looked_at, num_mentioned = 0, 0
         while looked_at < len(self._holders) < _MOST_HOLDERS or num_mentioned < len(self._mentioned) + len(self._asked):
-            # what was looked into may hold something that is mentioned since
+            # an inspected object may hold a value that is mentioned since
             first = looked_at if num_mentioned == len(self._mentioned) + len(self._asked) else 0
             looked_at, num_mentioned = len(self._holders), len(self._mentioned) + len(self._asked)
             for name, holder, steps in self._holders[first:looked_at]:
@@ -179,7 +179,7 @@ class _Walk:
             self._holders.append((name, value, steps))
 
     def _read_function(self, name: str, function: FunctionType, steps: int) -> None:
-        """Note what the code of a function mentions; follow its globals, cells and defaults, if it is the user's."""
+        """Record the names in a function's code; follow its globals, cells and defaults, if it is the user's."""
         mentioned = _collect_mentioned(function.__code__)
         self._mentioned |= mentioned
         if _iterates(function.__code__):
@@ -203,7 +203,7 @@ class _Walk:
             self._add(f"{name}.{attribute}", vars(function).get, attribute, id(function), steps)
 
     def _add_missing(self, name: str, get: Callable[[Any], Any], holder: Any, present: Iterable[str]) -> None:
-        """Add what a holder has not got though code asks for it, a method or where the holder is named: it may come."""
+        """Add missing attributes that code reads of a holder, in a method or by the holder's name: they may appear."""
         methods = [vars(kind).values() for kind in type(holder).__mro__ if _is_users(kind)]
         codes = {each.__code__ for values in methods for each in values if isinstance(each, FunctionType)}
         near = (t for code, t in self._asked.items() if code in codes or _last_name(name) in _collect_mentioned(code))
@@ -211,7 +211,7 @@ class _Walk:
             self._found.setdefault((id(holder), asked), ReachedValue(f"{name}.{asked}", get, asked, None, id(holder)))
 
     def _look_into(self, name: str, holder: Any, steps: int) -> None:
-        """Add what is mentioned of an object, a class, a module of Python's, a dictionary or a list."""
+        """Add the mentioned values of an object, a class, a module of Python's, a dictionary or a list."""
         if isinstance(holder, Mapping):
             self._look_into_mapping(name, holder, steps)
         elif isinstance(holder, _CONTAINERS):
@@ -236,7 +236,7 @@ class _Walk:
                     self._add(f"{name}.{mentioned}", attributes.get, mentioned, id(holder), steps)
 
     def _add_of_class(self, name: str, holder: Any, kind: type, mentioned: str, steps: int) -> None:
-        """Add what the class `kind` of `holder` has by a name: a value, a method, or the value of a slot."""
+        """Add an attribute of the class `kind` of `holder`: a value, a method, or the value of a slot."""
         value = vars(kind)[mentioned]
         if hasattr(value, "__get__") and hasattr(value, "__set__") and not isinstance(value, property):
             try:
@@ -282,7 +282,7 @@ def _list_run_by_torch(value: Any) -> Tuple[str, ...]:
 
 
 def _list_parts(value: Any) -> Tuple[Any, ...]:
-    """List what runs when an object is called, and what that is given."""
+    """List the functions that run when an object is called, and their bound values."""
     if isinstance(value, MethodType):
         return value.__func__, value.__self__
     if isinstance(value, functools.partial):
@@ -333,7 +333,7 @@ def _is_users(value: Any) -> bool:
     if isinstance(value, FunctionType):
         return is_written(value) or _is_users(_read(value, "__wrapped__", None))
     if isinstance(value, (functools.partial, property, staticmethod, classmethod)):
-        return True  # what is inside is looked at by itself
+        return True  # its parts are compared by themselves
     return _is_users_class(value if isinstance(value, type) else type(value))
 
 
@@ -348,7 +348,7 @@ def _is_users_class(kind: type) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _is_users_file(file: str) -> bool:
-    """Tell whether a user has written a file; what is installed beside torch belongs to others."""
+    """Tell whether a user has written a file; files installed beside torch belong to others."""
     return is_user_file(file) and "-packages" not in file
 
 
@@ -366,7 +366,7 @@ def _iterates(code: CodeType) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _collect_mentioned(code: CodeType) -> FrozenSet[str]:
-    """List the names that a function's code looks up, and its strings; those of functions inside it as well."""
+    """Return the names that a function's code looks up, and its strings; those of functions inside it as well."""
     found = set(code.co_names)
     waiting = list(code.co_consts)
     while waiting:
@@ -382,7 +382,7 @@ def _collect_mentioned(code: CodeType) -> FrozenSet[str]:
 
 @functools.lru_cache(maxsize=1024)
 def _collect_asked(code: CodeType) -> FrozenSet[str]:
-    """List the names that code asks for where they may be missing, as by `getattr(x, "beta", 1.0)`."""
+    """Return the names that code reads where they may be missing, as by `getattr(x, "beta", 1.0)`."""
     inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     if not (_ASKS & set(code.co_names) or _CONTAINS in code.co_code[::2]):
         return frozenset().union(*map(_collect_asked, inner))
@@ -393,6 +393,6 @@ def _collect_asked(code: CodeType) -> FrozenSet[str]:
 
 @functools.lru_cache(maxsize=1024)
 def _collect_globals(code: CodeType) -> FrozenSet[str]:
-    """List the globals that code reads: an attribute of the same name is none of them."""
+    """Return the globals that code reads: an attribute of the same name is none of them."""
     names = (each.argval for each in get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
     return frozenset(names).union(*(_collect_globals(each) for each in code.co_consts if isinstance(each, CodeType)))

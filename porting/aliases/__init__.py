@@ -64,7 +64,7 @@ class AliasFinder:
     """Finds modules under their other names, and the vendor's version for `importlib.metadata`."""
 
     def __init__(self, *, replace: Mapping[str, str], provide: Mapping[str, str]) -> None:
-        """Take top-level names and the modules behind them."""
+        """Map top-level names to their modules."""
         self._replace = dict(replace)
         self._provide = dict(provide)
 
@@ -99,7 +99,7 @@ class AliasFinder:
             return self._provide[top] + dot + rest if is_alias else None
         others = [finder for finder in sys.meta_path if not isinstance(finder, AliasFinder)]
         specs = (finder.find_spec(top, None) for finder in others if hasattr(finder, "find_spec"))
-        # a folder without an `__init__.py` would give way to a package that is installed, so it does here
+        # an installed package has precedence over a folder without an `__init__.py`, and so it has here
         is_installed = any(spec is not None and spec.loader is not None and spec.origin is not None for spec in specs)
         return None if is_installed else self._provide[top]
 
@@ -114,7 +114,7 @@ class AliasFinder:
 
 
 class _AliasLoader:
-    """Hands out the module behind an alias as it is, loading it under its own name if need be."""
+    """Returns the module of an alias itself, loading it under its own name if need be."""
 
     def __init__(self, real: ModuleSpec) -> None:
         self._real = real
@@ -124,7 +124,7 @@ class _AliasLoader:
         module = importlib.import_module(self._real.name)
         self._own_spec = module.__spec__
         if spec.name in COMPANIONS:
-            # said once, in whichever process comes first
+            # announced once, in whichever process comes first
             told: List[str] = os.environ.get(_TOLD, "").split()
             if spec.name not in told and this_instance().index == 0:
                 fact = f"simulated: `{spec.name}` is not installed; a stand-in, {self._real.name}, answers for it"

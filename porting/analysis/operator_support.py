@@ -58,7 +58,7 @@ def iter_calls(graph: StepGraph) -> Iterator[OperatorCall]:
         is_refused = "is_refused" in node.meta
         if is_refused or (after_fault and not after_fault.isdisjoint(node.all_input_nodes)):
             after_fault.add(node)
-        # a fault of the capture has been told, and the operator stands for another one
+        # a fault of the capture has been reported, and the operator stands for another one
         if isinstance(node.target, OpOverload) and not is_refused:
             yield _make_call(node, node.target, flow, follows_fault=node in after_fault)
 
@@ -116,7 +116,7 @@ def iter_operator_faults(graph: StepGraph, *, attention: Collection[str] = ()) -
 
 
 def _quote_vendor(name: str) -> Iterator[str]:
-    """Give what the vendor's documents say of an operator by the name of its function, if they say anything."""
+    """Quote the vendor's documents about an operator, by the name of its function, if they mention it."""
     functions = read_function_table()
     path = f"linalg.{name[7:]}" if name.startswith("linalg_") else name
     entries = [functions.get(f"{module}.{path}") for module in ("torch", "torch.nn.functional", "torch.Tensor")]
@@ -161,7 +161,7 @@ def _find_refusal(call: OperatorCall, table: OperatorTable) -> Optional[str]:
 
 
 def _find_lacking(call: OperatorCall, table: OperatorTable) -> Optional[str]:
-    """Return the name of the operator behind `call` that the device lacks; constants are folded on the host."""
+    """Return the name of the operator of `call` that the device lacks; constants are folded on the host."""
     # an in-place operator is lacking where its other form is; `__xor__` is no in-place operator
     name = call.name.rstrip("_") if not call.name.startswith("__") else call.name
     if call.is_constant(call.node):

@@ -28,7 +28,7 @@ def iter_wide_state(hosts: Sequence[HostTensor]) -> Iterator[Finding]:
     ['C043']
     """
     for host in hosts:
-        # a wide tensor is rare: nothing of the others is looked at
+        # a wide tensor is rare: the others are not read
         if host.tensor.dtype not in _RANGES or not _has_values(host.tensor):
             continue
         values = host.tensor.detach()

@@ -164,7 +164,7 @@ def _describe_model(manifest: Manifest) -> str:
 
 
 def _describe_engine(manifest: Manifest) -> str:
-    """Name the variant that was chosen, and what was asked for where that is something else."""
+    """Name the chosen engine, and the requested one where that is another."""
     choice = manifest.content.get("choice")
     choice = choice if isinstance(choice, dict) else {}
     chosen = str(choice.get("engine") or manifest.engine or "?")
@@ -187,7 +187,7 @@ def _make_plain(text: Any, at_most: Optional[int] = 60) -> str:
 
 
 def _describe_age(seconds: float) -> str:
-    """Say how long ago something was.
+    """Describe how long ago a time was.
 
     >>> _describe_age(time.time() - 7300)
     '2 h ago'

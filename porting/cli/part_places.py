@@ -74,7 +74,7 @@ def collect_part_places(found: Any, place: Optional[Place]) -> Dict[str, Place]:
 
 
 def _iter_parts(returned: Optional[ast.expr]) -> Iterator[Tuple[str, ast.expr]]:
-    """List the parts of a tuple, a dictionary, or a call with keywords, as of `dict` or a class."""
+    """Yield the parts of a tuple, a dictionary, or a call with keywords, as of `dict` or a class."""
     if isinstance(returned, (ast.Tuple, ast.List)):
         yield from zip(_POSITIONS, returned.elts)
     elif isinstance(returned, ast.Dict):

@@ -106,7 +106,7 @@ def read_parts(made: Any, name: str, place: Optional[Place], *, draws_batch: boo
 
 
 def _find_misspelt(made: Any) -> str:
-    """Say which name of a dictionary is nearly that of a part, which would be ignored; nothing if none is."""
+    """Return a message about a dictionary's name that is nearly that of a part, and would be ignored; or ""."""
     known = [*_PARTS, *_MORE_PARTS, *_SETTINGS, "loader", "batches"]
     for name in made if isinstance(made, Mapping) else ():
         near = [] if name in known else difflib.get_close_matches(str(name), known, n=1, cutoff=0.8)

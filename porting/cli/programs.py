@@ -124,7 +124,7 @@ def _find_family(name: ProgramName) -> Any:
 
 
 def _load_named(name: ProgramName) -> Tuple[Any, Optional[Place]]:
-    """Return what is named and its place, where it has one."""
+    """Return the named object and its place, where it has one."""
     module, place = _load_module(name)
     value: Any = module
     for part in name.attribute.split("."):
@@ -203,7 +203,7 @@ def _require_module(name: ProgramName) -> None:
 
 
 def _run_user_code(name: ProgramName, run: Callable[[], Any]) -> Any:
-    """Run the user's code; what it raises becomes E021, except findings of this package and an interrupt."""
+    """Run the user's code; its errors become E021, except findings of this package and an interrupt."""
     try:
         return run()
     except (PortingError, KeyboardInterrupt):

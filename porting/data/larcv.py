@@ -314,7 +314,7 @@ class LarcvFile:
             return self._open_file()[name][:]
 
     def _read_length(self, name: str, dtype: np.dtype[Any]) -> int:
-        """Return how many rows a data set has, after a look at whether it can be what it says."""
+        """Return how many rows a data set has, and check that its file can hold them."""
         with self._name_failures(name):
             dataset = self._open_file()[name]
             found, shape = getattr(dataset, "dtype", None), getattr(dataset, "shape", None)
@@ -341,7 +341,7 @@ class LarcvFile:
 
     @contextmanager
     def _name_failures(self, name: str, **where: int) -> Iterator[None]:
-        """Let what h5py says of a damaged file be an error of this toolkit; a file that may not be read is another."""
+        """Turn h5py's errors for a damaged file into this toolkit's; a file without permission is another error."""
         try:
             yield
         except PermissionError:

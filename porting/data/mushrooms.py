@@ -149,7 +149,7 @@ def _find_cell(cells: Sequence[str], index: int) -> int:
 
 _BAD_ODORS, _BAD_SPORES = "cfmpsy", "hr"
 
-# shares of the letters of the traits that tell, in %, close to those of the real mushrooms
+# shares of the letters of the deciding traits, in %, close to those of the real mushrooms
 _SHARES: Dict[str, Sequence[float]] = {
     "odor": (4, 3, 28, 4, 1, 42, 4, 7, 7),
     "gill-size": (69, 31),
@@ -160,7 +160,7 @@ _LEAN = 6.0
 
 
 def _draw_letters(num_samples: int, *, seed: int, noise: float) -> np.ndarray:
-    """Draw the traits that tell, the label by the rule, and the other traits, which lean a little towards the label."""
+    """Draw the deciding traits, the label by the rule, and the other traits, which correlate weakly with the label."""
     random = np.random.default_rng(seed)
     odor, gills, spores = (
         _draw_column(name, np.array([shares]), num_samples, random) for name, shares in _SHARES.items()

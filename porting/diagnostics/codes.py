@@ -69,7 +69,7 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
 )
 """What the first letter of a code stands for, in the order of the table."""
 
-# what is not an error says what it is
+# errors are the rule: others name their severity
 _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("L001", "loss-outside-forward", "the loss is computed outside `forward`"),
     ("L002", "loss-not-scalar", "the loss is not a scalar"),

@@ -165,7 +165,7 @@ def _find_marked_span(source: str, place: Place) -> Tuple[int, int]:
 
 
 def _make_displayable(text: str) -> str:
-    """Replace tabs by blanks, and what a terminal would act on by a mark."""
+    """Replace tabs by blanks, and control characters by a mark."""
     shown = (
         "\N{REPLACEMENT CHARACTER}" if letter != "\t" and unicodedata.category(letter) in _UNSHOWN else letter
         for letter in text

@@ -51,7 +51,7 @@ def caller_place(skip_internal: bool = True) -> Optional[Place]:
     frame: Optional[FrameType] = sys._getframe(1)
     library_folders = _list_library_folders()
     while skip_internal and frame is not None and not _is_user_frame(frame, library_folders):
-        # what has called the command is the script that starts it
+        # the caller of the command is the script that starts it
         frame = None if frame.f_code.co_filename == _COMMAND else frame.f_back
     return frame_place(frame) if frame is not None else None
 
@@ -78,7 +78,7 @@ def find_raising_frame(error: BaseException) -> Optional[Tuple[FrameType, Place]
         step = step.tb_next
     if found is None:
         return None
-    # a frame may have gone on since, to its `finally`
+    # a frame may have moved on since, to its `finally`
     return found.tb_frame, _find_place(found.tb_frame, instruction=found.tb_lasti, line=found.tb_lineno)
 
 
@@ -167,7 +167,7 @@ def _find_place(frame: FrameType, *, instruction: int, line: int) -> Place:
     return Place(code.co_filename, first_line, column, end_line, _find_column(frame, line=end_line, byte=end_byte))
 
 
-# a forward comes by the same lines again, in each layer of a kind and in each round of a loop
+# a forward passes the same lines again, in each layer of a kind and in each round of a loop
 @functools.lru_cache(maxsize=4096)
 def _read_span(code: CodeType, instruction: int) -> Tuple[Optional[int], ...]:
     """Return first line, last line, first byte and last byte of an instruction, as far as Python knows them."""

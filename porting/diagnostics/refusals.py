@@ -16,7 +16,7 @@ __all__ = ["amended_refusals", "are_refusals_collected", "collected_refusals", "
 
 _Collector = Callable[[PortingError], None]
 
-# of one thread: what a loader's workers raise is none of the run's
+# of one thread: errors of a loader's workers do not belong to the run
 _collector: ContextVar[Optional[_Collector]] = ContextVar("porting_refusals", default=None)
 
 

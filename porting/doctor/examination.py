@@ -108,7 +108,7 @@ def _write_row(probe: Probe) -> Tuple[str, ...]:
 def _iter_abilities(
     software: Software, hardware: Hardware, probes: Tuple[Probe, ...]
 ) -> Iterator[Tuple[str, bool, str]]:
-    """List what works; IPUs are the last."""
+    """Yield the abilities; that of IPUs is the last."""
     faults = {probe.name for probe in probes if probe.finding is not None}
     torch = _describe_torch(software.torch["version"]) if software.torch else "torch cannot be imported"
     yield "porting check of sources, explain, cache", True, "needs no torch"
@@ -130,7 +130,7 @@ def _iter_abilities(
 
 
 def _describe_torch(version: str) -> str:
-    """Say from which tested version it is known what works with a torch."""
+    """Name the tested version that tells what works with a torch."""
     tested = find_tested(version).version
     if read_version(version) == read_version(tested):
         return f"torch {version}, tested"

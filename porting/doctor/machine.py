@@ -152,7 +152,7 @@ def _read_quota() -> Optional[float]:
 
 
 def _probe_memory() -> Probe:
-    """Tell the memory, which is no fault whatever it is: models differ."""
+    """Report the memory, which is never a fault: models differ."""
     total = _read_memory()
     return Probe(
         "memory", "enough for the model; `porting memory` tells", format_bytes(total) if total else "not known"
@@ -194,7 +194,7 @@ def _probe_clock() -> Probe:
 
 
 def _iter_skews() -> Iterator[Tuple[Path, float]]:
-    """List how far the clocks of file systems are ahead, in seconds: a file that is made now is as old as they say."""
+    """Yield the seconds that the clocks of file systems are ahead, by the time of a file that is made now."""
     for folder in {path for path in (find_cache_folder(), Path.cwd()) if os.access(path, os.W_OK)}:
         try:
             with tempfile.NamedTemporaryFile(dir=folder, prefix=".porting-") as file:

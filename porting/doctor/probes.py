@@ -83,7 +83,7 @@ def _end_all(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     try:
         process.communicate(timeout=1)
-    except subprocess.TimeoutExpired:  # stuck in a driver: nobody can end it
+    except subprocess.TimeoutExpired:  # stuck in a driver: it cannot be killed
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()

@@ -12,7 +12,7 @@ __all__ = ["Redaction"]
 
 _SECRET_NAME = r"[A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|CREDENTIAL|COOKIE)[A-Z0-9_]*"
 _SHORTEST_NAME = 3
-# names of users that say nothing of anybody, and are words of other texts
+# names of users that identify no person, and are words of other texts
 _PLAIN_USERS = {"root", "user", "admin", "ubuntu", "runner", "nobody", "docker", "python"}
 
 Replacement = Union[str, Callable[["re.Match[str]"], str]]
@@ -39,7 +39,7 @@ class Redaction:
     @staticmethod
     def _list_home_rules() -> List[Tuple[Pattern[str], Replacement]]:
         home = os.path.expanduser("~").rstrip("/\\")
-        # what lies below the home folder tells of projects and people; the last name says enough
+        # folders below the home folder reveal projects and people; the last name is enough
         below = r"(?P<rest>(?:[/\\][^\s/\\'\"`:;,()]+)*)"
         homes = [re.escape(home)] if len(home) > 1 else []
         homes += [r"/(?:home|Users|nethome|lustre/home)/[^\s/'\"`:;,()]+", r"[A-Z]:\\Users\\[^\s\\'\"`:;,()]+"]

@@ -198,11 +198,11 @@ def _is_installed(name: str) -> bool:
 
 
 def _import_apart(name: str, program: str) -> Tuple[Dict[str, Any], str]:
-    """Run a program that imports a package, in another process, and return what it says, or the fault."""
+    """Run a program that imports a package, in another process, and return its output, or the fault."""
     environment = {**make_environment(), "PYTHONIOENCODING": "utf-8"}
     answer = ask_program([sys.executable, "-c", program], timeout_seconds=_IMPORT_SECONDS, environment=environment)
     line = next((line for line in reversed(answer.text.splitlines()) if line.startswith(_MARK)), "")
-    # what said its facts and crashed on its way out, as drivers do, is usable
+    # an answer is usable even if the program crashed on its exit, as drivers do
     if line:
         return dict(json.loads(line[len(_MARK) :])), ""
     return {}, _name_fault(answer) or f"{name} said nothing of itself"

@@ -83,7 +83,7 @@ def capture(
     if mode not in MODES:
         raise OptionError.at_caller("P002", message=f"`mode` is {mode!r}", help=f"use one of {MODES}")
     options = options if options is not None else PortOptions()
-    # the executable that is made on the way is the literal graph, which costs nothing and is kept nowhere
+    # the executable that is made as well is the literal graph, which costs nothing and is not kept
     plain = options.replace(engine="replay", computation_order="none", cache_dir=None)
     ported = to_ipu(model, loss, optimizer=optimizer, options=plain, device="sim")
     args, kwargs = make_call_arguments(batch)
@@ -104,7 +104,7 @@ def capture(
 
 
 def _take_step(session: Any, options: PortOptions, signature: BatchSignature, **facts: Any) -> ExportedStep:
-    """Take out of an executor's session what its executable was made of; `facts` are further fields."""
+    """Make the exported step from an executor's session; `facts` are further fields."""
     compiled, optimizer = session.require_compiled(), session.optimizer if session.is_training else None
     plan, state = compiled.plan, compiled.state
     request = BuildRequest(

@@ -163,7 +163,7 @@ class _ForwardOf(nn.Module):
 class _RoutedForward:
     """Stands in for `forward` of one module; a copy of the module gets its own plain `forward`."""
 
-    # one for all: what runs inside a call on the device is a part of it, whichever trainer it belongs to
+    # one for all: modules inside a call on the device are a part of it, whichever trainer they belong to
     is_inside = False
 
     def __init__(self, module: nn.Module, run: Callable[[Sequence[Any], Dict[str, Any]], Any]) -> None:
@@ -258,7 +258,7 @@ def _is_metric(module: nn.Module) -> bool:
 
 
 def _has_forward(module: nn.Module) -> bool:
-    """Tell whether somebody has written a `forward` for it: containers have none, nor have some LightningModules."""
+    """Tell whether the module has a `forward` of its own: containers have none, nor have some LightningModules."""
     for base in type(module).__mro__:
         if "forward" in vars(base):
             return base is not nn.Module and base.__name__ != "LightningModule"

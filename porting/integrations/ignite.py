@@ -127,7 +127,7 @@ def _repeat_last(tensor: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _route_model(engine: Any, model: nn.Module, options: Optional[PortOptions]) -> Any:
-    """Let what `engine` does with a batch call the device; its `device_calls` tell what ran there."""
+    """Let the process function of `engine` call the device; its `device_calls` record the calls."""
     if is_ported(model):
         return engine
     calls, process = DeviceCalls(model, options=options), engine._process_function
@@ -151,7 +151,7 @@ def _read_loss(_x: Any, _y: Any, _prediction: Any, loss: torch.Tensor) -> float:
 
 
 def _check_port(ported: PortedModel, optimizer: Any, loss_fn: Any, options: Any, settings: Dict[str, Any]) -> None:
-    """Raise OptionError P002 for what a port has been told already, or cannot be told any more."""
+    """Raise OptionError P002 for settings that a port has already, or can no longer get."""
     fault, remedy = "", ""
     if optimizer is not None and optimizer is not ported.port_optimizer.given:
         fault, remedy = "`optimizer` is not the one that the model was ported with", "leave it out"

@@ -81,9 +81,9 @@ def _define_class(single_device_strategy: Type[Any]) -> Type[Any]:
 
 
 class _DeviceSteps:
-    """What a strategy does otherwise than Lightning's for one device: its steps call the device.
+    """The change to Lightning's strategy for one device: its steps call the device.
 
-    To Lightning it is a strategy of the CPU, where the weights are whenever they are looked at.
+    To Lightning it is a strategy of the CPU, where the weights are whenever they are read.
     """
 
     lightning_module: Any
@@ -143,7 +143,7 @@ class _DeviceSteps:
 
 
 def _refuse_settings(module: Any, precision_plugin: Any) -> None:
-    """Raise OptionError P002 for settings of the Trainer that would do something else than they say."""
+    """Raise OptionError P002 for settings of the Trainer that would not have their usual effect."""
     trainer = module.trainer
     asked = trainer._accelerator_connector
     fault, remedy = "", "leave it out: this strategy runs one process with one device"

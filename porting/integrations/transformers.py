@@ -30,7 +30,7 @@ _logger = logging.getLogger("porting")
 _PRECISION = "leave it out, and say `Trainer(..., port_options=PortOptions(precision='mixed'))`, or 'bfloat16'"
 _ONE = "leave it out: one process drives one device"
 
-# what the library would do to the model behind the loop's back, and what says the same to the device
+# arguments by which the library would change the model itself, and the device's options for the same
 _REFUSED = {
     "fp16": _PRECISION,
     "bf16": _PRECISION,
@@ -47,7 +47,7 @@ _REFUSED = {
 
 
 class _OnDevice:
-    """What a trainer does otherwise than the library's: the model's calls in its steps run on the device."""
+    """The change to the library's trainer: the model's calls in its steps run on the device."""
 
     model: Any
     args: Any
@@ -104,7 +104,7 @@ class Seq2SeqTrainer(_OnDevice, _Seq2SeqTrainer):
 
 
 def _refuse_arguments(arguments: Any) -> None:
-    """Raise OptionError P002 for training arguments that would do something else than they say."""
+    """Raise OptionError P002 for training arguments that would not have their usual effect."""
     fault, remedy = "", ""
     for name, advice in _REFUSED.items():
         if getattr(arguments, name, None):

@@ -165,7 +165,7 @@ def example_batch(config: BertConfig, *, batch_size: int, seed: int = 0) -> Tupl
 
 
 class _Embeddings(nn.Module):
-    """The sum of what a token is, where it stands and to which sentence it belongs."""
+    """The sum of three embeddings: of the token, of its position and of its sentence."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

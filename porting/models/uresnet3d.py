@@ -91,7 +91,7 @@ _make_series = functools.partial(make_block_series, block=_Block)
 class _Level(nn.Module):
     """One level of the encoder and decoder with all that lies below it.
 
-    What is handed over to the decoder is what the encoder's blocks made, and it is joined after the decoder's blocks.
+    The decoder gets the output of the encoder's blocks, which is joined after the decoder's blocks.
     """
 
     def __init__(self, config: UResNet3DConfig, channels: int, *, depth: int) -> None:

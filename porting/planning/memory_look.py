@@ -232,9 +232,9 @@ def _make_report(
     options: PortOptions,
     optimizer: Any,
     target: Target,
-    find_remedies: Callable[..., Tuple[Remedy, ...]],
+    list_remedies: Callable[..., Tuple[Remedy, ...]],
 ) -> MemoryReport:
-    """Measure `step` as the options, the optimizer and the target lay it out, with what `find_remedies` proposes."""
+    """Measure `step` as the options, the optimizer and the target lay it out, with the remedies of `list_remedies`."""
     begins: List[int] = []
     for number in range(len(options.stage_ipus)):
         default = begins[-1] if begins else 0
@@ -255,7 +255,7 @@ def _make_report(
         target=target,
         micro_batch=step.micro_batch,
         ipus=measure_ipus(step, layout),
-        remedies=find_remedies(step, layout, options, limit=int(_FITS * target.memory_bytes)),
+        remedies=list_remedies(step, layout, options, limit=int(_FITS * target.memory_bytes)),
         options=options,
     )
 

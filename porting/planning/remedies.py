@@ -39,7 +39,7 @@ class Remedy:
 
 
 class _Change(NamedTuple):
-    """A change: what it is called, what to write, of `PortOptions`, and of the layout."""
+    """A change: its name, the code to write, and the changes of `PortOptions` and of the layout."""
 
     name: str
     words: str
@@ -167,7 +167,7 @@ def _move_state_off_chip(step: StepMemory, layout: Layout, options: PortOptions,
 
 
 def _iter_chains(step: StepMemory, called: Sequence[str]) -> Iterator[List[str]]:
-    """List those of the modules `called` that are at one depth of the model, for each depth."""
+    """Yield those of the modules `called` that are at one depth of the model, for each depth."""
     for depth in range(1 + max((name.count(".") for name in called), default=0)):
         names = [name for name in called if name.count(".") == depth and name in step.begins]
         if 1 < len(names) <= _MOST_BOUNDARIES:
@@ -175,7 +175,7 @@ def _iter_chains(step: StepMemory, called: Sequence[str]) -> Iterator[List[str]]
 
 
 def _iter_alike(step: StepMemory) -> Iterator[List[str]]:
-    """List the modules of one class that contain others and are in none of their own class: blocks, layers."""
+    """Yield the modules of one class that contain others and are in none of their own class: blocks, layers."""
     for kind in dict.fromkeys(step.called.values()):
         names = [name for name, own in step.called.items() if own == kind]
         outer = [name for name in names if not any(name.startswith(f"{other}.") for other in names)]
@@ -185,7 +185,7 @@ def _iter_alike(step: StepMemory) -> Iterator[List[str]]:
 
 
 def _iter_anywhere(step: StepMemory) -> Iterator[List[str]]:
-    """List modules at all depths, of those that begin at the same operator the outermost, as many as can be tried."""
+    """Yield modules at all depths, of those that begin at the same operator the outermost, as many as can be tried."""
     by_place: Dict[int, str] = {}
     for name in step.called_once:
         place = step.begins.get(name, 0)
@@ -198,7 +198,7 @@ def _iter_anywhere(step: StepMemory) -> Iterator[List[str]]:
 
 
 def _find_cut(step: StepMemory, layout: Layout, num_ipus: int) -> Optional[Tuple[int, Dict[str, Any], Dict[str, int]]]:
-    """Cut the step into stages on `num_ipus` IPUs: what the fullest holds, what changes of the layout, and the stages.
+    """Cut the step into stages on `num_ipus` IPUs; return the fullest IPU's bytes, the layout's changes and the stages.
 
     None where the step has too few modules.
     """
@@ -252,7 +252,7 @@ def _find_best_pipeline(
         return None
 
     def make(chosen: Tuple[int, ...]) -> Dict[str, Any]:
-        # a pipeline computes again and accumulates, whatever else is asked for
+        # a pipeline always recomputes and accumulates
         begins, ipus = (0, *chosen, *last), (*range(num_ipus), *(0 for _ in last))
         return {"begins": begins, "ipus": ipus, "recomputes": True, "accumulates": True}
 

@@ -131,7 +131,7 @@ def number_stages(ipus: Iterable[Optional[int]]) -> Iterator[int]:
 
 
 class _Walk:
-    """Runs the operators of a graph one by one on tensors without values and notes what becomes of their memory."""
+    """Runs the operators of a graph one by one on fake tensors and records the use of their memory."""
 
     def __init__(self, graph: StepGraph) -> None:
         self._graph = graph

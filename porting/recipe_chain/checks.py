@@ -268,7 +268,7 @@ def report_failures_of(recipe: Recipe, file: str) -> Iterator[None]:
         yield
     except PortingError:
         raise
-    except (Exception, SystemExit) as error:  # a program that ends itself has not done what is asked of it
+    except (Exception, SystemExit) as error:  # a program that ends itself has not done its work
         failed = _find_step_that_raised(recipe, error)
         if isinstance(error, ModuleNotFoundError):
             _raise_missing_extra(error, _name_step(failed) if failed else file)

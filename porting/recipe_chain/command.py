@@ -133,7 +133,7 @@ def _show_recipes(*, as_json: bool) -> int:
 
 
 def _show_part(recipe: Recipe, steps: Sequence[RecipeStep], arguments: argparse.Namespace) -> int:
-    """Print what all steps share, what steps change, the source of one step, or the story."""
+    """Print the shared program, the changes of steps, the source of one step, or the story."""
     if arguments.diff and not arguments.workload:
         return _show_diffs(recipe, steps)
     if arguments.workload:
@@ -225,7 +225,7 @@ def _check_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) 
 
 
 def _say_what_runs(text: str) -> None:
-    """Tell a terminal what is being checked, in a line that the outcome takes the place of."""
+    """Show on a terminal what is being checked, in a line that the outcome replaces."""
     if sys.stderr.isatty():
         print(f"{_CLEARED_LINE}{text}", end="", file=sys.stderr, flush=True)
 
@@ -245,7 +245,7 @@ def _begin_recipe(destination: Path, target: Optional[str], batch_size: Optional
 
 
 def _load_user_model(text: str, batch_size: Optional[int]) -> Any:
-    """Load `text`, as in `train.py:make`, and say how a program elsewhere gets the same; E022 if none can.
+    """Load `text`, as in `train.py:make`, with the import by which another program gets it; E022 if none can.
 
     A function of the user's is called once, with `batch_size` if it takes one.
     """

@@ -101,14 +101,14 @@ class Steps:
         key = (number, *arguments)
         if key not in self._trained:
             trained = self._trained[key] = self.call(number, lambda step: step.train(*arguments))
-            # what else a program may return is looked at by its measures alone
+            # other results of a program are read by its measures alone
             if len(arguments) < 2 and isinstance(trained, list):
                 self._losses[number] = max(self._losses.get(number, []), trained, key=len)
         return self._trained[key]
 
 
 class _TrainedOnce:
-    """A step's module, but for its `train`: `train_once` is asked in its place for what can be asked for again."""
+    """A step's module whose `train` is replaced: `train_once` runs each repeatable training only once."""
 
     def __init__(self, module: ModuleType, train_once: Callable[..., Any]) -> None:
         self._module, self._train_once = module, train_once

@@ -77,7 +77,7 @@ def run_instances(command: Sequence[str], plan: InstancePlan, environment: Mappi
     """
     with tempfile.TemporaryDirectory(prefix="porting-run-") as folder:
         shared = {**environment, "PORTING_RENDEZVOUS": str(Path(folder) / "rendezvous")}
-        # without a say every process would start a thread for each core, and all would wait for one another
+        # by default every process would start a thread for each core, and all would wait for one another
         shared.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // plan.num_instances)))
         processes: List[subprocess.Popen[bytes]] = []
         with _exit_on_sigterm():
@@ -98,7 +98,7 @@ def run_instances(command: Sequence[str], plan: InstancePlan, environment: Mappi
 
 
 def _end_with_launcher() -> None:
-    """Let this new process end when its parent is gone, even if that was killed."""
+    """Let this new process end when its parent has ended, even if that was killed."""
     signal_with_parent(signal.SIGTERM)
 
 

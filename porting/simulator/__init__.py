@@ -39,7 +39,7 @@ from .tracing_state import (
     registerPreCompileHook,
 )
 
-if TYPE_CHECKING:  # loaded on first use, which a program that makes its batches itself has none of
+if TYPE_CHECKING:  # loaded on first use: a program that makes its batches itself needs none of it
     from porting.simulator import _dataloader  # noqa: F401 - programs reach for `poptorch._dataloader`
     from porting.simulator._dataloader import AsynchronousDataAccessor as AsynchronousDataAccessor
     from porting.simulator._dataloader import DataLoader as DataLoader

@@ -114,7 +114,7 @@ class ArgsParser:
         return bound
 
     def _find_value(self, parameter: inspect.Parameter, remaining: List[Any], left: Dict[str, Any]) -> Any:
-        """Return what is passed for `parameter`, taken away from the `remaining` or from the named, `left`."""
+        """Return the value passed for `parameter`, and remove it from the `remaining` or from the named, `left`."""
         if remaining and parameter.kind != parameter.KEYWORD_ONLY:
             if parameter.name in left:
                 raise AssertionError(f"Parameter {parameter.name} was passed more than once")
@@ -132,7 +132,7 @@ class ArgsParser:
                 f"Too many arguments provided: expected {self._names} ({len(self._names)}) but got {count}"
             )
         if not self._has_args and len(args) > len(self._positions):
-            # what is left over would be dropped without a word
+            # superfluous arguments would be dropped silently
             raise AssertionError(
                 f"Too many arguments provided: expected {self._positions} ({len(self._positions)}) but got {len(args)}"
             )
@@ -279,10 +279,10 @@ def _make_error(message: str) -> Exception:
 
 def hand_back(graph: StepGraph, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
     """Update the caller's `inputs`, and return the outputs nested as `forward` returned them."""
-    # the outputs, then the inputs that the graph wrote into; what is no tensor of the device stays as it was traced
+    # the outputs, then the inputs that the graph wrote into; other values stay as they were traced
     outputs, written = results[: len(graph.outputs)], results[len(graph.outputs) :]
     for index, value in zip(sorted(graph.mutated_inputs), written):
-        # PopTorch updates what it gave the device, which is a copy if the input was not contiguous.
+        # PopTorch updates the tensor on the device, which is a copy if the input was not contiguous.
         if inputs[index].is_contiguous():
             with torch.no_grad():
                 inputs[index].copy_(value)

@@ -67,7 +67,7 @@ class DataLoader(torch.utils.data.DataLoader):
             self.batch_sampler_drop_last = drop_last
         is_known = isinstance(options, Options)
         require(is_known, f"Expected poptorch.Options as the DataLoader's options but got {type(options)}.")
-        # their numbers say how large batches are, so they may not change any more
+        # their numbers decide the size of batches, so they may not change any more
         options._freeze()
         self._combined_batch_size: Optional[int] = None
         self._num_batches_to_combine: Optional[int] = None
@@ -223,7 +223,7 @@ class DataLoader(torch.utils.data.DataLoader):
         return _SubDataset(dataset, options, self._combined_batch_size, drop_last)
 
     def _find_rebatched_size(self, mode: DataLoaderMode, *, drop_last: bool) -> Optional[int]:
-        """Return the size of the batches that are put together anew from those of the workers, None without that."""
+        """Return the size of the batches that are rebuilt from those of the workers, None without rebatching."""
         if mode == DataLoaderMode.AsyncRebatched:
             return self._combined_batch_size
         keeps_rest = mode == DataLoaderMode.Async and not drop_last and not self._is_user_batch_sampler_set
@@ -235,7 +235,7 @@ class DataLoader(torch.utils.data.DataLoader):
         advice = "You cannot use DataLoaderMode.AsyncRebatched and manually specify the rebatched_size in async_options"
         require("rebatched_size" not in async_options, advice)
         accessor = AsynchronousDataAccessor(self, **async_options, rebatched_size=rebatched_size)
-        # or the two would keep each other, and the process, until the garbage collector comes by
+        # or the two would keep each other, and the process, until a garbage collection
         accessor.hold_weakly()
         self._accessor = accessor
 
@@ -310,7 +310,7 @@ def _choose_worker_batch_size(size: Optional[int], rebatched_size: int, wanted: 
 
 @lru_cache(maxsize=None)
 def _cap_num_workers(num_workers: int, num_cores: int) -> int:
-    """Return a number of processes that all have a core; a program that makes many loaders is told once."""
+    """Return a number of processes that all have a core; a program with many loaders gets one message."""
     if num_workers > num_cores:
         logger.warning(
             f"num_workers={num_workers} is more than the {num_cores} cores of this machine: the DataLoader uses"

@@ -100,7 +100,7 @@ def convertOptimizerToDict(
 
 
 def _read_optimizer_settings(optimizer: torch.optim.Optimizer, kind: OptimizerKind) -> Dict[str, Any]:
-    """Return what holds for all groups; the types as whether they are half."""
+    """Return the settings of all groups; types become whether they are half."""
     settings: Dict[str, Any] = {}
     for name in _CLASSES[kind]._child_only:
         if name.endswith("accum_type"):
@@ -223,7 +223,7 @@ _CONSTANT_IF_EQUAL = {
     "weight_decay": 0.0,
 }
 
-# The last two are notes of torch's schedulers, or of programs that silence them, that the host's `step` was called.
+# The last two are marks of torch's schedulers, or of programs that silence them, that the host's `step` was called.
 _NOT_ATTRIBUTES = {"defaults", "state", "param_groups", "variable_attrs", "_opt_called", "_step_count"}
 _POPTORCH_NAMES = frozenset(
     {"_state_dict", "ipu_state_is_dirty", "host_state_is_dirty", "state_dict", "max_weight_norm"}.union(

@@ -252,7 +252,7 @@ class PoplarExecutor:
             self._session.destroy()
 
     def __del__(self, _interpreter_ends: Callable[[], bool] = sys.is_finalizing) -> None:
-        # the names of modules may be gone by then, and nobody is left who looks at the weights
+        # the names of modules may be gone by then, and nothing reads the weights any more
         if not _interpreter_ends() and "_session" in self.__dict__:
             self._session.leave_weights_behind()
 

@@ -113,7 +113,7 @@ def native_error(
 
     lines = text.splitlines()
     if len(lines) > _MAX_LINES_ON_SCREEN:
-        # an error in a folder that is read-only must not hide the error that is told
+        # an error in a folder that is read-only must not hide the error that is reported
         try:
             Path(_FULL_TEXT_FILE).write_text(text + "\n", encoding="utf-8")
             where = f"see {_FULL_TEXT_FILE} for the full text"

@@ -47,8 +47,8 @@ def registerPostCompileHook(hook: Callable[[], Any]) -> torch.utils.hooks.Remova
 class _OverwriteContextManager:
     """A context in which the functions that libraries registered replacements for are replaced: that of a trace.
 
-    A library registers a class with two methods: `replace()`, which puts its functions in the place of others, and
-    `restore()`, which takes them away again.
+    A library registers a class with two methods: `replace()`, which replaces functions by its own, and `restore()`,
+    which restores them.
     """
 
     _subsitution_manager_types: ClassVar[List[Type[Any]]] = []
@@ -97,7 +97,7 @@ def tracing() -> Iterator[None]:
             yield
         finally:
             try:
-                # a copy: a hook may take itself away
+                # a copy: a hook may remove itself
                 for hook in list(post_compile_hooks.values()):
                     hook()
             finally:

@@ -192,7 +192,7 @@ def strike(moment: Moment, *, training: Optional[bool] = None, subject: Any = No
     `results` are the tensors of its call. Callers ask whether there are any `injections` before.
     """
     for injection in list(injections):
-        # a device that is lost for ever fails whenever somebody attaches it, without being due again
+        # a device that is lost for ever fails at each attempt to attach it, without being due again
         if injection.is_permanent and moment is Moment.ATTACH:
             injection.kind.effect(injection.settings, subject, results)
         # again where the effect asks for it: a device that is waited for is tried once more
@@ -260,7 +260,7 @@ def _lose_device(settings: Mapping[str, Any], session: Any, _results: Any) -> No
     )
 
 
-# What is lost, by the action that PopTorch asks for to get it back.
+# The loss, by the action that PopTorch recommends for it.
 _LOSSES = {
     "IPU_RESET": "IPU 0 stopped: a tile raised an exception (TEXCPT) and did not reach the next sync",
     "LINK_RESET": "Timed out waiting for a sync over the IPU-Links: link 3 of IPU 0 is down",
@@ -364,13 +364,13 @@ def _read_environment() -> None:
                 "`porting run --inject list` shows them with their settings",
             ),
         ) from None
-    # a process that loads data sees batches only, and has nothing to say of the calls that its program makes
+    # a process that loads data sees batches only, and does not know of the calls that its program makes
     if injections and multiprocessing.parent_process() is None:
         atexit.register(_report_what_did_not_strike, list(injections))
 
 
 def _report_what_did_not_strike(asked_for: Sequence[Injection]) -> None:
-    """Say at the end of a program which trouble never came: a test that saw none has shown nothing."""
+    """Report at the end of a program which trouble never struck: a test that saw none has shown nothing."""
     for injection in asked_for:
         if not injection.num_struck and injection.is_for_this_process():
             moment = injection.kind.moment

@@ -53,8 +53,8 @@ _SHOWN_LINES = 3
 _KILL_SECONDS = 10.0
 
 # A string instead of `-m`: what the parent has added to its `sys.path` does not travel. The paths go to the end, so
-# that they hide nothing that the child finds by itself. What Python does at its end, for a second where a compiler was
-# loaded, nobody needs.
+# that they hide nothing that the child finds by itself. Python's own exit, which takes a second where a compiler was
+# loaded, is not needed.
 _START = (
     "import os, sys; sys.path.extend({paths!r}); from porting.support.bound_worker import main; "
     "status = main({folder!r}); sys.stdout.flush(); sys.stderr.flush(); os._exit(status)"
@@ -104,12 +104,12 @@ class BoundProcess:
         # what would fill the log must not come from outside
         left_out = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_DEBUG", "PYTHONSTARTUP")
         kept = {name: value for name, value in self._environment.items() if name not in left_out}
-        # with its temporary files in its folder even a killed compiler leaves nothing behind
+        # with its temporary files in its folder even a killed compiler leaves none
         own = {"TMPDIR": str(self.folder / "tmp"), "PYTHONWARNINGS": "ignore"}
         with open(self.folder / LOG, "wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _START.format(paths=paths, folder=str(self.folder))],
-                # nobody writes to this pipe: its end tells the child that this process is gone
+                # nothing is written to this pipe: its end tells the child that this process has ended
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -43,7 +43,7 @@ class SelectiveMode(TorchFunctionMode):
 
 
 class _JoinedModes(TorchFunctionMode):
-    """What lies on torch's stack for `modes`, the innermost of which is the last."""
+    """The one mode on torch's stack for `modes`, the innermost of which is the last."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ def as_onnx(step: ExportedStep) -> bytes:
                 output_names=names[1],
             )
     except Exception as error:
-        raise _find_unexportable(step.graph, error) from error
+        raise _make_unexportable_error(step.graph, error) from error
     content = io.BytesIO()
     program.save(content)
     return content.getvalue()
@@ -88,8 +88,8 @@ class _Forward(nn.Module):
         return tuple(self._function(*state[: self._num_state], *own, *state[self._num_state :]))[: self._num_outputs]
 
 
-def _find_unexportable(graph: StepGraph, error: Exception) -> ExecutableError:
-    """Find the operator that torch's exporter is about, and its place."""
+def _make_unexportable_error(graph: StepGraph, error: Exception) -> ExecutableError:
+    """Make an error about the operator that torch's exporter cannot convert, with its place."""
     texts: List[str] = []
     cause: Optional[BaseException] = error
     while cause is not None:
@@ -124,7 +124,7 @@ def _make_form_error(name: str, place: Optional[Place], why: str) -> ExecutableE
 
 @contextmanager
 def _silence_exporter() -> Iterator[None]:
-    """Keep torch's exporter from warning of what is no concern of the user's."""
+    """Suppress torch's exporter's warnings that do not concern the user."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():

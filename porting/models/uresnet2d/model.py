@@ -110,7 +110,7 @@ def make_block_series(
 
 
 class _ResidualBlock(nn.Module):
-    """Two blocks, the second not activated, and what went into them."""
+    """Two blocks, the second not activated, and their input added."""
 
     def __init__(self, config: UResNetConfig, channels: int, *, kernel: int, block: Callable[..., nn.Module]) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ def join_levels(level: Any, x: torch.Tensor, beside: torch.Tensor) -> torch.Tens
 class _Level(nn.Module):
     """One level of the encoder and decoder with all that lies below it; every plane passes by itself.
 
-    What is handed over to the decoder is the level's input, and it is joined before the decoder's blocks.
+    The decoder gets the level's input, which is joined before the decoder's blocks.
     """
 
     def __init__(self, config: UResNet2DConfig, channels: int, *, depth: int) -> None:

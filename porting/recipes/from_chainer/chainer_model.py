@@ -88,7 +88,7 @@ def save_npz(path: Path, arrays: Arrays) -> None:
 
 
 def _compute_features(images: np.ndarray, snapshot: Arrays) -> np.ndarray:
-    """Compute what the last layer sees."""
+    """Compute the input of the last layer."""
     arrays = {name[len(PREFIX) :]: array for name, array in snapshot.items() if name.startswith(PREFIX)}
     hidden = _convolve(images, arrays["conv1/W"], arrays["conv1/b"])
     hidden = _pool(np.maximum(_normalise(hidden, arrays), 0))

@@ -59,7 +59,7 @@ _VALUE_SIZED = {
         "also the maximum length."
     ),
 }
-# What PopTorch's messages call torch's types.
+# The names of torch's types in PopTorch's messages.
 _TYPE_NAMES: Dict[str, str] = {
     "float32": "Float",
     "float64": "Double",

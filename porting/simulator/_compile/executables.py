@@ -125,7 +125,7 @@ def make_executable(
     Unless it `waits`, nothing is measured now.
     """
     request = BuildRequest(plan, replica_groups=groups, observer=observer)
-    # The settings of the optimizer are told by the parts of parameters, which only a state has.
+    # The settings of the optimizer are named after the parts of parameters, which only a state has.
     settings, names = host.optimizer_groups(make_empty_state(graph, request, has_memory=False))
     request = replace(request, groups=tuple(settings), group_names=tuple(map(tuple, names)))
 
@@ -152,7 +152,7 @@ def make_executable(
 
 
 def _make_samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-    """Return the inputs of a call as the device gets them; numbers in the place of zeros, which say nothing."""
+    """Return the inputs of a call as the device gets them; random numbers replace zeros, which prove nothing."""
     detached = [make_recordable(tensor.detach()).contiguous() for tensor in inputs]
     samples = [tensor.to(device_dtype(tensor.dtype)) for tensor in detached]
     if any(sample.is_floating_point() and bool(sample.any()) for sample in samples):

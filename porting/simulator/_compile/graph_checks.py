@@ -133,7 +133,7 @@ def check_pipeline(graph: StepGraph, scopes: GraphScopes, options: Options) -> i
             "distributed execution."
         )
     fault = _find_pipeline_fault(ipus, options, is_training=graph.mode == "training") if uses_pipeline(options) else ""
-    # without hardware any number will do, but of a program that is refused the first fault of a device is told
+    # without hardware any number is possible, but a program that is refused gets the device's first fault
     if fault or counts_as_hardware(options):
         count_reserved_ipus(num_ipus, may_round=options.auto_round_num_ipus)
     if fault:
@@ -142,7 +142,7 @@ def check_pipeline(graph: StepGraph, scopes: GraphScopes, options: Options) -> i
 
 
 def _find_pipeline_fault(ipus: List[int], options: Options, *, is_training: bool) -> str:
-    """Tell why a call cannot fill the pipeline, if so; `ipus` are those of the forward pass's operators in order."""
+    """Return why a call cannot fill the pipeline, or ""; `ipus` are those of the forward pass's operators in order."""
     # A pipeline begins on IPU 0, where the inputs arrive, also if the first block is on another one. Operators that
     # follow each other on one IPU are one stage.
     num_stages = 1 + sum(before != after for before, after in zip([0, *ipus], ipus))
@@ -213,7 +213,7 @@ def check_operators(graph: StepGraph, model: nn.Module) -> None:
         elif refused is not None:
             missing.setdefault(refused.name, refused)
         if call.arguments.get("label_smoothing"):
-            # PopTorch compiles the loss without it and says nothing: do the same, and say it
+            # PopTorch compiles the loss without it, silently: do the same, with a warning
             node = call.node
             node.args, node.kwargs = change_arguments(
                 node.target, node.args, node.kwargs, ["label_smoothing"], lambda _smoothing: 0.0

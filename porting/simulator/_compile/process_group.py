@@ -20,7 +20,7 @@ __all__ = ["ProcessExchange", "connect", "require_reachable"]
 _RENDEZVOUS = "PORTING_RENDEZVOUS"
 _KIND = "popdist_error"
 _SECONDS_TO_END_FIRST = 1.0
-# gloo's words for a process that is gone
+# gloo's message for a process that has ended
 _CLOSED = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused")
 
 
@@ -95,7 +95,7 @@ class ProcessExchange:
             cause: Optional[RuntimeError] = error
             reason = str(error)
             if any(words in reason for words in _CLOSED):
-                # who starts the processes blames the first that ends, and the other may still be on its way out
+                # a launcher blames the first process that ends, and the other may still be ending
                 time.sleep(_SECONDS_TO_END_FIRST)
                 reason, cause = "one of them has ended; what it said itself tells why", None
             elif "timed out" in reason.lower():

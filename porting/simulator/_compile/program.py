@@ -134,7 +134,7 @@ def _trace_and_build(
         )
         capture = partial(_capture_step, model, options, training=host.is_training, groups=groups)
         scopes = GraphScopes(source_excludes=options._source_location_excludes)
-        # who compiles without a port asks for no second run
+        # a compilation without a port makes no second run
         first_run = None if getattr(model, "_porting_allowed", None) is None else FirstRun()
         started = perf_counter()
         try:
@@ -182,7 +182,7 @@ def _trace_and_build(
             plan,
             num_ipus,
             anchors,
-            # who captures again compares operators and values: where they were placed is known
+            # a second capture compares operators and values: their placement is known
             capture_again=lambda: capture(outline, GraphScopes(), keeps_facts=False),
             capture_seconds=capture_seconds,
             first_run=first_run,
@@ -190,7 +190,7 @@ def _trace_and_build(
 
 
 def _log_what_differs(graph: StepGraph, model: nn.Module, bound: BoundArguments) -> None:
-    """Log a step that trains nothing, and what has other types on the device."""
+    """Log a step that trains nothing, and the tensors that have other types on the device."""
     is_trained = any(info.requires_grad for info in graph.parameters)
     if graph.has_loss and is_trained and not graph.loss_has_gradient:
         logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")
@@ -233,7 +233,7 @@ def _take_first_rows(tensor: torch.Tensor, num_slices: int, options: Options) ->
         tensor = tensor.detach()
     if num_slices > 1:
         tensor = tensor.narrow(0, 0, rows // num_slices)
-    # sparse tensors have no memory layout to change; the capture refuses them in words of its own
+    # sparse tensors have no memory layout to change; the capture refuses them with its own message
     return tensor.contiguous() if tensor.layout == torch.strided else tensor
 
 
@@ -250,7 +250,7 @@ def _capture_step(
     first_run: Optional[FirstRun] = None,
     failures: Optional[List[Exception]] = None,
 ) -> StepGraph:
-    # the mark of models that `to_ipu` wraps: they get what plain PopTorch leaves out without a word
+    # the mark of models that `to_ipu` wraps: they get what plain PopTorch leaves out silently
     allowed = getattr(model, "_porting_allowed", None)
     with put_one_group_in_place(model, groups):
         return capture_step(
@@ -273,7 +273,7 @@ def _capture_step(
 
 
 def _check_graph(graph: StepGraph, model: nn.Module, scopes: GraphScopes, options: Options) -> int:
-    """Refuse what the device cannot do, in PopTorch's order; return how many IPUs the model needs."""
+    """Refuse what the device does not support, in PopTorch's order; return how many IPUs the model needs."""
     check_operators(graph, model)
     check_overlap(graph, options)
     num_ipus = check_pipeline(graph, scopes, options)

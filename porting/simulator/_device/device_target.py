@@ -53,7 +53,7 @@ _VERSIONS = {
 }
 # The generations that the IPU model can be asked to imitate.
 _MODEL_VERSIONS = ("ipu1", "ipu2", "ipu21")
-# A waiting executor looks again this often: an executor that is garbage gives its IPUs back without a word.
+# A waiting executor looks again this often: a collected executor releases its IPUs without notice.
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 # Re-entrant, because a claim may be collected, and so released, while this thread holds it.
@@ -140,7 +140,7 @@ def check_target(options: Options) -> None:
 
 
 def _find_model_variable() -> str:
-    """Return the variable that asks for the IPU model; the full model goes before the small one."""
+    """Return the variable that chooses the IPU model; the full model goes before the small one."""
     names = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
     return next(filter(_is_switched_on, names), "")
 
@@ -187,7 +187,7 @@ def claim_device(options: Options, num_ipus: int) -> Optional[Claim]:
     with _changed:
         while True:
             ipus = _find_free(candidates)
-            # Executors that nobody can reach any more may still hold theirs.
+            # Executors that are garbage may still hold theirs.
             if ipus is None and gc.collect():
                 ipus = _find_free(candidates)
             if ipus is not None:

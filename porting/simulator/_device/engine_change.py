@@ -19,7 +19,7 @@ from .perf_counters import CallTimes
 
 __all__ = ["EngineChange"]
 
-# So many calls before and behind a change are compared, a few behind it being warm-up.
+# So many calls before and after a change are compared; a few after it are warm-up.
 _NUM_COMPARED = 25
 _NUM_WARM_UP = 5
 # A change that was measured to gain goes back only if it clearly loses here.
@@ -77,7 +77,7 @@ class EngineChange:
         before = self._compiled.obtained
         self._is_over = found.variant == before.variant
         if self._is_over:
-            # nothing changes but what is known of it
+            # only the knowledge of it changes
             self._compiled.obtained = replace(before, tuning=found.tuning)
             self._say_change(f"nothing was found that is faster than `{before.variant.label}`")
             return
@@ -109,7 +109,7 @@ class EngineChange:
         self._before = None
 
     def _exchange_executable(self, obtained: Obtained) -> None:
-        """Let `obtained` run the next call, with weights, optimizer's state and random stream as they are."""
+        """Let `obtained` run the next call, with the present weights, optimizer's state and random stream."""
         compiled = self._compiled
         state = compiled.state
         if obtained.graph is not compiled.obtained.graph:

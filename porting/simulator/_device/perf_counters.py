@@ -96,7 +96,7 @@ def measure_compilation(options: Options) -> datetime.timedelta:
 
 
 def _time_steps(plan: CallPlan, times: CallTimes) -> Tuple[List[Tuple[float, float]], List[Tuple[float, float]]]:
-    """Return (asked for, there) of each micro-batch, and (ready, handed back) of each result that is kept."""
+    """Return (requested, received) of each micro-batch, and (ready, returned) of each result that is kept."""
     entered, started, ended, left = times
     num_runs = plan.iterations * plan.accumulation * plan.replicas
     each, transfer = (ended - started) / num_runs, (started - entered) / num_runs

@@ -77,7 +77,7 @@ class DeviceSession:
         self._warned_not_contiguous = False
 
     def __getstate__(self) -> Dict[str, Any]:
-        # the copy of an executor goes on with a stream of its own
+        # the copy of an executor continues with a stream of its own
         return {**self.__dict__, "random": copy.copy(self.random)}
 
     def require_compiled(self) -> CompiledModel:
@@ -199,13 +199,13 @@ class DeviceSession:
             self.optimizer.synced.host_state_is_dirty = False
 
     def _move_to(self, state: DeviceState) -> None:
-        """Go on with a state that has the values of the one before in other tensors."""
+        """Continue with a state that has the same values in other tensors."""
         self.optimizer.move_to(state)
         if self.owner is not None:
             move_shared_weights(self.owner, state)
 
     def _release_device(self) -> None:
-        """Give the IPUs back; nothing is fetched."""
+        """Release the IPUs; nothing is fetched."""
         self.is_attached = False
         claim, self._claim = self._claim, None
         if claim is not None:
@@ -250,7 +250,7 @@ class DeviceSession:
         return hosts, inputs
 
     def _run_program(self, compiled: CompiledModel, inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-        """Run the program, and note what is newer on the device then."""
+        """Run the program, and note which tensors are newer on the device afterwards."""
         optimizer, owner = self.optimizer, self.owner
         if owner is not None and self._shares_memory:
             # a device that is lost leaves the host with the weights of before, which it has to have
@@ -309,7 +309,7 @@ class DeviceSession:
         if self.owner is not None:
             self.owner.memory.end_sharing()
         if not self.is_training:
-            # Or the next look would replace what is fetched now by what was trained before.
+            # Or the next read would replace the values fetched now by earlier ones.
             fetch_other_owners(self.user_model, self.owner)
         download_weights(self.user_model, state)
         if self.owner is not None:

@@ -43,7 +43,7 @@ def write_executable_file(filename: FileName, record: Any, metadata: bytes) -> N
 
 def appendPoptorchMetadataToFile(serialized_poptorch_metadata: bytes, filename: FileName) -> None:
     """Replace the metadata in the file of an executable; raises `poptorch.Error` for other files."""
-    # in one piece: a program that ends half way leaves the old file
+    # in one piece: a program that ends halfway leaves the old file
     _write_sections(filename, {**_read_sections(filename), _METADATA: bytes(serialized_poptorch_metadata)})
 
 

@@ -52,7 +52,7 @@ class Anchors:
         self, results: List[torch.Tensor], values: Mapping[str, torch.Tensor], plan: CallPlan
     ) -> Dict[str, torch.Tensor]:
         """Take the anchors out of the `results` of a call; `values` are hyper-parameters by their long names."""
-        # In place: what is left is handed back to the user as the outputs.
+        # In place: the rest is returned to the user as the outputs.
         last = self.num_outputs + len(self.forward)
         found = dict(zip(self.forward, results[self.num_outputs : last]))
         del results[self.num_outputs : last]

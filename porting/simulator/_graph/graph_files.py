@@ -88,7 +88,7 @@ def render_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
     """Return the JSON text of `graph`; `update_types` are the operators that update one parameter in training."""
     names = {node: name for name, node in name_tensors(graph).items()}
     operators = list(_make_forward_entries(graph.graph, names, find_nodes_with_gradient(graph)))
-    # The simulator differentiates with torch; this is what the compiler would make of each operator.
+    # The simulator differentiates with torch; these are the compiler's operators for each gradient.
     backward = [entry for operator in reversed(operators) for entry in _make_backward_entries(operator)]
     graphs = {"maingraph": [*operators, *backward, *_make_update_entries(graph, update_types)]}
     graphs.update(_collect_body_graphs(graph.graph, names))
@@ -192,7 +192,7 @@ def _describe_tensor(node: torch.fx.Node, names: Dict[torch.fx.Node, str]) -> En
 
 
 def _collect_attributes(node: torch.fx.Node) -> Dict[str, Any]:
-    """Return the settings of an operator as text: its arguments that are no tensors, and what the user noted."""
+    """Return the settings of an operator as text: its arguments that are no tensors, and the user's attributes."""
     attributes: Dict[str, Any] = {}
     if isinstance(node.target, OpOverload):
         for argument, value in zip(read_schema(node.target).arguments, node.args):
@@ -211,7 +211,7 @@ def _collect_attributes(node: torch.fx.Node) -> Dict[str, Any]:
 
 
 def _read_marks(tensor: torch.fx.Node) -> Dict[str, str]:
-    """Return what marks on a result say of its operator."""
+    """Return the settings of an operator that marks on its result contain."""
     found: Dict[str, str] = {}
     for user in tensor.users:
         if is_mark(user):

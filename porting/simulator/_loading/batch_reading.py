@@ -26,7 +26,7 @@ from .row_sources import Rows, RowSource, find_row_source
 __all__ = ["BatchMemory", "BatchReader", "choose_batch_reader", "combine_batches"]
 
 
-# The one that is filled, the one that the loop works on, and one for somebody who looks back.
+# The one that is filled, the one that the loop works on, and one for a loop that looks back.
 _MOST_SLOTS = 3
 
 
@@ -47,7 +47,7 @@ class BatchReader:
         """Return `default_collate([dataset[i] for i in indices])`, in memory that nothing else refers to."""
         rows = indices if self._gets_rows else _convert_to_rows(indices, self._source.num_rows)
         if rows is None:
-            # whatever torch makes of such indices, and says of those that are out of range
+            # torch handles such indices, with its own errors for those out of range
             return self._ordinary.fetch(indices)
         # not one call per sample, but one copy per column, into memory of an earlier batch that nobody has any more
         batch = [
@@ -106,7 +106,7 @@ def _find_row_batches(batch_sampler: Any, num_rows: int) -> Optional[Iterator[Ro
 def _draw_orders(sampler: Any) -> Iterator[torch.Tensor]:
     """Draw what `RandomSampler` draws: a whole order at a time, the last of which it cuts off, even to nothing."""
     num_rows, generator = len(sampler.data_source), sampler.generator
-    # as torch does, so that the program's own stream goes on from the same state
+    # as torch does, so that the program's own stream continues from the same state
     if generator is None:
         seed = int(torch.empty((), dtype=torch.int64).random_().item())
         generator = torch.Generator()
@@ -117,7 +117,7 @@ def _draw_orders(sampler: Any) -> Iterator[torch.Tensor]:
 
 
 def _cut_orders(orders: Iterator[torch.Tensor], size: int, *, drop_last: bool) -> Iterator[Rows]:
-    """Cut `orders`, one behind the other, into batches; the next order is drawn when a batch needs it."""
+    """Cut `orders`, one after the other, into batches; the next order is drawn when a batch needs it."""
     rest = torch.empty(0, dtype=torch.int64)
     while True:
         # not earlier: a program may draw numbers of its own between two batches
@@ -199,7 +199,7 @@ class BatchMemory:
 
 
 class _Slot:
-    """A tensor that only this module knows, and how many references to its memory there are while nobody has it."""
+    """A tensor that only this module knows, and the number of references to its memory while it is unused."""
 
     def __init__(self, shape: Tuple[int, ...], dtype: torch.dtype) -> None:
         self.base = torch.empty(shape, dtype=dtype)
@@ -223,6 +223,6 @@ class _Slot:
         )
 
     def _count_references(self) -> Tuple[int, int]:
-        # tensors and graphs refer to the storage behind its Python object, which users may have got hold of as well
+        # tensors and graphs refer to the storage of its Python object, which users may hold as well
         uses = count_storage_uses(identify_storage(self._storage)) if count_storage_uses is not None else 0
         return uses, sys.getrefcount(self._storage)

@@ -94,7 +94,7 @@ class DataProducer:
             self._epochs.close()
 
     def _load_first(self) -> None:
-        """Load the first element, which says how large the ring is, and tell the program."""
+        """Load the first element, which decides the size of the ring, and report it to the program."""
         self._epochs.begin(0)
         nothing = object()
         element = next(self._epochs.elements, nothing)
@@ -158,7 +158,7 @@ class DataProducer:
                 self._publish_slot(MessageKind.ELEMENT)
 
     def _publish_slot(self, kind: MessageKind) -> None:
-        """Hand the current slot to the program and go to the next one."""
+        """Give the current slot to the program and go to the next one."""
         # before the message: the program may read the slot at once, and take the mark away
         self._ring.indices_mem[self._slot] = True
         self._slot = (self._slot + 1) % self._settings.buffer_size
@@ -236,7 +236,7 @@ class _Epochs:
 
 
 def _remember_order(dataset: Any) -> List[Callable[[], Any]]:
-    """Return what puts all back that decides the order of an epoch which is about to begin."""
+    """Return a function that restores all that decides the order of an epoch which is about to begin."""
     restores: List[Callable[[], Any]] = [partial(torch.set_rng_state, torch.get_rng_state())]
     if isinstance(dataset, torch.utils.data.DataLoader):
         # a loader draws from a generator of its own, and a share of a dataset from one that all processes agree on

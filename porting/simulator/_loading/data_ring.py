@@ -153,7 +153,7 @@ class DataRing:
 
 
 def _check_fits(index: int, target: torch.Tensor, tensor: torch.Tensor, *, rebatched: bool = False) -> None:
-    """Raise unless the tensor differs from its slot by missing rows only."""
+    """Raise an error unless the tensor differs from its slot by missing rows only."""
     if target.dim() and tensor.dim() == target.dim() and target.shape[1:] == tensor.shape[1:]:
         if rebatched or tensor.shape[0] < target.shape[0]:
             return

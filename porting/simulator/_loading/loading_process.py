@@ -205,7 +205,7 @@ class LoadingProcess:
 
 
 def _is_there(process_id: int) -> bool:
-    """Tell whether there is such a process; one that the program itself waited for has gone without an exit code."""
+    """Tell whether there is such a process; one that the program itself waited for has no exit code."""
     try:
         os.kill(process_id, 0)
     except ProcessLookupError:
@@ -319,7 +319,7 @@ def _settle_process(job: LoadingJob, interrupt: Callable[[int, Optional[FrameTyp
     report = sys.unraisablehook
 
     def report_others(unraisable: Any) -> None:
-        # an interruption inside a destructor, of which Python would write a report, passes without a word
+        # an interruption inside a destructor, of which Python would write a report, passes silently
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             report(unraisable)
 

@@ -80,7 +80,7 @@ def _read_tensors(tensors: _Tensors) -> RowSource:
 
 
 def _translate_rows(inner: RowSource, num_rows: int, translate: Callable[[Rows], Rows]) -> RowSource:
-    """Give rows of another source, found by the positions that `translate` makes of those asked for."""
+    """Read rows of another source, at the positions that `translate` makes of the requested ones."""
     return inner._replace(num_rows=num_rows, fill=lambda rows, batch: inner.fill(translate(rows), batch))
 
 
@@ -109,7 +109,7 @@ def _choose_rows(table: Rows, rows: Rows) -> Rows:
 
 
 def _join_sources(parts: Sequence[Optional[RowSource]]) -> Optional[RowSource]:
-    """Put sources one behind the other, where all are known and have the same columns."""
+    """Join sources one after the other, where all are known and have the same columns."""
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or any(part.columns != known[0].columns for part in known):
         return None
@@ -137,7 +137,7 @@ def _join_sources(parts: Sequence[Optional[RowSource]]) -> Optional[RowSource]:
 
 
 def _pad_source(dataset: Any, num_rows: int, label: Any, fill_value: int) -> Optional[RowSource]:
-    """Put row 0 of the dataset behind its rows, again and again and with another label."""
+    """Append row 0 of the dataset to its rows, again and again and with another label."""
     inner = find_row_source(dataset)
     if inner is None or num_rows == inner.num_rows:
         return inner
@@ -174,7 +174,7 @@ class _SubDataset(torch.utils.data.Dataset):
             per_process = step * (num_samples // (step * num_processes))
             self._base_offset = process * per_process
             self._length = min(per_process, num_samples - self._base_offset)
-            # those that no process has: `swap_range` begins behind them every other epoch
+            # those that no process has: `swap_range` begins after them every other epoch
             self._leftovers = num_samples % per_process if per_process else 0
         else:
             per_process, rest = divmod(num_samples, num_processes)

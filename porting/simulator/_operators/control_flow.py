@@ -42,7 +42,7 @@ def for_loop(count: int, body: Callable[..., Any], inputs: List[torch.Tensor]) -
         )
     _check_list(inputs, "poptorch.for_loop expects input tensors (inputs) to be a list of tensors.")
     # The body may write to its inputs, and each run finds them as the one before has left them: they must not share
-    # memory with what `forward` goes on with.
+    # memory with the tensors that `forward` uses later.
     cloned = [tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs]
     with _abandon_on_error(cloned):
         _library.start_for_loop(cloned)
@@ -94,7 +94,7 @@ def _check_list(inputs: Any, message: str) -> None:
 
 @contextmanager
 def _abandon_on_error(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Leave nothing in the graph of a loop or branch that an exception ends; `forward` may catch it and go on."""
+    """Remove a loop or branch that an exception ends from the graph; `forward` may catch it and continue."""
     recorder: Any = next((tensor.recorder for tensor in tensors if isinstance(tensor, DeviceTensor)), None)
     depth = len(recorder.bodies.kinds) if recorder is not None else 0
     try:

@@ -99,7 +99,7 @@ def _extend_beams(beams: _Beams, log_probs_C: Any, blank: int, beam_width: int) 
             # its parent grew into a prefix that is there already: both ways add up
             in_label[index] = np.logaddexp(in_label[index], grown[parent, prefix[-1]])
             grown[parent, prefix[-1]] = -np.inf
-    # the prefixes as they are, and behind them those that grew: row by row, and label by label
+    # the prefixes as they are, and after them those that grew: row by row, and label by label
     in_blank = np.concatenate([in_blank, np.full(grown.size, -np.inf)])
     in_label = np.concatenate([in_label, grown.reshape(-1)])
     scores = np.logaddexp(in_blank, in_label)

@@ -72,7 +72,7 @@ def _slice_on_cpu(x: torch.Tensor, dim: int, start: torch.Tensor, size: int, ste
 
 
 def _update_on_cpu(x: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
-    """Write `src` into a copy of `x`; what does not fit the slice is left out, since the CPU refuses nothing here."""
+    """Write `src` into a copy of `x`; rows that do not fit the slice are left out, since the CPU refuses none here."""
     result = x.clone()
     window = _slice_on_cpu(result, dim, start, size, 1)
     if window.dim() == src.dim() and all(new in (1, old) for new, old in zip(src.shape, window.shape)):
@@ -124,7 +124,7 @@ def _find_dimension(x: torch.Tensor, dim: int, start: torch.Tensor, size: int) -
     return dim % x.dim()
 
 
-# Positions are computed with the tensor: its value is known only when the device runs. One behind the end is one at the
+# Positions are computed with the tensor: its value is known only when the device runs. One after the end is one at the
 # beginning, as on the device.
 
 

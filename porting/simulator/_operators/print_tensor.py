@@ -146,7 +146,7 @@ def _write_tensor(tensor: torch.Tensor, title: str, style: PrintStyle) -> None:
 
 
 class _PrintGradient(torch.autograd.Function):
-    """Passes a tensor on, and prints the gradient that comes back."""
+    """Passes a tensor on, and prints its gradient."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor, title: str, style: PrintStyle) -> torch.Tensor:

@@ -91,7 +91,7 @@ class DeviceOptimizer:
             raise KeyError(f"{num_foreign} parameters of the optimizer do not belong to the model")
 
     def _restore_state_dict(self) -> None:
-        """Give the host's optimizer its own `state_dict` back."""
+        """Restore the own `state_dict` of the host's optimizer."""
         own = self.host.__dict__.get("state_dict") if self.host is not None else None
         if isinstance(own, _SyncedStateDict) and own.device_optimizer is self:
             del self.host.__dict__["state_dict"]
@@ -315,12 +315,12 @@ def name_parameters(model: nn.Module) -> Dict[int, str]:
 
 
 def _is_trained(parameter: torch.Tensor) -> bool:
-    """Tell whether a parameter requires a gradient; a wrapped one is not brought up to date by the question."""
+    """Tell whether a parameter requires a gradient; this does not update a wrapped one."""
     with DisableTorchFunctionSubclass():
         return torch.Tensor.requires_grad.__get__(parameter)  # type: ignore[attr-defined]
 
 
 def _find_address(tensor: torch.Tensor) -> int:
-    """Return the address of a tensor's memory; a wrapped parameter is not brought up to date by the question."""
+    """Return the address of a tensor's memory; this does not update a wrapped parameter."""
     with DisableTorchFunctionSubclass():
         return torch.Tensor.data_ptr(tensor)

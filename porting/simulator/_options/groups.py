@@ -15,7 +15,7 @@ _PARTIALS_TYPES = {torch.float32: "float", torch.float16: "half"}
 
 
 class _PopartOptions(Freezable):
-    """Options of the graph compiler, by name and unchecked: `_validateOptions` and compiling look at them.
+    """Options of the graph compiler, by name; `_validateOptions` and compiling check them.
 
     >>> _PopartOptions().set("autoRecomputation", 3).options["autoRecomputation"]
     3
@@ -50,7 +50,7 @@ class _GraphProcessingOptions(OptionsDict):
 
 
 class _JitOptions(OptionsDict):
-    """What is left of the tracing front end of PopTorch 2."""
+    """The remaining options of PopTorch 2's tracing front end."""
 
     def traceModel(self, trace_model: bool) -> _JitOptions:
         """Only warn; raises `ValueError` for True, which is no longer possible."""
@@ -104,7 +104,7 @@ class _PrecisionOptions(OptionsDict):
         if dtype not in _PARTIALS_TYPES:
             # The missing space is PopTorch's.
             raise ValueError("parameter to setPartialsType should be eithertorch.float or torch.half")
-        # one option for products and another for convolutions, which takes the place of what was set for them before
+        # one option for products and another for convolutions, which replaces their earlier settings
         name = _PARTIALS_TYPES[dtype]
         self._popart_options.set("partialsTypeMatMuls", name).set("convolutionOptions", {"partialsType": name})
         return self

@@ -53,7 +53,7 @@ def _write_value(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-# What PopTorch's messages call the types of values. The order decides: a bool is an int, too.
+# The names of the types of values in PopTorch's messages. The order decides: a bool is an int, too.
 _TYPES: Dict[str, Any] = {
     "bool": bool,
     "uint64": int,

@@ -15,7 +15,7 @@ from ...torch_insides.operators import SET_GRAD_ENABLED, OpOverload
 
 __all__ = ["is_convolution", "is_mark", "label_operator", "list_executed_operators", "list_operands", "list_results"]
 
-# Marks on tensors that the compiler takes away: what they say becomes settings of other operators.
+# Marks on tensors that the compiler removes: their content becomes settings of other operators.
 _MARKS = frozenset(
     ["set_available_memory", "set_matmul_serialization", "set_overlap_for_input", "set_overlap_for_output"]
 )
@@ -82,7 +82,7 @@ def _narrows_result(node: torch.fx.Node) -> bool:
 
 
 def _widens_operand(node: torch.fx.Node) -> bool:
-    """Tell whether `node` makes of the device's type what the host's kernel wants."""
+    """Tell whether `node` turns the device's type into that of the host's kernel."""
     return node.target is torch.ops.aten.to.dtype and _is_narrowed(node)
 
 

@@ -90,7 +90,7 @@ class Phase:
 
 
 class _IExecutionStrategy:
-    """What all strategies answer: the stage of a block, and the settings for the compiler."""
+    """The base of all strategies: the stage of a block, and the settings for the compiler."""
 
     def __init__(self, stages_manager: StageManager, block_map: Dict[str, Stage]) -> None:
         self._stages_manager = stages_manager
@@ -104,7 +104,7 @@ class _IExecutionStrategy:
     def onStartTracing(self) -> None:
         """Let blocks begin stages of this strategy, until `onEndTracing`."""
         self._stages_manager.start_tracing()
-        # on the class, because blocks are written in `forward`, which knows nothing of strategies
+        # on the class, because blocks are written in `forward`, which knows no strategy
         Block._stages_manager = self._stages_manager
 
     def onEndTracing(self) -> None:

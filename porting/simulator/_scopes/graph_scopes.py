@@ -141,7 +141,7 @@ class Attribute:
     {}
     """
 
-    # What holds for the operators that come next.
+    # The attributes of the operators that come next.
     _current_attrs: Dict[str, Dict[str, Any]] = {}
 
     def __init__(self, **attributes: Dict[str, Any]) -> None:
@@ -162,7 +162,7 @@ class Attribute:
 
 
 def _exchange_attributes(before: Dict[str, Dict[str, Any]], after: Dict[str, Dict[str, Any]]) -> None:
-    """Make `after` the attributes that hold, and tell the trace that is going on what changes."""
+    """Make `after` the present attributes, and pass the changes to the present trace."""
     Attribute._current_attrs = after
     for name, entries in before.items():
         for key in entries:
@@ -209,7 +209,7 @@ def trace_in_scopes(
 
 
 def _follow_modules(scopes: GraphScopes, model: nn.Module) -> ExitStack:
-    """Make calls of sub-modules name scopes, until what is returned is closed."""
+    """Make calls of sub-modules name scopes, until the returned handle is closed."""
     names = {id(module): path.rsplit(".", 1)[-1] for path, module in model.named_modules() if path}
 
     def enter(module: nn.Module, _args: Any) -> None:
@@ -226,7 +226,7 @@ def _follow_modules(scopes: GraphScopes, model: nn.Module) -> ExitStack:
 _PACKAGE = str(Path(__file__).parents[2])
 # calls `forward`, so that nothing above it in the stack belongs to the model
 _TRACER = str(Path(_PACKAGE, "capture", "tracing.py"))
-# What runs between the call of an operator and its recording, besides this package.
+# The code that runs between the call of an operator and its recording, besides this package.
 _DISPATCH = tuple(
     f"torch/{name}" for name in ("_ops.py", "overrides.py", "_tensor.py", "_compile.py", "_dynamo/", "_library/")
 )
@@ -270,7 +270,7 @@ _MULTI_CONV_SETTINGS = {
 }
 
 
-# What the operators that begin and end scopes change while a model is traced; on the CPU they do nothing.
+# The effects of the operators that begin and end scopes while a model is traced; on the CPU they have none.
 _CHANGES: Dict[str, Callable[..., None]] = {
     "begin_ipu_block(int stage, int phase, int ipu) -> ()": GraphScopes.begin_block,
     "end_ipu_block() -> ()": GraphScopes.end_block,
@@ -283,7 +283,7 @@ _CHANGES: Dict[str, Callable[..., None]] = {
     "pop_name_scope() -> ()": GraphScopes.pop_name_scope,
     "set_attribute(str attribute, str key, str value) -> ()": GraphScopes.set_attribute,
     "clear_attribute(str attribute, str key) -> ()": GraphScopes.clear_attribute,
-    # parameters belong to the groups of the optimizer, whatever a graph says of them
+    # parameters belong to the groups of the optimizer, whatever their attributes are
     "optimizer_group(int group, Tensor[] inputs) -> ()": lambda *_arguments: None,
 }
 

@@ -53,7 +53,7 @@ class HostMemory:
                 self._shared.append(_Shared(host, host.tensor.stride(), of_device))
                 host.tensor.data = of_device.detach()
         if not self._has_shared:
-            # The C library keeps what is freed, and such a hole is too small for the next tensor of its size.
+            # The C library keeps freed memory, and such a hole is too small for the next tensor of its size.
             return_freed_memory()
         self.is_shared = self._has_shared = True
 

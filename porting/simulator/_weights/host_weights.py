@@ -166,7 +166,7 @@ def fetch_other_owners(model: nn.Module, owner: Optional[Owner]) -> None:
 
 
 class _WrappedModel(nn.Module):
-    """What `trainingModel` adds in front of the class of the user's model."""
+    """The methods that `trainingModel` adds before the class of the user's model."""
 
     _poptorch_executor: Any
     _poptorch_original_class: Any

@@ -50,7 +50,7 @@ class Owner(weakref.ref):
         """Copy the weights of a collected executor into the host's tensors; tell whether there were any."""
         if self.left_behind is None:
             return False
-        # taken away first: copying looks at the tensors, which would come here again
+        # removed first: copying reads the tensors, which would call this again
         (device, tensors), self.left_behind = self.left_behind, None
         with torch.inference_mode(False), DisableTorchFunctionSubclass():
             self.memory.end_sharing(keeps_memory=True)
@@ -70,7 +70,7 @@ def fetch(owners: Tuple[Owner, ...]) -> None:
 
 
 def list_owners(tensor: torch.Tensor) -> Tuple[Owner, ...]:
-    """Return the owners of `tensor` that are alive or left weights behind, in the order in which they took it."""
+    """Return the owners of `tensor` that are alive or have left weights, in the order in which they took it."""
     owners: Tuple[Owner, ...] = getattr(type(tensor), _OWNERS, ())
     return tuple(owner for owner in owners if owner() is not None or owner.left_behind is not None)
 
