@@ -1,7 +1,7 @@
 """Group sequences of many lengths into batches of few: the lengths to pad to, the cost of padding, and the padding.
 
-A static graph takes one shape. So every length that sequences are padded to, a bucket, is a program that has to be
-compiled; fewer buckets cost more padding, and computing padding is a waste.
+A static graph takes one shape. So every length that sequences are padded to, a bucket, is a program to compile; fewer
+buckets cost more padding, which is wasted work.
 """
 
 from __future__ import annotations

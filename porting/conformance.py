@@ -194,7 +194,7 @@ def _check_detach() -> None:
 
 
 def _check_state() -> None:
-    """The optimizer's state comes back in torch's form, and goes on in another port."""
+    """The optimizer's state comes back in torch's form, and continues in another port."""
     model, batches = _make_model(), _make_batches()
     plain = copy.deepcopy(model)
     ported = _port(model, torch.optim.Adam(model.parameters(), lr=0.01))

@@ -184,7 +184,7 @@ def list_constants(value: Any) -> List[torch.Tensor]:
 
 
 def _view_array(value: Any) -> Any:
-    """Return a tensor with the memory of an array that somebody may write to; all else as it is."""
+    """Return a tensor with the memory of an array, which may be written to; other values are returned unchanged."""
     if not isinstance(value, np.ndarray) or not value.flags.writeable:
         return value
     try:

@@ -28,7 +28,7 @@ __all__ = [
 IsDeviceTensor = Callable[[torch.Tensor], bool]
 PlaceOf = Callable[[nn.Module, str, torch.Tensor], Optional[Place]]
 
-# whoever exchanges parameters restores the registries; torch's recurrent layers list their own in each `forward`
+# the code that exchanges parameters restores the registries; torch's recurrent layers list their own in each `forward`
 NOT_THE_USERS = frozenset(["_parameters", "_buffers", "_modules", "_flat_weights"])
 
 

@@ -305,7 +305,7 @@ def _is_nothing_to_follow(value: Any) -> bool:
         return True
     if isinstance(value, MethodType):  # `apply` of a custom function is torch's, and its class the user's
         return _is_nothing_to_follow(value.__func__) and _is_nothing_to_follow(value.__self__)
-    if isinstance(value, functools.partial):  # what it gives to a function of a library may be the user's
+    if isinstance(value, functools.partial):  # its arguments to a function of a library may be the user's
         return str(_read(value.func, "__module__", "")).startswith("porting.")
     if isinstance(value, nn.Module) or is_written(value):
         return False

@@ -57,7 +57,7 @@ def registered_adapters() -> List[Tuple[type, Any]]:
 
 def adapter_for(value: Any) -> Optional[Any]:
     """Return the adapter registered for `value`: its exact type first, then the first base class."""
-    # asked for every value of a call, most often without any adapter
+    # runs for every value of a call, most often without any adapter
     if not _ADAPTERS or type(value) in _ADAPTERS:
         return _ADAPTERS.get(type(value))
     return next((adapter for kind, adapter in _ADAPTERS.items() if isinstance(value, kind)), None)

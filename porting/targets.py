@@ -1,7 +1,7 @@
 """Describe accelerators as data, each number with its source: Graphcore's IPUs, their tiles and the memory of each.
 
-A tile has a processor and memory of its own; all that a program needs must lie in the memory of the tiles, and what
-does not fit on one of them does not fit.
+A tile has a processor and memory of its own. All that a program needs must lie in the memory of the tiles, and data
+that exceed one tile do not fit.
 """
 
 from __future__ import annotations

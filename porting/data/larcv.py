@@ -5,9 +5,9 @@ A file has a group of wire charges and a group of labels. Each lists the pixels 
 images. A pixel's `id` counts along ticks first, then along wires: with 2048 wires of 1280 ticks,
 `id = wire * 1280 + tick`. Pixels without charge are not listed.
 
-HDF5 checks little of what it reads: a damaged file may silently give zeros, other lengths, or another type. Everything
-that is read is therefore compared with what else the file says, and what is wrong is an error that names the data set
-and the event.
+HDF5 checks little of its data: a damaged file may silently give zeros, other lengths, or another type. Everything that
+is read is therefore compared with other parts of the file, and a contradiction is an error that names the data set and
+the event.
 
 P = planes, H and W = height and width in pixels: ticks of time, and wires.
 """

@@ -55,7 +55,7 @@ def read_lines(path: AnyPath) -> List[str]:
     """Read the lines of a text in UTF-8.
 
     Raises PortingError F002 for a missing file, and F001 with line and column for bytes that are no UTF-8, for control
-    characters, as in blocks of zeros that a crash leaves behind, and for a file without a word. A text that was cut
+    characters, as in blocks of zeros that a crash leaves, and for a file without a word. A text that was cut
     off between two characters cannot be recognised.
     """
     lines = read_encoded_lines(path, encoding="utf-8", fault="byte {byte:#04x} at position {position} is no UTF-8")
@@ -270,7 +270,7 @@ def make_topic_text(
 def continued_windows(tokens: torch.Tensor, *, batch_size: int, length: int) -> Tuple[torch.Tensor, torch.Tensor]:
     """Cut tokens_N into windows for truncated backpropagation: tokens and labels, both (windows x B, T).
 
-    The text is cut into B parts that are read side by side. Read in order and B at a time, each row goes on where the
+    The text is cut into B parts that are read side by side. Read in order and B at a time, each row continues where the
     same row of the batch before has stopped, so that a state can be carried; the labels are one token further. What
     does not fill the last windows is left out.
 

@@ -1,4 +1,4 @@
-"""Define the errors, which carry a finding: one class for each kind of fault that somebody may want to catch."""
+"""Define the errors, which carry a finding: one class for each kind of fault that a program may catch."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Finding:
     help: Union[str, Sequence[str]] = ()
     severity: Optional[Severity] = None
     is_guess: bool = False
-    """Whether it rests on a guess: it is told, and changes no exit status."""
+    """Whether it rests on a guess: it is shown, but changes no exit status."""
 
     def __post_init__(self) -> None:
         """Fill in the defaults of the code's table and make the lines tuples."""

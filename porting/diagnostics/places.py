@@ -119,7 +119,7 @@ _GENERATED_PREFIXES = ("<frozen ", "<eval_with_key>", "<attrs generated", "<__ar
 def _list_library_folders() -> Tuple[Optional[str], ...]:
     """List the folders of the libraries that are loaded; one that is not has no frames."""
     modules = sys.modules
-    # a list is made faster than a generator is gone through, and this is asked for each operator of a capture
+    # a list is faster than a generator, and this runs for each operator of a capture
     return tuple([_find_folder(getattr(modules.get(name), "__file__", None)) for name in _LIBRARIES])
 
 
@@ -130,7 +130,7 @@ def _find_folder(file: Optional[str]) -> Optional[str]:
 
 def _is_user_frame(frame: FrameType, library_folders: Tuple[Optional[str], ...]) -> bool:
     file = frame.f_code.co_filename
-    # by far the most usual case: a stack has dozens of frames, and this is asked for each operator
+    # by far the most usual case: a stack has dozens of frames, and this runs for each operator
     if not file.startswith("<"):
         return _is_user_file(file, library_folders)
     # methods that dataclasses and named tuples generate are code of "<string>"; so is `python -c`, which is the user's

@@ -1,4 +1,4 @@
-"""Refuse what a device does not take: a fault is raised, or collected by a run that goes on with a guess.
+"""Refuse what a device does not take: a fault is raised, or collected by a run that continues with a guess.
 
 Code that refuses something calls `refuse(error)` instead of `raise error`, and then continues with a substitute: an
 example value, a plausible shape. Where nobody collects, as in a usual run, the error is raised.
@@ -21,7 +21,7 @@ _collector: ContextVar[Optional[_Collector]] = ContextVar("porting_refusals", de
 
 
 def refuse(error: PortingError) -> None:
-    """Raise `error`; where refusals are collected, keep it and return, so that the caller goes on with a guess."""
+    """Raise `error`; where refusals are collected, keep it and return, so that the caller continues with a guess."""
     collector = _collector.get()
     if collector is None:
         raise error

@@ -1,4 +1,4 @@
-"""Remove from an examination what nobody else should read: names of people and hosts, addresses, secrets."""
+"""Remove private data from an examination: names of people and hosts, addresses, secrets."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Run the calls of a model on the device while the trainer keeps the model itself: `DeviceCalls`.
 
 A trainer library checks the type of a model, reads the signature of its `forward`, saves, copies and unwraps it. So the
-model is not exchanged for a port: only the `forward` of its modules is, and of these the outermost that is called runs
-on the device, through a port with `loop="host"`. What it calls inside is a part of its graph.
+model is not replaced by a port: only the `forward` of its modules is, and the outermost module that is called runs on
+the device, through a port with `loop="host"`. The modules that it calls are a part of its graph.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Offer reference models that benchmarks and recipes share, one module a family: `build("mlp:mushrooms")`.
 
 Every family has the names of `Family`: configurations by name, the model, an example batch and the loss. Families, and
-torch with them, are loaded when one is asked for.
+torch with them, are loaded on first use.
 """
 
 from __future__ import annotations

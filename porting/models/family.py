@@ -72,7 +72,7 @@ def configure(variants: Mapping[str, Config], variant: str, changes: Mapping[str
 def check_positive(config: Any, *, zero_allowed: Sequence[str] = ()) -> None:
     """Raise ValueError unless all whole numbers of a configuration are at least 1, those in tuples as well.
 
-    Those fields that are named in `zero_allowed` are at least 0; truth values and fractions are not looked at. torch
+    Those fields that are named in `zero_allowed` are at least 0; truth values and fractions are not checked. torch
     would make layers without channels of such numbers, and say nothing.
 
     >>> from porting.models.mlp import MLPConfig

@@ -1,7 +1,7 @@
 """Define a recurrent language model of two LSTM layers; their state goes in and out, for truncated backpropagation.
 
-The state is an argument and a result, because a compiled graph keeps nothing from one call to the next: whoever calls
-hands the state of one window of text to the next, and the gradient stops there by itself. Its first dimension is the
+The state is an argument and a result, because a compiled graph keeps nothing from one call to the next: the caller
+passes the state of one window of text to the next, and the gradient stops there by itself. Its first dimension is the
 texts', like that of all other inputs, so that a device may cut a batch into micro-batches.
 
 B = texts, T = tokens of a window, L = layers, H = hidden units, V = size of the vocabulary.

@@ -1,6 +1,6 @@
 """Compute the memory of each IPU from what a step leaves in it. This is pure arithmetic; every term has its reason.
 
-For a pipeline of N stages, of which stage i = 0 .. N - 1 is looked at:
+For a pipeline of N stages, the memory of stage i = 0 .. N - 1 is:
 
     total = weights + buffers + accumulators + optimizer state + kept + recomputed + temporaries + inputs + code
 

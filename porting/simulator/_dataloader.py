@@ -30,7 +30,7 @@ class DataLoader(torch.utils.data.DataLoader):
     Everything not named here goes to `torch.utils.data.DataLoader` as it is. Two things differ from torch's own
     loader: `drop_last` is True unless told otherwise, and `options` is frozen by being used here. The processes that
     load a map-style dataset are never more than this machine has cores; what they load does not depend on their
-    number. (What an iterable dataset yields does, so there the number asked for is kept.)
+    number. (The samples of an iterable dataset do, so there the given number is kept.)
 
     `mode`: ``Async`` loads ahead in a process of its own (`AsynchronousDataAccessor`, with `async_options`), and
     ``AsyncRebatched`` also puts the short last batches of the loading processes together, each of

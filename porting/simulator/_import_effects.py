@@ -1,7 +1,7 @@
 """Do to the process what importing PopTorch does: crash reports, a log of uncaught errors, settings of libraries.
 
 The vendor's package does the same, so a program sees one world whether it runs on IPUs or here. Two things are milder:
-an ``excepthook`` that somebody else installed is still called, and crash reports that are on already stay as they are.
+an ``excepthook`` of another library is still called, and crash reports that are on already stay as they are.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _enable_crash_reports() -> None:
     stream = next((stream for stream in (sys.__stderr__, sys.stderr) if has_descriptor(stream)), None)
     if stream is None:
         return
-    # whoever switched them on chose where they go
+    # the program that switched them on chose their file
     if not faulthandler.is_enabled():
         faulthandler.enable(stream)
     if _is_instance():
@@ -104,7 +104,7 @@ def _make_logging_hook(previous: _Hook) -> _Hook:
                     text += f"\n{name} of the command:\n{shown}"
         is_logged = logger.isEnabledFor(logging.CRITICAL)
         logger.critical("%s", text)
-        # an error must be seen by somebody, also in a program that switched logging off
+        # an error must be visible, also in a program that switched logging off
         if previous is not sys.__excepthook__ or not is_logged:
             previous(kind, error, trace)
 

@@ -22,7 +22,7 @@ def require_type(value: Any, kind: Any, what: str) -> None:
 
 
 class Freezable:
-    """Settings that nobody may change any more once a model or a loader uses them; a deep copy can be changed again."""
+    """Settings that are frozen once a model or a loader uses them; a deep copy can be changed again."""
 
     _is_frozen = False
 

@@ -180,7 +180,7 @@ class Options(SimulatorOptions):
     def outputMode(self, output_mode: OutputMode, output_return_period: Optional[int] = None) -> Options:
         """Choose which micro-batches' outputs a call returns; ``EveryN`` needs a period."""
         _check_output_mode(output_mode, output_return_period)
-        # not an error: PopTorch says so and goes on
+        # not an error: PopTorch warns and continues
         if output_mode != OutputMode.EveryN and output_return_period:
             logger.info("Anchor return period argument ignored with output_mode set to %s", str(output_mode))
         return self.set(output_mode=output_mode.value, output_return_period=output_return_period or 1)

@@ -33,7 +33,7 @@ def replacing_file(path: Union[str, os.PathLike[str]]) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(unfinished, destination)
     except OSError as error:
-        if error.filename == str(unfinished):  # nobody knows that name
+        if error.filename == str(unfinished):  # the user does not know that name
             error.filename = str(destination)
         raise
     finally:

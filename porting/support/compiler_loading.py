@@ -1,8 +1,8 @@
 """Delay loading torch's compiler until something is compiled with it; making an optimizer no longer loads it.
 
-torch keeps its compiler away from some functions of its own, those of optimizers among them, and loads it for that: a
-second of work at the start of each program that makes an optimizer. A ported program never calls such an optimizer's
-`step`, which would load the compiler in any case.
+torch excludes some of its own functions from compiling, those of optimizers among them, and loads the compiler for
+that: a second of work at the start of each program that makes an optimizer. A ported program never calls such an
+optimizer's `step`, which would load the compiler in any case.
 """
 
 from __future__ import annotations

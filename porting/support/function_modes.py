@@ -1,7 +1,7 @@
 """Define function modes that change few of torch's functions, and cost little for all the others.
 
-torch calls each mode on its stack for each function, and begins functions that are written in Python anew for each of
-them. Modes of this kind that lie above each other are one mode for torch, which passes on what concerns none of them.
+torch calls each mode on its stack for each function, and restarts functions that are written in Python for each of
+them. Adjacent modes of this kind are one mode for torch, which passes on the functions that concern none of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keep `torch.compile` out of functions whose work is compiled already, for a device.
 
-torch's own way to say so wraps the function, and loads the compiler for it. Here the code of the function is marked
-instead: a call costs what it did, and nothing is loaded. A torch that has no such mark, as 2.0, is left as it is.
+torch's own decorator wraps the function, and loads the compiler for it. Here the code of the function is marked
+instead: a call costs no more than before, and nothing is loaded. A torch without such a mark, as 2.0, is unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Describe a step as plain data: its inputs, its operators with results, bytes and operations, and sums over all.
 
 This is the content of the dump as JSON. For people there are a text with a line for each operator, and a drawing in
-Graphviz's language, in which tensors that enter are ellipses, operators boxes, and arrows carry types and shapes.
+Graphviz's language, in which inputs are ellipses, operators are boxes, and arrows carry types and shapes.
 """
 
 from __future__ import annotations

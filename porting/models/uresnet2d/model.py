@@ -33,7 +33,7 @@ def build(variant: str = DEFAULT, **changes: Any) -> UResNet2D:
 class UResNet2D(nn.Module):
     """images_BPHW -> logits_BPCHW: a score of each class for each pixel of each plane.
 
-    The original gives a tensor for each plane, which is what `as_planes` makes of the result.
+    The original returns a tensor for each plane, as `as_planes` does with the result.
 
     >>> config = UResNet2DConfig(filters=2, depth=2, bottleneck=4, spatial_size=(8, 8))
     >>> UResNet2D(config)(torch.zeros(1, 3, 8, 8)).shape

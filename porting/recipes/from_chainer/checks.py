@@ -1,4 +1,4 @@
-"""Loaded weights compute what Chainer's definitions say, on the host and on the device, and training goes on."""
+"""Loaded weights compute what Chainer's definitions say, on the host and on the device, and training continues."""
 
 from __future__ import annotations
 

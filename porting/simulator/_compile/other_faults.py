@@ -19,7 +19,7 @@ _MOST_FAULTS = 5
 
 
 def name_other_faults(error: CaptureError, capture: Callable[..., StepGraph], model: nn.Module) -> CaptureError:
-    """Return `error` with notes of the other faults, found by a further `capture` that goes on after each fault.
+    """Return `error` with notes of the other faults, found by a further `capture` that continues after each fault.
 
     It takes `failures` as `capture_step` does, leaves `model` unchanged, and writes nothing.
     """

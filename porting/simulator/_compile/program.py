@@ -106,7 +106,7 @@ def compile_model(
         # before anything is written about a graph that is refused
         check_graph(compiled.graph)
         export_graph(compiled.graph)
-        # what besides the graph makes an executable what it is
+        # what an executable depends on besides the graph
         settings = {key: value for key, value in options.toDict().items() if key not in _NO_PART_OF_EXECUTABLES}
         keep_executable(compiled.graph, options, settings={**settings, "optimizer": str(host.optimizer_type)})
     _write_profile(options, training=host.is_training)

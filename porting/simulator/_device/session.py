@@ -104,7 +104,7 @@ class DeviceSession:
     ) -> None:
         """Compile for `bound`, and attach unless the device is offline; if `check_graph` refuses, nothing changes.
 
-        Unless it `waits`, by default as the session does, engines are measured while the training goes on.
+        Unless it `waits`, by default as the session does, engines are measured beside the training.
         """
         options = self.options
         announce_compilation(bound, options)

@@ -93,7 +93,7 @@ def list_update_types(optimizer: str, *, has_momentum: bool) -> Tuple[str, ...]:
     >>> list_update_types("SGD1", has_momentum=False)
     ('SGD0VarUpdate',)
     """
-    # without momentum PopART has one form of SGD, whatever the optimizer was asked for
+    # without momentum PopART has one form of SGD, whatever the optimizer's form is
     if optimizer.startswith("SGD"):
         return (f"{optimizer}AcclUpdate", f"{optimizer}VarUpdate") if has_momentum else ("SGD0VarUpdate",)
     if optimizer.startswith("RMSPROP"):

@@ -1,6 +1,6 @@
 """Read whole batches of tensor datasets with one copy for each tensor, where torch makes one call for each sample.
 
-Batches lie in memory that is used again as soon as nobody refers to the batch that was in it: fresh memory costs more
+Batches lie in memory that is used again as soon as nothing refers to the batch that was in it: fresh memory costs more
 than filling it, since the system hands it out page by page. `combine_batches` makes the one batch that a device call
 takes from several of a user's own batch sampler.
 """
@@ -49,7 +49,7 @@ class BatchReader:
         if rows is None:
             # torch handles such indices, with its own errors for those out of range
             return self._ordinary.fetch(indices)
-        # not one call per sample, but one copy per column, into memory of an earlier batch that nobody has any more
+        # not one call per sample, but one copy per column, into memory of an earlier batch that is no longer used
         batch = [
             self._memory.take(column, (len(rows), *shape), dtype)
             for column, (shape, dtype) in enumerate(self._source.columns)
@@ -188,7 +188,7 @@ class BatchMemory:
             if slot is None:
                 slot = _Slot(shape, dtype)
                 if len(slots) == _MOST_SLOTS:
-                    # whoever has its tensor keeps the memory
+                    # a holder of its tensor keeps the memory
                     del slots[0]
                 slots.append(slot)
             return slot.base.detach()

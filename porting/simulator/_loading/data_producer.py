@@ -61,7 +61,7 @@ class DataProducer:
         self._parent_pid = os.getppid()
 
     def interrupt(self) -> bool:
-        """Tell whether an interruption ends the loading; otherwise it was meant for the program, which may go on."""
+        """Tell whether an interruption ends the loading; otherwise it was meant for the program, which may continue."""
         if self._ring is None or self._ring.is_stopping_mem.item():
             return True
         self._ring.was_interrupted_mem.fill_(True)

@@ -41,7 +41,7 @@ _FORMAT = struct.Struct("<qqq")
 
 
 def send(pipe: Connection, message: Message) -> None:
-    """Write a message. BrokenPipeError if nobody listens."""
+    """Write a message; raises BrokenPipeError if the other end is closed."""
     # A connection's own `send` writes head and body apart, and an interruption between the two would garble all that
     # follows. So few bytes are written as a whole or not at all.
     os.write(pipe.fileno(), _FORMAT.pack(*message))

@@ -246,7 +246,7 @@ class ParentStreams:
         self._descriptors = descriptors
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        # looked at when the job is sent: the program may have redirected its streams since it was made
+        # read when the job is sent: the program may have redirected its streams since it was made
         return ParentStreams, (tuple(DupFd(number) if _is_open(number) else None for number in (1, 2)),)
 
     def take_over(self) -> None:
@@ -313,7 +313,7 @@ def _settle_process(job: LoadingJob, interrupt: Callable[[int, Optional[FrameTyp
         if _is_open(number) and not has_descriptor(getattr(sys, name)):
             stream = io.TextIOWrapper(open(number, "wb", buffering=0, closefd=False), write_through=True)
             setattr(sys, name, stream)
-    # the crash report that the program asked for on SIGTERM is not wanted when it ends a process of its own
+    # the crash report that the program switched on for SIGTERM is not wanted when it ends its own process
     faulthandler.unregister(signal.SIGTERM)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     report = sys.unraisablehook

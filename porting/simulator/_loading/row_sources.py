@@ -44,7 +44,7 @@ def find_row_source(dataset: Any) -> Optional[RowSource]:
         reads_alike = all(getattr(type(dataset), name, None) is getattr(TensorDataset, name, None) for name in names)
         is_readable = reads_alike and all(map(_has_plain_rows, dataset.tensors))
         return _read_tensors(dataset.tensors) if is_readable and dataset.tensors else None
-    # of the following, a class that is derived may read in another way, and is asked for its samples
+    # of the following, a derived class may read in another way, so that its own samples are read
     if type(dataset) is Subset:
         return _read_subset(find_row_source(dataset.dataset), dataset.indices)
     if type(dataset) is _SubDataset:
@@ -150,7 +150,7 @@ def _pad_source(dataset: Any, num_rows: int, label: Any, fill_value: int) -> Opt
         if isinstance(rows, range) and rows.stop <= num_real:
             fill_inner(rows, batch)
             return
-        # padding is read as row 0, as a sample that is asked for alone would be, and only then labelled
+        # padding is read as row 0, as a single sample would be, and only then labelled
         positions = torch.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
         is_padding = positions >= num_real
         fill_inner(positions.masked_fill(is_padding, 0), batch)

@@ -21,7 +21,7 @@ def ctc_beam_search_decoder(
     """Return the `top_paths` best label sequences for log-probabilities `probs` [T, B, C] of `lengths` [B] steps each.
 
     The results are the log-probabilities [B, P] of the sequences, their lengths [B, P] and their labels [B, P, T],
-    filled up with `blank`; lengths and labels are int32. Where fewer sequences are possible than asked for, the rest
+    filled up with `blank`; lengths and labels are int32. Where fewer than `top_paths` sequences are possible, the rest
     have log-probability -inf and no labels. On the CPU all three are zeros, as in PopTorch.
 
     Raises `poptorch.Error` for arguments that are no tensors of these shapes.

@@ -1,8 +1,8 @@
 """Share the device's memory with the host's weights while the device trains; reading a weight ends the sharing.
 
-From a training call to the next look at a weight the host's values are out of date: whoever looks first fetches what
-was trained. Values that nobody can see need no memory. So a training takes that of its weights once, as plain torch
-does, and not once for the host and once for the device.
+From a training call to the next read of a weight the host's values are out of date, and the first read fetches the
+trained ones. Values that cannot be read need no memory. So a training stores its weights once, as plain torch does,
+and not once for the host and once for the device.
 """
 
 from __future__ import annotations

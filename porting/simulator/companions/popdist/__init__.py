@@ -48,7 +48,7 @@ def finalize() -> None:
 
 
 def isPopdistEnvSet() -> bool:
-    """Tell whether somebody started this process as one of several instances."""
+    """Tell whether a launcher started this process as one of several instances."""
     # the vendor's launcher, or torchrun
     return "POPDIST_NUM_TOTAL_REPLICAS" in os.environ or {"WORLD_SIZE", "RANK"} <= set(os.environ)
 
