@@ -57,7 +57,7 @@ def time_interleaved(
 ) -> Dict[Name, Timing]:
     """Time the contestants alternately, `rounds` times each, and return their timings by name.
 
-    A round calls each contestant `repeats` times; seconds are those of one call. The first contestant changes each round.
+    A round calls each contestant `repeats` times; seconds are those of one call. The order changes with each round.
     Nothing is run beforehand: call each contestant once yourself if its first call does more than the others.
     `progress` is the text beside a progress bar, which only terminals get. After `at_most_seconds` no round begins, but
     there is always one.
