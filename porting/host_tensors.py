@@ -1,4 +1,7 @@
-"""List the parameters and buffers of a module, each once, and check which of them a device cannot have."""
+"""List the parameters and buffers of a module, each once, and check which of them a device cannot have.
+
+Adapters, captures, ports and the simulator use it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Copy models and their functions, so that a function that a module keeps acts on the copied layers."""
+"""Copy models and their functions, so that a function that a module keeps acts on the copied layers.
+
+Gradients, proofs and measurements of ranges use it.
+"""
 
 from __future__ import annotations
 

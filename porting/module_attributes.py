@@ -1,4 +1,7 @@
-"""Read the state of modules beside their weights: plain attributes, train modes, and parameters not made yet."""
+"""Read the state of modules beside their weights: plain attributes, train modes, and parameters not made yet.
+
+Captures, ports and preflights use it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Flatten nested values with tensors inside, in one fixed order, and rebuild them."""
+"""Flatten nested values with tensors inside, in one fixed order, and rebuild them.
+
+Adapters, ports and the simulator use it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Find the parameters of a captured training step that get no gradient: no path leads to them from the loss."""
+"""Find the parameters of a captured training step that get no gradient: no path leads to them from the loss.
+
+The step checks run it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Judge whether float16 can hold a training step's measured values: too large, too small, and the scale to use.
 
-float16 ends at 65,504, and below 6e-8 it has only zero. Gradients are small: the loss, and with it each gradient, is
-multiplied by a loss scaling, a power of two, and the optimizer divides by it again.
+Preflights and proofs in half precision use it. float16 ends at 65,504, and below 6e-8 it has only zero. Gradients are
+small: the loss, and with it each gradient, is multiplied by a loss scaling, a power of two, and the optimizer divides
+by it again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Find modules that are the last to read their input; they may write their result in its place."""
+"""Find modules that are the last to read their input; they may write their result in its place.
+
+Ports use it to judge frozen values.
+"""
 
 from __future__ import annotations
 

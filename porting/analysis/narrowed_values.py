@@ -1,4 +1,4 @@
-"""Report what a step loses because the device has no double precision."""
+"""Report what a step loses because the device has no double precision. The step checks run it."""
 
 from __future__ import annotations
 

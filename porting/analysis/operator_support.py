@@ -1,4 +1,7 @@
-"""Compare the operators of a captured step with the device's: some are missing, refused in this form, or partial."""
+"""Compare the operators of a captured step with the device's: some are missing, refused in this form, or partial.
+
+The simulator, preflights and the step checks use it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Read the table of the device's operators, which is data for each version of its software (`operators-3.4.json`).
 
-`operators` are torch's own, by the names that a captured graph has for them; `functions` are those that programs call,
-with the vendor's notes; `refused_forms` are the messages that refuse some forms of operators that the device has.
+`operator_support` uses it. `operators` are torch's own, by the names that a captured graph has for them; `functions`
+are those that programs call, with the vendor's notes; `refused_forms` are the messages that refuse some forms of
+operators that the device has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run all checks of a captured step, one after the other."""
+"""Run all checks of a captured step, one after the other. Preflights use it."""
 
 from __future__ import annotations
 

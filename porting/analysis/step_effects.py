@@ -1,4 +1,7 @@
-"""Report what a step does besides computing its outputs: it writes to inputs, or draws random numbers."""
+"""Report what a step does besides computing its outputs: it writes to inputs, or draws random numbers.
+
+The step checks run it.
+"""
 
 from __future__ import annotations
 

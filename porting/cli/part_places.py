@@ -1,4 +1,7 @@
-"""Find the lines that make the parts of a program: a fault of a loss, an optimizer or a batch is shown there."""
+"""Find the lines that make the parts of a program: a fault of a loss, an optimizer or a batch is shown there.
+
+The program loader and `porting check` use it.
+"""
 
 from __future__ import annotations
 

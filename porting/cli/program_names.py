@@ -1,4 +1,7 @@
-"""Split the names of programs on the command line, before anything is loaded."""
+"""Split the names of programs on the command line, before anything is loaded.
+
+`porting check` uses it, because it works without torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Read the parts of a program that can be ported from what its function returns: a tuple, a dictionary or an object."""
+"""Read the parts of a program that can be ported from what its function returns: a tuple, a dictionary or an object.
+
+The program loader uses it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Load `PROGRAM:FUNCTION`, a function of a user's program that gives a model, its loss and a batch."""
+"""Load `PROGRAM:FUNCTION`, a function of a user's program that gives a model, its loss and a batch.
+
+All verbs that take a program use it.
+"""
 
 from __future__ import annotations
 

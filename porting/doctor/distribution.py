@@ -1,4 +1,4 @@
-"""Probe the variables that launchers set: poprun's, those of Open MPI, and torchrun's."""
+"""Probe the variables that launchers set: poprun's, those of Open MPI, and torchrun's. `examine_machine` runs it."""
 
 from __future__ import annotations
 

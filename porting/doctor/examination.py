@@ -1,4 +1,7 @@
-"""Examine this machine as a whole: run all probes, list what works here, and give the verdict in one line."""
+"""Examine this machine as a whole: run all probes, list what works here, and give the verdict in one line.
+
+`porting doctor` prints it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Probe the hardware: the Poplar SDK, the tools that look at IPUs, their driver, and the partition's variables."""
+"""Probe the hardware: the Poplar SDK, the tools that look at IPUs, their driver, and the partition's variables.
+
+`examine_machine` runs them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Probe what a program needs of its machine: cache folder, shared memory, files, cores, clock, C++ compiler."""
+"""Probe what a program needs of its machine: cache folder, shared memory, files, cores, clock, C++ compiler.
+
+`examine_machine` runs them.
+"""
 
 from __future__ import annotations
 

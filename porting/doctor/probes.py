@@ -1,4 +1,7 @@
-"""Define a probe's result, what was expected and what was found, and ask other programs for their answers."""
+"""Define a probe's result, what was expected and what was found, and ask other programs for their answers.
+
+All probes use it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Remove private data from an examination: names of people and hosts, addresses, secrets."""
+"""Remove private data from an examination: names of people and hosts, addresses, secrets.
+
+The examination's JSON goes through it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Compile an exported step, and keep the executable where a training process finds it: `compile_step`."""
+"""Compile an exported step, and keep the executable where a training process finds it: `compile_step`.
+
+`porting compile` uses it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Capture a training step as `to_ipu` does and write it to a file, without compiling or training: `export`."""
+"""Capture a training step as `to_ipu` does and write it to a file, without compiling or training: `export`.
+
+`porting export` uses it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Estimate the memory that each IPU needs for a step, and list remedies where it does not fit: `memory_report`.
 
-A step that is compiled is examined as closely only where an upper bound does not fit. The bound comes from the shapes
-in the graph alone, which costs almost no time, and is about twice what the step will need.
+`porting memory` and compilations use it. A step that is compiled is examined as closely only where an upper bound does
+not fit. The bound comes from the shapes in the graph alone, which costs almost no time, and is about twice what the
+step will need.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ Not in it: gaps between variables (about 4 %), the unevenness of tiles, buffers 
 between replicas, what the compiler rearranges or shares. Five published figures came out within 6.4 % on average by
 formulae of this kind; the worst tile of the vendor's own planner within 17 %.
 
-What a step leaves is data, a `StepMemory`: each value of the forward pass of one micro-batch, and who makes, reads and
-keeps it.
+A step's memory is data, a `StepMemory`: each value of the forward pass of one micro-batch, and the operators that make,
+read and keep it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """List remedies for a step that does not fit, in the order to try them, each with the bytes that it would save.
 
-First what costs nothing or little (a smaller micro-batch, half precision), then what costs time (recomputation), then
-what costs more IPUs (a pipeline), and last what costs transfers in every step (state off the chip).
+`memory_report` uses it. Remedies that cost little come first (a smaller micro-batch, half precision), then those
+that cost time (recomputation) and more IPUs (a pipeline), and last those that cost transfers in every step (state off
+the chip).
 """
 
 from __future__ import annotations

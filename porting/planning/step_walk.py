@@ -1,7 +1,7 @@
 """Walk through a step for the planner: it is captured once, and run once on fake tensors under autograd.
 
-What autograd saves is what the backward pass will need. Attention is taken apart into its products, because an IPU has
-the matrix of scores in memory, where kernels of a CPU compute it bit by bit.
+`memory_report` uses it. The tensors that autograd saves are those that the backward pass needs. Attention is split into
+its products, because an IPU has the matrix of scores in memory, where kernels of a CPU compute it in parts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Read an optimizer's settings in the device's terms: its type, and each setting's value and whether it may change."""
+"""Read an optimizer's settings in the device's terms: its type, and each setting's value and whether it may change.
+
+`DeviceOptimizer` uses it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Define the data that is saved beside an executable, so that an executor can be made again from one file."""
+"""Define the data that is saved beside an executable, so that an executor can be made again from one file.
+
+`save` and `load` use it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Simulate hardware failures at a chosen moment, so that programs can be tested for them: the failure lab."""
+"""Simulate hardware failures at a chosen moment, so that programs can be tested for them: the failure lab.
+
+`porting run --inject` uses it, and programs use `inject`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tell autograd's nodes apart by the operator of `forward` that made them."""
+"""Tell autograd's nodes apart by the operator of `forward` that made them.
+
+Timelines, the NaN search and proofs use it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Run one job in a process that may hang, crash, or take all memory without harm to this one: `BoundProcess`.
 
-It works in a folder of its own, temporary files included, so that it shares nothing with other processes and leaves
-nothing. It leads a process group, which is killed as a whole; it watches a pipe, and if this process dies, in whatever
-way, it removes its folder and kills the group.
+Compilers, benchmarks, proofs and probes run in one. It works in a folder of its own, temporary files included, so that
+it shares nothing with other processes and leaves nothing. It leads a process group, which is killed as a whole; it
+watches a pipe, and if this process dies, in whatever way, it removes its folder and kills the group.
 """
 
 from __future__ import annotations

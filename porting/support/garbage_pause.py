@@ -1,4 +1,7 @@
-"""Pause garbage collection while many objects are made that stay: each collection would look at all of them."""
+"""Pause garbage collection while many objects are made that stay: each collection would look at all of them.
+
+Captures and preflights use it.
+"""
 
 from __future__ import annotations
 

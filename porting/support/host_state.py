@@ -1,4 +1,7 @@
-"""Set the host's random streams and number of threads for a run, and restore them afterwards."""
+"""Set the host's random streams and number of threads for a run, and restore them afterwards.
+
+Recipes, proofs and measured kernels use it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Compare speeds fairly: contestants run in turn, so that whatever else the machine does affects all of them alike."""
+"""Compare speeds fairly: contestants run in turn, so that whatever else the machine does affects all of them alike.
+
+Benchmarks and the tuner use it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Hook all modules at once: a module's own hooks would show in its text, and be copied with it."""
+"""Hook all modules at once: a module's own hooks would show in its text, and be copied with it.
+
+Captures, scopes and proofs use it.
+"""
 
 from __future__ import annotations
 

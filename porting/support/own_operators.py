@@ -1,4 +1,7 @@
-"""Define operators of this package that torch knows by name, so that they can stand in a traced graph."""
+"""Define operators of this package that torch knows by name, so that they can stand in a traced graph.
+
+Compiled engines use it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Write frozen dataclasses as strict JSON, and check their types when they are read again.
 
-Numbers that JSON does not have are written as `{"$float": "NaN"}`, `"Infinity"` or `"-Infinity"`. Files of this project
-are written and read with it.
+Reports of benchmarks and certificates are files of this form. Numbers that JSON does not have are written as
+`{"$float": "NaN"}`, `"Infinity"` or `"-Infinity"`. Files of this project are written and read with it.
 """
 
 from __future__ import annotations

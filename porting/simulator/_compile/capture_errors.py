@@ -1,4 +1,7 @@
-"""Report in PopTorch's words what a capture refuses or narrows. The toolkit's own explanation follows below them."""
+"""Report in PopTorch's words what a capture refuses or narrows. The toolkit's own explanation follows below them.
+
+`compile_model` and the graph checks raise these errors.
+"""
 
 from __future__ import annotations
 

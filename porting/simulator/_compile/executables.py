@@ -1,4 +1,7 @@
-"""Build the executable of a captured step, copy tensors to the device's types, and plan the calls."""
+"""Build the executable of a captured step, copy tensors to the device's types, and plan the calls.
+
+`compile_model` uses it; sessions describe their host with `HostSide`.
+"""
 
 from __future__ import annotations
 

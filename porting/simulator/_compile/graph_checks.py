@@ -1,6 +1,6 @@
 """Check a captured graph: pipeline stages and IPUs, overlapped I/O, replicated buffers, and operators.
 
-Those are checked against the operators of the device, and what the device leaves out is applied.
+`compile_model` runs them in PopTorch's order, and applies what the device leaves out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Find the other faults of a model whose capture failed, so that the user sees all of them at once."""
+"""Find the other faults of a model whose capture failed, so that the user sees all of them at once.
+
+`compile_model` adds them to the error as notes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Connect the processes that train one model together, and exchange tensors between them."""
+"""Connect the processes that train one model together, and exchange tensors between them.
+
+Executables add up gradients with it, and PopDist's stand-in joins the group.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Compile a model for the arguments of its first call: split them, trace, check, build, and write files."""
+"""Compile a model for the arguments of its first call: split them, trace, check, build, and write files.
+
+The device session calls `compile_model`.
+"""
 
 from __future__ import annotations
 

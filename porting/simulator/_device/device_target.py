@@ -1,12 +1,12 @@
 """Choose a model's device, and count simulated IPUs where they stand for hardware.
 
-A device is the simulator's, some simulated IPUs, the IPU model, or one that is not there. An executor that is attached
-to simulated IPUs holds a `Claim` on them until it releases it or is collected. Without hardware (the default) there is
-no shortage, and nothing is claimed.
+Sessions, performance counters and checks of the graph use it. A device is the simulator's, some simulated IPUs, the IPU
+model, or one that is not there. An executor that is attached to simulated IPUs holds a `Claim` on them until it
+releases it or is collected. Without hardware (the default) there is no shortage, and nothing is claimed.
 
 The environment decides, as it does for PopTorch:
 
-* ``POPTORCH_IPU_MODEL``, ``POPTORCH_SMALL_IPU_MODEL``: non-zero asks for the IPU model, whose generation
+* ``POPTORCH_IPU_MODEL``, ``POPTORCH_SMALL_IPU_MODEL``: non-zero chooses the IPU model, whose generation
   ``POPTORCH_IPU_MODEL_VERSION`` names; ``Options.useIpuModel`` has the last word. It computes like any device here.
 * ``PORTING_SIM_HARDWARE``: ``1`` or ``bow`` makes the simulated devices count as hardware for this program;
   ``gc200`` (or ``2``) names the older generation. ``PORTING_SIM_IPUS`` says how many there are, 64 by default.

@@ -1,4 +1,7 @@
-"""Exchange a training's executable between two calls: `EngineChange` takes a faster one, and returns if it is not."""
+"""Exchange a training's executable between two calls: `EngineChange` takes a faster one, and returns if it is not.
+
+The device session looks for one between two calls.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Describe the host's side of an executor to a compilation: `describe_host` lists its tensors and optimizer."""
+"""Describe the host's side of an executor to a compilation: `describe_host` lists its tensors and optimizer.
+
+The device session passes it to the compilation.
+"""
 
 from __future__ import annotations
 

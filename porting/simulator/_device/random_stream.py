@@ -1,4 +1,7 @@
-"""Convert the device's random state to PopTorch's form and back: a list of integers, seed first."""
+"""Convert the device's random state to PopTorch's form and back: a list of integers, seed first.
+
+The device session keeps one `RandomStream`.
+"""
 
 from __future__ import annotations
 

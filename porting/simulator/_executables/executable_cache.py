@@ -1,7 +1,7 @@
 """Keep the folder of compiled executables: one file for each graph, and a lock so that one process compiles at a time.
 
-As with PopTorch, a file there is named after the fingerprint of its graph. Compiled programs are kept elsewhere
-(`porting.executables`), so a file holds nothing but its format and the fingerprint.
+Compilations use it. As with PopTorch, a file there is named after the fingerprint of its graph. Compiled programs are
+kept elsewhere (`porting.executables`), so a file holds nothing but its format and the fingerprint.
 """
 
 from __future__ import annotations

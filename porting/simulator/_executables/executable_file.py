@@ -1,8 +1,9 @@
 """Read and write the file format of saved executables: a head, then sections with a length and a checksum each.
 
-Layout: 12 bytes `MAGIC`, 4 bytes format version, then for each section 4 bytes tag, 8 bytes length, 32 bytes SHA-256,
-and the content. Numbers are little endian. ``EXEC`` is the compressed record of the graph, ``META`` the pickled
-`PoptorchData`. Pickles run code when they are read: open only files that you trust, as with PopTorch itself.
+`save`, `loadExecutable` and PopTorch's own file functions use it. Layout: 12 bytes `MAGIC`, 4 bytes format version,
+then for each section 4 bytes tag, 8 bytes length, 32 bytes SHA-256, and the content. Numbers are little endian.
+``EXEC`` is the compressed record of the graph, ``META`` the pickled `PoptorchData`. Pickles run code when they are
+read: open only files that you trust, as with PopTorch itself.
 """
 
 from __future__ import annotations

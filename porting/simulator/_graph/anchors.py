@@ -1,7 +1,8 @@
 """Keep anchored tensors, values of a compiled model besides its outputs, which each call saves for `getAnchoredTensor`.
 
-What the forward graph computes becomes an extra output of it, copied where it is computed, so that later in-place
-writes do not show; what only the step has is read off it by an observer; hyper-parameters come from the optimizer.
+Compilations and executors use it. A value of the forward graph becomes an extra output, copied where it is computed, so
+that later in-place writes do not show. An observer reads the values that only the step has, and hyper-parameters come
+from the optimizer.
 """
 
 from __future__ import annotations

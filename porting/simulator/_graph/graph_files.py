@@ -5,7 +5,7 @@ graphs have equal records in every process. The listing is JSON, too. Its `maing
 a run: those of `forward`, in training then those of the backward pass and of the optimizer. Each has `type`, `name`
 (name scope and type), `id`, `inputs` and `outputs` (name, type and shape), `attributes` as text, `block`, `stage`,
 `phase`, `ipu` and `location`. Convolutions of one `MultiConv` are one operator. Further lists are the bodies of loops
-and branches. Operators that come of compiling - copies, reductions over replicas, recomputation - are not in it.
+and branches. Operators that only compiling adds - copies, reductions over replicas, recomputation - are not in it.
 """
 
 from __future__ import annotations

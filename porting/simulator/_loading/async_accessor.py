@@ -1,4 +1,7 @@
-"""Iterate over a dataset that another process loads ahead: `AsynchronousDataAccessor`."""
+"""Iterate over a dataset that another process loads ahead: `AsynchronousDataAccessor`.
+
+The DataLoader's asynchronous modes use it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Read whole batches of tensor datasets with one copy for each tensor, where torch makes one call for each sample.
 
-Batches lie in memory that is used again as soon as nothing refers to the batch that was in it: fresh memory costs more
-than filling it, since the system hands it out page by page. `combine_batches` makes the one batch that a device call
-takes from several of a user's own batch sampler.
+The DataLoader uses it for loaders without processes of their own. Batches lie in memory that is used again as soon as
+nothing refers to the batch that was in it: fresh memory costs more than filling it, since the system hands it out page
+by page. `combine_batches` makes the one batch that a device call takes from several of a user's own batch sampler.
 """
 
 from __future__ import annotations

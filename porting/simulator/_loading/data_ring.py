@@ -1,4 +1,7 @@
-"""Share memory between a loading process and its program: a ring of slots, and short messages about them."""
+"""Share memory between a loading process and its program: a ring of slots, and short messages about them.
+
+The accessor reads from it, and the producer writes to it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Start the process that loads data ahead of its program, as a `SharingStrategy` asks, and make sure that it ends.
 
-In the process itself `load_data` is first: it makes streams, signals and random state those of a program's helper.
+The accessor owns one `LoadingProcess`. In the process itself `load_data` is first: it makes streams, signals and random
+state those of a program's helper.
 """
 
 from __future__ import annotations

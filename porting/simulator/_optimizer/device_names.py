@@ -1,4 +1,4 @@
-"""Name the device's optimizer state and hyper-parameters as PopART does."""
+"""Name the device's optimizer state and hyper-parameters as PopART does. `DeviceOptimizer` uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Keep the optimizer of a training executor: its settings as the device has them, and its state in PopTorch's names."""
+"""Keep the optimizer of a training executor: its settings as the device has them, and its state in PopTorch's names.
+
+The device session owns one `DeviceOptimizer`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Check `Options.toDict()` as the vendor's compiler does: every key must be known for the type of its value."""
+"""Check `Options.toDict()` as the vendor's compiler does: every key must be known for the type of its value.
+
+Compilations run it.
+"""
 
 from __future__ import annotations
 

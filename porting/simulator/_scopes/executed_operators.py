@@ -1,4 +1,7 @@
-"""List the nodes that the device executes: no constants, no marks, no casts to types that only the host has."""
+"""List the nodes that the device executes: no constants, no marks, no casts to types that only the host has.
+
+Checks, names and listings of the graph use it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Group blocks into stages and phases. This is bookkeeping only: results do not depend on it."""
+"""Group blocks into stages and phases. This is bookkeeping only: results do not depend on it.
+
+`Options.setExecutionStrategy` takes one.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Record the scopes that `forward` opens for its operators: block, name scope, attributes and `MultiConv`.
 
-It is kept while a model is traced and written to the `meta` of every node, where checks, planners and tools read it:
+The record is kept during a trace and written to the `meta` of every node, where checks, planners and tools read it:
 `block` (id; empty for what precedes the first block, None outside all blocks), `stage`, `phase` and `ipu` (None outside
 all blocks), `name_scope` (the prefix of the operator's name), `attributes` (only if there are any), `multi_conv` (the
 number and the settings of the open `MultiConv`, only if there is one) and `source_location` (the user's line as text).

@@ -2,7 +2,7 @@
 
 `trainingModel` changes the classes of the model, its parameters and its buffers in place to subclasses made for one
 executor; they hold a weak reference to it and nothing else. A tensor that several wrapped models share belongs to all
-of their executors. `unwrap_model` takes one executor's hold away again.
+of their executors. `unwrap_model` removes one executor's hold again.
 """
 
 from __future__ import annotations

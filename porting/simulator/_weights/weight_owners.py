@@ -1,7 +1,7 @@
 """Mark host tensors as owned by training executors: any use of one first fetches the trained values.
 
 A tensor is owned by the class it gets, a subclass of its own class with the owners in it. Tensors that several models
-share have several owners, who fetch in the order in which they took it.
+share have several owners, which fetch in the order in which they took it.
 """
 
 from __future__ import annotations
