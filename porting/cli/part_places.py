@@ -45,7 +45,7 @@ def _choose_place(code: str, places: Mapping[str, Place]) -> Optional[Place]:
 
 
 def collect_part_places(found: Any, place: Optional[Place]) -> Dict[str, Place]:
-    """Find where a function makes what it returns, by the names of the parts; by the empty name its own `place`.
+    """Return the places where a function makes the parts that it returns, by name; its own `place` has the name "".
 
     The place of a returned name is the line that binds it. A value that is no function has no other place.
     """

@@ -217,7 +217,7 @@ class LarcvFile:
 
     @property
     def num_events(self) -> int:
-        """How many events the file has."""
+        """The number of events in the file."""
         return len(self._image_extents[WIRE_GROUP])
 
     def read_event(self, event: int) -> List[Hits]:

@@ -125,24 +125,24 @@ def _read_letters(path: AnyPath) -> np.ndarray:
         found = f"`{header[index][:40]}`" if index < len(header) else "nothing"
         expected = f"the name `{names[index]}`" if index < len(names) else "the end of the line"
         what = f"{expected} should stand here, not {found}"
-        raise make_file_error(path, what, line=1, column=_find_cell(header, index), help=_HELP)
+        raise make_file_error(path, what, line=1, column=_find_field_column(header, index), help=_HELP)
     if len(rows) == 1:
         raise make_file_error(path, "there is no mushroom below the line of names", line=1, help=_HELP)
-    for number, cells in enumerate(rows[1:], start=2):
-        if len(cells) != len(_COLUMNS):
-            what = f"{len(cells)} cells in the line, not {len(_COLUMNS)}"
-            raise make_file_error(path, what, line=number, column=_find_cell(cells, len(_COLUMNS)), help=_HELP)
-        for index, (cell, (name, letters)) in enumerate(zip(cells, _COLUMNS.items())):
-            if len(cell) != 1 or cell not in letters:
-                found = f"`{cell[:40]}`" if cell else "an empty cell"
+    for number, fields in enumerate(rows[1:], start=2):
+        if len(fields) != len(_COLUMNS):
+            what = f"{len(fields)} fields in the line, not {len(_COLUMNS)}"
+            raise make_file_error(path, what, line=number, column=_find_field_column(fields, len(_COLUMNS)), help=_HELP)
+        for index, (field, (name, letters)) in enumerate(zip(fields, _COLUMNS.items())):
+            if len(field) != 1 or field not in letters:
+                found = f"`{field[:40]}`" if field else "an empty field"
                 what = f"{found} is no value of `{name}`, which are {', '.join(letters)}"
-                raise make_file_error(path, what, line=number, column=_find_cell(cells, index), help=_HELP)
+                raise make_file_error(path, what, line=number, column=_find_field_column(fields, index), help=_HELP)
     return np.array(rows[1:])
 
 
-def _find_cell(cells: Sequence[str], index: int) -> int:
-    """Return the column of the first character of a cell, or where the line ends when there is no such cell."""
-    return min(sum(len(cell) + 1 for cell in cells[:index]), len(",".join(cells))) + 1
+def _find_field_column(fields: Sequence[str], index: int) -> int:
+    """Return the column of the first character of a field, or where the line ends when there is no such field."""
+    return min(sum(len(field) + 1 for field in fields[:index]), len(",".join(fields))) + 1
 
 
 # -- making ------------------------------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ class MarkovSource:
 
     @property
     def order(self) -> int:
-        """How many tokens the next one depends on."""
+        """The number of tokens that the next one depends on."""
         return self.transitions.ndim - 1
 
     @property

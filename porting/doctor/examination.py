@@ -51,7 +51,7 @@ class Examination:
 
     @property
     def verdict(self) -> str:
-        """One line: whether this machine is fit for ports, and what to begin with if not."""
+        """The verdict in one line: whether this machine is fit for ports, and the first remedy if not."""
         counts = Counter(finding.severity for finding in self.findings)
         numbers = ", ".join(say_number(counts[kind], kind.value) for kind in Severity if counts[kind]) or "no finding"
         has_ipus = self.abilities[-1][1]

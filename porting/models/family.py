@@ -110,7 +110,7 @@ class Images(Protocol):
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
 
 
 def example_batch(config: Images, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, torch.Tensor]:

@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SkipGramConfig:
-    """What a skip-gram model is made of; `window` is how many words on either side of the centre are its contexts."""
+    """The sizes of a skip-gram model; `window` words on either side of the centre are its contexts."""
 
     vocabulary: int = 10_000
     width: int = 100

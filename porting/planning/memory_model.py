@@ -140,7 +140,7 @@ class StepMemory:
 
     @functools.cached_property
     def _events(self) -> Dict[str, List[Tuple[int, int]]]:
-        """Where values are kept and read, in order of the operators: the position, and the number of the value."""
+        """The places where values are kept and read, in order of the operators: the position and the value's number."""
         return {
             kind: sorted((at, number) for number, value in enumerate(self.values) for at in getattr(value, kind))
             for kind in ("kept_at", "read_at")

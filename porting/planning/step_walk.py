@@ -41,7 +41,7 @@ def look_at_step(
     *,
     mode: str = "training",
 ) -> StepMemory:
-    """Capture the step of `forward`, which is `model` and in training its loss, and list what it leaves in memory.
+    """Capture the step of `forward`, which is `model` and in training its loss, and list the memory that it keeps.
 
     `args` and `kwargs` are one micro-batch. Nothing is computed and nothing changes. Raises the errors of a capture,
     and PortingError M002 for a step with a branch, which reads a value.
@@ -59,7 +59,7 @@ def look_at_step(
 def walk_step(
     graph: StepGraph, micro_batch: int, *, called: Optional[Mapping[str, str]] = None, called_once: Tuple[str, ...] = ()
 ) -> StepMemory:
-    """List what the captured step `graph` of `micro_batch` rows leaves in memory.
+    """List the memory that the captured step `graph` of `micro_batch` rows keeps.
 
     `called` and `called_once` name modules, as candidates for the beginnings of stages. Raises PortingError M002.
     """

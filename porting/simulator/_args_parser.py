@@ -170,7 +170,7 @@ class CompiledSignature:
         return self.arguments.replace_tensors(tensors)
 
     def check(self, actual: BoundArguments) -> None:
-        """Raise `poptorch.Error` for the first difference of `actual`, with its name and what was expected."""
+        """Raise `poptorch.Error` for the first difference of `actual`, with its name and the expected value."""
         expected = self.arguments
         if len(expected.positional) != len(actual.positional):
             raise _make_error(

@@ -107,12 +107,12 @@ class Options(SimulatorOptions):
 
     @property
     def TensorLocations(self) -> _TensorLocationOptions:
-        """Where tensors are kept."""
+        """The locations of tensors."""
         return self._tensor_locations
 
     @property
     def Distributed(self) -> _DistributedOptions:
-        """Which of several processes this one is."""
+        """The options for several processes that run the program."""
         return self._distributed
 
     @property
@@ -122,12 +122,12 @@ class Options(SimulatorOptions):
 
     @property
     def Precision(self) -> _PrecisionOptions:
-        """How numbers are stored, rounded and checked."""
+        """The options for storing, rounding and checking numbers."""
         return self._precision
 
     @property
     def Training(self) -> _TrainingOptions:
-        """How gradients become one update."""
+        """The options for joining gradients to one update."""
         return self._training
 
     @property

@@ -112,7 +112,7 @@ _EXPLANATION = (
 
 
 def describe_kinds() -> str:
-    """Return a table of the kinds of trouble: when each strikes, what it does and the settings of its own."""
+    """Return a table of the kinds of trouble: the moment and the effect of each, and its own settings."""
     lines = []
     for name, kind in KINDS.items():
         lines.append(f"{name:<17} {kind.moment.value}: {kind.summary}")

@@ -130,7 +130,7 @@ def main() -> None:
     rows = [header, *measure(NUM_ROUNDS)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
     for row in rows:
-        print("  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]))
+        print("  ".join([row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:]))]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Recognise datasets that are rows of tensors, or one process's share of such: whole batches are copied at once.
 
-The batch reader and the producer use it. Rows are a `range` of step 1 where they follow each other, or a one-
-dimensional int64 tensor of positions.
+The batch reader and the producer use it. Rows are a `range` of step 1 where they follow each other, or a
+one-dimensional int64 tensor of positions.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def custom_op(
 def accessAttributes(attribute_id_str: Optional[str]) -> Dict[str, Any]:
     """Return the attributes of a custom operator's identifier: JSON text, or the name of a dictionary of this process.
 
-    Raises ValueError for what is no such identifier.
+    Raises ValueError for another value.
 
     >>> accessAttributes('{"alpha": 0.5}')
     {'alpha': 0.5}

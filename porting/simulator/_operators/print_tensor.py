@@ -39,7 +39,7 @@ def ipu_print_tensor(
     is "auto", "fixed", "scientific" or "none"; `digits` counts those before and after the point. Tensors of more than
     `summarise_threshold` elements show `edge_items` at both ends of each dimension.
 
-    Raises `poptorch.Error` for what is no tensor, KeyError for another float format.
+    Raises `poptorch.Error` for a value that is no tensor, KeyError for another float format.
     """
     require_argument(
         isinstance(tensor, torch.Tensor),

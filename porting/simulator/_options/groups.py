@@ -63,7 +63,7 @@ class _JitOptions(OptionsDict):
 
 
 class _PrecisionOptions(OptionsDict):
-    """How numbers are stored, rounded and checked."""
+    """Options for storing, rounding and checking numbers."""
 
     def __init__(self, popart_options: _PopartOptions) -> None:
         self._popart_options = popart_options
@@ -111,7 +111,7 @@ class _PrecisionOptions(OptionsDict):
 
 
 class _TrainingOptions(OptionsDict):
-    """How gradients become one update."""
+    """Options for joining gradients to one update."""
 
     def __init__(self, popart_options: _PopartOptions) -> None:
         self._popart_options = popart_options
@@ -152,7 +152,7 @@ class _TrainingOptions(OptionsDict):
 
 
 class _DistributedOptions(OptionsDict):
-    """Which of several processes this one is."""
+    """Options for several processes that run the program."""
 
     def __init__(self) -> None:
         self._gcd_mappings: Dict[int, Any] = {}
@@ -180,7 +180,7 @@ class _DistributedOptions(OptionsDict):
 
     @property
     def numProcesses(self) -> int:
-        """How many processes run the program."""
+        """The number of processes that run the program."""
         return self.num_distributed_processes
 
     def _read_environment(self, var_num_processes: str, var_process_id: str) -> None:
@@ -191,7 +191,7 @@ class _DistributedOptions(OptionsDict):
 
 
 class TensorLocationSettings(OptionsDict):
-    """Where one kind of tensor is kept, for `Options.TensorLocations`.
+    """The location of one kind of tensor, for `Options.TensorLocations`.
 
     >>> TensorLocationSettings().useOnChipStorage(False).toDict()
     {'onChip': 0}
@@ -238,7 +238,7 @@ class TensorLocationSettings(OptionsDict):
 
 
 class _TensorLocationOptions(OptionsDict):
-    """Where the kinds of tensors are kept; it affects memory and speed, not results."""
+    """Options for the location of each kind of tensor; they affect memory and speed, not results."""
 
     def numIOTiles(self, num_tiles: int) -> _TensorLocationOptions:
         """Reserve tiles for input and output."""

@@ -22,7 +22,7 @@ def _refuse_calls(method: str) -> Any:
 
 
 class _DistributedOptions(_PopTorchDistributedOptions):
-    """Which process this is: the launcher decides."""
+    """The options for several processes, which the launcher decides."""
 
     def __init__(self) -> None:
         super().__init__()
