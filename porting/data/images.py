@@ -129,7 +129,7 @@ _PATTERNS: Tuple[Callable[[np.ndarray, np.ndarray], np.ndarray], ...] = (
 
 
 def _make_textures(labels_b: np.ndarray, random: np.random.Generator, *, num_directions: int, size: int) -> np.ndarray:
-    """Make pattern_BHW from -1 to 1; a direction is between 0 and 90 degrees, and a wave length in pixels."""
+    """Make pattern_BHW from -1 to 1, of a direction between 0 and 90 degrees and a wave length in pixels."""
     num_rows = len(labels_b)
     direction_b = (labels_b // len(_PATTERNS)).astype(np.float32) / num_directions
     angle_b = np.pi / 2 * direction_b + random.uniform(-0.08, 0.08, size=num_rows)
