@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import warnings
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
+from types import ModuleType
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -43,7 +44,7 @@ class CheckOutcome:
         return not self.fault
 
 
-def check_backend(module: Any) -> Iterator[CheckOutcome]:
+def check_backend(module: ModuleType) -> Iterator[CheckOutcome]:
     """Run all checks of a backend on `module`, one after the other, and yield the result of each.
 
     A check that raises has failed, with the error as its fault; the next one runs all the same. The first looks for
@@ -73,17 +74,22 @@ def _make_model() -> nn.Module:
     return nn.Sequential(nn.Linear(_WIDTH, 8), nn.Tanh(), nn.Linear(8, _NUM_CLASSES))
 
 
+_Numbers = Union[float, Sequence[float], torch.Tensor]
+
+
 def _make_batches(rows: int = _ROWS, steps: int = _NUM_STEPS) -> Batches:
     torch.manual_seed(1)
     return [(torch.randn(rows, _WIDTH), torch.randint(_NUM_CLASSES, (rows,))) for _step in range(steps)]
 
 
-def _port(model: nn.Module, optimizer: Any = None, **options: Any) -> Any:
+def _port(model: nn.Module, optimizer: Optional[torch.optim.Optimizer] = None, **options: Any) -> Any:
     options = {"frozen": "allow", "memory": "ignore", **options}
     return to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, options=PortOptions(**options), device=_NAME)
 
 
-def _train_plain(model: nn.Module, optimizer: Any, batches: Batches, gamma: float = 1.0) -> List[float]:
+def _train_plain(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batches: Batches, gamma: float = 1.0
+) -> List[float]:
     losses = []
     for x, y in batches:
         optimizer.zero_grad()
@@ -96,7 +102,7 @@ def _train_plain(model: nn.Module, optimizer: Any, batches: Batches, gamma: floa
     return losses
 
 
-def _require_close(found: Any, expected: Any, what: str) -> None:
+def _require_close(found: _Numbers, expected: _Numbers, what: str) -> None:
     found, expected = torch.as_tensor(found), torch.as_tensor(expected)
     if found.shape != expected.shape:
         raise AssertionError(f"{what}: shape {list(found.shape)} instead of {list(expected.shape)}")
@@ -104,7 +110,7 @@ def _require_close(found: Any, expected: Any, what: str) -> None:
         raise AssertionError(f"{what} differ from plain PyTorch's by up to {(found - expected).abs().max():.1e}")
 
 
-def _require_same_weights(ported: Any, model: nn.Module) -> None:
+def _require_same_weights(ported: nn.Module, model: nn.Module) -> None:
     weights = ported.state_dict()
     for name, tensor in model.state_dict().items():
         _require_close(weights[name], tensor, f"the weights `{name}`")

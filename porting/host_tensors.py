@@ -180,13 +180,13 @@ def _count_references(tensor: torch.Tensor) -> Tuple[int, int]:
 _WITHOUT_ALIAS = None if count_storage_uses is None else _count_references(torch.empty(1))
 
 
-def list_constants(value: Any) -> List[torch.Tensor]:
+def list_constants(value: object) -> List[torch.Tensor]:
     """List the tensors and arrays that a value is, or that a list or tuple holds, as possible constants."""
     held = value if isinstance(value, (list, tuple)) and len(value) <= _MOST_TENSORS else (value,)
     return [_sample(tensor) for tensor in map(_view_array, held) if _is_constant(tensor)]
 
 
-def _view_array(value: Any) -> Any:
+def _view_array(value: object) -> Any:
     """Return a tensor with the memory of an array, which may be written to; other values are returned unchanged."""
     if not isinstance(value, np.ndarray) or not value.flags.writeable:
         return value
@@ -196,7 +196,7 @@ def _view_array(value: Any) -> Any:
         return value
 
 
-def _is_constant(value: Any) -> bool:
+def _is_constant(value: object) -> bool:
     """Tell whether a value is a tensor that may have become a constant of the step."""
     if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter) or value.is_inference():
         return False

@@ -60,7 +60,7 @@ def _copy_all(parts: Tuple[Any, ...], memo: Dict[int, Any]) -> Any:
     return copied
 
 
-def _bind_again(value: Any, memo: Mapping[int, Any]) -> Any:
+def _bind_again(value: object, memo: Mapping[int, Any]) -> Any:
     """Return a function with copies of its closure's values; other objects are returned unchanged."""
     if not isinstance(value, FunctionType) or not value.__closure__:
         return value
@@ -89,7 +89,7 @@ def _collect_computed_tensors(model: nn.Module) -> Dict[int, Any]:
     return {id(tensor): tensor.detach().clone() for tensor in computed}
 
 
-def _can_be_copied(value: Any, memo: Mapping[int, Any]) -> bool:
+def _can_be_copied(value: object, memo: Mapping[int, Any]) -> bool:
     try:
         copy.deepcopy(value, dict(memo))
     except Exception:

@@ -201,6 +201,6 @@ def materialise_lazy_modules(model: nn.Module, args: Sequence[Any], kwargs: Mapp
         model(*args, **kwargs)
 
 
-def is_hashed_by(module: nn.Module, value: Any) -> bool:
+def is_hashed_by(module: nn.Module, value: object) -> bool:
     """Tell whether putting `module` into a set may have read `value`: the hash of a metric is that of its state."""
     return isinstance(value, torch.Tensor) and type(module).__hash__ is not nn.Module.__hash__

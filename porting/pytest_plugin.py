@@ -6,11 +6,14 @@ pytest loads it by itself where porting is installed. Importing it loads no torc
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Union
 
 import pytest
 
 if TYPE_CHECKING:  # loads torch
+    import torch
+
+    from porting.structure import Structure
     from porting.verify import Certificate
 
 __all__ = ["assert_port_equal", "find_obstacle"]
@@ -18,7 +21,12 @@ __all__ = ["assert_port_equal", "find_obstacle"]
 _STEPS = 5
 
 
-def assert_port_equal(model: Any, loss: Any = None, batch: Any = None, **settings: Any) -> Certificate:
+def assert_port_equal(
+    model: torch.nn.Module,
+    loss: Union[Callable[..., Any], Mapping[str, Any], None] = None,
+    batch: Structure = None,
+    **settings: Any,
+) -> Certificate:
     """Assert that a port of `model` trains as plain PyTorch does; return its certificate.
 
     `batch` is one batch, which is repeated, a list of batches or a loader. `settings` are those of `porting.verify`:

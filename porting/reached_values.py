@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from dis import get_instructions, opmap
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Set, Tuple
+from typing import Any, Callable, Collection, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Set, Tuple
 
 import torch
 from torch import nn
@@ -44,7 +44,7 @@ _read_parts = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _read_cell = operator.attrgetter("cell_contents")
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: object) -> bool:
     """Tell whether a value is a number, a text or the like, or a short tuple of them.
 
     >>> is_plain(0.5), is_plain((1, 2)), is_plain([1, 2])
@@ -55,7 +55,7 @@ def is_plain(value: Any) -> bool:
     return type(value) is tuple and len(value) <= _MOST_ITEMS and all(isinstance(item, _PLAIN) for item in value)
 
 
-def is_same(before: Any, now: Any) -> bool:
+def is_same(before: object, now: object) -> bool:
     """Tell whether a value is unchanged: the same object, or an equal one where they can be compared.
 
     >>> is_same([1, (2,)], [1, (2,)]), is_same(torch.ones(1), torch.ones(1))
@@ -73,7 +73,7 @@ def is_same(before: Any, now: Any) -> bool:
         return False
 
 
-def is_written(value: Any) -> bool:
+def is_written(value: object) -> bool:
     """Tell whether a value is a function of the user's."""
     return isinstance(value, FunctionType) and _is_users_file(value.__code__.co_filename)
 
@@ -159,7 +159,7 @@ class _Walk:
                 self._look_into(name, holder, steps)
         return list(self._found.values())
 
-    def enter(self, name: str, value: Any, steps: int = _MOST_STEPS) -> None:
+    def enter(self, name: str, value: object, steps: int = _MOST_STEPS) -> None:
         """Follow `value` unless it is plain, a tensor, known, or a library's."""
         if id(value) in self._seen or steps == 0 or _is_nothing_to_follow(value):
             return
@@ -202,7 +202,7 @@ class _Walk:
         for attribute in vars(function):
             self._add(f"{name}.{attribute}", vars(function).get, attribute, id(function), steps)
 
-    def _add_missing(self, name: str, get: Callable[[Any], Any], holder: Any, present: Iterable[str]) -> None:
+    def _add_missing(self, name: str, get: Callable[[Any], Any], holder: object, present: Iterable[str]) -> None:
         """Add missing attributes that code reads of a holder, in a method or by the holder's name: they may appear."""
         methods = [vars(kind).values() for kind in type(holder).__mro__ if _is_users(kind)]
         codes = {each.__code__ for values in methods for each in values if isinstance(each, FunctionType)}
@@ -210,7 +210,7 @@ class _Walk:
         for asked in frozenset().union(*near).difference(present):
             self._found.setdefault((id(holder), asked), ReachedValue(f"{name}.{asked}", get, asked, None, id(holder)))
 
-    def _look_into(self, name: str, holder: Any, steps: int) -> None:
+    def _look_into(self, name: str, holder: object, steps: int) -> None:
         """Add the mentioned values of an object, a class, a module of Python's, a dictionary or a list."""
         if isinstance(holder, Mapping):
             self._look_into_mapping(name, holder, steps)
@@ -235,7 +235,7 @@ class _Walk:
                 if attributes is not nothing:  # an attribute of the object itself may come to stand before it
                     self._add(f"{name}.{mentioned}", attributes.get, mentioned, id(holder), steps)
 
-    def _add_of_class(self, name: str, holder: Any, kind: type, mentioned: str, steps: int) -> None:
+    def _add_of_class(self, name: str, holder: object, kind: type, mentioned: str, steps: int) -> None:
         """Add an attribute of the class `kind` of `holder`: a value, a method, or the value of a slot."""
         value = vars(kind)[mentioned]
         if hasattr(value, "__get__") and hasattr(value, "__set__") and not isinstance(value, property):
@@ -255,7 +255,7 @@ class _Walk:
             self._add(f"{name}[{key!r}]", mapping.get, key, id(mapping), steps)
         self._add_missing(name, mapping.get, mapping, mapping)
 
-    def _look_into_items(self, name: str, items: Any, steps: int) -> None:
+    def _look_into_items(self, name: str, items: Collection[Any], steps: int) -> None:
         """Follow each item of a sequence or set, which is one value: its items as they are now."""
         if len(items) > _MOST_ITEMS:
             return
@@ -265,7 +265,7 @@ class _Walk:
         if not isinstance(items, (tuple, frozenset)) or any(isinstance(item, torch.Tensor) for item in items):
             self._found.setdefault((id(items), None), ReachedValue(name, tuple, items, tuple(items)))
 
-    def _add(self, name: str, get: Callable[[Any], Any], key: Any, owner: int, steps: int) -> None:
+    def _add(self, name: str, get: Callable[[Any], Any], key: object, owner: int, steps: int) -> None:
         value = get(key)
         if isinstance(value, (ModuleType, FunctionType, type, property, staticmethod, classmethod)):
             self.enter(name, value, steps - (0 if isinstance(value, FunctionType) else 1))
@@ -276,12 +276,12 @@ class _Walk:
         self._found.setdefault((owner, key if is_plain(key) else id(key)), ReachedValue(name, get, key, value, owner))
 
 
-def _list_run_by_torch(value: Any) -> Tuple[str, ...]:
+def _list_run_by_torch(value: object) -> Tuple[str, ...]:
     """List the methods that torch runs of a custom autograd function."""
     return _OF_CUSTOM_FUNCTIONS if isinstance(value, type) and issubclass(value, torch.autograd.Function) else ()
 
 
-def _list_parts(value: Any) -> Tuple[Any, ...]:
+def _list_parts(value: object) -> Tuple[Any, ...]:
     """List the functions that run when an object is called, and their bound values."""
     if isinstance(value, MethodType):
         return value.__func__, value.__self__
@@ -300,7 +300,7 @@ def _list_parts(value: Any) -> Tuple[Any, ...]:
     return (*unnamed, called) if isinstance(called, FunctionType) else tuple(unnamed)
 
 
-def _is_nothing_to_follow(value: Any) -> bool:
+def _is_nothing_to_follow(value: object) -> bool:
     if is_plain(value) or isinstance(value, torch.Tensor):
         return True
     if isinstance(value, MethodType):  # `apply` of a custom function is torch's, and its class the user's
@@ -312,11 +312,11 @@ def _is_nothing_to_follow(value: Any) -> bool:
     return str(_read(value, "__module__", "")).partition(".")[0] in _LIBRARIES
 
 
-def _has_attributes(value: Any) -> bool:
+def _has_attributes(value: object) -> bool:
     return _read(value, "__dict__", None) is not None or hasattr(type(value), "__slots__")
 
 
-def _read(value: Any, name: str, default: Any) -> Any:
+def _read(value: object, name: str, default: object) -> Any:
     """Return an attribute; a user's own class may raise anything where it has none."""
     try:
         return getattr(value, name, default)
@@ -324,7 +324,7 @@ def _read(value: Any, name: str, default: Any) -> Any:
         return default
 
 
-def _is_users(value: Any) -> bool:
+def _is_users(value: object) -> bool:
     """Tell whether a function, a class or a module of Python's is the user's own, or that of an object."""
     if isinstance(value, ModuleType):
         return _is_users_file(getattr(value, "__file__", None) or "<typed in>")

@@ -9,11 +9,12 @@ import copy
 import dataclasses
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, TypeVar
 
 import torch
 
 __all__ = [
+    "Structure",
     "StructureAdapter",
     "are_equal",
     "field_names",
@@ -31,14 +32,21 @@ __all__ = [
 ]
 
 
+Structure = object
+"""What may hold tensors: a tensor, a type with an adapter, or a list, tuple, mapping or record of any of these."""
+
+
+_Record = TypeVar("_Record")
+
+
 class StructureAdapter:
     """Reaches the tensors inside a user's own type; this is the protocol of PopTorch's `ICustomArgParser`."""
 
-    def yieldTensors(self, struct: Any) -> Iterator[torch.Tensor]:  # noqa: N802 - the vendor's spelling
+    def yieldTensors(self, struct: Structure) -> Iterator[torch.Tensor]:  # noqa: N802 - the vendor's spelling
         """Yield the tensors of `struct` in a fixed order."""
         raise NotImplementedError
 
-    def reconstruct(self, original_structure: Any, tensor_iterator: Iterator[torch.Tensor]) -> Any:
+    def reconstruct(self, original_structure: Structure, tensor_iterator: Iterator[torch.Tensor]) -> Any:
         """Build an object like `original_structure` that takes its tensors from `tensor_iterator`."""
         raise NotImplementedError
 
@@ -46,7 +54,7 @@ class StructureAdapter:
 _ADAPTERS: Dict[type, Any] = {}
 
 
-def register_structure_adapter(kind: type, adapter: Optional[Any]) -> None:
+def register_structure_adapter(kind: type, adapter: Optional[StructureAdapter]) -> None:
     """Register `adapter` for values of type `kind`; None removes an earlier one."""
     _ADAPTERS.pop(kind, None)
     if adapter is not None:
@@ -58,7 +66,7 @@ def registered_adapters() -> List[Tuple[type, Any]]:
     return list(_ADAPTERS.items())
 
 
-def adapter_for(value: Any) -> Optional[Any]:
+def adapter_for(value: Structure) -> Optional[Any]:
     """Return the adapter registered for `value`: its exact type first, then the first base class."""
     # runs for every value of a call, most often without any adapter
     if not _ADAPTERS or type(value) in _ADAPTERS:
@@ -66,7 +74,7 @@ def adapter_for(value: Any) -> Optional[Any]:
     return next((adapter for kind, adapter in _ADAPTERS.items() if isinstance(value, kind)), None)
 
 
-def are_equal(one: Any, other: Any) -> bool:
+def are_equal(one: object, other: object) -> bool:
     """Tell whether two values are equal; arrays and tensors, whose comparison has no truth value, are not.
 
     >>> are_equal((1, "a"), (1, "a")), are_equal(torch.ones(2), torch.ones(2))
@@ -78,7 +86,7 @@ def are_equal(one: Any, other: Any) -> bool:
         return False
 
 
-def flatten_tensors(value: Any, *, like: Any = None) -> List[torch.Tensor]:
+def flatten_tensors(value: Structure, *, like: Structure = None) -> List[torch.Tensor]:
     """List the tensors inside `value`, depth first; dictionaries in the key order of `like` where it is given.
 
     >>> [t.item() for t in flatten_tensors({"a": (torch.tensor(1), "text"), "b": [torch.tensor(2)]})]
@@ -89,7 +97,7 @@ def flatten_tensors(value: Any, *, like: Any = None) -> List[torch.Tensor]:
     return found
 
 
-def _collect(value: Any, like: Any, add: Callable[[torch.Tensor], None]) -> None:
+def _collect(value: Structure, like: Structure, add: Callable[[torch.Tensor], None]) -> None:
     if isinstance(value, torch.Tensor):
         add(value)
         return
@@ -113,7 +121,7 @@ def _collect(value: Any, like: Any, add: Callable[[torch.Tensor], None]) -> None
         _collect(read_fields(value), read_fields(like) if type(like) is type(value) else None, add)
 
 
-def make_call_arguments(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
+def make_call_arguments(batch: Structure) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     """Return the positional and the keyword arguments of a call with `batch`, as loaders give and examples are written.
 
     >>> make_call_arguments([1, 2]), make_call_arguments({"x": 1}), make_call_arguments(1)
@@ -124,7 +132,7 @@ def make_call_arguments(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}
 
 
-def find_opaque_holder(value: Any) -> Optional[Any]:
+def find_opaque_holder(value: Structure) -> Optional[Any]:
     """Return the first object inside `value` that holds tensors where `flatten_tensors` does not find them, or None.
 
     >>> find_opaque_holder([{torch.tensor(1)}, {"k": torch.tensor(2)}])
@@ -145,7 +153,7 @@ def find_opaque_holder(value: Any) -> Optional[Any]:
 
 
 def rebuild(
-    structure: Any, tensors: Iterable[Any], *, replaces: Callable[[torch.Tensor], bool] = lambda _tensor: True
+    structure: Structure, tensors: Iterable[Any], *, replaces: Callable[[torch.Tensor], bool] = lambda _tensor: True
 ) -> Any:
     """Replace the tensors of `structure` by `tensors`.
 
@@ -163,7 +171,7 @@ def rebuild(
     )
 
 
-def outline(structure: Any, outline_of: Callable[[torch.Tensor], Any]) -> Any:
+def outline(structure: Structure, outline_of: Callable[[torch.Tensor], Any]) -> Any:
     """Replace tensors by the results of `outline_of`, except those inside types with an adapter.
 
     Objects of these types stay the same: an adapter may rebuild them as objects of another type.
@@ -174,7 +182,7 @@ def outline(structure: Any, outline_of: Callable[[torch.Tensor], Any]) -> Any:
     return _rebuild(structure, outline_of, lambda _adapter, value: value)
 
 
-def _rebuild(value: Any, of_tensor: Callable[[torch.Tensor], Any], of_adapted: Callable[[Any, Any], Any]) -> Any:
+def _rebuild(value: Structure, of_tensor: Callable[[torch.Tensor], Any], of_adapted: Callable[[Any, Any], Any]) -> Any:
     if isinstance(value, torch.Tensor):
         return of_tensor(value)
     adapter = adapter_for(value)
@@ -196,13 +204,13 @@ def _rebuild(value: Any, of_tensor: Callable[[torch.Tensor], Any], of_adapted: C
     return value
 
 
-def is_record(value: Any) -> bool:
+def is_record(value: Structure) -> bool:
     """Tell whether `value` is an object of a dataclass, and nothing else that has items or tensors of its own."""
     others = (torch.Tensor, torch.nn.Module, Mapping, list, tuple, type)
     return dataclasses.is_dataclass(value) and not isinstance(value, others)
 
 
-def field_names(value: Any) -> Tuple[str, ...]:
+def field_names(value: Structure) -> Tuple[str, ...]:
     """Return the names of the fields of a named tuple or of a dataclass's object, in order; none for anything else."""
     return tuple(read_fields(value)) if is_record(value) else getattr(value, "_fields", ())
 
@@ -213,7 +221,7 @@ def read_fields(record: Any) -> Dict[str, Any]:
     return {name: getattr(record, name) for name in names if hasattr(record, name)}
 
 
-def replace_fields(record: Any, values: Mapping[str, Any]) -> Any:
+def replace_fields(record: _Record, values: Mapping[str, Any]) -> _Record:
     """Copy a dataclass's object with other values in some fields; nothing is computed anew, and it may be frozen."""
     changed = copy.copy(record)
     for name, value in values.items():
@@ -221,7 +229,7 @@ def replace_fields(record: Any, values: Mapping[str, Any]) -> Any:
     return changed
 
 
-def replace_item(container: Any, key: Any, item: Any) -> Any:
+def replace_item(container: Any, key: Any, item: object) -> Any:
     """Copy a mapping, list, tuple, named tuple or dataclass's object with `item` at `key`.
 
     Other attributes of a subclass are kept.
@@ -240,6 +248,6 @@ def replace_item(container: Any, key: Any, item: Any) -> Any:
     return type(container)(*items) if hasattr(container, "_fields") else type(container)(items)
 
 
-def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
+def map_tensors(function: Callable[[torch.Tensor], Any], value: Structure) -> Any:
     """Apply `function` to each tensor inside `value` and rebuild the structure around the results."""
     return rebuild(value, [function(tensor) for tensor in flatten_tensors(value)])

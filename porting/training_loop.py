@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from contextlib import ExitStack
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence, Union
 
 from tqdm import tqdm
 
@@ -23,7 +24,7 @@ def fit(
     progress: bool = True,
     after_call: Optional[Callable[[Any], Any]] = None,
     after_epoch: Optional[Callable[[int, float], Any]] = None,
-    checkpoint: Any = None,
+    checkpoint: Union[str, os.PathLike[str], None] = None,
     every: Optional[int] = None,
     keep: int = 5,
     resume: bool = True,

@@ -73,9 +73,19 @@ TO_BE_RENAMED: Dict[str, Set[str]] = {
         _find_sources
         """.split()
     ),
+    "machines": set(
+        """
+        list_chips list_machines
+        """.split()
+    ),
     "options": set(
         """
         _find_contradictions _list_names
+        """.split()
+    ),
+    "planning": set(
+        """
+        _list_shared _list_shared_before list_cuts list_tails
         """.split()
     ),
     "remedies": set(

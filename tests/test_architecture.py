@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import List, Set, Tuple
+from typing import Dict, List, Set, Tuple
 
 import pytest
 import torch
@@ -25,8 +25,24 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 MAX_LINES = 400
 MAX_FILES_OF_A_CALL = 14
 
-# Modules that recipes may use besides the public names: models, data, buckets, the tables of checks, each other,
-# the device API.
+# Of the arguments of a room's functions so many may be typed as `Any`, which says nothing.
+MOST_ANY = 0.03
+ANY = [ast.dump(ast.parse(text, mode="eval").body) for text in ("Any", "Optional[Any]")]
+# Rooms whose functions do not say yet what they take; one that does leaves this list.
+ROOMS_WITH_ANY = {
+    "bench",
+    "check",
+    "cli",
+    "comparison",
+    "engines",
+    "executables",
+    "exports",
+    "gradient_check",
+    "nan_search",
+    "verify",
+}
+
+# Modules that recipes may use besides the public names: models, data, tables of checks, each other, the device API.
 OPEN_TO_RECIPES = {
     "porting.buckets",
     "porting.data",
@@ -116,6 +132,13 @@ def is_open_to_recipes(module: str) -> bool:
     return not own or any(module == name or module.startswith(f"{name}.") for name in OPEN_TO_RECIPES)
 
 
+def list_argument_types(tree: ast.Module) -> List[str]:
+    """List the types of the arguments of all functions, without those that collect further ones."""
+    functions = [node.args for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    arguments = [arg for args in functions for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+    return [ast.dump(arg.annotation) for arg in arguments if arg.annotation is not None]
+
+
 def test_the_layers_of_the_contract_are_kept():
     result = subprocess.run(
         [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"],
@@ -164,6 +187,17 @@ def test_annotations_are_not_evaluated_so_that_python_38_can_read_them(trees):
     evaluated = [path for path in SOURCES if "from __future__ import annotations" not in read_source(path)]
 
     assert [name_of(path) for path in evaluated if defines_something(trees[path])] == []
+
+
+def test_functions_say_what_they_take(trees):
+    types: Dict[str, List[str]] = {}
+    for path, tree in trees.items():
+        room, *inside = path.relative_to(PACKAGE).parts
+        types.setdefault(room if inside else "porting", []).extend(list_argument_types(tree))
+
+    shares = {room: sum(map(ANY.__contains__, found)) / len(found) for room, found in types.items() if found}
+
+    assert {room: share for room, share in shares.items() if share >= MOST_ANY and room not in ROOMS_WITH_ANY} == {}
 
 
 def test_a_module_can_be_read_in_one_sitting_or_says_at_the_top_why_not():

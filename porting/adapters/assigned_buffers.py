@@ -6,7 +6,7 @@ A device knows the tensors that were registered, and what it is given by other n
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Iterator, List
+from typing import Iterator, List
 
 import torch
 from torch import nn
@@ -39,7 +39,7 @@ def _list_buffers(model: nn.Module) -> List[HeldBuffer]:
     return list_held_buffers(module for _prefix, module in walk_modules(model) if not isinstance(module, BATCH_NORMS))
 
 
-def _fits(now: Any, before: torch.Tensor) -> bool:
+def _fits(now: object, before: torch.Tensor) -> bool:
     if now is before or not isinstance(now, torch.Tensor):
         return False
     return now.shape == before.shape and now.dtype == before.dtype and now.device == before.device

@@ -6,9 +6,25 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, List, Mapping
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Protocol, Sequence
 
-__all__ = ["EXECUTOR_NAMES", "MODULE_NAMES", "OPTIONS_NAMES", "list_missing_names"]
+if TYPE_CHECKING:
+    from porting.capture import StepGraph
+    from porting.capture.following import FirstRun
+    from porting.engines.calls.call_plan import CallPlan
+    from porting.engines.calls.device_state import DeviceState
+    from porting.executables import Obtained
+
+__all__ = [
+    "EXECUTOR_NAMES",
+    "MODULE_NAMES",
+    "OPTIONS_NAMES",
+    "BackendOptimizer",
+    "CompiledStep",
+    "Executor",
+    "HasState",
+    "list_missing_names",
+]
 
 MODULE_NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -60,7 +76,82 @@ EXECUTOR_NAMES: Mapping[str, str] = MappingProxyType(
 """What an executor must have; called with a batch, it compiles first where that has not happened."""
 
 
-def list_missing_names(owner: Any, names: Mapping[str, str]) -> List[str]:
+class HasState(Protocol):
+    """A model, an optimizer or a scheduler: what has a state that a checkpoint keeps."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Return the state."""
+
+
+class BackendOptimizer(Protocol):
+    """What ports ask of a backend's optimizer; its state has `ipu_state` and `ipu_param`."""
+
+    param_groups: List[Dict[str, Any]]
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Return the state by the device's names."""
+
+    def set_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take a state that the executor hands over to the device."""
+
+
+class CompiledStep(Protocol):
+    """What the simulator's executor has compiled; the vendor's tells nothing of it."""
+
+    graph: StepGraph
+    obtained: Obtained
+    state: DeviceState
+    plan: CallPlan
+    capture_again: Any
+    capture_seconds: float
+    first_run: Optional[FirstRun]
+
+
+class Executor(Protocol):
+    """What ports ask of a backend's executor, as `EXECUTOR_NAMES` says; the simulator's has a `device_session`."""
+
+    device_session: Any
+    rng_state: Optional[Sequence[int]]
+    options: Any
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a call."""
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Make the executable."""
+
+    def isAttachedToDevice(self) -> bool:  # noqa: N802 - the vendor's spelling, as below
+        """Tell whether it holds a device."""
+
+    def attachToDevice(self) -> None:  # noqa: N802
+        """Take a device."""
+
+    def detachFromDevice(self) -> None:  # noqa: N802
+        """Release the device."""
+
+    def copyWeightsToHost(self) -> None:  # noqa: N802
+        """Bring the weights to the host."""
+
+    def copyWeightsToDevice(self) -> None:  # noqa: N802
+        """Send the weights."""
+
+    def copyWeightsToHostIfNeeded(self) -> bool:  # noqa: N802
+        """Bring the weights to the host where those are older."""
+
+    def setOptimizer(self, optimizer: BackendOptimizer) -> None:  # noqa: N802
+        """Hand over hyper-parameters and a loaded state."""
+
+    def getTensorNames(self) -> Sequence[str]:  # noqa: N802
+        """List the tensors in the executable."""
+
+    def getAnchoredTensor(self, short_name: str) -> Any:  # noqa: N802
+        """Return what a tensor held in the last call."""
+
+    def destroy(self) -> None:
+        """Drop the executable."""
+
+
+def list_missing_names(owner: object, names: Mapping[str, str]) -> List[str]:
     """List those of `names`, with dots inside, that `owner` does not have.
 
     >>> import math

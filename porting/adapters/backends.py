@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Callable, NamedTuple, Optional, Tuple, Union
 
-from porting.adapters.backend_protocol import MODULE_NAMES, list_missing_names
+from porting.adapters.backend_protocol import MODULE_NAMES, Executor, list_missing_names
 from porting.diagnostics import DeviceError, Finding, OptionError, list_names
 from porting.options import DEVICES, load_backend, read_requested_device
 
@@ -39,12 +39,12 @@ class Backend:
     popdist: str = "popdist"
     finding: Optional[Finding] = None
 
-    def start_at_once(self, executor: Any) -> None:
+    def start_at_once(self, executor: Executor) -> None:
         """Let an executor's compilation not wait until engines have been measured; a device has no choice of them."""
         if self.is_simulator:
             executor.device_session.waits_for_engine = False
 
-    def compiled_step(self, executor: Any) -> Any:
+    def compiled_step(self, executor: Optional[Executor]) -> Any:
         """Return what the simulator's `executor` has compiled: graph, plan, executable.
 
         None as long as it has not, and for the vendor's executors, which hand nothing out.
@@ -133,5 +133,5 @@ def _find_vendor() -> Tuple[Any, Optional[_Absence]]:
     return vendor, None
 
 
-def _read_version(vendor: Any) -> str:
+def _read_version(vendor: ModuleType) -> str:
     return str(getattr(vendor, "__version__", "of unknown version"))

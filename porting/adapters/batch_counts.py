@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Tuple
 
 import torch
 from torch import nn
@@ -11,6 +11,9 @@ from torch import nn
 from porting.host_tensors import host_tensors, walk_modules
 from porting.torch_insides.modes import DisableTorchFunctionSubclass
 from porting.torch_insides.modules import BATCH_NORMS
+
+if TYPE_CHECKING:
+    from porting.capture import StepGraph
 
 __all__ = ["BatchCounts"]
 
@@ -24,7 +27,7 @@ class BatchCounts:
     one replica count, whose statistics the host gets. `num_unseen` are the runs of `forward` since the last fetch.
     """
 
-    def __init__(self, model: nn.Module, graph: Any) -> None:
+    def __init__(self, model: nn.Module, graph: Optional[StepGraph]) -> None:
         """Count the runs in `graph`, a captured step of `model`; without one each BatchNorm in train mode runs once."""
         uses = _find_uses(model) if graph is None else _count_uses(graph)
         self._uses: List[Tuple[torch.Tensor, int]] = [
@@ -53,7 +56,7 @@ def _find_uses(model: nn.Module) -> Dict[str, int]:
     return {prefix + _COUNT: 1 for prefix, module in norms if module.training and module.track_running_stats}
 
 
-def _count_uses(graph: Any) -> Dict[str, int]:
+def _count_uses(graph: StepGraph) -> Dict[str, int]:
     """Count the operators that update the running statistics of each BatchNorm, by the name of its count."""
     names = {node: info.name for node, info in zip(graph.placeholders, graph.entering)}
     uses: Dict[str, int] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional
+from types import ModuleType
+from typing import Any, Collection, Dict, Iterator, List, Optional, Sized
 
 import torch
 import torch.utils.data
@@ -18,10 +19,10 @@ __all__ = ["CallBatches", "override_settings", "read_source", "to_ipu_dataloader
 
 
 def to_ipu_dataloader(
-    source: Any,
+    source: object,
     backend_options: Any,
     *,
-    backend: Any,
+    backend: ModuleType,
     batch_size: Optional[int] = None,
     shuffle: Optional[bool] = None,
     drop_last: Optional[bool] = None,
@@ -101,7 +102,7 @@ class CallBatches:
     (2, [0, 1])
     """
 
-    def __init__(self, batches: Any, *, num_joined: int) -> None:
+    def __init__(self, batches: Collection[List[int]], *, num_joined: int) -> None:
         self._batches = batches
         self._num_joined = num_joined
 
@@ -134,7 +135,7 @@ def _find_micro_batch(settings: Dict[str, Any]) -> int:
     raise OptionError.at_caller("P002", message=fault, help=remedy)
 
 
-def _count_dividing_instances(dataset: Any, settings: Dict[str, Any], backend_options: Any) -> int:
+def _count_dividing_instances(dataset: object, settings: Dict[str, Any], backend_options: Any) -> int:
     """Count the instances that the backend's loader divides `dataset` among; settle in `settings` whether it does."""
     instances = int(backend_options.Distributed.numProcesses)
     if instances > 1 and (
@@ -155,7 +156,7 @@ def _count_dividing_instances(dataset: Any, settings: Dict[str, Any], backend_op
     raise OptionError.at_caller("P002", message=fault, help=ways)
 
 
-def _count_samples(dataset: Any, settings: Dict[str, Any], micro_batch: int) -> Optional[int]:
+def _count_samples(dataset: object, settings: Dict[str, Any], micro_batch: int) -> Optional[int]:
     """Count the samples of an epoch; None when that takes an epoch."""
     batch_sampler = settings.get("batch_sampler")
     if batch_sampler is not None:
@@ -167,14 +168,14 @@ def _count_samples(dataset: Any, settings: Dict[str, Any], micro_batch: int) -> 
     return _find_length(settings.get("sampler", dataset))
 
 
-def _find_length(sized: Any) -> Optional[int]:
+def _find_length(sized: Sized) -> Optional[int]:
     try:
         return len(sized)
     except (TypeError, NotImplementedError):
         return None
 
 
-def read_source(source: Any, backend: Any) -> Dict[str, Any]:
+def read_source(source: object, backend: ModuleType) -> Dict[str, Any]:
     """Return the arguments of a torch DataLoader that mean the same as `source`."""
     if isinstance(source, torch.utils.data.DataLoader):
         _refuse_special_loader(source, backend)
@@ -191,7 +192,7 @@ def read_source(source: Any, backend: Any) -> Dict[str, Any]:
     )
 
 
-def _refuse_special_loader(loader: Any, backend: Any) -> None:
+def _refuse_special_loader(loader: torch.utils.data.DataLoader, backend: ModuleType) -> None:
     """Refuse loaders that do more, or other things, than their settings say."""
     name = type(loader).__name__
     if isinstance(loader, backend.DataLoader):
@@ -207,16 +208,17 @@ def _refuse_special_loader(loader: Any, backend: Any) -> None:
     raise OptionError.at_caller("P002", message=message, help=advice)
 
 
-def _read_order(loader: Any) -> Dict[str, Any]:
+def _read_order(loader: torch.utils.data.DataLoader) -> Dict[str, Any]:
     """Read how a torch DataLoader groups and orders its samples, as the plainest arguments that mean the same."""
     if isinstance(loader.dataset, IterableDataset):
         return {"batch_size": loader.batch_size}
     if loader.batch_size is None:
         return {"batch_sampler": loader.batch_sampler}
-    settings, sampler = {"batch_size": loader.batch_size}, loader.sampler
+    settings: Dict[str, Any] = {"batch_size": loader.batch_size}
+    sampler = loader.sampler
     is_own = getattr(sampler, "data_source", None) is loader.dataset
     if type(sampler) is RandomSampler and is_own and not sampler.replacement:
-        is_plain = sampler.num_samples == len(loader.dataset) and sampler.generator is loader.generator
+        is_plain = sampler.num_samples == len(sampler.data_source) and sampler.generator is loader.generator
         settings.update({"shuffle": True} if is_plain else {"sampler": sampler})
     elif type(sampler) is not SequentialSampler or not is_own:
         settings["sampler"] = sampler
@@ -227,7 +229,7 @@ def _read_order(loader: Any) -> Dict[str, Any]:
 _WORKER_SETTINGS = ("prefetch_factor", "timeout", "multiprocessing_context", "persistent_workers")
 
 
-def _read_loading(loader: Any) -> Dict[str, Any]:
+def _read_loading(loader: torch.utils.data.DataLoader) -> Dict[str, Any]:
     """Read how a torch DataLoader reads and joins its samples; torch's own defaults are left out."""
     settings = {
         "num_workers": loader.num_workers,

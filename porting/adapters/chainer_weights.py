@@ -9,7 +9,7 @@ import os
 import re
 import zipfile
 import zlib
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
 
 import numpy as np
 import torch
@@ -228,7 +228,7 @@ def _read_arrays(path: Union[str, os.PathLike[str]], *, prefix: Optional[str] = 
         raise make_file_error(file, f"no npz file can be read from it: {error}", location="the archive") from error
 
 
-def _find_model_entries(names: Any) -> str:
+def _find_model_entries(names: Iterable[str]) -> str:
     """Return what the names of a model's entries begin with: `updater/model:main/` in a snapshot of a trainer.
 
     A model that is the `predictor` of a Classifier is found inside of it.
@@ -244,7 +244,9 @@ def _find_model_entries(names: Any) -> str:
     return prefix + _MODEL_OF_CLASSIFIER if is_classifier else prefix
 
 
-def _read_array(file: Any, archive: zipfile.ZipFile, record: zipfile.ZipInfo) -> Optional[np.ndarray]:
+def _read_array(
+    file: Union[str, os.PathLike[str]], archive: zipfile.ZipFile, record: zipfile.ZipInfo
+) -> Optional[np.ndarray]:
     """Read one array; None where Chainer has saved Python's None, of which only the type is looked at."""
     try:
         with archive.open(record) as stream:

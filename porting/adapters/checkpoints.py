@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from porting.adapters.backend_protocol import HasState
 from porting.diagnostics import CheckpointError, OptionError, take_first_line
 from porting.support.atomic_files import replacing_file
 from porting.torch_insides.modules import copy_versions, loads_in_own_way, note_versions, read_load_hooks
@@ -86,10 +87,10 @@ def save_checkpoint(
     path: Path,
     *,
     model: Union[nn.Module, Mapping[str, Any]],
-    optimizer: Any = None,
-    scheduler: Any = None,
+    optimizer: Union[HasState, Mapping[str, Any], None] = None,
+    scheduler: Union[HasState, Mapping[str, Any], None] = None,
     step: Optional[int] = None,
-    extra: Any = None,
+    extra: object = None,
     training: Optional[Mapping[str, Any]] = None,
 ) -> None:
     """Write a checkpoint that plain `torch.load` reads without this package: all of it, or the old file stays.
@@ -201,11 +202,11 @@ def check_shapes(model: nn.Module, state: Mapping[str, Any]) -> None:
         raise make_foreign_error("the state dictionary", model, different)
 
 
-def _read_state(value: Any) -> Any:
+def _read_state(value: object) -> Any:
     return value.state_dict() if hasattr(value, "state_dict") else value
 
 
-def _make_plain(value: Any, path: str) -> Any:
+def _make_plain(value: object, path: str) -> Any:
     """Make `value` what `torch.load(weights_only=True)` reads in every version since torch 2.0."""
     if isinstance(value, torch.Tensor):
         return _make_plain_tensor(value)
@@ -225,7 +226,7 @@ def _make_plain(value: Any, path: str) -> Any:
     raise _make_kind_error(value, path)
 
 
-def _make_kind_error(value: Any, path: str) -> OptionError:
+def _make_kind_error(value: object, path: str) -> OptionError:
     return OptionError.at_caller(
         "P002",
         message=f"`{path}` is a {type(value).__module__}.{type(value).__qualname__}, which a checkpoint does not hold",
@@ -242,7 +243,7 @@ def _make_plain_tensor(tensor: torch.Tensor, *, is_copy: bool = False) -> torch.
     return plain
 
 
-def _restore_counters(value: Any) -> Any:
+def _restore_counters(value: object) -> Any:
     """Undo what `_make_plain` did to counters."""
     if isinstance(value, dict):
         if set(value) == {_COUNTER}:
@@ -270,7 +271,7 @@ def _list_differences(model: nn.Module, state: Mapping[str, Any]) -> List[str]:
     return listed
 
 
-def _describe_shape(value: Any) -> Any:
+def _describe_shape(value: object) -> Any:
     return list(value.shape) if isinstance(value, torch.Tensor) else None
 
 

@@ -40,7 +40,7 @@ def let_host_count(modules: Iterable[nn.Module]) -> None:
     _exchange_types([each for each in modules if read_state_hooks(each).pop(_COUNT, None)], torch.int64)
 
 
-def _show_integer(_norm: nn.Module, state: Dict[str, Any], prefix: str, _versions: Any) -> None:
+def _show_integer(_norm: nn.Module, state: Dict[str, Any], prefix: str, _versions: object) -> None:
     """Stand for the count in a state dictionary by an integer, as torch's own are."""
     if prefix + _COUNT in state:
         state[prefix + _COUNT] = state[prefix + _COUNT].to(torch.int64)

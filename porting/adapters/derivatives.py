@@ -82,12 +82,12 @@ def refuse_higher_derivatives(cotangents: Sequence[Optional[torch.Tensor]]) -> N
         raise _make_error(_MAPPED)
 
 
-def refuse_dual_numbers(_context: Any, *_tangents: Any) -> NoReturn:
+def refuse_dual_numbers(_context: object, *_tangents: Any) -> NoReturn:
     """Raise CaptureError L015 for a call in forward mode."""
     raise _make_error(_FORWARD)
 
 
-def read_saved_tensors(context: Any) -> Sequence[torch.Tensor]:
+def read_saved_tensors(context: torch.autograd.function.BackwardCFunction) -> Sequence[torch.Tensor]:
     """Return what a backward pass has saved; CaptureError L015 where a pass before it has freed that.
 
     A tensor that was written to since is torch's RuntimeError.

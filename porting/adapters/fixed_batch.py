@@ -18,7 +18,7 @@ What padding does and does not change:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, List, Optional, Sequence, Tuple, Type, TypeVar, Union
+from typing import Any, List, Optional, Protocol, Sequence, Tuple, Type, TypeVar, Union
 
 import numpy
 import torch
@@ -32,6 +32,7 @@ from porting.structure import replace_item
 __all__ = [
     "IGNORE_LABEL",
     "FixedBatchDataset",
+    "Samples",
     "count_padding",
     "count_real",
     "find_dataset",
@@ -41,6 +42,16 @@ __all__ = [
 ]
 
 _Dataset = TypeVar("_Dataset")
+
+
+class Samples(Protocol):
+    """A map-style dataset, or any sequence of samples."""
+
+    def __len__(self) -> int:
+        """Count the samples."""
+
+    def __getitem__(self, index: int) -> Any:
+        """Return a sample."""
 
 
 class FixedBatchDataset(torch.utils.data.Dataset):
@@ -61,7 +72,7 @@ class FixedBatchDataset(torch.utils.data.Dataset):
     """
 
     def __init__(
-        self, dataset: Any, batch_size: int, ignore_label: int = IGNORE_LABEL, *, label: Union[int, str] = -1
+        self, dataset: Samples, batch_size: int, ignore_label: int = IGNORE_LABEL, *, label: Union[int, str] = -1
     ) -> None:
         _refuse_unpaddable(dataset, batch_size)
         self.dataset = dataset
@@ -108,7 +119,7 @@ class FixedBatchDataset(torch.utils.data.Dataset):
             raise IndexError(f"index {index} is out of range for {len(self)} samples")
         return position
 
-    def _make_padding(self, sample: Any) -> Any:
+    def _make_padding(self, sample: object) -> Any:
         """Copy `sample` with its label filled with the ignored one."""
         if isinstance(sample, (Mapping, tuple, list)):
             ignored = self._make_ignored_label(_read_label(sample, self.label))
@@ -119,7 +130,7 @@ class FixedBatchDataset(torch.utils.data.Dataset):
             help="make the samples tuples `(input, label)` or dictionaries; name the label's place with `label=`",
         )
 
-    def _make_ignored_label(self, label: Any) -> Any:
+    def _make_ignored_label(self, label: object) -> Any:
         """Make a label of the same kind, dtype and shape that holds nothing but the ignored one."""
         info = _find_integer_range(label)
         if info is None:
@@ -149,7 +160,7 @@ class FixedBatchDataset(torch.utils.data.Dataset):
         return type(label)(self.ignore_label) if isinstance(label, numpy.integer) else self.ignore_label
 
 
-def _refuse_unpaddable(dataset: Any, batch_size: Any) -> None:
+def _refuse_unpaddable(dataset: object, batch_size: object) -> None:
     code = "B004"
     if not is_count(batch_size):
         fault = f"`batch_size` is {batch_size!r}, not a positive number of samples"
@@ -165,7 +176,7 @@ def _refuse_unpaddable(dataset: Any, batch_size: Any) -> None:
     raise BatchError.at_caller(code, message=fault, help=remedy)
 
 
-def _read_label(sample: Any, label: Union[int, str]) -> Any:
+def _read_label(sample: Union[Mapping[Any, Any], Sequence[Any]], label: Union[int, str]) -> Any:
     """Read the label out of a sample, or say what the sample has instead."""
     if isinstance(sample, Mapping):
         if label in sample:
@@ -183,7 +194,7 @@ def _read_label(sample: Any, label: Union[int, str]) -> Any:
     )
 
 
-def _find_integer_range(label: Any) -> Any:
+def _find_integer_range(label: object) -> Any:
     """Return an object with the `min` and `max` that a label can hold; None for anything but integers."""
     if isinstance(label, torch.Tensor):
         is_integer = label.dtype is not torch.bool and not label.is_floating_point() and not label.is_complex()
@@ -195,7 +206,7 @@ def _find_integer_range(label: Any) -> Any:
     return None
 
 
-def _describe_label(label: Any) -> str:
+def _describe_label(label: object) -> str:
     if isinstance(label, (torch.Tensor, numpy.ndarray)):
         return f"a {type(label).__name__} of {label.dtype}"
     return f"a {type(label).__name__}"
@@ -210,13 +221,13 @@ def count_real(labels: torch.Tensor, ignore_label: int = IGNORE_LABEL) -> torch.
     return (labels != ignore_label).sum()
 
 
-def read_samples(dataset: Any, positions: Sequence[int]) -> List[Any]:
+def read_samples(dataset: Samples, positions: Sequence[int]) -> List[Any]:
     """Read samples of a dataset, at once where it can."""
     read_at_once = getattr(dataset, "__getitems__", None)
     return list(read_at_once(positions)) if read_at_once else [dataset[position] for position in positions]
 
 
-def find_dataset(dataset: Any, kind: Type[_Dataset]) -> Optional[_Dataset]:
+def find_dataset(dataset: object, kind: Type[_Dataset]) -> Optional[_Dataset]:
     """Return the dataset of class `kind` that `dataset` is, or is made from: by a `Subset`, an instance's share.
 
     >>> data = FixedBatchDataset(torch.utils.data.TensorDataset(torch.arange(5), torch.arange(5)), batch_size=4)
@@ -228,7 +239,7 @@ def find_dataset(dataset: Any, kind: Type[_Dataset]) -> Optional[_Dataset]:
     return dataset
 
 
-def count_padding(dataset: Any) -> int:
+def count_padding(dataset: object) -> int:
     """Count the padding samples of a `FixedBatchDataset`, or of a `Subset` of one.
 
     >>> data = FixedBatchDataset(torch.utils.data.TensorDataset(torch.arange(5), torch.arange(5)), batch_size=4)

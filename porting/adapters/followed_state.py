@@ -12,6 +12,7 @@ from typing import Any, Callable, Mapping, Tuple
 import torch
 from torch import nn
 
+from porting.adapters.backend_protocol import BackendOptimizer
 from porting.adapters.optimizer_state import fetch_torch_state, find_changes, read_entries, set_entries
 
 __all__ = ["FollowedState"]
@@ -31,7 +32,7 @@ class FollowedState:
     counts the steps of the device that it does not show; each call looks at both.
     """
 
-    def __init__(self, source: torch.optim.Optimizer, target: Any, model: nn.Module) -> None:
+    def __init__(self, source: torch.optim.Optimizer, target: BackendOptimizer, model: nn.Module) -> None:
         """Take the place of the state that `source` has, which `target` has got."""
         self.source = source
         self._target = target

@@ -11,7 +11,7 @@ from torch import nn
 
 from porting.analysis.half_precision import LARGEST_HALF, SMALLEST_HALF, MeasuredModule
 from porting.model_copies import copy_together
-from porting.structure import flatten_tensors
+from porting.structure import Structure, flatten_tensors
 
 from .loss import LossInForward
 
@@ -96,7 +96,7 @@ def watch_ranges(model: nn.Module, *, loss_scaling: float = 1.0) -> Iterator[Ran
         yield watch
 
 
-def measure_step(model: nn.Module, loss: Any, arguments: _Arguments) -> Optional[Sequence[MeasuredModule]]:
+def measure_step(model: nn.Module, loss: object, arguments: _Arguments) -> Optional[Sequence[MeasuredModule]]:
     """Run one step of a copy of `model` in float32, and measure what its modules put out, and the gradients of that.
 
     None where there is nothing to measure: weights or a batch without values, or a model too large to be copied.
@@ -132,7 +132,7 @@ class _Nothing:
 
 
 def _make_hook(magnitudes: _Magnitudes) -> Any:
-    def look(_module: nn.Module, _args: Any, output: Any) -> None:
+    def look(_module: nn.Module, _args: object, output: Structure) -> None:
         for tensor in flatten_tensors(output):
             if tensor.is_floating_point() and tensor.numel():
                 magnitudes.take_value(tensor.detach())
@@ -143,9 +143,8 @@ def _make_hook(magnitudes: _Magnitudes) -> Any:
 
 
 def _widen(arguments: _Arguments) -> _Arguments:
-    def widen(value: Any) -> Any:
-        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
-        return value.float() if is_float else value
+    def widen(value: object) -> Any:
+        return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
     widened: List[Any] = [widen(value) for value in arguments[0]]
     return tuple(widened), {name: widen(value) for name, value in arguments[1].items()}

@@ -8,12 +8,12 @@ from __future__ import annotations
 import collections
 import importlib
 import os
-from typing import Any, Deque, List, Optional, Sequence
+from typing import Any, Deque, List, Optional, Sequence, Union
 
 import torch
 import torch.utils.data
 
-from porting.adapters.fixed_batch import read_samples
+from porting.adapters.fixed_batch import Samples, read_samples
 from porting.diagnostics import BatchError, DeviceError, OptionError
 from porting.support.process import leave_group_at_exit, this_instance
 
@@ -28,7 +28,7 @@ class Share(torch.utils.data.Dataset):
     """
 
     def __init__(
-        self, dataset: Any, *, index: int, size: int, shuffle: bool, seed: int, force_equal_length: bool
+        self, dataset: Samples, *, index: int, size: int, shuffle: bool, seed: int, force_equal_length: bool
     ) -> None:
         self.dataset = dataset
         self.index = index
@@ -71,7 +71,7 @@ class Share(torch.utils.data.Dataset):
 
 
 def partition(
-    dataset: Any,
+    dataset: Samples,
     rank: Optional[int] = None,
     size: Optional[int] = None,
     *,
@@ -110,7 +110,7 @@ def partition(
     return Share(dataset, index=rank, size=size, shuffle=shuffle, seed=seed, force_equal_length=force_equal_length)
 
 
-def sum_over_instances(values: Any) -> torch.Tensor:
+def sum_over_instances(values: Union[torch.Tensor, Sequence[float]]) -> torch.Tensor:
     """Add up a tensor, or numbers, over all instances: each gets the sum, in float64 for numbers.
 
     The instances meet through `torch.distributed` where it is initialised or torchrun says where, else through Horovod

@@ -37,7 +37,7 @@ class SplitCall(NamedTuple):
     labels: Any
 
 
-def check_label_keys(label: Any) -> None:
+def check_label_keys(label: object) -> None:
     """Raise OptionError P002 unless `label` is a position, a name, or a tuple of some of these."""
     keys = label if isinstance(label, tuple) else (label,)
     if not keys or not all(isinstance(key, (int, str)) and not isinstance(key, bool) for key in keys):

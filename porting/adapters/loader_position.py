@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import numpy
 import torch
@@ -36,7 +36,7 @@ _INNER = ("sampler", "batch_sampler", "dataset", "datasets", "_dataset", "_batch
 _SHARE_STATE = ("_shuffling_generator_state", "_offset", "_generator_state", "_shared_offset")
 
 
-def read_streams(loader: Any = None) -> Dict[str, Any]:
+def read_streams(loader: object = None) -> Dict[str, Any]:
     """Return the states of the host's streams, and of those in `loader` when there is one, as plain values."""
     states: Dict[str, Any] = {"host": read_states(find_host_streams())}
     if loader is not None:
@@ -45,7 +45,7 @@ def read_streams(loader: Any = None) -> Dict[str, Any]:
     return states
 
 
-def set_streams(states: Mapping[str, Any], loader: Any = None) -> List[str]:
+def set_streams(states: Mapping[str, Any], loader: object = None) -> List[str]:
     """Let the host's streams, and those in `loader`, go on from `states`; return the names of those that do not fit."""
     missing = set_states(find_host_streams(), states["host"])
     if loader is not None and "loader" in states:
@@ -54,7 +54,7 @@ def set_streams(states: Mapping[str, Any], loader: Any = None) -> List[str]:
 
 
 def begin_epoch_again(
-    loader: Any, start: Mapping[str, Any], *, num_seen: int = 0, present: Optional[Mapping[str, Any]] = None
+    loader: Iterable[Any], start: Mapping[str, Any], *, num_seen: int = 0, present: Optional[Mapping[str, Any]] = None
 ) -> Iterator[Any]:
     """Resume an epoch of `loader` after its first `num_seen` batches; `start` are the streams as the epoch began.
 
@@ -71,8 +71,11 @@ def begin_epoch_again(
         iter(loader)
     set_streams(start, loader)
     batches = iter(loader)
-    is_plain = isinstance(loader, torch.utils.data.DataLoader) and not loader.num_workers
-    is_ordered = is_plain and not isinstance(loader.dataset, torch.utils.data.IterableDataset)
+    is_ordered = (
+        isinstance(loader, torch.utils.data.DataLoader)
+        and not loader.num_workers
+        and not isinstance(loader.dataset, torch.utils.data.IterableDataset)
+    )
     seen: Iterator[Any] = find_order(batches) if is_ordered else batches
     for _ in range(num_seen):
         next(seen, None)
@@ -81,7 +84,7 @@ def begin_epoch_again(
     return batches
 
 
-def refuse_unknown_order(loader: Any) -> None:
+def refuse_unknown_order(loader: object) -> None:
     """Refuse (OptionError P002) a loader whose order is drawn in another process, where no checkpoint sees it."""
     if (
         getattr(loader, "_accessor", None) is None
@@ -108,7 +111,7 @@ def find_host_streams() -> Dict[str, Any]:
     return {"torch": torch.default_generator, "python": random, "numpy": numpy.random}
 
 
-def find_streams(loader: Any) -> Dict[str, Any]:
+def find_streams(loader: object) -> Dict[str, Any]:
     """Find what decides the order of `loader` and what its samples draw from, by the path of attributes to it.
 
     These are generators of torch, Python and NumPy among the attributes of the loader, its samplers, datasets,
@@ -147,11 +150,11 @@ def set_states(streams: Mapping[str, Any], states: Mapping[str, Any]) -> List[st
     return sorted(streams.keys() ^ states.keys())
 
 
-def _is_divided(value: Any) -> bool:
+def _is_divided(value: object) -> bool:
     return callable(getattr(value, "swap_range", None))
 
 
-def _list_parts(value: Any) -> Iterator[Tuple[str, Any]]:
+def _list_parts(value: object) -> Iterator[Tuple[str, Any]]:
     """List the attributes, and elements of lists in them, that may hold streams."""
     for name, inner in getattr(value, "__dict__", {}).items():
         elements = enumerate(inner) if isinstance(inner, (list, tuple)) and name in _INNER else [(None, inner)]
@@ -197,7 +200,7 @@ def _set_state(stream: Any, state: Any) -> None:
         stream.set_epoch(state)
 
 
-def _pack_array(value: Any) -> Dict[str, Any]:
+def _pack_array(value: numpy.ndarray) -> Dict[str, Any]:
     return {"array": value.tolist(), "dtype": str(value.dtype)}
 
 

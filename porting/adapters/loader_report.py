@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 from porting.adapters.fixed_batch import FixedBatchDataset, count_padding
 from porting.adapters.instances import Share
@@ -44,7 +44,7 @@ class LoaderReport:
 
 def report_epoch(
     sizes: PortOptions,
-    dataset: Any,
+    dataset: object,
     *,
     samples: Optional[int],
     instances: int,
@@ -74,7 +74,7 @@ def report_epoch(
     return replace(report, findings=_note_dropped(report, dataset, agreed))
 
 
-def _refuse_impossible(report: LoaderReport, sizes: PortOptions, dataset: Any, drop_last: Optional[bool]) -> None:
+def _refuse_impossible(report: LoaderReport, sizes: PortOptions, dataset: object, drop_last: Optional[bool]) -> None:
     grouping = (
         f"one call: micro-batch {sizes.micro_batch} x accumulation {sizes.accumulation} x replicas {sizes.replicas}"
         f" x device iterations {sizes.device_iterations} = {sizes.samples_per_call} samples"
@@ -99,7 +99,7 @@ def _refuse_impossible(report: LoaderReport, sizes: PortOptions, dataset: Any, d
         )
 
 
-def _note_dropped(report: LoaderReport, dataset: Any, agreed: int) -> Tuple[Finding, ...]:
+def _note_dropped(report: LoaderReport, dataset: object, agreed: int) -> Tuple[Finding, ...]:
     lost, size = report.samples_lost_per_epoch, report.samples_per_call
     if lost is None:
         advice = (
@@ -124,14 +124,13 @@ def _describe_instances(report: LoaderReport) -> Tuple[str, ...]:
     return (f"{report.instances} instances share the samples",) if report.instances > 1 else ()
 
 
-def _suggest_no_loss(report: LoaderReport, dataset: Any) -> Tuple[str, ...]:
+def _suggest_no_loss(report: LoaderReport, dataset: object) -> Tuple[str, ...]:
     if report.samples is None:
         return ("load from a map-style dataset: `FixedBatchDataset` can pad its last batch",)
-    is_share = isinstance(dataset, Share)
-    batch_size = report.samples_per_call * (dataset.size if is_share else report.instances)
-    padded = f"FixedBatchDataset(dataset, batch_size={batch_size})"
+    num_shares = dataset.size if isinstance(dataset, Share) else report.instances
+    padded = f"FixedBatchDataset(dataset, batch_size={report.samples_per_call * num_shares})"
     return (
-        f"pad the last batch: `{f'partition({padded})' if is_share else padded}`",
+        f"pad the last batch: `{f'partition({padded})' if isinstance(dataset, Share) else padded}`",
         f"or choose sizes whose product divides {report.samples}",
     )
 

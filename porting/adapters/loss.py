@@ -228,7 +228,9 @@ class LossInForward(nn.Module):
             module.train(mode)
         return self
 
-    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+    def state_dict(
+        self, *args: Any, destination: Optional[Dict[str, Any]] = None, prefix: str = "", keep_vars: bool = False
+    ) -> Any:
         """Return the model's own state, which loads into the plain model.
 
         With `keep_vars=True` the loss's tensors are there too: so backends ask for all tensors, to find the shared
@@ -324,7 +326,7 @@ def _mark_loss(setup: _LossSetup, loss: torch.Tensor) -> torch.Tensor:
     return setup.identity_loss(loss, reduction="none")
 
 
-def _check_model(model: Any) -> None:
+def _check_model(model: object) -> None:
     """Refuse what is no plain module, naming the module inside where there is one."""
     if not isinstance(model, nn.Module):
         fault, remedy = f"`model` is a {type(model).__name__}, not a torch.nn.Module", "pass the module itself"

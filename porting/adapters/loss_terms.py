@@ -17,7 +17,7 @@ from torch import nn
 from porting.adapters.labels import Key, LabelKeys
 from porting.adapters.returned_loss import make_scalar
 from porting.diagnostics import OptionError, PortingError
-from porting.structure import field_names, is_record, read_fields
+from porting.structure import Structure, field_names, is_record, read_fields
 from porting.support.function_modes import SelectiveMode
 
 __all__ = ["LossFunction", "LossTerm", "Losses", "PortableLosses", "compute_terms", "make_terms", "name_function"]
@@ -67,7 +67,7 @@ def make_terms(loss: Losses) -> Dict[str, LossTerm]:
     return terms
 
 
-def _require_function(function: Any, what: str) -> Any:
+def _require_function(function: object, what: str) -> Any:
     if isinstance(function, type):
         fault, remedy = f"`{what}` is the class {function.__name__}", f"make an instance: `{function.__name__}()`"
     elif not callable(function):
@@ -78,7 +78,7 @@ def _require_function(function: Any, what: str) -> Any:
 
 
 def compute_terms(
-    terms: Mapping[str, LossTerm], output: Any, labels: Any, *, label: LabelKeys, reduction: Optional[str]
+    terms: Mapping[str, LossTerm], output: Structure, labels: object, *, label: LabelKeys, reduction: Optional[str]
 ) -> Dict[str, torch.Tensor]:
     """Compute each term as a scalar, its weight included, with operators that the device has.
 
@@ -98,7 +98,7 @@ def compute_terms(
     return values
 
 
-def name_function(function: Any) -> str:
+def name_function(function: Callable[..., Any]) -> str:
     """Name a loss or metric as its author did, for messages.
 
     >>> name_function(nn.MSELoss()), name_function(torch.nn.functional.mse_loss)
@@ -114,7 +114,7 @@ _MISSING = {
 }
 
 
-def _pick_part(what: str, values: Any, key: Optional[Key], name: str, *, names: Sequence[Any]) -> Any:
+def _pick_part(what: str, values: object, key: Optional[Key], name: str, *, names: Sequence[Any]) -> Any:
     """Return the output or label at `key` for the loss `name`; `names` are those of the positions in a sequence."""
     if key is None:
         return values
@@ -136,7 +136,7 @@ def _pick_part(what: str, values: Any, key: Optional[Key], name: str, *, names: 
     )
 
 
-def _describe_value(value: Any) -> str:
+def _describe_value(value: object) -> str:
     if isinstance(value, Mapping):
         return f"a mapping with the keys {', '.join(repr(key) for key in value)}"
     if isinstance(value, (tuple, list)):
@@ -157,11 +157,17 @@ class PortableLosses(SelectiveMode):
     True
     """
 
-    def concerns(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+    def concerns(self, func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
         """Tell whether it is a loss that has a formula."""
         return func in _FORMULAS
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
+    ) -> Any:
         kwargs = kwargs or {}
         formula = _FORMULAS.get(func)
         loss = None if formula is None else formula(*args, **kwargs)

@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, Mapping, MutableMapping, Tuple
 import torch
 from torch import nn
 
+from porting.adapters.backend_protocol import BackendOptimizer
 from porting.diagnostics import UnsupportedOptimizerError
 
 __all__ = [
@@ -68,17 +69,17 @@ def find_slots(optimizer: torch.optim.Optimizer) -> Mapping[str, str]:
     return next((_SLOTS[kind] for kind in type(optimizer).__mro__ if kind in _SLOTS), {})
 
 
-def read_entries(target: Any) -> Dict[str, torch.Tensor]:
+def read_entries(target: BackendOptimizer) -> Dict[str, torch.Tensor]:
     """Return the state of a backend's optimizer by the device's names; empty before its first step."""
     return target.state_dict().get("ipu_state") or {}
 
 
-def set_entries(target: Any, entries: Mapping[str, torch.Tensor]) -> None:
+def set_entries(target: BackendOptimizer, entries: Mapping[str, torch.Tensor]) -> None:
     """Let the device go on with a state by its own names, and with the settings that its optimizer has."""
     target.set_state_dict({"ipu_state": dict(entries), "ipu_param": {}})
 
 
-def carry_state(source: torch.optim.Optimizer, target: Any, model: nn.Module) -> None:
+def carry_state(source: torch.optim.Optimizer, target: BackendOptimizer, model: nn.Module) -> None:
     """Give the state of `source`, a supported torch optimizer, to its counterpart, which hands it to the device.
 
     A source without state changes nothing. Raises UnsupportedOptimizerError O005 for a state of the wrong shape.
@@ -130,7 +131,12 @@ def read_torch_state(
 
 
 def fetch_torch_state(
-    target: Any, source: torch.optim.Optimizer, state: MutableMapping[Any, Any], model: nn.Module, *, num_steps: int
+    target: BackendOptimizer,
+    source: torch.optim.Optimizer,
+    state: MutableMapping[Any, Any],
+    model: nn.Module,
+    *,
+    num_steps: int,
 ) -> None:
     """Bring the device's state, after `num_steps` more steps, into the `state` of `source`."""
     for parameter, values in read_torch_state(read_entries(target), source, model).items():

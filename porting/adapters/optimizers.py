@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from types import ModuleType
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 from torch import nn
 
+from porting.adapters.backend_protocol import BackendOptimizer
 from porting.adapters.optimizer_state import carry_state, name_parameters
 from porting.diagnostics import Finding, OptionError, Severity, UnsupportedOptimizerError, caller_place, notify
 from porting.torch_insides.optimizers import list_step_hooks
@@ -55,7 +57,7 @@ _NEAREST = {
 
 
 def to_backend_optimizer(
-    optimizer: torch.optim.Optimizer, model: nn.Module, *, backend: Any, max_grad_norm: Optional[float] = None
+    optimizer: torch.optim.Optimizer, model: nn.Module, *, backend: ModuleType, max_grad_norm: Optional[float] = None
 ) -> Any:
     """Make the optimizer of `backend` that does what `optimizer` would do to `model`.
 
@@ -100,7 +102,7 @@ def to_backend_optimizer(
     return converted
 
 
-def default_optimizer(model: nn.Module, *, backend: Any) -> Any:
+def default_optimizer(model: nn.Module, *, backend: ModuleType) -> Any:
     """Make the optimizer that PopTorch itself would take when none is given: SGD with a learning rate of 0.01."""
     return backend.optim.SGD(model.parameters(), lr=0.01)
 
@@ -163,7 +165,7 @@ def _choose_clipping(max_grad_norm: Optional[float]) -> Dict[str, float]:
     )
 
 
-def _find_kind(optimizer: Any) -> str:
+def _find_kind(optimizer: torch.optim.Optimizer) -> str:
     """Name the counterpart's class; UnsupportedOptimizerError O001 when there is none."""
     kind = SUPPORTED_OPTIMIZERS.get(type(optimizer))
     if kind == "Adam" and _require_common(optimizer.param_groups, "decoupled_weight_decay"):
@@ -248,7 +250,7 @@ def _refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
         )
 
 
-def _make_variable(target: Any, name: str, *, is_compiled: bool) -> None:
+def _make_variable(target: BackendOptimizer, name: str, *, is_compiled: bool) -> None:
     """Let the device take `name` from now on as a number that can change; constants are compiled in."""
     if name in ("nesterov", "centered"):
         raise _make_hyper_parameter_error(f"`{name}` cannot change once the model is ported", "set it before")

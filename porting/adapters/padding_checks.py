@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, Optional, Set, Tuple
+from typing import Any, Callable, Optional, Set, Tuple
 
 from torch import nn
 
@@ -16,7 +16,7 @@ from porting.torch_insides.modules import NORMS_WITH_STATE
 __all__ = ["check_ignore_label", "note_batchnorm", "note_statistics_of_one_replica"]
 
 
-def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[Finding]:
+def check_ignore_label(loss: Callable[..., Any], ignore_label: int = IGNORE_LABEL) -> Optional[Finding]:
     """Check that the loss ignores the padding's label.
 
     A loss that ignores another label, or one of torch's losses that ignores none (such as `MSELoss`), is a BatchError
@@ -120,7 +120,7 @@ def _warn_of_padding(message: str, *, notes: Tuple[str, ...] = (), help: str) ->
     return Finding("B007", message, place=caller_place(), notes=notes, help=help, severity=Severity.WARNING)
 
 
-def _find_ignore_indices(loss: Any) -> Set[int]:
+def _find_ignore_indices(loss: Callable[..., Any]) -> Set[int]:
     """Collect the labels that a loss says it ignores."""
     if isinstance(loss, functools.partial):
         given = loss.keywords.get("ignore_index")
@@ -138,7 +138,7 @@ def _find_ignore_indices(loss: Any) -> Set[int]:
     return {parameter.default} if parameter is not None and isinstance(parameter.default, int) else set()
 
 
-def _never_ignores(loss: Any) -> bool:
+def _never_ignores(loss: Callable[..., Any]) -> bool:
     """Tell torch's own losses without `ignore_index`: none of them ignores a label."""
     function = loss.func if isinstance(loss, functools.partial) else loss
     if _find_ignore_indices(function):
@@ -149,6 +149,6 @@ def _never_ignores(loss: Any) -> bool:
     )
 
 
-def _name_loss(loss: Any) -> str:
+def _name_loss(loss: Callable[..., Any]) -> str:
     function = loss.func if isinstance(loss, functools.partial) else loss
     return getattr(function, "__name__", type(function).__name__)

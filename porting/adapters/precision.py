@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Dict, Iterator, Mapping, MutableMapping, Optional, Tuple
 
 import torch
@@ -14,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from porting.diagnostics import Finding
 from porting.host_tensors import read_registry, walk_modules
 from porting.options import PortOptions, require_precision
-from porting.structure import is_record, read_fields, replace_fields
+from porting.structure import Structure, is_record, read_fields, replace_fields
 from porting.torch_insides.modules import CONVOLUTIONS
 
 __all__ = ["PrecisionPlan", "apply_precision", "cast_floats", "cast_weights"]
@@ -30,7 +31,7 @@ class PrecisionPlan:
     findings: Tuple[Finding, ...] = ()
 
 
-def apply_precision(model: nn.Module, options: PortOptions, backend: Any) -> PrecisionPlan:
+def apply_precision(model: nn.Module, options: PortOptions, backend: ModuleType) -> PrecisionPlan:
     """Bring `model` into the precision of `options` and return the casts that belong to it.
 
     float32 changes nothing. float16 converts the model's own floating-point parameters and buffers in place: they
@@ -86,7 +87,7 @@ def cast_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     modules = [module for _prefix, module in walk_modules(model) if not isinstance(module, torch.jit.ScriptModule)]
     casts: Dict[int, torch.Tensor] = {}
 
-    def cast_inputs(_module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def cast_inputs(_module: nn.Module, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         return cast_floats((args, kwargs), dtype)
 
     with ExitStack() as undone:
@@ -128,10 +129,10 @@ def _look_up_uncast(module: nn.Module, own: Mapping[str, torch.Tensor], dtype: t
     registry = read_registry(module, "_parameters")
     casts = {name: registry[name] for name in own}
 
-    def before(_module: nn.Module, _inputs: Any) -> None:
+    def before(_module: nn.Module, _inputs: object) -> None:
         registry.update(own)
 
-    def after(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+    def after(_module: nn.Module, _inputs: object, output: Structure) -> Any:
         registry.update(casts)
         return cast_floats(output, dtype)
 
@@ -139,7 +140,7 @@ def _look_up_uncast(module: nn.Module, own: Mapping[str, torch.Tensor], dtype: t
     undone.callback(module.register_forward_hook(after).remove)
 
 
-def cast_floats(value: Any, dtype: Optional[torch.dtype]) -> Any:
+def cast_floats(value: object, dtype: Optional[torch.dtype]) -> Any:
     """Cast the floating-point tensors inside tuples, lists, dictionaries and objects of dataclasses; None casts none.
 
     Everything else passes through; containers are copied, never changed.

@@ -11,7 +11,7 @@ from porting.structure import flatten_tensors, is_record, read_fields, rebuild, 
 __all__ = ["teach_records"]
 
 
-def teach_records(value: Any, *, register: Callable[[type, Any], Any], parser_class: type) -> None:
+def teach_records(value: object, *, register: Callable[[type, Any], Any], parser_class: type) -> None:
     """Register a parser for each dataclass of which `value`, which a model returns, has an object.
 
     `register` and `parser_class` are the backend's `registerCustomArgParser` and `ICustomArgParser`.
@@ -20,7 +20,7 @@ def teach_records(value: Any, *, register: Callable[[type, Any], Any], parser_cl
         register(kind, _make_parser(parser_class))
 
 
-def _find_kinds(value: Any, found: Set[type]) -> Set[type]:
+def _find_kinds(value: object, found: Set[type]) -> Set[type]:
     if is_record(value):
         found.add(type(value))
         value = read_fields(value)
@@ -30,13 +30,13 @@ def _find_kinds(value: Any, found: Set[type]) -> Set[type]:
     return found
 
 
-def _make_parser(base: Any) -> Any:
+def _make_parser(base: type) -> Any:
     """Make a parser of the backend's own class."""
 
-    def list_tensors(_parser: Any, struct: Any) -> Iterator[torch.Tensor]:
+    def list_tensors(_parser: object, struct: object) -> Iterator[torch.Tensor]:
         return iter(flatten_tensors(read_fields(struct)))
 
-    def reconstruct(_parser: Any, original_structure: Any, tensor_iterator: Iterator[torch.Tensor]) -> Any:
+    def reconstruct(_parser: object, original_structure: object, tensor_iterator: Iterator[torch.Tensor]) -> Any:
         fields = read_fields(original_structure)
         return replace_fields(original_structure, rebuild(fields, tensor_iterator, replaces=_choose_replaced(fields)))
 

@@ -9,7 +9,7 @@ import torch
 
 from porting.adapters.labels import Key
 from porting.diagnostics import CaptureError, Place, PortingError, caller_place, list_names
-from porting.structure import field_names, is_record, read_fields, replace_item
+from porting.structure import Structure, field_names, is_record, read_fields, replace_item
 
 __all__ = ["find_loss", "make_scalar", "refuse_second_loss", "replace_loss"]
 
@@ -32,7 +32,7 @@ def find_loss(returned: Any, loss_output: Optional[Key] = None) -> Any:
     return getattr(returned, key) if is_record(returned) else returned[key]
 
 
-def replace_loss(returned: Any, loss: torch.Tensor, loss_output: Optional[Key] = None) -> Any:
+def replace_loss(returned: Structure, loss: torch.Tensor, loss_output: Optional[Key] = None) -> Any:
     """Return what a model returned with its loss (see `find_loss`) exchanged for `loss`; `returned` is left as it is.
 
     >>> replace_loss(("logits", "the loss"), "a marked loss")
@@ -43,7 +43,7 @@ def replace_loss(returned: Any, loss: torch.Tensor, loss_output: Optional[Key] =
     return replace_item(returned, _find_loss_key(returned, loss_output), loss)
 
 
-def make_scalar(value: Any, *, name: str, reduction: Optional[str]) -> torch.Tensor:
+def make_scalar(value: object, *, name: str, reduction: Optional[str]) -> torch.Tensor:
     """Return `value`, the result of the loss called `name`, as a tensor of shape [].
 
     `reduction` ("mean" or "sum") applies to a loss of several elements. Raises PortingError: L002 when there are
@@ -105,9 +105,10 @@ def refuse_second_loss(returned: Any, loss: torch.Tensor) -> None:
     )
 
 
-def _could_be_a_loss(value: Any) -> bool:
-    is_scalar = isinstance(value, torch.Tensor) and value.numel() == 1
-    return is_scalar and value.is_floating_point() and bool(value.requires_grad)
+def _could_be_a_loss(value: object) -> bool:
+    if not isinstance(value, torch.Tensor):
+        return False
+    return value.numel() == 1 and value.is_floating_point() and bool(value.requires_grad)
 
 
 def _find_origin(value: torch.Tensor) -> Any:
@@ -155,7 +156,7 @@ def _find_loss_key(returned: Any, loss_output: Optional[Key]) -> Any:
     return keys[loss_output]
 
 
-def _is_sequence(value: Any) -> bool:
+def _is_sequence(value: object) -> bool:
     return isinstance(value, (tuple, list))
 
 
@@ -168,7 +169,7 @@ def _make_missing_error(what: str) -> PortingError:
     )
 
 
-def _make_kind_error(value: Any, name: str) -> PortingError:
+def _make_kind_error(value: object, name: str) -> PortingError:
     if value is None:
         code, fault, remedies = "L004", "None", ["return the loss from it"]
     elif isinstance(value, numbers.Number):
@@ -180,7 +181,7 @@ def _make_kind_error(value: Any, name: str) -> PortingError:
     return PortingError.at_caller(code, message=f"{name} gives {fault}", help=remedies)
 
 
-def _describe_kind(value: Any) -> str:
+def _describe_kind(value: object) -> str:
     if isinstance(value, (tuple, list, Mapping)):
         return f"{type(value).__name__} of {len(value)} values"
     return type(value).__name__

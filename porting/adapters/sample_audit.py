@@ -48,7 +48,7 @@ class SampleAudit:
         return not self.num_dropped and not self.num_repeated
 
 
-def audit_samples(loader: Any, *, samples_per_call: int, instances: int = 1) -> Optional[SampleAudit]:
+def audit_samples(loader: object, *, samples_per_call: int, instances: int = 1) -> Optional[SampleAudit]:
     """Count how often an epoch of `loader` shows each sample; None where positions are not known in advance.
 
     That is so for iterable datasets, and for loaders that are not torch's. `instances` processes train together, each
@@ -87,7 +87,7 @@ def audit_samples(loader: Any, *, samples_per_call: int, instances: int = 1) -> 
     )
 
 
-def _list_orders(loader: Any, dataset: Any, instances: int) -> Optional[List[List[int]]]:
+def _list_orders(loader: object, dataset: Any, instances: int) -> Optional[List[List[int]]]:
     """List the positions that each instance reads in an epoch, one list an instance."""
     shared = find_dataset(dataset, Share)
     sampler = getattr(loader, "sampler", None)
@@ -114,7 +114,7 @@ def _map_share(share: Share, rank: int, order: Sequence[int]) -> List[int]:
     return [positions[index] for index in order if index < len(positions)]
 
 
-def _draw_order(loader: Any, dataset: Any) -> Optional[List[int]]:
+def _draw_order(loader: object, dataset: Any) -> Optional[List[int]]:
     """Draw the positions of an epoch as the loader's own samplers give them."""
     batches = getattr(loader, "batch_sampler", None)
     if batches is not None and type(batches) is not BatchSampler:

@@ -40,7 +40,7 @@ class SchedulerBridge:
 
     def __init__(
         self,
-        scheduler: Any,
+        scheduler: torch.optim.lr_scheduler.LRScheduler,
         *,
         source: torch.optim.Optimizer,
         target: Any,

@@ -6,13 +6,14 @@ import difflib
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import accumulate, groupby
+from types import ModuleType
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from torch import nn
 
 from porting.diagnostics import OptionError, list_names, take_first_line
 from porting.options import PortOptions
-from porting.structure import map_tensors
+from porting.structure import Structure, map_tensors
 from porting.torch_insides.modules import read_forward_pre_hooks
 
 __all__ = ["balanced_stages", "check_order", "mark_stages", "require_filled_pipeline", "require_modules"]
@@ -53,7 +54,7 @@ def require_filled_pipeline(options: PortOptions) -> None:
 
 
 @contextmanager
-def mark_stages(model: nn.Module, options: PortOptions, *, backend: Any) -> Iterator[List[str]]:
+def mark_stages(model: nn.Module, options: PortOptions, *, backend: ModuleType) -> Iterator[List[str]]:
     """Mark blocks and checkpoints of `options` in `model` while the context lasts.
 
     Each module that `options.stages` name begins a block of `backend` on its IPU (`BeginBlock`), and the output of each
@@ -67,7 +68,7 @@ def mark_stages(model: nn.Module, options: PortOptions, *, backend: Any) -> Iter
     modules = _list_modules(model)
     begun: List[str] = []
 
-    def keep(_module: nn.Module, _args: Any, output: Any) -> Any:
+    def keep(_module: nn.Module, _args: object, output: Structure) -> Any:
         return map_tensors(backend.recomputationCheckpoint, output) if backend.isRunningOnIpu() else output
 
     with ExitStack() as undone:
@@ -131,7 +132,7 @@ def _list_modules(model: nn.Module) -> Dict[str, nn.Module]:
     return {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
 
 
-def _begin_block(module: nn.Module, name: str, ipu: int, backend: Any, undone: ExitStack) -> None:
+def _begin_block(module: nn.Module, name: str, ipu: int, backend: ModuleType, undone: ExitStack) -> None:
     """Let the backend mark `module`, and its mark alone be taken away: `removeBlocks` would take the user's, too."""
     before = set(read_forward_pre_hooks(module))
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, Collection, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence, Tuple, Type
 
 import torch
 from torch.utils.checkpoint import CheckpointFunction
@@ -36,11 +36,17 @@ class PrintGuard(SelectiveMode):
     PopTorch shows `<unavailable>` instead, once, at compile time, and the programmer looks for the fault elsewhere.
     """
 
-    def concerns(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+    def concerns(self, func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
         """Tell whether it makes text."""
         return func in _PRINTING
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
+    ) -> Any:
         if func in _PRINTING and args[0].device.type == "ipu":
             error = CaptureError.at_caller(
                 "C010",
@@ -96,7 +102,7 @@ def answer_autocast() -> Iterator[None]:
 
     def make(original: Callable[..., None]) -> Callable[..., None]:
         def begin(
-            context: Any, device_type: Any, dtype: Any = None, enabled: bool = True, *args: Any, **kwargs: Any
+            context: object, device_type: object, dtype: object = None, enabled: bool = True, *args: Any, **kwargs: Any
         ) -> None:
             if device_type != "ipu":
                 original(context, device_type, dtype, enabled, *args, **kwargs)
@@ -127,7 +133,12 @@ def guard_gradients(allowed: Collection[str], *, trains: bool) -> Iterator[None]
     # a device trains what it traces even under the caller's `no_grad`; only what `forward` itself switches off is off
     was_on = torch.is_grad_enabled()
 
-    def refuse_lost(apply: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Any:
+    def refuse_lost(
+        apply: Callable[..., Any],
+        function: Type[torch.autograd.Function],
+        args: Tuple[Any, ...],
+        kwargs: Dict[str, Any],
+    ) -> Any:
         # a device that traces does not tell whether a gradient flows through an intermediate tensor
         floats = [tensor for tensor in _list_device_tensors(args, kwargs) if tensor.is_floating_point()]
         is_lost = bool(floats) and not any(getattr(tensor, "keeps_backward", False) for tensor in floats)
@@ -157,11 +168,17 @@ class _AutogradGuard(SelectiveMode):
         self._was_on = was_on
         self._refused = _AUTOGRAD | _HOOKS if trains else _AUTOGRAD
 
-    def concerns(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+    def concerns(self, func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
         """Tell whether it is refused for tensors of a device."""
         return func in self._refused
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
+    ) -> Any:
         kwargs = kwargs or {}
         if func in self._refused and _list_device_tensors(args, kwargs):
             if func not in _HOOKS or torch.is_grad_enabled() or not self._was_on:
@@ -186,5 +203,5 @@ _HOOKS = frozenset(
 )
 
 
-def _list_device_tensors(args: Any, kwargs: Any) -> List[torch.Tensor]:
+def _list_device_tensors(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[torch.Tensor]:
     return [tensor for tensor in flatten_tensors((args, kwargs)) if tensor.device.type == "ipu"]

@@ -14,9 +14,12 @@ import os
 import sys
 from importlib.machinery import ModuleSpec
 from types import MappingProxyType, ModuleType
-from typing import Any, Iterator, List, Mapping, Optional, Sequence, cast
+from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequence, cast
 
 from porting.support.process import this_instance
+
+if TYPE_CHECKING:
+    from importlib.metadata import DistributionFinder
 
 __all__ = ["COMPANIONS", "VENDOR", "AliasFinder", "install_aliases", "stand_for"]
 
@@ -103,7 +106,7 @@ class AliasFinder:
         is_installed = any(spec is not None and spec.loader is not None and spec.origin is not None for spec in specs)
         return None if is_installed else self._provide[top]
 
-    def find_distributions(self, context: Any) -> Iterator[Any]:
+    def find_distributions(self, context: DistributionFinder.Context) -> Iterator[Any]:
         """Give the vendor's module a version while it is replaced; no list of installed packages has it."""
         if context.name in self._replace:
             distribution = importlib.import_module("porting.aliases.distribution")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional, Union
 
 __all__ = ["AliasedDistribution"]
 
@@ -30,6 +31,6 @@ class AliasedDistribution(importlib.metadata.Distribution):
         version = f"{release}+{variant}" if variant else release
         return f"Metadata-Version: 2.1\nName: {self._called}\nVersion: {version}\n"
 
-    def locate_file(self, path: Any) -> Path:
+    def locate_file(self, path: Union[str, os.PathLike[str]]) -> Path:
         """Return the path that a file of the distribution would have."""
         return Path(__file__).parent / path

@@ -128,7 +128,7 @@ def _check_padding(call: OperatorCall) -> Optional[str]:
     return f"aten::{kind}_pad{num_dims}d is only supported in inference: the device has no gradient for it"
 
 
-def _has_other_than(number: Any, wanted: int) -> bool:
+def _has_other_than(number: object, wanted: int) -> bool:
     """Tell whether a number, or one of several for each dimension, is another one than `wanted`."""
     return any(value != wanted for value in (number if isinstance(number, (list, tuple)) else [number]))
 

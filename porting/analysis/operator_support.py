@@ -6,7 +6,7 @@ The simulator, preflights and the step checks use it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Collection, FrozenSet, Iterator, Optional, Set
+from typing import Collection, FrozenSet, Iterator, Optional, Set
 
 import torch
 from torch import nn
@@ -138,7 +138,7 @@ def _make_call(node: torch.fx.Node, operator: OpOverload, flow: ValueFlow, *, fo
     arguments = {argument.name: argument.default_value for argument in read_schema(operator).arguments}
     arguments.update({**dict(zip(list(arguments), node.args)), **node.kwargs})
 
-    def is_constant(argument: Any) -> bool:
+    def is_constant(argument: object) -> bool:
         return not isinstance(argument, torch.fx.Node) or flow.is_constant(argument)
 
     return OperatorCall(node, operator_name(operator), arguments, is_constant, flow.has_gradient(node), follows_fault)

@@ -45,7 +45,7 @@ _KEEP_SHAPES = (
 _DATA_PARALLEL = torch.nn.DataParallel.forward.__code__
 
 
-def make_dataloader(port: Port, source: Any, *, training: bool, batch_size: Optional[int], **settings: Any) -> Any:
+def make_dataloader(port: Port, source: object, *, training: bool, batch_size: Optional[int], **settings: Any) -> Any:
     """Make the loader of `PortedModel.dataloader`; `settings` are those of `to_ipu_dataloader`."""
     if batch_size is None and (port.options.micro_batch > 1 or not hasattr(source, "batch_size")):
         batch_size = port.options.micro_batch
@@ -163,7 +163,7 @@ def refuse_lost_values(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         _check_values(value, "", f"`{name}`")
 
 
-def _check_values(value: Any, prefix: str, name: Any) -> None:
+def _check_values(value: object, prefix: str, name: object) -> None:
     if isinstance(value, torch.Tensor):
         if value.dtype in _RANGES and value.is_cpu and value.numel():
             _refuse_if_lost(value, prefix, name)
@@ -178,7 +178,7 @@ def _check_values(value: Any, prefix: str, name: Any) -> None:
             _check_values(item, f"{prefix}{name}", f"[{position}]")
 
 
-def _refuse_if_lost(tensor: torch.Tensor, prefix: str, name: Any) -> None:
+def _refuse_if_lost(tensor: torch.Tensor, prefix: str, name: object) -> None:
     least, most = torch.aminmax(tensor)
     low, high = _RANGES[tensor.dtype]
     # comparisons with a missing value are false
@@ -262,7 +262,7 @@ class BatchSignature:
         return ", ".join(f"{leaf.name}: {_describe_leaf(leaf)}" for leaf in self.leaves) or "no arguments"
 
 
-def _list_leaves(name: str, value: Any) -> List[_Leaf]:
+def _list_leaves(name: str, value: object) -> List[_Leaf]:
     if isinstance(value, torch.Tensor):
         return [_Leaf(name, tuple(value.shape), value.dtype)]
     if isinstance(value, Mapping):

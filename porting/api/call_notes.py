@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Tuple
+from typing import Tuple
 
 import torch
 
 from ..diagnostics import Finding, caller_place
-from ..structure import flatten_tensors
+from ..structure import Structure, flatten_tensors
 from .port import PortFindings
 from .run_report import ExecutorRecord
 
@@ -30,7 +30,7 @@ def note_loss(loss: float, record: ExecutorRecord, findings: PortFindings, *, st
         _say_not_finite(record, findings, f"the loss is {loss} in {where}", notes=(note,))
 
 
-def note_outputs(outputs: Any, record: ExecutorRecord, findings: PortFindings) -> None:
+def note_outputs(outputs: Structure, record: ExecutorRecord, findings: PortFindings) -> None:
     """Warn (L008) of outputs of an inference that are NaN; infinite ones may be meant, as in masks.
 
     Outputs are large: those of the calls 1, 2, 4, 8, ... are looked at.

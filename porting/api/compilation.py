@@ -13,6 +13,7 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping,
 
 import torch
 
+from ..adapters.backend_protocol import Executor
 from ..adapters.cumulative_counts import let_device_count
 from ..adapters.stages import check_order, mark_stages, require_filled_pipeline
 from ..analysis.wide_state import refuse_wide_state
@@ -78,7 +79,7 @@ def _make_reporting_options(options: Any, findings: PortFindings) -> Any:
     return options
 
 
-def _refuse_lost_freezing(port: Port, executor: Any) -> None:
+def _refuse_lost_freezing(port: Port, executor: Executor) -> None:
     """Raise PortingError D021 for a frozen parameter that the vendor's PopTorch would train.
 
     A port asks for no value of a parameter for each group of replicas; one can be asked for of its executor.
@@ -129,7 +130,7 @@ def list_cache_files(options: PortOptions) -> Set[str]:
 
 
 def compile_checked(
-    port: Port, executor: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, begun: Sequence[str]
+    port: Port, executor: Executor, args: Sequence[Any], kwargs: Mapping[str, Any], *, begun: Sequence[str]
 ) -> None:
     """Compile a step for a batch; PortingError where it cannot run as it should.
 
@@ -147,7 +148,7 @@ def compile_checked(
         refuse_wide_state([host for host in host_tensors(port.wrapped) if host.name in read])
 
 
-def _check_placement(port: Port, executor: Any, begun: Sequence[str]) -> None:
+def _check_placement(port: Port, executor: Executor, begun: Sequence[str]) -> None:
     """Raise OptionError if the stages that a trace has begun are not those of the options, or cannot be placed so.
 
     P009 for their order and for an IPU without an operator, P010 for a parameter that operators on two IPUs use; the
@@ -192,7 +193,7 @@ def _check_weights(operators: Sequence[Any], names: Mapping[Any, str]) -> None:
 # -- whether it fits ---------------------------------------------------------------------------------------------------
 
 
-def check_memory(port: Port, findings: PortFindings, optimizer: PortOptimizer, executor: Any) -> None:
+def check_memory(port: Port, findings: PortFindings, optimizer: PortOptimizer, executor: Executor) -> None:
     """Warn (M001) of a step that the simulator has compiled and that would not fit into an IPU.
 
     With `PortOptions(memory="error")` that is raised as a PortingError, with "ignore" nothing is looked at.

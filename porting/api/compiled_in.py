@@ -18,6 +18,7 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
 import torch
 from torch import nn
 
+from ..adapters.backend_protocol import CompiledStep, Executor
 from ..adapters.batch_counts import BatchCounts
 from ..host_tensors import (
     are_same_bytes,
@@ -61,8 +62,7 @@ class CompiledIn:
 
     def __init__(self, port: Port, findings: PortFindings, *, trains: bool, keeps_modes: bool) -> None:
         """Assume nothing yet: `note_reads` goes around the capture of a step, and `take` follows it."""
-        self._port = port
-        self._findings = findings
+        self._port, self._findings = port, findings
         self._modules = modules = list_modules_by_prefix(port)
         self._make_structure = partial(ModelStructure, port, findings, modules, trains=trains, keeps_modes=keeps_modes)
         # constants of a host loop's backward pass are told by the `forward` before it
@@ -79,7 +79,7 @@ class CompiledIn:
         with note_reads(self._modules) as self._reads:
             yield
 
-    def take(self, step: Any) -> CompiledIn:
+    def take(self, step: Optional[CompiledStep]) -> CompiledIn:
         """Take all for compiled in that was read, and the model as it is now; `step` is what was captured, if known."""
         frozen = self._port.options.frozen
         allowed = () if isinstance(frozen, str) else frozen
@@ -352,7 +352,7 @@ class HostWrites:
                 found.append(now)
         return found
 
-    def send(self, executor: Any) -> None:
+    def send(self, executor: Executor) -> None:
         """Send the host's weights; those that `executor` has trained since the last fetch come to the host before.
 
         Tensors that got other memory since (`weight.data = tensor`) keep what is in that.

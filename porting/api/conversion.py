@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import TYPE_CHECKING, Any, Callable, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union, overload
+from types import ModuleType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Literal,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+    overload,
+)
 
 import torch
 from torch import nn
 
 from ..adapters import LossInForward, apply_precision, find_backend, to_backend_optimizer
 from ..adapters.backends import Backend
+from ..adapters.labels import Key, LabelKeys
+from ..adapters.loss import Metric
+from ..adapters.loss_terms import Losses
 from ..adapters.padding_checks import note_statistics_of_one_replica
 from ..adapters.record_parsers import teach_records
 from ..adapters.stages import require_filled_pipeline, require_modules
@@ -19,14 +35,36 @@ from ..host_tensors import walk_modules
 from ..options import PortOptions
 from ..remedies import Remedies
 from ..remedies.operator_table import load_built_in
-from ..structure import make_call_arguments
+from ..structure import Structure, make_call_arguments
 from .moves import FixedModule
 from .optimizer import PortOptimizer, stop_watching
 from .port import Port, PortFindings
 from .ported_model import PortedModel
 
 if TYPE_CHECKING:
+    from typing_extensions import TypedDict, Unpack
+
     from .host_loop import HostLoopModel
+
+    class _Settings(TypedDict, total=False):
+        """What `to_ipu` takes whatever the loop."""
+
+        options: Optional[PortOptions]
+        example: Structure
+        device: str
+
+    class _StepSettings(_Settings, total=False):
+        """What `to_ipu` takes where a call makes the step."""
+
+        optimizer: Optional[torch.optim.Optimizer]
+        max_grad_norm: Optional[float]
+        label: LabelKeys
+        label_transform: Optional[Callable[[Any], Any]]
+        reduction: Optional[str]
+        metrics: Optional[Mapping[str, Metric]]
+        returns: Optional[Sequence[str]]
+        loss_output: Optional[Key]
+
 
 __all__ = ["to_ipu"]
 
@@ -35,51 +73,34 @@ _LOOKS_AT_STEPS = ("porting.capture.users_code", "porting.capture.second_run", "
 
 
 @overload
-def to_ipu(
-    model: nn.Module,
-    *,
-    options: Optional[PortOptions] = None,
-    example: Any = None,
-    device: str = "auto",
-    loop: Literal["host"],
-) -> HostLoopModel: ...
+def to_ipu(model: nn.Module, *, loop: Literal["host"], **settings: Unpack[_Settings]) -> HostLoopModel: ...
 
 
 @overload
 def to_ipu(
     model: nn.Module,
-    loss: Any = None,
+    loss: Optional[Losses] = None,
     *,
-    optimizer: Optional[torch.optim.Optimizer] = None,
-    max_grad_norm: Optional[float] = None,
-    options: Optional[PortOptions] = None,
-    example: Any = None,
-    device: str = "auto",
-    label: Any = -1,
-    label_transform: Optional[Callable[[Any], Any]] = None,
-    reduction: Optional[str] = None,
-    metrics: Optional[Mapping[str, Callable[[Any, Any], Any]]] = None,
-    returns: Optional[Sequence[str]] = None,
-    loss_output: Any = None,
     loop: Literal["device"] = "device",
+    **settings: Unpack[_StepSettings],
 ) -> PortedModel: ...
 
 
 def to_ipu(
     model: nn.Module,
-    loss: Any = None,
+    loss: Optional[Losses] = None,
     *,
     optimizer: Optional[torch.optim.Optimizer] = None,
     max_grad_norm: Optional[float] = None,
     options: Optional[PortOptions] = None,
-    example: Any = None,
+    example: Structure = None,
     device: str = "auto",
-    label: Any = -1,
+    label: LabelKeys = -1,
     label_transform: Optional[Callable[[Any], Any]] = None,
     reduction: Optional[str] = None,
-    metrics: Optional[Mapping[str, Callable[[Any, Any], Any]]] = None,
+    metrics: Optional[Mapping[str, Metric]] = None,
     returns: Optional[Sequence[str]] = None,
-    loss_output: Any = None,
+    loss_output: Optional[Key] = None,
     loop: str = "device",
 ) -> Union[PortedModel, HostLoopModel]:
     """Port `model` to the device: the loss moves into `forward`, the optimizer becomes the device's.
@@ -148,13 +169,13 @@ def _choose_look_at_outputs(backend: Backend) -> Optional[Callable[[Any], None]]
 
 def _make_parts(
     model: nn.Module,
-    loss: Any,
+    loss: Optional[Losses],
     *,
     options: PortOptions,
     device: str,
     optimizer: Optional[torch.optim.Optimizer] = None,
     max_grad_norm: Optional[float] = None,
-    label: Any = -1,
+    label: LabelKeys = -1,
     **settings: Any,
 ) -> Tuple[Port, PortFindings, PortOptimizer]:
     """Make what a ported model is put together of, and say what was found; `settings` are for `LossInForward`."""
@@ -199,7 +220,7 @@ def _make_parts(
     )
 
 
-def _check_arguments(model: Any, options: Any, loop: str) -> None:
+def _check_arguments(model: object, options: object, loop: str) -> None:
     """Raise OptionError P002 for arguments that are wrong by themselves."""
     fault, remedy = "", ""
     for prefix, module in walk_modules(model) if isinstance(model, nn.Module) else ():
@@ -216,7 +237,9 @@ def _check_arguments(model: Any, options: Any, loop: str) -> None:
         raise OptionError.at_caller("P002", message=fault, help=remedy)
 
 
-def _convert_optimizer(optimizer: Any, wrapped: nn.Module, backend: Any, max_grad_norm: Optional[float]) -> Any:
+def _convert_optimizer(
+    optimizer: Optional[torch.optim.Optimizer], wrapped: nn.Module, backend: ModuleType, max_grad_norm: Optional[float]
+) -> Any:
     """Make the device's optimizer; None without one, for which the device has a default that clips nothing."""
     if optimizer is not None:
         return to_backend_optimizer(optimizer, wrapped, backend=backend, max_grad_norm=max_grad_norm)

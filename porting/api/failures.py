@@ -8,6 +8,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from torch import nn
 
+from ..adapters.backend_protocol import Executor
 from ..adapters.derivatives import explain_transform
 from ..diagnostics import (
     BatchError,
@@ -149,7 +150,7 @@ def _note_module(frame: FrameType, model: Optional[nn.Module]) -> Tuple[str, ...
     return (f"the module is `{path}` ({kind})",)
 
 
-def refuse_loss_without_gradient(port: Port, executor: Any) -> None:
+def refuse_loss_without_gradient(port: Port, executor: Executor) -> None:
     """Raise CaptureError L003 if no parameter of a compiled training `executor` gets a gradient.
 
     A backend that names no tensors cannot be asked.

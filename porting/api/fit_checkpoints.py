@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
 from ..adapters.checkpoint_folder import (
     drop_old_checkpoints,
@@ -57,8 +58,8 @@ class FitCheckpoints:
     def __init__(
         self,
         ported: PortedModel,
-        loader: Any,
-        folder: Any,
+        loader: Iterable[Any],
+        folder: Union[str, os.PathLike[str]],
         *,
         every: Optional[int],
         keep: int,

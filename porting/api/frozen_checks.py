@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from torch import nn
 
+from ..adapters.backend_protocol import CompiledStep, Executor
 from ..diagnostics import Finding, Place, caller_place, find_assignment
 from ..reached_values import ReachedValue, is_plain
 from .port import Port, PortFindings, list_modules_by_prefix
+
+if TYPE_CHECKING:
+    from ..capture import StepGraph
+    from ..capture.frozen_values import FrozenValue
 
 __all__ = ["collect_last_readers", "describe_change", "list_frozen_findings", "say_frozen_values"]
 
@@ -20,7 +25,7 @@ _SHARE_OF_CAPTURE = 0.3
 
 
 def say_frozen_values(
-    port: Port, findings: PortFindings, executor: Any, *, compile_seconds: float, is_new: bool = True
+    port: Port, findings: PortFindings, executor: Executor, *, compile_seconds: float, is_new: bool = True
 ) -> None:
     """Run the `forward` that `executor` has compiled once more, and warn (C020) of what Python decides otherwise then.
 
@@ -39,7 +44,7 @@ def say_frozen_values(
             compiled.first_run.drop()
 
 
-def describe_change(reached: ReachedValue, now: Any, renewal: str) -> Finding:
+def describe_change(reached: ReachedValue, now: object, renewal: str) -> Finding:
     """Return C020 for a value that is `now` another than the step has read; `renewal` is how it is compiled anew."""
     name, before = reached.name, reached.value
     message = f"`{name}` is {now!r:.60} now, and {before!r:.60} in the compiled step"
@@ -58,7 +63,7 @@ def describe_change(reached: ReachedValue, now: Any, renewal: str) -> Finding:
     )
 
 
-def _find_frozen_values(port: Port, findings: PortFindings, compiled: Any) -> None:
+def _find_frozen_values(port: Port, findings: PortFindings, compiled: CompiledStep) -> None:
     modules = list_modules_by_prefix(port)
     # on a machine with IPUs there is no capture, nor the torch that it wants
     users_code = importlib.import_module("porting.capture.users_code")
@@ -83,7 +88,9 @@ def _find_frozen_values(port: Port, findings: PortFindings, compiled: Any) -> No
         findings.say(finding)
 
 
-def _run_again(compiled: Any, modules: Sequence[Tuple[str, nn.Module]]) -> Tuple[List[Any], Dict[str, Any], Any]:
+def _run_again(
+    compiled: CompiledStep, modules: Sequence[Tuple[str, nn.Module]]
+) -> Tuple[List[Any], Dict[str, Any], Any]:
     """Run `forward` again; return the frozen values, what it has changed on Python's side, and how it failed, or None.
 
     Where it does the same as in the capture that is all; else another capture tells what is different.
@@ -112,7 +119,7 @@ def _run_again(compiled: Any, modules: Sequence[Tuple[str, nn.Module]]) -> Tuple
     return found, changes, failure
 
 
-def collect_last_readers(graph: Any) -> Set[str]:
+def collect_last_readers(graph: StepGraph) -> Set[str]:
     """Name the settings `inplace` that change no result: of activations whose input nobody reads after them."""
     # what nobody reads afterwards may be written to; with IPUs there is no capture, nor the torch that it wants
     paths = importlib.import_module("porting.analysis.last_readers").collect_last_readers(graph)
@@ -184,7 +191,7 @@ def _describe_counter(name: str, place: Optional[Place], label: str, note: str) 
     )
 
 
-def _describe_value(value: Any) -> Finding:
+def _describe_value(value: FrozenValue) -> Finding:
     module = value.module_path or "forward"
     before, after = f"{value.before!r:.60}", f"{value.after!r:.60}"
     if value.changes_operators:

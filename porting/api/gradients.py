@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 
+from ..adapters.backend_protocol import BackendOptimizer, Executor
 from ..diagnostics import CaptureError, DeviceError, Finding, OptionError, caller_place, notify
 from ..diagnostics.places import is_user_file
 from ..host_tensors import host_tensors, iter_gradient_hooks
@@ -39,7 +40,9 @@ _READERS = {
 # -- kept gradients ----------------------------------------------------------------------------------------------------
 
 
-def anchor_gradients(port: Port, options: Any, optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def anchor_gradients(
+    port: Port, options: Any, optimizer: BackendOptimizer, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
     """Let `options` bring the gradients of all parameters to the host that have one.
 
     Which ones have is known when the step has been compiled, so that it is compiled twice.
@@ -55,7 +58,9 @@ def anchor_gradients(port: Port, options: Any, optimizer: Any, args: Sequence[An
             options.anchorTensor(_PREFIX + name, _PREFIX + name)
 
 
-def read_gradients(port: Port, optimizer: Any, executor: Any, iteration: int) -> Dict[str, torch.Tensor]:
+def read_gradients(
+    port: Port, optimizer: BackendOptimizer, executor: Executor, iteration: int
+) -> Dict[str, torch.Tensor]:
     """Return the gradient that a step of the device's `optimizer` used in the last call, by parameter.
 
     The device has those of each micro-batch, times the loss scaling; they are joined as it joins them. `iteration` is
@@ -131,18 +136,18 @@ def watch_gradient_reads(port: Port) -> None:
     """
     said: List[str] = []
 
-    def read(tensor: Any) -> Any:
+    def read(tensor: torch.Tensor) -> Any:
         with DisableTorchFunctionSubclass():
             gradient = _grad.__get__(tensor)
         if not said:
             _say_reader(said, gradient)
         return gradient
 
-    def write(tensor: Any, gradient: Any) -> None:
+    def write(tensor: torch.Tensor, gradient: Optional[torch.Tensor]) -> None:
         with DisableTorchFunctionSubclass():
             _grad.__set__(tensor, gradient)
 
-    def delete(tensor: Any) -> None:
+    def delete(tensor: torch.Tensor) -> None:
         with DisableTorchFunctionSubclass():
             _grad.__delete__(tensor)
 
@@ -151,7 +156,7 @@ def watch_gradient_reads(port: Port) -> None:
             kind.grad = property(read, write, delete)  # type: ignore[assignment]
 
 
-def _say_reader(said: List[str], gradient: Any) -> None:
+def _say_reader(said: List[str], gradient: Optional[torch.Tensor]) -> None:
     # a backend's attribute hook may stand between the property and who reads it
     reader: Optional[FrameType] = sys._getframe(2)
     while reader is not None and reader.f_code.co_name in ("__getattribute__", "__torch_function__"):

@@ -102,7 +102,7 @@ class HostLoopModel(FixedModule):
         """Return the model's own state."""
         return self._port.model.state_dict(*args, **kwargs)
 
-    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load weights into the model; they are sent with the next call. OptionError P002 for `assign`."""
         refuse_assignment(assign)
         return self._port.model.load_state_dict(state_dict, strict=strict)

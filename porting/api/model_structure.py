@@ -206,7 +206,7 @@ class ModelStructure:
                 elif held[key] is not now.held[kind][key] and not self._is_followed(held[key], now.held[kind][key]):
                     yield f"a {kind} was exchanged", f"{before.prefix}{key}"
 
-    def _is_followed(self, before: Any, now: Any) -> bool:
+    def _is_followed(self, before: object, now: object) -> bool:
         """Tell whether the next call sends a buffer that took another's place, as it sends written weights."""
         return id(before) in self._buffers and self._buffers[id(before)].is_followed_by(now)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, Mapping, NoReturn, Tuple, TypeVar
+from typing import Any, Callable, Iterator, Mapping, NoReturn, Tuple, TypeVar, Union
 
 import torch
 from torch import nn
@@ -119,11 +119,11 @@ class FixedModule(nn.Module):
         """Refuse (DeviceError D003): the device has no bfloat16."""
         return self._keep_type(torch.bfloat16, "bfloat16()")
 
-    def type(self: _Self, dst_type: Any) -> _Self:
+    def type(self: _Self, dst_type: Union[torch.dtype, str]) -> _Self:
         """Return this module if its weights are of `dst_type` already; raise DeviceError D003 otherwise."""
         return self._keep_type(dst_type, f"type({dst_type})")
 
-    def _keep_type(self: _Self, dtype: Any, call: str) -> _Self:
+    def _keep_type(self: _Self, dtype: Union[torch.dtype, str], call: str) -> _Self:
         floats = [tensor for tensor in self.parameters() if tensor.is_floating_point()]
         if any(dtype not in (tensor.dtype, tensor.type()) for tensor in floats):
             raise _cannot_move(f"`{call}`")
@@ -169,7 +169,7 @@ class FixedModule(nn.Module):
         return self._port.model.named_modules(*args, **kwargs)
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: Mapping[str, Any], *args: Any
+        self, state_dict: Mapping[str, Any], prefix: str, local_metadata: Mapping[str, Any], *args: Any
     ) -> None:
         # called by a module around this one, and a model may have its own way to load
         refuse_assignment(bool(local_metadata.get("assign_to_params_buffers")))
@@ -177,7 +177,7 @@ class FixedModule(nn.Module):
 
 
 def _refuse_move(name: str) -> Callable[..., NoReturn]:
-    def refuse(_self: Any, *_args: Any, **_kwargs: Any) -> NoReturn:
+    def refuse(_self: object, *_args: Any, **_kwargs: Any) -> NoReturn:
         raise _cannot_move(f"`{name}()`")
 
     refuse.__name__, refuse.__doc__ = name, "Refuse (DeviceError D003): the model is on its device."
@@ -185,7 +185,7 @@ def _refuse_move(name: str) -> Callable[..., NoReturn]:
 
 
 def _refuse_wrapper(name: str) -> property:
-    def refuse(_self: Any) -> NoReturn:
+    def refuse(_self: object) -> NoReturn:
         raise make_wrapper_error(*_ASKED_BY[name])
 
     return property(refuse)
@@ -219,7 +219,7 @@ def refuse_assignment(assign: bool) -> None:
         )
 
 
-def _check_device(device: Any, value: Any) -> None:
+def _check_device(device: object, value: object) -> None:
     name = device if isinstance(device, str) else getattr(device, "type", "cuda")
     if str(name).split(":")[0] not in _DEVICES:
         raise _cannot_move("`to(tensor)`" if isinstance(value, torch.Tensor) else f"`to({value!r})`")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequen
 import torch
 
 from .. import adapters, nan_search
+from ..adapters.backend_protocol import Executor
 from ..adapters.optimizer_state import name_parameters
 from ..diagnostics import Finding, caller_place
 from ..structure import flatten_tensors, rebuild
@@ -17,6 +18,8 @@ from .port import Port, name_modules
 from .rehearsals import go_back_to, rehearse
 
 if TYPE_CHECKING:
+    from ..engines.calls.call_plan import CallPlan, MicroBatch
+    from ..engines.calls.device_state import DeviceState
     from ..engines.calls.group_settings import GroupSettings
     from ..engines.calls.rehearsal import Rehearsal
     from ..nan_search import HostTraining, NotFinite
@@ -46,7 +49,7 @@ class KeptCall:
 
 
 def keep_call(
-    port: Port, executor: Any, optimizer: Optional[PortOptimizer], args: Sequence[Any], kwargs: Mapping[str, Any]
+    port: Port, executor: Executor, optimizer: Optional[PortOptimizer], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> KeptCall:
     """Keep what a search needs, before a call of the compiled `executor` changes it; `optimizer` is what trains."""
     rehearsal = rehearse(port, executor, args, kwargs)
@@ -91,7 +94,7 @@ def _search_on_host(
     )
     batch = (tuple(args), dict(kwargs))
 
-    def cut(micro_batch: Any) -> Any:
+    def cut(micro_batch: MicroBatch) -> Any:
         # copies: `forward` may write to its inputs
         position, count = micro_batch.position, plan.num_slices
         return rebuild(batch, [calls.cut_rows(rows, position, count).clone() for rows in flatten_tensors(batch)])
@@ -105,7 +108,7 @@ def _search_on_host(
     )
 
 
-def _make_training(port: Port, kept: KeptCall, plan: Any) -> HostTraining:
+def _make_training(port: Port, kept: KeptCall, plan: CallPlan) -> HostTraining:
     """Return the backward pass and the update that the device makes, by the simulator's arithmetic."""
     updates = _load_module("porting.engines.update.updates")
     slots: Dict[str, Dict[str, torch.Tensor]] = {}
@@ -137,9 +140,9 @@ def _load_module(name: str) -> Any:
 
 def refuse_not_finite(
     port: Port,
-    executor: Any,
+    executor: Executor,
     kept: KeptCall,
-    result: Any,
+    result: object,
     *,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -165,7 +168,7 @@ def refuse_not_finite(
         raise nan_search.NotFiniteError(_make_unexplained(port, executor, shows, notes))
 
 
-def _make_unexplained(port: Port, executor: Any, shows: str, notes: Tuple[str, ...]) -> Finding:
+def _make_unexplained(port: Port, executor: Executor, shows: str, notes: Tuple[str, ...]) -> Finding:
     step = port.backend.compiled_step(executor)
     engine = "the device" if step is None else f"the engine {step.obtained.variant.label}"
     return Finding(
@@ -177,7 +180,7 @@ def _make_unexplained(port: Port, executor: Any, shows: str, notes: Tuple[str, .
     )
 
 
-def _find_symptom(port: Port, executor: Any, kept: KeptCall, result: Any, *, trains: bool) -> Optional[str]:
+def _find_symptom(port: Port, executor: Executor, kept: KeptCall, result: object, *, trains: bool) -> Optional[str]:
     """Name what is not finite behind a call; None if all is."""
     if not trains:
         outputs = flatten_tensors(result)
@@ -199,7 +202,7 @@ def _was_finite(tensor: Optional[torch.Tensor]) -> bool:
     return tensor is None or not nan_search.is_not_finite(tensor)
 
 
-def _name_tensors(state: Any) -> Iterator[Tuple[str, torch.Tensor]]:
+def _name_tensors(state: DeviceState) -> Iterator[Tuple[str, torch.Tensor]]:
     for name, parameter in state.parameters.items():
         yield f"the weight `{name}`", parameter
     for name, buffer in state.buffers[0].items():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, MutableMapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, MutableMapping, Optional, Protocol, Sequence
 
 import torch
 
 from ..adapters import default_optimizer, sync_hyper_parameters, to_torch_state
+from ..adapters.backend_protocol import BackendOptimizer
 from ..adapters.followed_state import FollowedState
 from ..adapters.host_steps import HostSteps
 from ..adapters.optimizer_state import find_slots, name_parameters, read_entries, set_entries
@@ -28,6 +29,13 @@ _logger = logging.getLogger("porting")
 _HOOKS: MutableMapping[torch.optim.Optimizer, List[Any]] = weakref.WeakKeyDictionary()
 
 _LEFT_OVER = "remove `zero_grad()`, `backward()` and `step()` from the loop"
+
+
+class _HasGroups(Protocol):
+    """An optimizer, torch's or the device's."""
+
+    param_groups: List[Dict[str, Any]]
+
 
 Upload = Callable[[Any], None]
 
@@ -126,7 +134,7 @@ class PortOptimizer:
         if _has_changed(self.device, self._uploaded_settings):
             self.upload(self.device, upload)
 
-    def upload(self, optimizer: Any, upload: Upload) -> None:
+    def upload(self, optimizer: BackendOptimizer, upload: Upload) -> None:
         """Hand the settings of the device's `optimizer` over by `upload`."""
         self._uploaded_settings = _copy_settings(optimizer)
         upload(optimizer)
@@ -202,7 +210,7 @@ class PortOptimizer:
         hooks = _HOOKS.setdefault(optimizer, [])
         warned: List[bool] = []
 
-        def on_step(_optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        def on_step(_optimizer: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
             if self.num_steps and not is_on_device():
                 return
             if any(callable(value) for value in (*args[1:], *kwargs.values())):
@@ -229,7 +237,7 @@ class PortOptimizer:
         self._said_hooks = hooks
 
 
-def stop_watching(optimizer: Any) -> None:
+def stop_watching(optimizer: Optional[torch.optim.Optimizer]) -> None:
     """Remove the hooks that `PortOptimizer.watch` has added."""
     if isinstance(optimizer, torch.optim.Optimizer):
         for hook in _HOOKS.pop(optimizer, []):
@@ -260,7 +268,7 @@ def refuse_backward(*_args: Any, **_kwargs: Any) -> None:
     )
 
 
-def _copy_settings(optimizer: Any) -> List[Dict[str, Any]]:
+def _copy_settings(optimizer: _HasGroups) -> List[Dict[str, Any]]:
     """Copy the settings and parameters of each group; tensors, which torch allows for some settings, as numbers."""
     return [
         {
@@ -271,7 +279,7 @@ def _copy_settings(optimizer: Any) -> List[Dict[str, Any]]:
     ]
 
 
-def _has_changed(optimizer: Any, settings: Sequence[Mapping[str, Any]]) -> bool:
+def _has_changed(optimizer: _HasGroups, settings: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether the parameter groups are no longer as `_copy_settings` found them; every call asks."""
     groups = optimizer.param_groups
     try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from torch import nn
 
 from ..adapters import Backend, LossInForward
+from ..adapters.backend_protocol import CompiledStep
 from ..diagnostics import Finding, Severity, caller_place, notify
 from ..host_tensors import HostTensor, host_tensors, walk_modules
 from ..module_attributes import collect_plain_modules
@@ -168,7 +169,7 @@ def list_modules_with_modes(port: Port) -> List[nn.Module]:
 # -- state -------------------------------------------------------------------------------------------------------------
 
 
-def list_written_state(port: Port, step: Any, *, keeps_modes: bool) -> List[HostTensor]:
+def list_written_state(port: Port, step: Optional[CompiledStep], *, keeps_modes: bool) -> List[HostTensor]:
     """List the buffers and parameters that a call writes to though it trains nothing; `step` is what was captured.
 
     A backend that does not show the step may write to each buffer in train mode: to fetch them takes time, and to fetch

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
 
 from .. import adapters
+from ..adapters.backend_protocol import BackendOptimizer
 from ..adapters.replica_buffers import send_optimizer
 from ..diagnostics import BatchError
-from ..structure import make_call_arguments
+from ..structure import Structure, make_call_arguments
 from ..support.uncompiled_code import keep_class_uncompiled
 from ..torch_insides.modules import EVERY_FORWARD_HOOK, EVERY_FORWARD_PRE_HOOK, IncompatibleKeys
 from .batch import check_first_batch, check_labels, has_labels, make_dataloader
@@ -29,6 +30,7 @@ from .training_state import load_training, save_training
 
 if TYPE_CHECKING:
     from ..adapters import Checkpoint, SchedulerBridge
+    from ..adapters.checkpoints import Path
     from ..nan_search import NotFinite
 
 __all__ = ["PortedModel"]
@@ -138,7 +140,7 @@ class PortedModel(FixedModule):
         """Let calls evaluate without changing anything; `train()` switches back."""
         return self.train(False)
 
-    def loss_of(self, returned: Any) -> Any:
+    def loss_of(self, returned: Structure) -> Any:
         """Return the loss inside what a training call returned."""
         return self._find_loss(returned)
 
@@ -157,7 +159,7 @@ class PortedModel(FixedModule):
 
     def dataloader(
         self,
-        source: Any,
+        source: object,
         *,
         batch_size: Optional[int] = None,
         shuffle: Optional[bool] = None,
@@ -199,7 +201,7 @@ class PortedModel(FixedModule):
         """
         return self._optimizer.state_dict()
 
-    def scheduler(self, scheduler: Any) -> SchedulerBridge:
+    def scheduler(self, scheduler: torch.optim.lr_scheduler.LRScheduler) -> SchedulerBridge:
         """Connect a torch learning-rate scheduler of the optimizer given to `to_ipu`: its steps reach the device."""
         optimizer = self.optimizer
         bridge = adapters.SchedulerBridge(
@@ -223,7 +225,7 @@ class PortedModel(FixedModule):
         """
         return read_gradients(self._port, self._optimizer.device, self._runners.training.executor, iteration)
 
-    def find_nan(self, batch: Any) -> Optional[NotFinite]:
+    def find_nan(self, batch: Structure) -> Optional[NotFinite]:
         """Return the first value of a call with `batch` that is not finite, with its place; None if all are finite.
 
         The call starts from the present weights and changes nothing: no weight, no state of the optimizer, no buffer,
@@ -250,7 +252,7 @@ class PortedModel(FixedModule):
         """Do nothing but say (O007) that a training call needs no `zero_grad()`."""
         say_host_step_is_needless("`zero_grad()` does nothing")
 
-    def _send_settings(self, optimizer: Any) -> None:
+    def _send_settings(self, optimizer: BackendOptimizer) -> None:
         executor = self._runners.training.executor
         if executor is not None:
             if self._port.options.replicas > 1:
@@ -270,7 +272,7 @@ class PortedModel(FixedModule):
             else adapters.plain_state_dict(self._port.model)
         )
 
-    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load weights (a state dictionary, or a checkpoint's path) into the model and onto the device.
 
         All of them or none: raises CheckpointError K001 for a damaged file and K002, with the differences listed, for
@@ -298,7 +300,7 @@ class PortedModel(FixedModule):
         """
         self._runners.send_weights()
 
-    def apply(self, function: Any) -> PortedModel:
+    def apply(self, function: Callable[[torch.nn.Module], None]) -> PortedModel:
         """Apply `function` to each module, as torch does, send the weights to the device, and return this model."""
         self._port.model.apply(function)
         self.copy_weights_to_device()
@@ -310,11 +312,11 @@ class PortedModel(FixedModule):
         self._runners.training.say_late_changes()
         return self
 
-    def save(self, path: Any, **settings: Any) -> None:
+    def save(self, path: Path, **settings: Any) -> None:
         """Write a checkpoint from which the training goes on exactly; `settings` are those of `save_training`."""
         save_training(self._port, self._optimizer, self._runners, path, **settings)
 
-    def load(self, checkpoint: Any, **settings: Any) -> Checkpoint:
+    def load(self, checkpoint: Union[Path, Checkpoint], **settings: Any) -> Checkpoint:
         """Go on from a checkpoint of `save` and return it; `settings` are those of `load_training`."""
         return load_training(self._port, self._optimizer, self._runners, checkpoint, **settings)
 

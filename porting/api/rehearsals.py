@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
+from ..adapters.backend_protocol import Executor
 from .port import Port
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["go_back_to", "rehearse"]
 
 
-def rehearse(port: Port, executor: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Optional[Rehearsal]:
+def rehearse(port: Port, executor: Executor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Optional[Rehearsal]:
     """Return what a call of the compiled `executor` would do now, on a copy of its device, which it takes.
 
     No weight, state or generator changes. None for an IPU, whose state stays there.
@@ -41,6 +42,6 @@ def rehearse(port: Port, executor: Any, args: Sequence[Any], kwargs: Mapping[str
     return made
 
 
-def go_back_to(port: Port, executor: Any, rehearsal: Rehearsal) -> None:
+def go_back_to(port: Port, executor: Executor, rehearsal: Rehearsal) -> None:
     """Let the device of `executor` be as it was when `rehearsal`, of which nothing has run, was made."""
     port.backend.compiled_step(executor).state.write_back(rehearsal.state)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
+from ..adapters.backend_protocol import BackendOptimizer, CompiledStep
 from ..diagnostics import Finding, align_columns
 from ..options import PortOptions
 from .port import Port
+
+if TYPE_CHECKING:
+    from ..executables import Obtained
 
 __all__ = ["VENDORS_ENGINE", "ExecutorRecord", "RunReport", "make_report"]
 
@@ -71,7 +75,7 @@ class ExecutorRecord:
         told = self.run_seconds + (self.host_to_device_seconds or 0.0) + (self.device_to_host_seconds or 0.0)
         return max(0.0, self.call_seconds - told)
 
-    def note_engine(self, obtained: Any) -> None:
+    def note_engine(self, obtained: Optional[Obtained]) -> None:
         """Keep what runs the calls, and where it came from; `obtained` is the simulator's, None on an IPU."""
         if obtained is None:
             self.engine = VENDORS_ENGINE
@@ -82,7 +86,7 @@ class ExecutorRecord:
         self.compiler_seconds = obtained.seconds.get("compile", 0.0)
         self.load_seconds = obtained.seconds.get("find", 0.0) + obtained.seconds.get("load", 0.0)
 
-    def note_engine_change(self, step: Any) -> None:
+    def note_engine_change(self, step: Optional[CompiledStep]) -> None:
         """Keep what runs the calls from now on, which was found while they went on; `step` is the simulator's."""
         if step is not None:
             self.engine, self.tuning = step.obtained.variant.label, step.obtained.tuning
@@ -233,7 +237,7 @@ class RunReport:
 
 def make_report(
     port: Port,
-    optimizer: Any,
+    optimizer: Optional[BackendOptimizer],
     findings: Sequence[Finding],
     records: Sequence[ExecutorRecord],
     *,

@@ -11,6 +11,7 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, No
 import torch
 from torch import nn
 
+from ..adapters.backend_protocol import Executor
 from ..adapters.batch_counts import BatchCounts
 from ..adapters.replica_buffers import give_replica_buffers, keep_replica_buffers, send_optimizer
 from ..diagnostics import BatchError, DeviceError, Finding
@@ -69,8 +70,7 @@ class Runner:
         self.record = ExecutorRecord(name)
         self.executor: Any = None
         self.trains = optimizer is not None
-        self._port = port
-        self._findings = findings
+        self._port, self._findings = port, findings
         self._optimizer = optimizer
         self._owner = owner
         self._random_states = random_states
@@ -180,7 +180,7 @@ class Runner:
             raise
         return executor
 
-    def _take_over(self, executor: Any) -> None:
+    def _take_over(self, executor: Executor) -> None:
         """Run `executor` from now on, and watch what the user does to its weights on the host."""
         self.executor, self._has_run = executor, False
         self._weight_bytes = _count_bytes([host.tensor for host in host_tensors(self._port.wrapped)])
@@ -235,7 +235,7 @@ class Runner:
         self._finish_call(executor, result, seconds)
         return result
 
-    def _bring_up_to_date(self, executor: Any) -> None:
+    def _bring_up_to_date(self, executor: Executor) -> None:
         """Take the device, with the weights as the host has them if somebody wrote to those."""
         self._take_device()
         if self._host_writes.is_written() and executor.isAttachedToDevice():
@@ -252,7 +252,7 @@ class Runner:
         except Exception as error:
             self._raise_explained(error, args, kwargs)
 
-    def _finish_call(self, executor: Any, result: Any, seconds: float) -> None:
+    def _finish_call(self, executor: Executor, result: object, seconds: float) -> None:
         """End a call: count it; what it trained and wrote is no news from the host."""
         if not self._has_run:
             self._has_run, self._result_bytes = True, _count_bytes(flatten_tensors(result))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
 import torch
 
@@ -18,6 +18,7 @@ from .runners import Runners
 
 if TYPE_CHECKING:
     from ..adapters import Checkpoint
+    from ..adapters.checkpoints import Path
 
 __all__ = ["load_training", "save_training", "say_it_is_not_exact"]
 
@@ -29,13 +30,13 @@ def save_training(
     port: Port,
     optimizer: PortOptimizer,
     runners: Runners,
-    path: Any,
+    path: Path,
     *,
     schedulers: Sequence[Any] = (),
-    loader: Any = None,
+    loader: object = None,
     step: Optional[int] = None,
     epoch: Optional[int] = None,
-    extra: Any = None,
+    extra: object = None,
     loop: Optional[Mapping[str, Any]] = None,
 ) -> None:
     """Write a checkpoint from which `load_training` goes on exactly: all of it, or the old file stays.
@@ -78,10 +79,10 @@ def load_training(
     port: Port,
     optimizer: PortOptimizer,
     runners: Runners,
-    checkpoint: Any,
+    checkpoint: Union[Path, Checkpoint],
     *,
     schedulers: Sequence[Any] = (),
-    loader: Any = None,
+    loader: object = None,
 ) -> Checkpoint:
     """Go on from a checkpoint, a path or one that was read, and return it.
 
@@ -115,7 +116,7 @@ def load_training(
     return checkpoint
 
 
-def say_it_is_not_exact(reasons: Any) -> None:
+def say_it_is_not_exact(reasons: Iterable[str]) -> None:
     """Warn (K004) of what keeps the losses from being the same, if there is anything."""
     notes = tuple(reasons)
     if notes:

@@ -8,9 +8,11 @@ and what has no bfloat16 kernel on a CPU gets float32; everything else takes wha
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Iterator, List, Optional, Sequence
+from typing import Iterator, List, Optional, Sequence
 
 import torch
+
+from porting.torch_insides.operators import OpOverload
 
 __all__ = ["LOWER_PRECISION", "SINGLE_PRECISION", "autocast_targets", "autocast_types", "enter_autocast"]
 
@@ -85,7 +87,9 @@ def autocast_types() -> Sequence[torch.dtype]:
     return [torch.get_autocast_dtype(device) for device in _DEVICES] if is_on else []
 
 
-def autocast_targets(operator: Any, dtypes: Sequence[torch.dtype], lower: torch.dtype) -> Optional[List[torch.dtype]]:
+def autocast_targets(
+    operator: OpOverload, dtypes: Sequence[torch.dtype], lower: torch.dtype
+) -> Optional[List[torch.dtype]]:
     """Return the types that autocast to `lower` casts the tensor arguments of `operator` to; None if it has no say.
 
     >>> autocast_targets(torch.ops.aten.mm.default, [torch.float32, torch.bfloat16], torch.bfloat16)

@@ -32,7 +32,7 @@ class DeviceOperator:
 
 
 # For the whole process, as torch's own libraries of operators are.
-_OPERATORS: Dict[OpOverload, DeviceOperator] = {}
+_OPERATORS: Dict[Callable[..., Any], DeviceOperator] = {}
 
 
 def define_device_operator(operator: OpOverload, **meaning: Any) -> None:
@@ -40,6 +40,6 @@ def define_device_operator(operator: OpOverload, **meaning: Any) -> None:
     _OPERATORS[operator] = DeviceOperator(**meaning)
 
 
-def device_operator(operator: Any) -> Optional[DeviceOperator]:
+def device_operator(operator: Callable[..., Any]) -> Optional[DeviceOperator]:
     """Return what `operator` means on the device, or None where its kernels say it all."""
     return _OPERATORS.get(operator)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Dict, Optional, Protocol, Sequence, Tuple
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from ..diagnostics import CaptureError
 from ..torch_insides.modes import DISABLED_TORCH_FUNCTION
+from ..torch_insides.operators import OpOverload
 from ..torch_insides.tensors import make_wrapper
 from ..torch_insides.trees import tree_leaves
 from .errors import Refusal, add_note
@@ -35,7 +36,13 @@ class _Recording(Protocol):
     def shallow_copy(self, tensor: DeviceTensor) -> DeviceTensor:
         """Return another handle on the same node."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
+    ) -> Any:
         """Record an operator."""
 
 
@@ -87,7 +94,7 @@ class DeviceTensor(torch.Tensor):
     def requires_grad(self, value: bool) -> None:
         self.requires_grad_(value)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         if has_torch_function_unary(self):
             # modes see that the tensor is printed: the recorder's own, and those of adapters that forbid it
             to_text: Any = torch.Tensor.__repr__
@@ -100,7 +107,11 @@ class DeviceTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        cls,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
     ) -> Any:
         """Record operators that come past the recorder: those inside `torch.func`'s transforms, taken apart.
 
@@ -124,13 +135,13 @@ class DeviceTensor(torch.Tensor):
 DeviceTensor.__name__ = DeviceTensor.__qualname__ = "Tensor"
 
 
-def is_device(device: Any) -> bool:
+def is_device(device: object) -> bool:
     """Tell whether `device` (a string, a torch.device or None) names the IPU."""
     if isinstance(device, torch.device):
         return device.type == "ipu"
     return isinstance(device, str) and device.split(":")[0] == "ipu"
 
 
-def is_host_tensor(value: Any) -> bool:
+def is_host_tensor(value: object) -> bool:
     """Tell whether `value` is a tensor of the host, which has values."""
     return isinstance(value, torch.Tensor) and not isinstance(value, DeviceTensor)

@@ -8,9 +8,11 @@ follow what is written to.
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 import torch
+
+from porting.torch_insides.operators import OpOverload
 
 __all__ = [
     "NARROWED",
@@ -95,18 +97,18 @@ def is_device_dtype(dtype: torch.dtype) -> bool:
     return device_dtype(dtype) in _NATIVE
 
 
-def index_arguments(operator: Any) -> Tuple[str, ...]:
+def index_arguments(operator: OpOverload) -> Tuple[str, ...]:
     """Return the names of `operator`'s arguments that the CPU demands as int64."""
     return _INDEX_ARGUMENTS.get(operator.overloadpacket.__name__, ())
 
 
-def mask_arguments(operator: Any) -> Tuple[str, ...]:
+def mask_arguments(operator: OpOverload) -> Tuple[str, ...]:
     """Return the names of `operator`'s arguments that are masks if they are bytes."""
     return _MASK_ARGUMENTS.get(operator.overloadpacket.__name__, ())
 
 
 def float_cast_targets(
-    operator: Any, tensors: Sequence[torch.Tensor], are_parameters: Sequence[bool]
+    operator: OpOverload, tensors: Sequence[torch.Tensor], are_parameters: Sequence[bool]
 ) -> List[torch.dtype]:
     """Return the types that the tensor arguments of `operator` are cast to; integers, and most others, keep theirs.
 
@@ -132,7 +134,7 @@ def float_cast_targets(
     return [target if dtype in _MIXED_FLOATS else dtype for dtype in own]
 
 
-def rounded_result(operator: Any, tensors: Sequence[torch.Tensor]) -> Optional[torch.dtype]:
+def rounded_result(operator: OpOverload, tensors: Sequence[torch.Tensor]) -> Optional[torch.dtype]:
     """Return the type that the results of `operator` on the uncast `tensors` are rounded to; None leaves them."""
     # with a wider operand the result is wide by itself
     is_half = {tensor.dtype for tensor in tensors if tensor.dtype in _MIXED_FLOATS} == {torch.float16}

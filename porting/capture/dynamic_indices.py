@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 
@@ -15,12 +15,12 @@ __all__ = ["is_dynamic", "read_dynamic", "write_dynamic"]
 aten = torch.ops.aten
 
 
-def is_dynamic(index: Any) -> bool:
+def is_dynamic(index: object) -> bool:
     """Tell whether `index` has a part whose position only the device knows."""
     return any(_is_position(value) or _is_window(value) for value in _split_parts(index))
 
 
-def read_dynamic(tensor: DeviceTensor, index: Any) -> torch.Tensor:
+def read_dynamic(tensor: DeviceTensor, index: object) -> torch.Tensor:
     """Return `tensor[index]`; positions outside of the tensor wrap around.
 
     Raises CaptureError C001 for slices whose length is not known when the graph is made, and C017 for lengths that the
@@ -41,7 +41,7 @@ def read_dynamic(tensor: DeviceTensor, index: Any) -> torch.Tensor:
     return selected[tuple(static)]
 
 
-def write_dynamic(tensor: DeviceTensor, index: Any, value: Any) -> None:
+def write_dynamic(tensor: DeviceTensor, index: object, value: Union[torch.Tensor, float]) -> None:
     """Do `tensor[index] = value` in place; raises as `read_dynamic` does."""
     if not isinstance(value, torch.Tensor):
         value = tensor.new_full((), value)
@@ -54,7 +54,7 @@ def write_dynamic(tensor: DeviceTensor, index: Any, value: Any) -> None:
     aten.index_put_.default(target, places, value.to(tensor.dtype))
 
 
-def _find_places(tensor: DeviceTensor, index: Any) -> List[torch.Tensor]:
+def _find_places(tensor: DeviceTensor, index: object) -> List[torch.Tensor]:
     """Return the positions of `tensor[index]`, for each dimension of `tensor` in the shape of what `index` reads."""
     places = []
     for dimension, size in enumerate(tensor.shape):
@@ -65,7 +65,7 @@ def _find_places(tensor: DeviceTensor, index: Any) -> List[torch.Tensor]:
     return places
 
 
-def _find_places_beside_masks(tensor: DeviceTensor, index: Any) -> Tuple[torch.Tensor, List[Optional[torch.Tensor]]]:
+def _find_places_beside_masks(tensor: DeviceTensor, index: object) -> Tuple[torch.Tensor, List[Optional[torch.Tensor]]]:
     """Return the view that the known parts of `index` make, and the places in it that the others name."""
     # how much a mask selects is not known, so that the positions cannot be read as `_find_places` does
     static: List[Any] = []
@@ -93,7 +93,7 @@ def _find_places_beside_masks(tensor: DeviceTensor, index: Any) -> Tuple[torch.T
     return tensor[tuple(static)], places
 
 
-def _assign_dimensions(index: Any, num_dimensions: int) -> Iterator[Tuple[Any, int, int]]:
+def _assign_dimensions(index: object, num_dimensions: int) -> Iterator[Tuple[Any, int, int]]:
     """Yield each part of `index`, the first dimension of the indexed tensor that it takes, and how many it takes.
 
     An ellipsis becomes the slices that it stands for.
@@ -109,7 +109,7 @@ def _assign_dimensions(index: Any, num_dimensions: int) -> Iterator[Tuple[Any, i
         dimension += taken
 
 
-def _split_parts(index: Any) -> Tuple[Any, ...]:
+def _split_parts(index: object) -> Tuple[Any, ...]:
     return index if isinstance(index, tuple) else (index,)
 
 
@@ -119,15 +119,15 @@ def _count_dimensions(part: Any) -> int:
     return int(part.dim()) if _is_mask(part) else 1
 
 
-def _is_mask(part: Any) -> bool:
+def _is_mask(part: object) -> bool:
     return isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8)
 
 
-def _is_position(value: Any) -> bool:
+def _is_position(value: object) -> bool:
     return isinstance(value, DeviceTensor) and value.dim() == 0 and not _is_mask(value)
 
 
-def _is_window(value: Any) -> bool:
+def _is_window(value: object) -> bool:
     return isinstance(value, slice) and any(isinstance(bound, DeviceTensor) for bound in (value.start, value.stop))
 
 
@@ -160,7 +160,7 @@ def _list_positions(window: slice, size: int) -> torch.Tensor:
     return positions.reshape(-1)
 
 
-def _split_offset(bound: Any) -> Tuple[Optional[torch.fx.Node], int]:
+def _split_offset(bound: object) -> Tuple[Optional[torch.fx.Node], int]:
     """Take `i + n` apart into the value that `i` comes from and the number `n`."""
     if not isinstance(bound, DeviceTensor):
         return None, 0

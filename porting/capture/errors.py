@@ -7,7 +7,7 @@ import os
 import sys
 from enum import Enum
 from types import FrameType, TracebackType
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Union
 
 import torch
 
@@ -282,7 +282,7 @@ def host_tensor_error(tensor: torch.Tensor) -> CaptureError:
     return Refusal.HOST_TENSOR.error(**facts) if layer is None else Refusal.FOREIGN_LAYER.error(layer=layer, **facts)
 
 
-def autograd_error(func: Any) -> CaptureError:
+def autograd_error(func: Callable[..., Any]) -> CaptureError:
     """Return the error for differentiating inside `forward`."""
     # whichever class torch has a method from, programs know it as that of `torch.Tensor`
     name = getattr(func, "__qualname__", str(func)).replace("TensorBase.", "Tensor.")

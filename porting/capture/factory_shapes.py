@@ -27,11 +27,11 @@ def _infer_like(tensor: Tensor, *, dtype: Optional[torch.dtype] = None) -> Tenso
     return new_tensor(tensor.shape, tensor, dtype)
 
 
-def _infer_full_like(tensor: Tensor, _value: Any, *, dtype: Optional[torch.dtype] = None) -> Tensor:
+def _infer_full_like(tensor: Tensor, _value: object, *, dtype: Optional[torch.dtype] = None) -> Tensor:
     return _infer_like(tensor, dtype=dtype)
 
 
-def _infer_full(shape: Sequence[int], value: Any, *, dtype: Optional[torch.dtype] = None) -> Tensor:
+def _infer_full(shape: Sequence[int], value: float, *, dtype: Optional[torch.dtype] = None) -> Tensor:
     kinds = {bool: torch.bool, int: torch.int64, float: torch.get_default_dtype()}
     expect(dtype is not None or type(value) in kinds)
     return _infer_filled(shape, dtype=dtype or kinds[type(value)])

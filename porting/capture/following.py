@@ -6,17 +6,18 @@ has kept of the first run is of no more use to it than in a capture of its own.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, NoReturn, Optional, Sequence, Tuple, Union
 
 import torch
 
-from ..structure import flatten_tensors
+from ..structure import Structure, flatten_tensors
+from ..torch_insides.operators import OpOverload
 from ..torch_insides.tensors import is_marked_as_parameter, mark_as_parameter
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype, is_device_dtype
 from .forward_run import ONE_AT_A_TIME, ForwardRun
 from .frozen_values import FrozenValue, are_same_tensors, are_same_values, name_operator, show_value
-from .operator_schema import list_leaves, map_leaves
+from .operator_schema import Args, Kwargs, list_leaves, map_leaves
 from .recording.bodies import Bodies
 from .recording.call_log import CallLog, LoggedCall, read_modes
 from .recording.recorder import Recorder
@@ -39,7 +40,7 @@ class FirstRun:
         self._inputs: Sequence[DeviceTensor] = ()
         self._output: Any = None
 
-    def keep(self, forward: ForwardRun, recorder: Recorder, inputs: Sequence[DeviceTensor], output: Any) -> None:
+    def keep(self, forward: ForwardRun, recorder: Recorder, inputs: Sequence[DeviceTensor], output: Structure) -> None:
         """Keep what a second run needs, if it can follow at all."""
         if self.log.is_complete:
             self._forward, self._recorder, self._inputs, self._output = forward, recorder, inputs, output
@@ -115,7 +116,7 @@ class _Follower:
         return known
 
     def take(
-        self, recorder: Recorder, operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], _run: Callable[[], Any]
+        self, recorder: Recorder, operator: Union[OpOverload, str], args: Args, kwargs: Kwargs, _run: Callable[[], Any]
     ) -> Any:
         """Return what the first run got for this call, or raise Departure."""
         if self.has_departed:
@@ -139,7 +140,7 @@ class _Follower:
         call = self._calls[self._position] if self._position < len(self._calls) else None
         self._end_run(call, self._name_next(), "another operator", is_operator=True)
 
-    def end(self, before: Any, after: Any) -> None:
+    def end(self, before: object, after: object) -> None:
         """Compare what the runs have returned, and whether this one has done all that the first did."""
         if self.has_departed:
             raise Departure
@@ -152,7 +153,7 @@ class _Follower:
     def _name_next(self) -> str:
         return name_operator(self._calls[self._position].node) if self._position < len(self._calls) else "nothing"
 
-    def _compare_values(self, call: Optional[LoggedCall], before: Any, after: Any) -> None:
+    def _compare_values(self, call: Optional[LoggedCall], before: object, after: object) -> None:
         ours, theirs = list_leaves(before), list_leaves(after)
         if len(ours) != len(theirs):
             self._end_run(call, f"{len(ours)} values", f"{len(theirs)} values")
@@ -166,7 +167,9 @@ class _Follower:
             elif isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor) or not are_same_values(one, other):
                 self._end_run(call, one, other)
 
-    def _end_run(self, call: Optional[LoggedCall], before: Any, after: Any, *, is_operator: bool = False) -> NoReturn:
+    def _end_run(
+        self, call: Optional[LoggedCall], before: object, after: object, *, is_operator: bool = False
+    ) -> NoReturn:
         """End the run; what is different is told at the line of the first one, if it had got there."""
         self.has_departed = True
         node = None if call is None else call.node

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..diagnostics import Finding
-from ..structure import flatten_tensors, rebuild
+from ..structure import Structure, flatten_tensors, rebuild
 from ..support.module_hooks import follow_modules
 from ..torch_insides.autograd import optimized_execution
 from ..torch_insides.operators import enable_python_dispatcher
@@ -88,10 +88,10 @@ def _note_paths(recorder: Recorder, model: nn.Module) -> Iterator[None]:
     """Tell the recorder whose `forward` is running while the context lasts."""
     paths = {id(module): name for name, module in model.named_modules()}
 
-    def enter(module: nn.Module, _args: Any) -> None:
+    def enter(module: nn.Module, _args: object) -> None:
         recorder.module_stack.append((paths.get(id(module), type(module).__name__), module))
 
-    def leave(module: nn.Module, _args: Any, output: Any) -> None:
+    def leave(module: nn.Module, _args: object, output: Structure) -> None:
         path = paths.get(id(module))
         for tensor in flatten_tensors(output) if path else ():
             if isinstance(tensor, DeviceTensor):

@@ -68,7 +68,9 @@ def _list_different_nodes(first: torch.fx.Graph, second: torch.fx.Graph) -> List
     return found
 
 
-def _describe_change(node: torch.fx.Node, before: Any, after: Any, *, changes_operators: bool = False) -> FrozenValue:
+def _describe_change(
+    node: torch.fx.Node, before: object, after: object, *, changes_operators: bool = False
+) -> FrozenValue:
     place = node.meta.get("place")
     return FrozenValue(before, after, place, str(node.meta.get("module_path", "")), changes_operators)
 
@@ -81,7 +83,7 @@ def name_operator(node: Optional[torch.fx.Node]) -> str:
     return target if isinstance(target, str) else str(node.meta.get("operator", getattr(target, "__name__", target)))
 
 
-def are_same_values(before: Any, after: Any) -> bool:
+def are_same_values(before: object, after: object) -> bool:
     """Tell whether two arguments of an operator are the same; objects of kinds that nobody knows are taken to be."""
     if isinstance(before, torch.fx.Node) or isinstance(after, torch.fx.Node):
         return getattr(before, "name", None) == getattr(after, "name", None)

@@ -139,7 +139,7 @@ class _Writer:
     def describe_nodes(self, graph: torch.fx.Graph) -> List[Dict[str, Any]]:
         return list(map(self._describe_node, graph.nodes))
 
-    def describe_structure(self, value: Any) -> Any:
+    def describe_structure(self, value: object) -> Any:
         """Describe how outputs are nested; what is no plain value is left out."""
         try:
             return self._describe_value(value)
@@ -170,8 +170,8 @@ class _Writer:
             raise UndescribableError(target)
         return f"function:{self._names[target]}"
 
-    def _describe_value(self, value: Any) -> Any:
-        def describe_other(other: Any) -> Any:
+    def _describe_value(self, value: object) -> Any:
+        def describe_other(other: object) -> Any:
             if isinstance(other, torch.fx.Node):
                 return {"node": other.name}
             if isinstance(other, Body):
@@ -273,7 +273,7 @@ class _Reader:
 
         return value_from_data(described, read_other)
 
-    def _find_target(self, text: Any, described: Mapping[str, Any]) -> Any:
+    def _find_target(self, text: str, described: Mapping[str, Any]) -> Any:
         kind, _, name = str(text).partition(":")
         if kind == "function":
             return self._functions[name]
@@ -297,7 +297,7 @@ class _Reader:
         return found
 
 
-def _require_name(name: Any) -> None:
+def _require_name(name: object) -> None:
     """Refuse what may not become part of a program: fx writes graphs as Python source."""
     is_name = isinstance(name, str) and name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
     _require_fact(is_name, f"{name!r} is no name of a node")

@@ -109,7 +109,7 @@ class _Writer:
                     self.modules.append(node.meta.get("module_path", ""))
         return operators, results
 
-    def _name_operator(self, target: Any) -> Tuple[str, Tuple[str, ...]]:
+    def _name_operator(self, target: object) -> Tuple[str, Tuple[str, ...]]:
         """Return the name of an operator and those of its arguments."""
         if not isinstance(target, OpOverload):
             return (target if isinstance(target, str) else self._name_function(target)), ()
@@ -120,7 +120,7 @@ class _Writer:
         self.defaults[name] = defaults
         return name, names
 
-    def _name_function(self, function: Any) -> str:
+    def _name_function(self, function: object) -> str:
         # in C++, where its module has another name
         if function is operator.getitem:
             return "getitem"
@@ -129,8 +129,8 @@ class _Writer:
             return self._mark_opaque(function)
         return f"{module}.{name}"
 
-    def _describe_value(self, value: Any, numbers: Mapping[torch.fx.Node, int]) -> Any:
-        def describe_other(other: Any) -> Any:
+    def _describe_value(self, value: object, numbers: Mapping[torch.fx.Node, int]) -> Any:
+        def describe_other(other: object) -> Any:
             if isinstance(other, torch.fx.Node):
                 return {"%": numbers[other]}
             if isinstance(other, Body):
@@ -143,7 +143,7 @@ class _Writer:
 
         return value_to_data(value, describe_other, tells_sequences_apart=False)
 
-    def _mark_opaque(self, value: Any) -> str:
+    def _mark_opaque(self, value: object) -> str:
         """Note a value that cannot be written down: only this process knows what it computes."""
         kind = type(value)
         name = getattr(value, "__qualname__", "") or kind.__qualname__
@@ -152,7 +152,7 @@ class _Writer:
 
 
 @functools.lru_cache(maxsize=None)
-def _read_schema(target: Any) -> Tuple[str, Tuple[str, ...], Dict[str, Any]]:
+def _read_schema(target: object) -> Tuple[str, Tuple[str, ...], Dict[str, Any]]:
     """Return the name of an operator, those of its arguments, and the plain values that these have by default."""
     arguments = read_schema(target).arguments
     given = {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
@@ -160,7 +160,7 @@ def _read_schema(target: Any) -> Tuple[str, Tuple[str, ...], Dict[str, Any]]:
     return str(target), tuple(argument.name for argument in arguments), defaults
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, _PLAIN)
 
 

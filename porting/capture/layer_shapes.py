@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from .plain_shapes import are_floats, are_plain, expect, fits, is_contiguous, is
 __all__ = ["LAYERS"]
 
 aten = torch.ops.aten
+
+Sizes = Union[int, Sequence[int]]
+"""One number for all dimensions, or one for each."""
 
 _INTEGERS = frozenset([torch.int64, torch.int32])
 _HALVES = frozenset([torch.bfloat16, torch.float16])
@@ -79,7 +82,7 @@ def _infer_group_norm(
     return new_tensor(x_BCS.shape, x_BCS)
 
 
-def _spread_number(value: Any, count: int) -> List[int]:
+def _spread_number(value: Sizes, count: int) -> List[int]:
     """Return one number for each of `count` dimensions."""
     values = [value] if isinstance(value, int) else list(value)
     return values * count if len(values) == 1 else values
@@ -90,9 +93,9 @@ def _infer_convolution(
     x_BCS: Tensor,
     weight: Tensor,
     bias: Optional[Tensor] = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
     settings = [_spread_number(value, num_dims) for value in (stride, padding, dilation)]
@@ -107,11 +110,11 @@ def _infer_transposed_convolution(
     x_BCS: Tensor,
     weight: Tensor,
     bias: Optional[Tensor] = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
     groups: int = 1,
-    dilation: Any = 1,
+    dilation: Sizes = 1,
 ) -> Tensor:
     settings = [_spread_number(value, num_dims) for value in (stride, padding, output_padding, dilation)]
     expect(x_BCS.dim() == weight.dim() == num_dims + 2 and are_plain(x_BCS, weight, bias) and groups >= 1)
@@ -127,7 +130,13 @@ def _infer_transposed_convolution(
 
 
 def _infer_pool(
-    num_dims: int, x_BCS: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+    num_dims: int,
+    x_BCS: Tensor,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil: bool = False,
 ) -> Tensor:
     kernels, strides, paddings, gaps = (
         _spread_number(value, num_dims) for value in (kernel, stride, padding, dilation)
@@ -154,7 +163,7 @@ def _count_windows(x_BCS: Tensor, kernels: Sequence[int], *settings: Sequence[in
 
 
 def _infer_average_pool(
-    x_BCS: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, ceil: bool = False, *divisors: Any
+    x_BCS: Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = 0, ceil: bool = False, *divisors: Any
 ) -> Tensor:
     # whether padding counts changes no shape, and a divisor of the user's own may be 0, which torch refuses
     expect(all(divisor is None for divisor in divisors[1:]))
@@ -167,7 +176,7 @@ def _infer_adaptive_average_pool(x_BCS: Tensor, output_size: Sequence[int]) -> T
 
 
 def _infer_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Any = None, p: float = 0.0, causal: bool = False
+    query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor] = None, p: float = 0.0, causal: bool = False
 ) -> Tensor:
     """Attend from each query to all keys; (samples, heads, length, features) are often views of another order."""
     expect(0 <= p < 1 and query.dtype.is_floating_point)
@@ -210,7 +219,7 @@ def _infer_lstm(
     return (output.transpose(0, 1) if batch_first else output, *(new_tensor(state_shape, x_TBF) for _ in states))
 
 
-def _infer_upsample(num_settings: int, x_BCS: Tensor, output_size: Any, *settings: Any) -> Tensor:
+def _infer_upsample(num_settings: int, x_BCS: Tensor, output_size: Optional[Sequence[int]], *settings: Any) -> Tensor:
     """Interpolate images; there are `num_settings` arguments between output size and scales."""
     scales: Any = settings[num_settings] if len(settings) > num_settings else None
     expect(x_BCS.dim() == 4 and are_plain(x_BCS) and (output_size is None) != (scales is None))

@@ -26,7 +26,12 @@ def _infer_reduced(shape: Sequence[int], like: Tensor, reduction: int) -> Tensor
 
 
 def _infer_class_loss(
-    logits_BC: Tensor, target: Tensor, weight: Any = None, reduction: int = _MEAN, _skip: int = -100, smoothing: Any = 0
+    logits_BC: Tensor,
+    target: Tensor,
+    weight: Optional[Tensor] = None,
+    reduction: int = _MEAN,
+    _skip: int = -100,
+    smoothing: float = 0,
 ) -> Tensor:
     """Lose by logits or log-probabilities (samples, classes, ...) for the indices of the right classes."""
     shape = tuple(logits_BC.shape)
@@ -64,12 +69,18 @@ def _infer_weighted_loss(one: Tensor, other: Tensor, *weights: Optional[Tensor],
     return _infer_difference_loss(one, other, reduction)
 
 
-def _infer_loss_of_two_classes(one: Tensor, other: Tensor, weight: Any = None, reduction: int = _MEAN) -> Tensor:
+def _infer_loss_of_two_classes(
+    one: Tensor, other: Tensor, weight: Optional[Tensor] = None, reduction: int = _MEAN
+) -> Tensor:
     return _infer_weighted_loss(one, other, weight, reduction=reduction)
 
 
 def _infer_loss_of_logits(
-    one: Tensor, other: Tensor, weight: Any = None, positive: Any = None, reduction: int = _MEAN
+    one: Tensor,
+    other: Tensor,
+    weight: Optional[Tensor] = None,
+    positive: Optional[Tensor] = None,
+    reduction: int = _MEAN,
 ) -> Tensor:
     return _infer_weighted_loss(one, other, weight, positive, reduction=reduction)
 
@@ -120,7 +131,12 @@ def _infer_triplet_loss(
 
 
 def _infer_margin_loss(
-    scores_BC: Tensor, target: Tensor, p: Any = 1, _margin: Any = 1, weight: Any = None, reduction: int = _MEAN
+    scores_BC: Tensor,
+    target: Tensor,
+    p: float = 1,
+    _margin: float = 1,
+    weight: Optional[Tensor] = None,
+    reduction: int = _MEAN,
 ) -> Tensor:
     expect(are_plain(scores_BC) and scores_BC.dim() == 2 and p in (1, 2) and weight is None)
     expect(target.dtype == torch.int64 and is_contiguous(target) and target.shape == scores_BC.shape[:1])

@@ -9,12 +9,15 @@ import functools
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
+from torch.fx.node import Target
 
 from ..torch_insides.operators import read_schema
 from .device_tensor import DeviceTensor
 
 __all__ = [
     "READS_VALUES",
+    "Args",
+    "Kwargs",
     "change_arguments",
     "declared_written_arguments",
     "device_tensors",
@@ -26,6 +29,12 @@ __all__ = [
     "result_argument",
     "written_arguments",
 ]
+
+Args = Tuple[Any, ...]
+"""What a call is given by position."""
+
+Kwargs = Dict[str, Any]
+"""What a call is given by name."""
 
 # CPU implementations of these read values to check them, though their output shapes do not depend on any.
 READS_VALUES: FrozenSet[str] = frozenset(["ctc_loss", "cov", "corrcoef"])
@@ -44,7 +53,7 @@ def operator_name(operator: Any) -> str:
     return str(operator.overloadpacket.__name__)
 
 
-def name_arguments(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Dict[str, Any]:
+def name_arguments(operator: Target, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Dict[str, Any]:
     """Return the arguments of a call of `operator` by name, defaults included.
 
     >>> import torch
@@ -55,7 +64,7 @@ def name_arguments(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     return {**named, **dict(zip(named, args)), **kwargs}
 
 
-def replace_numbers(operator: Any, args: Sequence[Any], make: Callable[[torch.Tensor], Any]) -> List[Any]:
+def replace_numbers(operator: Target, args: Sequence[Any], make: Callable[[torch.Tensor], Any]) -> List[Any]:
     """Return arguments by position with what `make` makes of the number, for each that stands in a tensor's place.
 
     >>> replace_numbers(torch.ops.aten.mul.Tensor, ("x", 2), str), replace_numbers(torch.ops.aten.pow.int, (3, 2), str)
@@ -72,7 +81,7 @@ def _make_number(value: float) -> torch.Tensor:
     return torch.tensor(value, dtype=torch.int32 if is_integer else torch.float32)
 
 
-def written_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[Any]:
+def written_arguments(operator: Target, args: Args, kwargs: Kwargs) -> List[Any]:
     """List the values of the arguments that `operator` changes in place.
 
     >>> import torch
@@ -84,7 +93,7 @@ def written_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, An
     return [*undeclared, *declared_written_arguments(operator, args, kwargs)]
 
 
-def declared_written_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[Any]:
+def declared_written_arguments(operator: Target, args: Args, kwargs: Kwargs) -> List[Any]:
     """List the values of the arguments that `operator` changes in place and says so: no running statistics.
 
     >>> import torch
@@ -94,7 +103,7 @@ def declared_written_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dic
     return [value for _info, value in _list_written(operator, args, kwargs)]
 
 
-def result_argument(operator: Any, index: int, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Any]:
+def result_argument(operator: Target, index: int, args: Args, kwargs: Kwargs) -> Optional[Any]:
     """Return the argument that an in-place or `out=` operator hands back as result number `index`, or None.
 
     >>> import torch
@@ -115,13 +124,13 @@ def result_argument(operator: Any, index: int, args: Tuple[Any, ...], kwargs: Di
 
 # Schemas are objects of C++ that are slow to read, and this is asked several times for each operator.
 @functools.lru_cache(maxsize=None)
-def _declared_writes(operator: Any) -> List[Tuple[int, str, Any]]:
+def _declared_writes(operator: Target) -> List[Tuple[int, str, Any]]:
     """List position, name and alias of the arguments that the schema says are written to."""
     arguments = [(argument.alias_info, argument.name) for argument in read_schema(operator).arguments]
     return [(i, name, info) for i, (info, name) in enumerate(arguments) if info is not None and info.is_write]
 
 
-def _list_written(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Tuple[Any, Any]]:
+def _list_written(operator: Target, args: Args, kwargs: Kwargs) -> Iterator[Tuple[Any, Any]]:
     """Pair the aliases of the arguments that are written to with their values, as far as they are given."""
     for position, name, info in _declared_writes(operator):
         if position < len(args):
@@ -131,12 +140,12 @@ def _list_written(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) 
 
 
 @functools.lru_cache(maxsize=None)
-def _find_positions(operator: Any) -> Dict[str, int]:
+def _find_positions(operator: Target) -> Dict[str, int]:
     return {argument.name: position for position, argument in enumerate(read_schema(operator).arguments)}
 
 
 def change_arguments(
-    operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], names: Sequence[str], change: Callable[[Any], Any]
+    operator: Target, args: Args, kwargs: Kwargs, names: Sequence[str], change: Callable[[Any], Any]
 ) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     """Apply `change` to the arguments called `names`, where they are given.
 
@@ -172,7 +181,7 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     return function(value)
 
 
-def list_leaves(value: Any) -> List[Any]:
+def list_leaves(value: object) -> List[Any]:
     """List all that `map_leaves` would replace, in the same order.
 
     >>> list_leaves(([1, 2], {"dim": None}))
@@ -194,6 +203,6 @@ def _add_leaves(value: Any, found: List[Any]) -> None:
         _add_leaves(item, found)
 
 
-def device_tensors(value: Any) -> List[DeviceTensor]:
+def device_tensors(value: object) -> List[DeviceTensor]:
     """List the device tensors among the leaves."""
     return [leaf for leaf in list_leaves(value) if isinstance(leaf, DeviceTensor)]

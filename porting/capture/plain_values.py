@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Callable, Dict, Iterable, List, Mapping
 
 import torch
 
@@ -31,19 +31,19 @@ _FLAGS: Dict[str, Any] = {
 class UndescribableError(Exception):
     """A value has no description; `value` is it, and `node` the operator that it belongs to, where that is known."""
 
-    def __init__(self, value: Any, node: Any = None) -> None:
+    def __init__(self, value: object, node: Any = None) -> None:
         """Keep the value."""
         super().__init__(f"{type(value).__name__} has no description")
         self.value = value
         self.node = node
 
 
-def _refuse_value(value: Any) -> Any:
+def _refuse_value(value: object) -> Any:
     raise UndescribableError(value)
 
 
 def value_to_data(
-    value: Any, describe_other: Callable[[Any], Any] = _refuse_value, *, tells_sequences_apart: bool = True
+    value: object, describe_other: Callable[[Any], Any] = _refuse_value, *, tells_sequences_apart: bool = True
 ) -> Any:
     """Describe `value` in values that JSON can hold.
 
@@ -60,7 +60,7 @@ def value_to_data(
     if isinstance(value, torch.fx.Node):
         return describe_other(value)
 
-    def describe(item: Any) -> Any:
+    def describe(item: object) -> Any:
         return value_to_data(item, describe_other, tells_sequences_apart=tells_sequences_apart)
 
     if isinstance(value, (list, tuple)):
@@ -114,7 +114,7 @@ _SEQUENCES_FROM_DATA: Dict[str, Callable[[List[Any]], Any]] = {
 }
 
 
-def place_from_data(parts: Any) -> Place:
+def place_from_data(parts: Iterable[Any]) -> Place:
     """Return the place of these parts; ValueError where they are none."""
     # a step file may come from anywhere, and the place is shown to people
     file, line, *span = parts
@@ -129,7 +129,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).replace("torch.", "")
 
 
-def dtype_named(name: Any) -> torch.dtype:
+def dtype_named(name: str) -> torch.dtype:
     """Return torch's type of that name; ValueError if there is none."""
     found = getattr(torch, name, None) if isinstance(name, str) else None
     if not isinstance(found, torch.dtype):

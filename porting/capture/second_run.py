@@ -65,7 +65,7 @@ def without_trace(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[Changes]
         yield changes
 
 
-def _find_restorer(value: Any) -> Any:
+def _find_restorer(value: object) -> Any:
     """Return what gives a generator its present state back; None for anything else."""
     if type(value) in _OF_PYTHON:
         return None
@@ -85,7 +85,7 @@ def _find_restorer(value: Any) -> Any:
 class _Namespace:
     """What names stand for now, and what containers hold; `owner` is a class, a file, or a dictionary of attributes."""
 
-    def __init__(self, prefix: str, owner: Any) -> None:
+    def __init__(self, prefix: str, owner: object) -> None:
         self._prefix, self._owner = prefix, owner
         self._before = self._read_names()
         self._contents: List[Tuple[str, Any, Any]] = []
@@ -160,7 +160,7 @@ def _list_namespaces(modules: Sequence[Tuple[str, nn.Module]]) -> List[_Namespac
     return [_Namespace(prefix, owner) for prefix, owner in owners.values()]
 
 
-def _is_users_object(value: Any) -> bool:
+def _is_users_object(value: object) -> bool:
     """Tell whether `value` holds attributes that a `forward` may change; tensors and modules are looked after."""
     if type(value) in _OF_PYTHON:
         return False

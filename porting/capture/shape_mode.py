@@ -12,7 +12,7 @@ import threading
 from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Union
 
 import torch
 from torch import Tensor
@@ -101,7 +101,7 @@ class ShapeMode(FakeTensorMode):
                 return self.make_face(torch.empty(tuple(shape), dtype=dtype, device="meta"))
             return self.make_face(torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype, device="meta"))
 
-    def result_of(self, operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+    def result_of(self, operator: Callable[..., Any], args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
         """Return what `operator` makes of tensors of this mode, or `UNKNOWN` where only torch's own rules can tell.
 
         Views share the memory of what they show, and an operator that hands back an argument hands back that object.
@@ -109,7 +109,7 @@ class ShapeMode(FakeTensorMode):
         rule = rule_for(operator)
         return UNKNOWN if rule is None else self._apply_rule(rule, args, kwargs)
 
-    def try_result_of(self, operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+    def try_result_of(self, operator: Callable[..., Any], args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
         """Return what `operator` makes of small tensors of zeros like these, or `UNKNOWN` where those do not tell."""
         return self._apply_rule(lambda *args, **kwargs: try_operator(operator, args, kwargs), args, kwargs)
 
@@ -123,7 +123,7 @@ class ShapeMode(FakeTensorMode):
         except (UnknownShape, AttributeError, TypeError, ValueError, RuntimeError, IndexError):
             return UNKNOWN  # torch says what is wrong, if anything is: `torch.add(2.5, x)` has a number for a tensor
 
-    def _find_plain(self, value: Any, faces: Dict[int, torch.Tensor]) -> Any:
+    def _find_plain(self, value: object, faces: Dict[int, torch.Tensor]) -> Any:
         """Return an argument with torch's meta tensors in it, and note in `faces` what they stand behind."""
         if isinstance(value, FakeTensor) and value.fake_mode is self:
             plain = _read_plain(value)
@@ -173,7 +173,7 @@ def _read_plain(face: FakeTensor) -> torch.Tensor:
 aten = torch.ops.aten
 
 
-def rule_for(operator: Any) -> Optional[Callable[..., Any]]:
+def rule_for(operator: Callable[..., Any]) -> Optional[Callable[..., Any]]:
     """Return what tells the results of `operator` on torch's meta tensors, or raises `UnknownShape`; None without."""
     special = device_operator(operator)
     return _RULES.get(operator) if special is None else special.rule
@@ -208,7 +208,7 @@ def _infer_gelu(tensor: Tensor, *, approximate: str = "none") -> Tensor:
     return _infer_same(tensor)
 
 
-def _infer_arithmetic(one: Tensor, other: Any, *, alpha: Any = 1, dtype: Optional[torch.dtype] = None) -> Tensor:
+def _infer_arithmetic(one: Tensor, other: Any, *, alpha: float = 1, dtype: Optional[torch.dtype] = None) -> Tensor:
     expect(are_numbers(alpha))
     if not isinstance(other, Tensor):
         is_count = type(other) is int and one.dtype in _COUNTS
@@ -225,13 +225,13 @@ def _infer_arithmetic(one: Tensor, other: Any, *, alpha: Any = 1, dtype: Optiona
     return _make_like(broadcast_shapes(one.shape, other.shape), one, other, dtype=dtype)
 
 
-def _infer_quotient(one: Tensor, other: Any) -> Tensor:
+def _infer_quotient(one: Tensor, other: Union[Tensor, float]) -> Tensor:
     # integers divided by each other become floats
     expect(one.dtype.is_floating_point)
     return _infer_arithmetic(one, other)
 
 
-def _infer_arithmetic_in_place(one: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def _infer_arithmetic_in_place(one: Tensor, other: Union[Tensor, float], *, alpha: float = 1) -> Tensor:
     expect(are_numbers(alpha) and 0 not in one.shape)
     is_float = one.dtype.is_floating_point
     if isinstance(other, Tensor):
@@ -242,12 +242,12 @@ def _infer_arithmetic_in_place(one: Tensor, other: Any, *, alpha: Any = 1) -> Te
     return one
 
 
-def _infer_quotient_in_place(one: Tensor, other: Any) -> Tensor:
+def _infer_quotient_in_place(one: Tensor, other: Union[Tensor, float]) -> Tensor:
     expect(one.dtype.is_floating_point)
     return _infer_arithmetic_in_place(one, other)
 
 
-def _infer_comparison(one: Tensor, other: Any) -> Tensor:
+def _infer_comparison(one: Tensor, other: Union[Tensor, float]) -> Tensor:
     return _infer_arithmetic(one, other, dtype=torch.bool)
 
 

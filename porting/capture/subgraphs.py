@@ -90,7 +90,12 @@ class _Bound(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, body: Any, differentiable: Sequence[bool], num_inputs: int, num_results: int, *tensors: torch.Tensor
+        ctx: Any,
+        body: torch.fx.GraphModule,
+        differentiable: Sequence[bool],
+        num_inputs: int,
+        num_results: int,
+        *tensors: torch.Tensor,
     ) -> Any:
         """Copy the results, which are no views of an input as far as autograd knows."""
         ctx.body, ctx.num_inputs, ctx.num_others = body, num_inputs, len(tensors) - num_inputs

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections import OrderedDict
 from functools import partial
-from typing import Any, Callable, Dict, FrozenSet, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Optional, Sequence, Union
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,7 @@ from . import errors
 from .device_tensor import IPU, DeviceTensor, is_device, is_host_tensor
 from .dtypes import device_dtype
 from .dynamic_indices import is_dynamic, read_dynamic, write_dynamic
+from .operator_schema import Args, Kwargs
 from .plain_values import dtype_name
 from .recording.recorder import Recorder
 
@@ -105,7 +106,9 @@ class DeviceFunctions(TorchFunctionMode):
             **{hook: partial(self._pass_over_hook, hook) for hook in _HOOKS},
         }
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Optional[Kwargs] = None
+    ) -> Any:
         """Apply the device's rules to one call of a torch function."""
         kwargs = dict(kwargs or {})
         subject = args[0] if args else None
@@ -135,11 +138,11 @@ class DeviceFunctions(TorchFunctionMode):
             return self._make_on_device(func, args, kwargs)
         return self._compute_loss(func, args, kwargs) if func in _PYTHON_LOSSES else _call_factory(func, args, kwargs)
 
-    def _pass_over_hook(self, hook: Any, *_args: Any, **_kwargs: Any) -> Optional[RemovableHandle]:
+    def _pass_over_hook(self, hook: Callable[..., Any], *_args: Any, **_kwargs: Any) -> Optional[RemovableHandle]:
         self.recorder.reports.refuse(errors.autograd_error(hook))
         return None if hook is torch.Tensor.retain_grad else RemovableHandle(OrderedDict())
 
-    def _compute_loss(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def _compute_loss(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Compute a loss whose result counts as one, whatever it is computed from."""
         # torch computes these from several operators: only the last of them is the loss
         nodes = self.recorder.graph.nodes
@@ -150,7 +153,7 @@ class DeviceFunctions(TorchFunctionMode):
                 node.meta["is_loss"] = node is result.node
         return result
 
-    def _make_on_device(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def _make_on_device(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run a factory: on the device when it is named there or nowhere."""
         # where there is an `out`, the device is its
         if _names_accelerator(kwargs.get("device")):
@@ -168,7 +171,7 @@ class DeviceFunctions(TorchFunctionMode):
             args = (torch.empty(args[0].shape, dtype=device_dtype(args[0].dtype), device=IPU), *args[1:])
         return _call_factory(func, args, {**kwargs, "device": IPU})
 
-    def _make_new_tensor(self, tensor: DeviceTensor, data: Any, **kwargs: Any) -> DeviceTensor:
+    def _make_new_tensor(self, tensor: DeviceTensor, data: object, **kwargs: Any) -> DeviceTensor:
         if "device" in kwargs and not is_device(kwargs["device"]):
             refuse(errors.Refusal.MOVE.error(device=kwargs["device"]))
         return constant_from_data(self.recorder, torch.tensor, (data,), {"dtype": tensor.dtype, **kwargs})
@@ -208,7 +211,7 @@ class DeviceFunctions(TorchFunctionMode):
         memory = memory_format if memory_format is not None else torch.preserve_format
         return torch.Tensor.to(tensor, dtype, copy=copy, memory_format=memory)
 
-    def _read_or_change_type(self, tensor: DeviceTensor, dtype: Any = None, **_kwargs: Any) -> Any:
+    def _read_or_change_type(self, tensor: DeviceTensor, dtype: Optional[torch.dtype] = None, **_kwargs: Any) -> Any:
         if dtype is None:
             # torch calls the class of dense tensors of a type `torch.FloatTensor`, and so on
             return str(_host_type(torch.empty(0, dtype=tensor.dtype, device="cpu"))).replace("torch.", "torch.ipu.")
@@ -238,7 +241,7 @@ _host_type: Callable[..., Any] = torch.Tensor.type
 
 
 def _read_or_write(
-    plain: Callable[..., Any], dynamic: Callable[..., Any], tensor: DeviceTensor, index: Any, *value: Any
+    plain: Callable[..., Any], dynamic: Callable[..., Any], tensor: DeviceTensor, index: object, *value: Any
 ) -> Any:
     """Read or write by an index, which may have parts that are only known on the device."""
     # host tensors are refused here: further on lists are tensors too, and those are constants
@@ -248,7 +251,7 @@ def _read_or_write(
     return (dynamic if is_dynamic(index) else plain)(tensor, index, *value)
 
 
-def _call_factory(func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+def _call_factory(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Call a factory of torch, by its operator where that is the same.
 
     The function detaches what the operator has made, and the first tensor of a class that is detached lets torch import
@@ -262,18 +265,20 @@ def _call_factory(func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[
     return getattr(torch.ops.aten, func.__name__)(*args, **kwargs)
 
 
-def _names_accelerator(device: Any) -> bool:
+def _names_accelerator(device: object) -> bool:
     """Tell whether `device` names another accelerator than the one that `forward` is captured for."""
     kind = f"cuda:{device}" if isinstance(device, int) else str(device or "")
     return kind.split(":")[0] in ("cuda", "mps", "xpu", "hpu", "npu")
 
 
-def _make_gradients(_outputs: Any, inputs: Any, *_args: Any, **_kwargs: Any) -> Any:
+def _make_gradients(
+    _outputs: object, inputs: Union[torch.Tensor, Sequence[torch.Tensor]], *_args: Any, **_kwargs: Any
+) -> Any:
     """Return what `torch.autograd.grad` would, as far as shapes go."""
     return tuple(torch.zeros_like(tensor) for tensor in ([inputs] if isinstance(inputs, torch.Tensor) else inputs))
 
 
-def _fill_in(data: Any) -> Any:
+def _fill_in(data: object) -> Any:
     """Put a number in the place of each device tensor in nested lists."""
     if isinstance(data, (list, tuple)):
         return [_fill_in(item) for item in data]
@@ -288,7 +293,11 @@ def _compute_gelu(tensor: DeviceTensor, approximate: str = "none") -> torch.Tens
 
 
 def _compute_norm(
-    tensor: DeviceTensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, **kwargs: Any
+    tensor: DeviceTensor,
+    p: Union[float, str] = "fro",
+    dim: Union[int, Sequence[int], None] = None,
+    keepdim: bool = False,
+    **kwargs: Any,
 ) -> torch.Tensor:
     """Take the norm as torch does on the CPU; for devices it does not know it goes a deprecated way."""
     if p == "fro" and (dim is None or isinstance(dim, int) or len(dim) <= 2):
@@ -299,7 +308,7 @@ def _compute_norm(
     return torch.linalg.vector_norm(tensor, 2.0 if p is None else p, dim, keepdim, **kwargs)
 
 
-def _count_classes(tensor: DeviceTensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
+def _count_classes(tensor: DeviceTensor, weights: Optional[torch.Tensor] = None, minlength: int = 0) -> torch.Tensor:
     """Count into `minlength` classes, which is the most as well as the least; other values are not counted."""
     if minlength < 1:
         refuse(errors.data_dependent_error("bincount"))
@@ -322,9 +331,7 @@ def note_forced_factory(recorder: Recorder, name: str) -> None:
     )
 
 
-def constant_from_data(
-    recorder: Recorder, func: Callable[..., torch.Tensor], args: Tuple[Any, ...], kwargs: Dict[str, Any]
-) -> Any:
+def constant_from_data(recorder: Recorder, func: Callable[..., torch.Tensor], args: Args, kwargs: Kwargs) -> Any:
     """Call `torch.tensor` or its like and make the result a constant; of a device tensor only `torch.tensor` is a copy.
 
     Raises CaptureError C001 for numbers that are device tensors themselves.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import Any, Callable, Iterator, Sequence, Tuple
+from typing import Any, Callable, Iterator, Optional, Sequence, Tuple, Type, Union
 
 import torch
 import torch.nn.modules.transformer
@@ -22,6 +22,7 @@ from ..torch_insides.exchanged import exchanged
 from ..torch_insides.modes import DisableTorchFunction, is_torch_function_disabled
 from .device_tensor import IPU, DeviceTensor, is_device
 from .errors import Refusal, host_read_error
+from .operator_schema import Args, Kwargs
 from .recording.custom_functions import record_with_backward
 from .recording.recorder import Recorder
 from .torch_functions import constant_from_data, note_forced_factory
@@ -57,16 +58,21 @@ def _exchange_all(exchanges: Sequence[_Exchange]) -> Iterator[None]:
         yield
 
 
-def _make_with(make: Callable[[Any, Recorder], Any], recorder: Recorder, original: Any) -> Any:
+def _make_with(make: Callable[[Any, Recorder], Any], recorder: Recorder, original: object) -> Any:
     return make(original, recorder)
 
 
-def _take_original(original: Any, _exchanged: Any) -> Any:
+def _take_original(original: object, _exchanged: object) -> Any:
     return original
 
 
 def _trace_custom_function(
-    recorder: Recorder, thread: int, apply: Callable[..., Any], function: Any, args: Any, kwargs: Any
+    recorder: Recorder,
+    thread: int,
+    apply: Callable[..., Any],
+    function: Type[torch.autograd.Function],
+    args: Args,
+    kwargs: Kwargs,
 ) -> Any:
     """Apply a custom function: `forward` is recorded, and where the capture computes it, `backward` too.
 
@@ -102,7 +108,7 @@ def _trace_custom_function(
 def _leave_out_backward_hooks(original: Callable[..., Any], recorder: Recorder) -> Any:
     """Backward hooks of modules are put into autograd's graph, which the device does not have."""
 
-    def apply_on_tensors(hook: Any, function: Any, args: Any) -> Any:
+    def apply_on_tensors(hook: BackwardHook, function: Callable[..., Any], args: Args) -> Any:
         tensors = [value for value in args if isinstance(value, DeviceTensor)]
         if not tensors:
             return original(hook, function, args)
@@ -116,7 +122,7 @@ def _leave_out_backward_hooks(original: Callable[..., Any], recorder: Recorder) 
 def _show_derivatives(original: Callable[..., Any], _recorder: Recorder) -> Any:
     """`torch.autograd.backward` of torch 2.6 differentiates without asking the function mode, which refuses that."""
 
-    def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    def backward(tensors: Union[torch.Tensor, Sequence[torch.Tensor]], *args: Any, **kwargs: Any) -> Any:
         on_device = [tensor for tensor in flatten_tensors(tensors) if isinstance(tensor, DeviceTensor)]
         if not on_device:
             return original(tensors, *args, **kwargs)
@@ -128,7 +134,7 @@ def _show_derivatives(original: Callable[..., Any], _recorder: Recorder) -> Any:
 def _run_checkpoints_plainly(original: Callable[..., Any], _recorder: Recorder) -> Any:
     """`torch.utils.checkpoint` without re-entry asks for the device's random state to compute again: only run."""
 
-    def generator(function: Any, *args: Any, **kwargs: Any) -> Iterator[None]:
+    def generator(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[None]:
         # the function's own arguments among others: after them, or from torch 2.15 on as a tuple and a dictionary
         if any(isinstance(value, DeviceTensor) for value in flatten_tensors((args, kwargs))):
             yield
@@ -141,7 +147,9 @@ def _run_checkpoints_plainly(original: Callable[..., Any], _recorder: Recorder) 
 def _take_masks_as_they_are(original: Callable[..., bool], _recorder: Recorder) -> Any:
     """`nn.Transformer` compares a mask with the causal one to choose a faster kernel of the same result: do not."""
 
-    def is_causal_mask(mask: Any, is_causal: Any = None, size: Any = None) -> bool:
+    def is_causal_mask(
+        mask: Optional[torch.Tensor], is_causal: Optional[bool] = None, size: Optional[int] = None
+    ) -> bool:
         return is_causal is True if isinstance(mask, DeviceTensor) else original(mask, is_causal, size)
 
     return is_causal_mask
@@ -150,7 +158,7 @@ def _take_masks_as_they_are(original: Callable[..., bool], _recorder: Recorder) 
 def _check_shapes_only(original: Callable[..., None], _recorder: Recorder) -> Any:
     """Recurrent layers refuse weights of another precision than their input, which the device casts."""
 
-    def check_input(layer: Any, input: Any, batch_sizes: Any) -> None:
+    def check_input(layer: Any, input: torch.Tensor, batch_sizes: Optional[torch.Tensor]) -> None:
         if isinstance(input, DeviceTensor):
             # the check reads nothing but the shape and the type
             input = torch.empty(input.shape, dtype=layer._flat_weights[0].dtype, device="meta")

@@ -23,7 +23,7 @@ from ..diagnostics import (
 )
 from ..host_tensors import HostTensor, host_tensors, iter_gradient_hooks, refuse_shared_memory
 from ..module_attributes import materialise_lazy_modules
-from ..structure import find_opaque_holder, flatten_tensors, rebuild
+from ..structure import Structure, find_opaque_holder, flatten_tensors, rebuild
 from ..support.installed_torch import check_torch
 from ..torch_insides.modes import DisableTorchFunctionSubclass
 from .device_tensor import DeviceTensor
@@ -183,7 +183,7 @@ def _run_forward(
     return output, loss_tensor
 
 
-def _refuse_hidden_tensors(value: Any, *, where: str, place: Optional[Place] = None) -> None:
+def _refuse_hidden_tensors(value: object, *, where: str, place: Optional[Place] = None) -> None:
     holder = find_opaque_holder(value)
     if holder is not None:
         hidden = flatten_tensors(list(holder) if isinstance(holder, (set, frozenset)) else list(vars(holder).values()))
@@ -212,7 +212,7 @@ def _make_step_graph(
     recorder: Recorder,
     state: Sequence[HostTensor],
     inputs: Sequence[Tuple[torch.Tensor, DeviceTensor]],
-    output: Any,
+    output: Structure,
     loss_tensor: Optional[DeviceTensor],
     *,
     is_whole: bool,

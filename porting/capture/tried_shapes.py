@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import Any, Callable, Dict, FrozenSet, List, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 import torch
 
 from ..support.compiler_loading import is_compiler_loaded, load_compiler_late
 from ..torch_insides.modes import DisableTorchFunction, TorchDispatchMode
-from .operator_schema import declared_written_arguments, list_leaves, map_leaves
+from ..torch_insides.operators import OpOverload
+from .operator_schema import Args, Kwargs, declared_written_arguments, list_leaves, map_leaves
 from .plain_shapes import UnknownShape, expect
 
 __all__ = ["try_operator"]
@@ -37,7 +38,9 @@ class _NoValues(TorchDispatchMode):
         super().__init__()
         self._is_large = is_large
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Sequence[type], args: Args = (), kwargs: Optional[Kwargs] = None
+    ) -> Any:
         """Run one operator unless zeros would mislead."""
         # only a mask has as many results as its values say
         is_known = func is torch.ops.aten.index.Tensor and not any(map(_is_mask, args[1]))
@@ -49,7 +52,7 @@ class _NoValues(TorchDispatchMode):
 load_compiler_late(_NoValues.__dict__["__torch_dispatch__"])
 
 
-def try_operator(operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+def try_operator(operator: Any, args: Sequence[Any], kwargs: Kwargs) -> Any:
     """Return what `operator` makes of tensors laid out as the meta tensors among its arguments, as meta tensors.
 
     Views share the memory of what they show, and what hands an argument back hands back that object. Raises
@@ -93,7 +96,7 @@ def _call_without_warnings(call: Callable[[], Any]) -> Any:
     return results[0]
 
 
-def _is_mask(index: Any) -> bool:
+def _is_mask(index: object) -> bool:
     return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
 
 
@@ -107,7 +110,7 @@ def _make_zeros(tensor: torch.Tensor) -> torch.Tensor:
     return torch.zeros(_count_numbers(tensor), dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride())
 
 
-def _describe_results(result: Any, given: List[Tuple[torch.Tensor, torch.Tensor]]) -> Any:
+def _describe_results(result: object, given: List[Tuple[torch.Tensor, torch.Tensor]]) -> Any:
     if isinstance(result, (tuple, list)):
         items = [_describe_results(item, given) for item in result]
         return items if isinstance(result, list) else tuple(items)

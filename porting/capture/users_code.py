@@ -32,7 +32,7 @@ def may_run_users_code(modules: Iterable[nn.Module], functions: Iterable[Callabl
     return not (all(map(_is_of_library, functions)) and all(map(_is_plain_layer, modules)))
 
 
-def _is_of_library(value: Any) -> bool:
+def _is_of_library(value: object) -> bool:
     """Tell whether a function, or the class of anything else, is written in torch or this package."""
     if isinstance(value, nn.Module):
         return _is_plain_layer(value)

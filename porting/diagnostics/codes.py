@@ -181,6 +181,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("P021", "lost-in-half", "gradients are too small for float16", "warning"),
     ("M001", "does-not-fit", "the step does not fit into the device's memory", "warning"),
     ("M002", "memory-not-predictable", "the memory of the step cannot be predicted"),
+    ("M003", "wrong-machine-file", "a file does not describe a machine"),
     ("D001", "no-ipu-found", "no IPU was found"),
     ("D002", "running-on-simulator", "no IPU was found: running on the CPU simulator", "note"),
     ("D003", "executor-cannot-move", "a ported model cannot be moved or cast"),

@@ -54,7 +54,7 @@ class Redaction:
             text = pattern.sub(replacement, text)
         return text
 
-    def redact(self, value: Any) -> Any:
+    def redact(self, value: object) -> Any:
         """Return plain values, nested in lists and dictionaries, without private data."""
         if isinstance(value, str):
             return self.redact_text(value)

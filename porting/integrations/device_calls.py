@@ -207,7 +207,7 @@ class _RoutedForward:
                 vars(module)["forward"] = routed._own
 
 
-def _return_it(value: Any) -> Any:
+def _return_it(value: object) -> Any:
     return value
 
 

@@ -6,7 +6,7 @@ host, see `DeviceCalls`; a port of `to_ipu(model, loss, optimizer=optimizer)` ma
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ from torch import nn
 from ..api import PortedModel
 from ..diagnostics import DeviceError, OptionError, require_extra
 from ..options import PortOptions
-from ..structure import flatten_tensors, make_call_arguments, map_tensors
+from ..structure import Structure, flatten_tensors, make_call_arguments, map_tensors
 from .device_calls import DeviceCalls, is_ported
 
 __all__ = ["create_supervised_evaluator", "create_supervised_trainer"]
@@ -32,7 +32,7 @@ _IN_THE_PORT = {
 def create_supervised_trainer(
     model: nn.Module,
     optimizer: Optional[torch.optim.Optimizer] = None,
-    loss_fn: Any = None,
+    loss_fn: Optional[Callable[..., Any]] = None,
     *,
     options: Optional[PortOptions] = None,
     **settings: Any,
@@ -53,7 +53,7 @@ def create_supervised_trainer(
     transform = settings.get("output_transform", _read_loss)
     prepare = settings.get("prepare_batch", _split_batch)
 
-    def update(_trainer: Any, batch: Any) -> Any:
+    def update(_trainer: object, batch: Structure) -> Any:
         x, y = prepare(batch, device=None, non_blocking=False)
         if not model.training:
             model.train()
@@ -90,7 +90,7 @@ def create_supervised_evaluator(
     convert = settings.get("model_transform", lambda output: output)
     prepare = settings.get("prepare_batch", _split_batch)
 
-    def evaluate(_evaluator: Any, batch: Any) -> Any:
+    def evaluate(_evaluator: object, batch: Structure) -> Any:
         x, y = prepare(batch, device=None, non_blocking=False)
         return transform(x, y, convert(predict(x)))
 
@@ -107,7 +107,7 @@ class _Predictor:
         self._inference = ported.inference()
         self._num_rows = 0
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Structure) -> Any:
         rows = {len(tensor) for tensor in flatten_tensors(x) if tensor.dim()}
         num_rows = rows.pop() if len(rows) == 1 else 0
         self._num_rows = self._num_rows or num_rows
@@ -117,7 +117,7 @@ class _Predictor:
         filled = self._call_padded(map_tensors(lambda tensor: _repeat_last(tensor, missing), x))
         return map_tensors(lambda tensor: tensor[:num_rows] if tensor.dim() else tensor, filled)
 
-    def _call_padded(self, x: Any) -> Any:
+    def _call_padded(self, x: Structure) -> Any:
         args, kwargs = make_call_arguments(x)
         return self._inference(*args, **kwargs)
 
@@ -132,7 +132,7 @@ def _route_model(engine: Any, model: nn.Module, options: Optional[PortOptions]) 
         return engine
     calls, process = DeviceCalls(model, options=options), engine._process_function
 
-    def process_on_device(running: Any, batch: Any) -> Any:
+    def process_on_device(running: object, batch: Structure) -> Any:
         with calls.active():
             return process(running, batch)
 
@@ -140,17 +140,19 @@ def _route_model(engine: Any, model: nn.Module, options: Optional[PortOptions]) 
     return engine
 
 
-def _split_batch(batch: Any, **_device: Any) -> Tuple[Any, Any]:
+def _split_batch(batch: Sequence[Any], **_device: Any) -> Tuple[Any, Any]:
     x, y = batch
     return x, y
 
 
-def _read_loss(_x: Any, _y: Any, _prediction: Any, loss: torch.Tensor) -> float:
+def _read_loss(_x: object, _y: object, _prediction: object, loss: torch.Tensor) -> float:
     """Return the mean loss of a call, which may have made several steps."""
     return float(loss.float().mean())
 
 
-def _check_port(ported: PortedModel, optimizer: Any, loss_fn: Any, options: Any, settings: Dict[str, Any]) -> None:
+def _check_port(
+    ported: PortedModel, optimizer: object, loss_fn: object, options: object, settings: Dict[str, Any]
+) -> None:
     """Raise OptionError P002 for settings that a port has already, or can no longer get."""
     fault, remedy = "", ""
     if optimizer is not None and optimizer is not ported.port_optimizer.given:

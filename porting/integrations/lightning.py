@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, Dict, List, Optional, Sequence, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Type
 
 import torch
 from torch import nn
@@ -18,6 +18,9 @@ from ..api import RunReport
 from ..diagnostics import OptionError, require_extra
 from ..options import PortOptions
 from .device_calls import DeviceCalls
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningModule, Trainer
 
 __all__ = ["make_strategy"]
 
@@ -89,7 +92,7 @@ class _DeviceSteps:
     lightning_module: Any
     precision_plugin: Any
 
-    def __init__(self, make_calls: Any) -> None:
+    def __init__(self, make_calls: Callable[..., Any]) -> None:
         super().__init__(device=torch.device("cpu"))  # type: ignore[call-arg]
         # by which Lightning chooses the accelerator where the Trainer's is "auto", and refuses another one
         self.parallel_devices = [torch.device("cpu")]
@@ -102,7 +105,7 @@ class _DeviceSteps:
         super().setup_environment()  # type: ignore[misc]
         _refuse_settings(self.lightning_module, self.precision_plugin)
 
-    def setup(self, trainer: Any) -> None:
+    def setup(self, trainer: Trainer) -> None:
         """Find the modules: by now the LightningModule has made them all."""
         super().setup(trainer)  # type: ignore[misc]
         if self._called is not self.lightning_module:
@@ -142,7 +145,7 @@ class _DeviceSteps:
         return self._calls
 
 
-def _refuse_settings(module: Any, precision_plugin: Any) -> None:
+def _refuse_settings(module: LightningModule, precision_plugin: object) -> None:
     """Raise OptionError P002 for settings of the Trainer that would not have their usual effect."""
     trainer = module.trainer
     asked = trainer._accelerator_connector

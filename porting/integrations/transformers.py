@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, Callable, ContextManager, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, Mapping, Optional, Sequence
 
 import torch
 from torch.nn import functional
@@ -16,6 +16,9 @@ from torch.nn import functional
 from ..diagnostics import BatchError, OptionError, require_extra
 from ..options import PortOptions
 from .device_calls import DeviceCalls
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 __all__ = ["FixedLength", "Seq2SeqTrainer", "Trainer"]
 
@@ -103,7 +106,7 @@ class Seq2SeqTrainer(_OnDevice, _Seq2SeqTrainer):
     """transformers' `Seq2SeqTrainer`, whose model runs on the device, except while it generates."""
 
 
-def _refuse_arguments(arguments: Any) -> None:
+def _refuse_arguments(arguments: TrainingArguments) -> None:
     """Raise OptionError P002 for training arguments that would not have their usual effect."""
     fault, remedy = "", ""
     for name, advice in _REFUSED.items():
@@ -139,7 +142,7 @@ class FixedLength:
         self.length = length
         self._fill = {"input_ids": pad_token_id, "decoder_input_ids": pad_token_id, "labels": label_pad}
 
-    def __call__(self, features: Any) -> Dict[str, Any]:
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
         """Collate and pad."""
         batch = dict(self.collator(features))
         ids = batch.get("input_ids")
@@ -147,7 +150,7 @@ class FixedLength:
             batch["attention_mask"] = torch.ones_like(ids)
         return {name: self._pad_value(name, value) for name, value in batch.items()}
 
-    def _pad_value(self, name: str, value: Any) -> Any:
+    def _pad_value(self, name: str, value: object) -> Any:
         if not isinstance(value, torch.Tensor) or value.dim() != 2:
             return value
         missing = self.length - value.shape[1]

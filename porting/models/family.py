@@ -6,11 +6,13 @@ B = samples, K = channels, H and W = height and width in pixels, T = tokens of a
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, Callable, Mapping, Protocol, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Mapping, Protocol, Sequence, Tuple, TypeVar, Union
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from porting.structure import Structure
 
 __all__ = [
     "IGNORED",
@@ -45,7 +47,7 @@ class Family(Protocol):
     def example_batch(self, config: Any, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, ...]:
         """Make random inputs and labels of the shapes that a configuration's model takes."""
 
-    def loss(self, outputs: Any, labels: Any) -> torch.Tensor:
+    def loss(self, outputs: Structure, labels: Structure) -> torch.Tensor:
         """Return a number that is small when the outputs are right."""
 
 
@@ -173,6 +175,6 @@ def draw_weights(model: nn.Module, deviation: Callable[[Any], float]) -> None:
                 nn.init.zeros_(layer.bias)
 
 
-def lecun_deviation(layer: Any) -> float:
+def lecun_deviation(layer: Union[nn.Conv2d, nn.ConvTranspose2d, nn.Linear, nn.Embedding]) -> float:
     """Return the deviation of LeCun's normal weights, whose variance is 1 / inputs; Chainer's default."""
     return float(layer.weight[0].numel() ** -0.5)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, List, Mapping, Tuple
+from typing import Any, List, Mapping, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -114,7 +114,7 @@ def example_batch(config: RNNLanguageModelConfig, *, batch_size: int, seed: int 
     return tokens, state, state.clone(), labels
 
 
-def loss(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
+def loss(outputs: Sequence[torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
     """Cross-entropy in nats per token of the first output, logits_BTV, with labels_BT; the state has no loss."""
     return token_loss(outputs[0], labels)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Mapping, Optional, Tuple
+from typing import Mapping, Optional, Tuple
 
 from porting.diagnostics import ExecutableError
 
@@ -70,7 +70,7 @@ class ComputationOrder:
         return self.policy != "none"
 
 
-def is_computation_order(value: Any) -> bool:
+def is_computation_order(value: object) -> bool:
     """Tell whether `value` is the text of an order.
 
     >>> is_computation_order("chen:64"), is_computation_order("chens")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ __all__ = ["require_precision", "to_poptorch"]
 _RECOMPUTE_ALL = 4
 
 
-def to_poptorch(options: PortOptions, backend: Any, *, training: bool, popdist: str = "popdist") -> Any:
+def to_poptorch(options: PortOptions, backend: ModuleType, *, training: bool, popdist: str = "popdist") -> Any:
     """Make the `Options` object of `backend` (a module with PopTorch's API) that means the same as `options`.
 
     An inference executor takes no accumulation and returns every row. Where a launcher has started several instances of
@@ -51,7 +52,7 @@ def to_poptorch(options: PortOptions, backend: Any, *, training: bool, popdist: 
     return vendor
 
 
-def require_precision(options: PortOptions, backend: Any) -> None:
+def require_precision(options: PortOptions, backend: ModuleType) -> None:
     """Raise OptionError P001 when `backend` cannot compute in the precision that `options` ask for.
 
     No IPU has bfloat16 (PopTorch reads such inputs as float32), so there it is refused instead of ignored. A backend
@@ -66,7 +67,7 @@ def require_precision(options: PortOptions, backend: Any) -> None:
         )
 
 
-def _make_instance_options(options: PortOptions, backend: Any, popdist: str) -> Any:
+def _make_instance_options(options: PortOptions, backend: ModuleType, popdist: str) -> Any:
     """Make the backend's `Options` with the replicas of this process and its place among those that train together."""
     # poprun's instances get the options of popdist, which know their device too; torchrun tells no more than the place
     if "POPDIST_NUM_TOTAL_REPLICAS" in os.environ:
@@ -92,7 +93,7 @@ def _make_instance_options(options: PortOptions, backend: Any, popdist: str) -> 
     return vendor
 
 
-def _set_engine(vendor: Any, options: PortOptions, backend: Any) -> None:
+def _set_engine(vendor: object, options: PortOptions, backend: ModuleType) -> None:
     """Choose how the simulator runs a graph; another backend takes what says nothing, or says so of its own."""
     if hasattr(vendor, "useEngine"):
         waits = options.engine is not None
@@ -115,7 +116,7 @@ def _set_engine(vendor: Any, options: PortOptions, backend: Any) -> None:
         )
 
 
-def _set_pipeline(vendor: Any, options: PortOptions, backend: Any, *, training: bool) -> None:
+def _set_pipeline(vendor: Any, options: PortOptions, backend: ModuleType, *, training: bool) -> None:
     """Let blocks be stages, and outside of a pipeline forget all but checkpoints where the options ask for that."""
     ipus = options.stage_ipus
     if len(ipus) > 1:
@@ -134,5 +135,5 @@ def _spell_as_vendor(name: str) -> str:
     return name.title().replace("_", "")
 
 
-def _name_module(backend: Any) -> str:
+def _name_module(backend: ModuleType) -> str:
     return str(getattr(backend, "__name__", backend))

@@ -7,7 +7,7 @@ import math
 import os
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from porting.diagnostics import OptionError
 from porting.options.computation_order import POLICIES, is_computation_order
@@ -22,20 +22,20 @@ _ORDERS = (
 )
 
 
-def is_count(value: Any) -> bool:
+def is_count(value: object) -> bool:
     """Tell whether `value` is an integer of at least 1; True and False are none.
 
     >>> is_count(2), is_count(0), is_count(True)
     (True, False, False)
     """
-    return _is_integer(value) and value >= 1
+    return isinstance(value, int) and value is not True and value >= 1
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _are_stages(value: Any) -> bool:
+def _are_stages(value: object) -> bool:
     """Tell whether `value` is None or names modules with IPUs of which none up to the last is left out."""
     if not isinstance(value, Mapping):
         return value is None
@@ -44,16 +44,17 @@ def _are_stages(value: Any) -> bool:
     return are_names and are_numbers and {0, *value.values()} == set(range(max([0, *value.values()]) + 1))
 
 
-def _are_names(value: Any) -> bool:
-    is_list = isinstance(value, (list, tuple))
-    return is_list and all(isinstance(name, str) and name for name in value) and len(set(value)) == len(value)
+def _are_names(value: object) -> bool:
+    if not isinstance(value, (list, tuple)):
+        return False
+    return all(isinstance(name, str) and name for name in value) and len(set(value)) == len(value)
 
 
-def _list_names(names: Any) -> str:
+def _list_names(names: Iterable[object]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
-def _make_option(default: Any, accepted: str, check: Callable[[Any], bool], **more: Any) -> Any:
+def _make_option(default: object, accepted: str, check: Callable[[Any], bool], **more: Any) -> Any:
     """Make a field of `PortOptions` that takes the values which pass `check`; `accepted` says it in words."""
     return field(default=default, metadata={"accepted": accepted, "check": check}, **more)
 
@@ -73,7 +74,7 @@ def _make_choice(*names: str) -> Any:
     )
 
 
-def _is_name(value: Any) -> bool:
+def _is_name(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 

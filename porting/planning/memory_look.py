@@ -19,12 +19,13 @@ from .. import planning, simulator
 from ..capture import StepGraph
 from ..capture.subgraphs import Body
 from ..diagnostics import BatchError, Finding, OptionError, PortingError, align_columns
+from ..machines import DEFAULT, Chip, find_chip
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
-from ..structure import make_call_arguments
-from ..targets import DEFAULT, Target, find_target
+from ..structure import Structure, make_call_arguments
 from ..torch_insides.trees import tree_leaves, tree_map
-from .memory_model import PRODUCTS, Layout, StageMemory, StepMemory, count_code_bytes, count_device_bytes, measure_ipus
+from .memory_model import Layout, StageMemory, balance_bytes, count_program_bytes, measure_ipus
+from .step_memory import PRODUCTS, StepMemory, count_device_bytes
 
 if TYPE_CHECKING:
     from .remedies import Remedy
@@ -45,6 +46,8 @@ _NAMES = {
     "temporary_bytes": "temporaries",
     "input_bytes": "inputs and outputs",
     "code_bytes": "code",
+    "exchange_bytes": "exchange and control",
+    "imbalance_bytes": "gaps and imbalance of tiles",
 }
 # what is kept, its gradient, and a product's copies of its operands
 _COPIES = 3
@@ -79,7 +82,7 @@ class MemoryReport:
     15 %, `low_bytes` to `high_bytes`; `not_counted` lists what it leaves out.
     """
 
-    target: Target
+    target: Chip
     micro_batch: int
     ipus: Tuple[StageMemory, ...]
     remedies: Tuple[Remedy, ...]
@@ -175,12 +178,12 @@ class MemoryReport:
         return "\n".join(lines)
 
 
-def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str = "training") -> MemoryReport:
+def memory_report(ported: Any, batch: Structure, *, target: str = DEFAULT, mode: str = "training") -> MemoryReport:
     """Estimate the memory that the training step of `ported` needs on each IPU, without computing or compiling it.
 
     `batch` is a combined batch, a tuple of positional arguments or a dictionary of named ones, as for a call; its
     values do not matter. With `mode="inference"` it is that of `ported.inference()`, without labels. `target` is one
-    of `porting.targets.TARGETS`. The step is captured once, on tensors without values, and the terms are those of
+    of the chips of `porting.machines`. The step is captured once, on tensors without values, and the terms are those of
     `porting.planning.memory_model`.
 
     Raises OptionError P002 for an unknown target, P007 for stages of unknown modules, BatchError B004 for a batch that
@@ -192,7 +195,7 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     >>> report.verdict, report.ipus[0].weight_bytes
     ('fits', 3208)
     """
-    found = find_target(target)
+    found = find_chip(target)
     if mode not in ("training", "inference"):
         raise OptionError.of("P002", message=f"`mode` is {mode!r}", help="use 'training' or 'inference'")
     port, options = ported.port, ported.options
@@ -207,7 +210,7 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     return _make_report(step, options, ported.port_optimizer.device, found, planning.list_remedies)
 
 
-def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequence[Any], Mapping[str, Any]]:
+def _cut_micro_batch(batch: Structure, num_parts: int, micro_batch: int) -> Tuple[Sequence[Any], Mapping[str, Any]]:
     """Return the arguments of one run of `forward`; a `micro_batch` of 1 leaves its rows to the batch, as in calls."""
     args, kwargs = make_call_arguments(batch)
     rows = next((t.shape[0] for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.dim()), 1)
@@ -219,7 +222,7 @@ def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequ
             help="pass a combined batch, as a call takes it: micro-batch x accumulation x replicas x device iterations",
         )
 
-    def cut(item: Any) -> Any:
+    def cut(item: object) -> Any:
         if not isinstance(item, torch.Tensor) or not item.dim() or item.shape[0] != rows:
             return item
         return item[: rows // num_parts].detach()
@@ -231,8 +234,8 @@ def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequ
 def _make_report(
     step: StepMemory,
     options: PortOptions,
-    optimizer: Any,
-    target: Target,
+    optimizer: Optional[torch.optim.Optimizer],
+    target: Chip,
     list_remedies: Callable[..., Tuple[Remedy, ...]],
 ) -> MemoryReport:
     """Measure `step` as the options, the optimizer and the target lay it out, with the remedies of `list_remedies`."""
@@ -251,6 +254,7 @@ def _make_report(
         state_bytes=_count_state_bytes(optimizer),
         accumulator_bytes=_find_width(optimizer, "accum_type"),
         capacity=target.memory_bytes,
+        program_bytes=target.program_bytes,
     )
     return MemoryReport(
         target=target,
@@ -261,12 +265,12 @@ def _make_report(
     )
 
 
-def count_bytes_per_weight(optimizer: Any) -> int:
+def count_bytes_per_weight(optimizer: Optional[torch.optim.Optimizer]) -> int:
     """Return the bytes of the accumulated gradient and of the optimizer's state of one weight."""
     return _find_width(optimizer, "accum_type") + _count_state_bytes(optimizer)
 
 
-def _count_state_bytes(optimizer: Any) -> int:
+def _count_state_bytes(optimizer: Optional[torch.optim.Optimizer]) -> int:
     """Return the bytes that the optimizer keeps for each weight, apart from the accumulated gradient."""
     if optimizer is None:
         return 0
@@ -278,7 +282,7 @@ def _count_state_bytes(optimizer: Any) -> int:
     return velocity + second * (1 + any(get("centered", False) for get in settings)) * (name == "RMSprop")
 
 
-def _find_width(optimizer: Any, name: str) -> int:
+def _find_width(optimizer: Optional[torch.optim.Optimizer], name: str) -> int:
     return 2 if getattr(optimizer, name, None) == torch.float16 else 4
 
 
@@ -293,12 +297,14 @@ def _format_mb(num_bytes: int) -> str:
 # -- a step that is compiled -------------------------------------------------------------------------------------------
 
 
-def note_memory(graph: StepGraph, options: PortOptions, optimizer: Any, *, target: str = DEFAULT) -> Optional[Finding]:
+def note_memory(
+    graph: StepGraph, options: PortOptions, optimizer: Optional[torch.optim.Optimizer], *, target: str = DEFAULT
+) -> Optional[Finding]:
     """Return M001 with the first remedy if the captured training step would not fit into an IPU of `target`, or None.
 
     None as well for a step whose memory cannot be predicted, such as one with a branch.
     """
-    found = find_target(target)
+    found = find_chip(target)
     bound = bound_bytes(graph, num_stages=len(options.stage_ipus), bytes_per_weight=count_bytes_per_weight(optimizer))
     if bound <= _FITS * found.memory_bytes:
         return None
@@ -325,7 +331,7 @@ def bound_bytes(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -> 
         return math.inf
     weights = sum(count_device_bytes(info.shape, info.dtype) for info in (*graph.parameters, *graph.buffers))
     num_weights = sum(math.prod(info.shape) for info in graph.parameters)
-    code = count_code_bytes(sum(_name_operator(node) in PRODUCTS for node in nodes))
+    code = count_program_bytes(sum(_name_operator(node) in PRODUCTS for node in nodes))
     if num_stages > 1:
         # a value may be read in several stages, and is counted for each of them
         values = 2 * num_stages * _COPIES * sum(map(_measure_operator, nodes))
@@ -333,7 +339,7 @@ def bound_bytes(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -> 
         ends = sum(count_device_bytes(info.shape, info.dtype) for info in (*graph.inputs, *graph.outputs))
         temporary = max((_measure_operator(node) + _count_tensors(node.all_input_nodes) for node in nodes), default=0)
         values = 2 * ends + sum(map(_bound_kept, nodes)) + 2 * temporary
-    return 2 * weights + num_weights * bytes_per_weight + values + code
+    return balance_bytes(2 * weights + num_weights * bytes_per_weight + values + code)
 
 
 def _bound_kept(node: torch.fx.Node) -> int:

@@ -13,7 +13,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 from ..diagnostics import list_names
 from ..options import PortOptions
-from .memory_model import Layout, StepMemory, measure_ipus
+from .memory_model import Layout, measure_ipus
+from .step_memory import StepMemory
 
 __all__ = ["Remedy", "list_first_remedy", "list_remedies"]
 

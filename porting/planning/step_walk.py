@@ -18,6 +18,7 @@ from ..capture import StepGraph, capture_step
 from ..capture.graph_flow import identify_memory
 from ..capture.subgraphs import Body
 from ..diagnostics import PortingError, take_first_line
+from ..engines.recompute.flop_counts import count_flops
 from ..engines.recompute.values_for_backward import keep_values_for_backward
 from ..engines.replay.direct_calls import find_direct_call
 from ..engines.replay.graph_function import GraphFunction
@@ -27,7 +28,7 @@ from ..simulator.tracing_state import tracing
 from ..torch_insides.fake_tensors import FakeTensorMode
 from ..torch_insides.modes import DisableTorchFunction
 from ..torch_insides.trees import tree_leaves, tree_map
-from .memory_model import PRODUCTS, Operation, StepMemory, Value, count_device_bytes
+from .step_memory import PRODUCTS, Operation, StepMemory, Value, count_device_bytes
 
 __all__ = ["look_at_step", "number_stages", "walk_step"]
 
@@ -144,6 +145,8 @@ class _Walk:
         self._held: List[torch.Tensor] = []  # so that no two memories have the same name
         self._operations: List[Operation] = []
         self._uses: Dict[str, int] = {}
+        self._counter = count_flops()
+        self._counted = 0
 
     def run(self, micro_batch: int, called: Mapping[str, str], called_once: Tuple[str, ...]) -> StepMemory:
         """Walk through the forward pass and return its values and operators."""
@@ -151,7 +154,7 @@ class _Walk:
         # autograd calls the first for each tensor that it keeps
         saved = torch.autograd.graph.saved_tensors_hooks(self._note_kept, lambda tensor: tensor)
         with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), DisableTorchFunction():
-            with sdpa_kernel([SDPBackend.MATH]), saved:
+            with sdpa_kernel([SDPBackend.MATH]), saved, self._counter:
                 self._place_entering()
                 for node in graph.graph.nodes:
                     if node.op == "call_function":
@@ -218,6 +221,7 @@ class _Walk:
         state = [used for used in node.all_input_nodes if used.meta.get("kind") in ("parameter", "buffer")]
         for used in state:
             self._uses.setdefault(str(used.meta["state_name"]), self._position)
+        before, self._counted = self._counted, self._counter.get_total_flops()
         operator = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
         self._operations.append(
             Operation(
@@ -230,6 +234,9 @@ class _Walk:
                 ends=tuple(node.meta.get("ends", ())),
                 parameters=tuple(used.meta["state_name"] for used in state if used.meta["kind"] == "parameter"),
                 results=tuple(self._list_numbers(made)),
+                flops=self._counted - before,
+                is_half=any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in made),
+                is_convolution="conv" in operator,
             )
         )
 

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any, List, Mapping, Sequence, Tuple
 
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -44,14 +45,14 @@ def draw_losses(
     return save_figure(figure, path, dpi=dpi)
 
 
-def draw_lines(axes: Any, *lines: Line, xlabel: str = "optimizer step", **settings: Any) -> None:
+def draw_lines(axes: Axes, *lines: Line, xlabel: str = "optimizer step", **settings: Any) -> None:
     """Draw lines over the numbers of their steps."""
     for label, values, colour, width in lines:
         axes.plot(range(1, len(values) + 1), values, color=colour, linewidth=width, label=label)
     finish_axes(axes, xlabel=xlabel, **settings)
 
 
-def finish_axes(axes: Any, **settings: Any) -> None:
+def finish_axes(axes: Axes, **settings: Any) -> None:
     """Add a grid and the legend; `settings` are those of matplotlib's `Axes.set`."""
     axes.set(**settings)
     axes.grid(alpha=0.3)
@@ -84,7 +85,7 @@ def draw_memory(path: Path, reports: Mapping[str, Any], parts: Sequence[Part]) -
     return save_figure(figure, path)
 
 
-def save_figure(figure: Any, path: Path, *, dpi: int = 80) -> Path:
+def save_figure(figure: Figure, path: Path, *, dpi: int = 80) -> Path:
     """Write a figure as a PNG file, and return its path."""
     figure.savefig(path, dpi=dpi, pil_kwargs={"optimize": True})
     return path

@@ -61,7 +61,7 @@ def measure_accuracy(predict: Callable[[torch.Tensor], Any], test_set: TensorDat
 
 
 @contextmanager
-def predicting(predict: Any) -> Iterator[None]:
+def predicting(predict: Callable[..., Any]) -> Iterator[None]:
     """Compute no gradients; a module is in eval mode meanwhile."""
     was_training = getattr(predict, "training", False)
     if isinstance(predict, nn.Module):

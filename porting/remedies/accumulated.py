@@ -22,7 +22,7 @@ def add_exponentials(x: torch.Tensor, dim: int, *, out: Optional[torch.Tensor] =
     return result
 
 
-def _has_dimension(x: torch.Tensor, dim: Any) -> bool:
+def _has_dimension(x: torch.Tensor, dim: object) -> bool:
     num_dims = max(x.dim(), 1)
     return isinstance(dim, int) and -num_dims <= dim < num_dims
 
@@ -37,7 +37,12 @@ def _add_pair(earlier: Sequence[torch.Tensor], later: Sequence[torch.Tensor]) ->
 
 
 def find_extremes(
-    x: torch.Tensor, dim: int, *, out: Any = None, is_better: Callable[..., Any], make: Callable[..., Any]
+    x: torch.Tensor,
+    dim: int,
+    *,
+    out: Optional[torch.Tensor] = None,
+    is_better: Callable[..., Any],
+    make: Callable[..., Any],
 ) -> Any:
     """Find the extreme up to each position of `dim`, the last of equal ones, as `torch.cummax` does."""
     if out is not None or not _has_dimension(x, dim):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, contextmanager
-from typing import Any, Callable, Collection, Dict, Iterator, List, Sequence, Set, Tuple
+from types import ModuleType
+from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import nn
 
 from porting.diagnostics import Finding, caller_place, refuse
 from porting.remedies.device_values import is_on_device
-from porting.remedies.entries import Fallback, OperatorSubstitute, Patch, Remedy
+from porting.remedies.entries import Fallback, OperatorSubstitute, Patch, Remedy, Target
 from porting.remedies.library_table import list_remedies
 from porting.remedies.masked_rows import MaskedRows, answer_masked
 from porting.remedies.operator_table import find_substitutes, list_substitutes, name_target
@@ -32,7 +33,9 @@ class Remedies:
     on the host. `backend` has PopTorch's `CPU`.
     """
 
-    def __init__(self, *, without: Collection[str] = (), strict: bool = False, backend: Any = None) -> None:
+    def __init__(
+        self, *, without: Collection[str] = (), strict: bool = False, backend: Optional[ModuleType] = None
+    ) -> None:
         self._without = without
         self._strict = strict
         # the class alone: modules cannot be pickled
@@ -41,7 +44,7 @@ class Remedies:
         # functions that an executable calls on the host for as long as it lives
         self._host_calls: List[Any] = []
 
-    def for_backend(self, backend: Any) -> Remedies:
+    def for_backend(self, backend: Optional[ModuleType]) -> Remedies:
         """Make the same for another backend."""
         return Remedies(without=self._without, strict=self._strict, backend=backend)
 
@@ -131,7 +134,7 @@ class Remedies:
         return call
 
 
-def _make_patch(patch: Patch, original: Any) -> Callable[..., Any]:
+def _make_patch(patch: Patch, original: Callable[..., Any]) -> Callable[..., Any]:
     if patch.replacement is None:
         return edit_function(original, patch.edits)
     replacement = patch.replacement
@@ -185,7 +188,7 @@ class _Answers:
         self._uses, self._strict, self._make_host_call = uses, strict, make_host_call
         self._trains, self._kept = trains, kept
 
-    def ask(self, target: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+    def ask(self, target: Target, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
         """Return what the first substitute of `target` with an answer computes, or `Fallback`."""
         for entry in find_substitutes(target):
             if entry.on_host:
@@ -230,12 +233,18 @@ class _OperatorMode(SelectiveMode):
         self._answers, self._functions = answers, functions
         self._targets = {entry.target for entry in list_substitutes()}
 
-    def concerns(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+    def concerns(self, func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
         """Tell whether something may stand in for it, or some rows of a tensor are an argument."""
         is_known = func in self._targets or func in self._functions
         return is_known or any(isinstance(value, MaskedRows) for value in (*args, *kwargs.values()))
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
+    ) -> Any:
         """Ask the remedies' functions, then the operators' substitutes, and pass everything else on."""
         kwargs = kwargs or {}
         if any(isinstance(value, MaskedRows) for value in (*args, *kwargs.values())):

@@ -13,12 +13,12 @@ __all__ = ["SUBSTITUTES", "count_bins", "find_members", "find_positions"]
 
 def find_positions(
     sorted_sequence: torch.Tensor,
-    input: Any = None,
+    input: Optional[torch.Tensor] = None,
     *,
     out_int32: bool = False,
     right: bool = False,
     side: Optional[str] = None,
-    out: Any = None,
+    out: Optional[torch.Tensor] = None,
     sorter: Optional[torch.Tensor] = None,
     **number: Any,
 ) -> Any:
@@ -45,7 +45,13 @@ def find_positions(
     return counts.to(torch.int32) if out_int32 else counts
 
 
-def find_members(elements: Any = None, test_elements: Any = None, *, invert: bool = False, **more: Any) -> Any:
+def find_members(
+    elements: Optional[torch.Tensor] = None,
+    test_elements: Optional[torch.Tensor] = None,
+    *,
+    invert: bool = False,
+    **more: Any,
+) -> Any:
     """Say which elements are among the others, as `torch.isin` does; each is compared with all of them.
 
     Numbers have names of their own in torch, `element` and `test_element`.
@@ -66,7 +72,9 @@ def find_members(elements: Any = None, test_elements: Any = None, *, invert: boo
     return ~found if invert else found
 
 
-def count_bins(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Any:
+def count_bins(
+    x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Optional[torch.Tensor] = None
+) -> Any:
     """Count how many elements fall into each of `bins` equal ranges, as `torch.histc` does; without a gradient.
 
     Where `min` and `max` are equal, the range is that of the elements. Whole numbers are counted too, as on GPUs.

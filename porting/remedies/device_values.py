@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from porting.structure import flatten_tensors
 
 __all__ = ["is_on_device"]
 
 
-def is_on_device(value: Any) -> bool:
+def is_on_device(value: object) -> bool:
     """Tell whether there is a tensor of the device in `value`, which may be nested.
 
     >>> is_on_device(([1.0], {"x": None}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -26,12 +26,12 @@ def measure_pairs(x: torch.Tensor, p: float = 2.0) -> Any:
 
 def measure_matrices(
     x: torch.Tensor,
-    ord: Any = "fro",
+    ord: Union[float, str, None] = "fro",
     dim: Sequence[int] = (-2, -1),
     keepdim: bool = False,
     *,
     dtype: Optional[torch.dtype] = None,
-    out: Any = None,
+    out: Optional[torch.Tensor] = None,
 ) -> Any:
     """Compute the norms of matrices of one or two rows or columns that need singular values: 2, -2 and "nuc".
 
@@ -80,19 +80,19 @@ def _hypotenuse(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.linalg.vector_norm(torch.stack([a, b], -1), 2, dim=-1)
 
 
-def _combine_singular(found: Sequence[torch.Tensor], ord: Any) -> torch.Tensor:
+def _combine_singular(found: Sequence[torch.Tensor], ord: Union[float, str, None]) -> torch.Tensor:
     largest, smallest, total = found
     return {2: largest, -2: smallest, "nuc": total}[ord]
 
 
 def _linalg_norm(
     x: torch.Tensor,
-    ord: Any = None,
-    dim: Any = None,
+    ord: Union[float, str, None] = None,
+    dim: Union[int, Sequence[int], None] = None,
     keepdim: bool = False,
     *,
     dtype: Optional[torch.dtype] = None,
-    out: Any = None,
+    out: Optional[torch.Tensor] = None,
 ) -> Any:
     """Compute the norms of matrices; those of vectors are left to the device."""
     dims: Tuple[int, ...] = tuple(range(x.dim())) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
@@ -103,10 +103,10 @@ def _linalg_norm(
 
 def _norm(
     x: torch.Tensor,
-    p: Any = "fro",
-    dim: Any = None,
+    p: Union[float, str] = "fro",
+    dim: Union[int, Sequence[int], None] = None,
     keepdim: bool = False,
-    out: Any = None,
+    out: Optional[torch.Tensor] = None,
     dtype: Optional[torch.dtype] = None,
 ) -> Any:
     """Compute nuclear norms: a number is the order of a norm of vectors here."""
@@ -114,7 +114,11 @@ def _norm(
 
 
 def _norm_of_tensor(
-    x: torch.Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Optional[torch.dtype] = None
+    x: torch.Tensor,
+    p: Union[float, str] = "fro",
+    dim: Union[int, Sequence[int], None] = None,
+    keepdim: bool = False,
+    dtype: Optional[torch.dtype] = None,
 ) -> Any:
     return _norm(x, p, dim, keepdim, dtype=dtype)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Optional
+from typing import Any, List, Optional, Union
 
 import torch
 
@@ -12,7 +12,7 @@ from porting.remedies.entries import Fallback, OperatorSubstitute
 __all__ = ["SUBSTITUTES"]
 
 
-def _xlogy(x: Any, y: Any) -> Any:
+def _xlogy(x: Union[torch.Tensor, float], y: Union[torch.Tensor, float]) -> Any:
     if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
         return Fallback
     # where the factor is zero there is no logarithm, nor a gradient of one
@@ -62,7 +62,7 @@ def _logical_xor(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (x != 0) != (y != 0)
 
 
-def _bitwise_xor(x: Any, y: Any) -> Any:
+def _bitwise_xor(x: object, y: object) -> Any:
     are_bool = all(isinstance(value, bool) or getattr(value, "dtype", None) is torch.bool for value in (x, y))
     return x != y if are_bool else Fallback
 
@@ -88,7 +88,7 @@ def _topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: 
     return Fallback if sorted else torch.topk(x, k, dim, largest, sorted=True)
 
 
-def _nanmean(x: torch.Tensor, dim: Any = None, keepdim: bool = False) -> torch.Tensor:
+def _nanmean(x: torch.Tensor, dim: Union[int, List[int], None] = None, keepdim: bool = False) -> torch.Tensor:
     dims = list(range(x.dim())) if dim is None else dim
     is_missing = torch.isnan(x)
     values = torch.where(is_missing, torch.zeros_like(x, device=x.device), x)

@@ -7,7 +7,7 @@ elementwise work and a mean, which can be had from all rows and the mask.
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -31,7 +31,13 @@ class MaskedRows:
         self.values, self.mask, self.index, self.read = values, mask, index, read
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
+    ) -> Any:
         """Compute with all rows where that gives the same; else read the rows, which fails unless they are known."""
         return answer_masked(func, args, kwargs or {})
 
@@ -44,7 +50,7 @@ class MaskedRows:
             return functools.partial(_call_method, member, self)
         return getattr(self.read(), name)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         """Read some of the rows, which are not known."""
         return self.read()[index]
 
@@ -104,7 +110,7 @@ def read_rows(read: Callable[..., Any], x: torch.Tensor, mask: Any) -> Any:
     return MaskedRows(values, flat, mask, functools.partial(_read_known, read, x, parts, place))
 
 
-def _read_known(read: Callable[..., Any], x: torch.Tensor, parts: Any, place: Optional[Place]) -> Any:
+def _read_known(read: Callable[..., Any], x: torch.Tensor, parts: Sequence[Any], place: Optional[Place]) -> Any:
     """Read the rows where their number is known after all; otherwise the error names the line that selected them."""
 
     def name_line(error: PortingError) -> PortingError:
@@ -139,7 +145,7 @@ def _widen(mask: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return mask.reshape(-1, *[1] * (values.dim() - 1))
 
 
-def settle(value: Any) -> Any:
+def settle(value: object) -> Any:
     """Return `value`, which may be nested, with all rows of masks read: what leaves the model is tensors."""
     if isinstance(value, MaskedRows):
         return value.read()
@@ -158,7 +164,7 @@ def settle(value: Any) -> Any:
 # -- functions of rows -------------------------------------------------------------------------------------------------
 
 
-def answer_masked(func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
+def answer_masked(func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
     """Compute `func` of arguments of which some are `MaskedRows`."""
     values = [*args, *kwargs.values()]
     rows = [value for value in values if isinstance(value, MaskedRows)]
@@ -190,35 +196,35 @@ def _write_rows(target: torch.Tensor, index: torch.Tensor, rows: MaskedRows) -> 
     target.copy_(torch.where(is_written, values.to(target.dtype), target))
 
 
-def _has_rows(value: Any) -> bool:
+def _has_rows(value: object) -> bool:
     items = value if isinstance(value, (tuple, list)) else [value]
     return any(isinstance(item, MaskedRows) for item in items)
 
 
-def _is_shared(value: Any) -> bool:
+def _is_shared(value: object) -> bool:
     """Tell whether a value is the same for all rows: everything but a tensor with rows of its own."""
     return not isinstance(value, torch.Tensor) or value.dim() == 0
 
 
-def _take_values(value: Any) -> Any:
+def _take_values(value: object) -> Any:
     return value.values if isinstance(value, MaskedRows) else value
 
 
-def _call_with_values(func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
+def _call_with_values(func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
     return func(*map(_take_values, args), **{key: _take_values(value) for key, value in kwargs.items()})
 
 
-def _call_with_rows_read(func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
+def _call_with_rows_read(func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
     return func(*map(_read_all, args), **{key: _read_all(value) for key, value in kwargs.items()})
 
 
-def _read_all(value: Any) -> Any:
+def _read_all(value: object) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value)(map(_read_all, value))
     return value.read() if isinstance(value, MaskedRows) else value
 
 
-def _reshape(rows: MaskedRows, shape: Any, kwargs: Any) -> Optional[MaskedRows]:
+def _reshape(rows: MaskedRows, shape: Sequence[Any], kwargs: Dict[str, Any]) -> Optional[MaskedRows]:
     """Return rows of another shape if that keeps the rows: `view(-1)` of single numbers, or `view(-1, ...)`."""
     sizes = list(shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
     rest = list(rows.values.shape[1:])
@@ -265,7 +271,7 @@ _ELEMENT_LOSSES = (
 _LOSSES = frozenset([*_CLASS_LOSSES, *_ELEMENT_LOSSES])
 
 
-def _compute_loss(func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
+def _compute_loss(func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
     """Compute a loss of selected rows: classes of the others are ignored, elements of the others are left out."""
     reduction = kwargs.get("reduction", "mean")
     given: List[Any] = list(args)
@@ -290,7 +296,7 @@ def _compute_loss(func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
     return _mean(losses) if reduction == "mean" else _sum(losses)
 
 
-def _compute_ctc_loss(func: Any, rows: MaskedRows, args: Any, kwargs: Dict[str, Any]) -> Any:
+def _compute_ctc_loss(func: Callable[..., Any], rows: MaskedRows, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
     """Compute the loss of labels of which all that count were listed: in rows, those that count to the left."""
     order = torch.sort((~rows.index).to(torch.int32), dim=1, stable=True).indices
     labels = rows.filled(1).reshape(rows.index.shape).gather(1, order.to(torch.int64))
@@ -302,7 +308,7 @@ def _compute_ctc_loss(func: Any, rows: MaskedRows, args: Any, kwargs: Dict[str, 
 _get_item = torch.Tensor.__getitem__
 
 
-def _read_item(x: torch.Tensor, index: Any) -> Any:
+def _read_item(x: torch.Tensor, index: object) -> Any:
     return read_rows(_get_item, x, index)
 
 

@@ -82,7 +82,7 @@ def name_target(target: Target) -> str:
     return f"torch.linalg.{name[7:]}" if name.startswith("linalg_") else f"torch.{name}"
 
 
-def _check_target(target: Any) -> None:
+def _check_target(target: Target) -> None:
     is_path = isinstance(target, str) and ":" in target and all(target.split(":"))
     is_class = isinstance(target, type) and issubclass(target, nn.Module) and target is not nn.Module
     is_torchs = callable(target) and not isinstance(target, type) and _is_of_torch(target)
@@ -94,7 +94,7 @@ def _check_target(target: Any) -> None:
         )
 
 
-def _is_of_torch(function: Any) -> bool:
+def _is_of_torch(function: object) -> bool:
     """Tell whether torch tells function modes of a function: those written in C++, and those of its own modules."""
     if isinstance(function, FunctionType):
         return function.__module__.partition(".")[0] == "torch"
@@ -121,7 +121,7 @@ def list_substitutes() -> Tuple[OperatorSubstitute, ...]:
     return tuple(entry for entries in _registered.values() for entry in entries)
 
 
-def find_substitutes(target: Any) -> Sequence[OperatorSubstitute]:
+def find_substitutes(target: Target) -> Sequence[OperatorSubstitute]:
     """List the substitutes of one target in the order in which they are asked: those on the host come last."""
     load_built_in()
     found = _registered.get(target, ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Sequence, Union
+from typing import Any, Callable, Optional, Sequence, Union
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from porting.remedies.entries import Fallback, OperatorSubstitute
 __all__ = ["SUBSTITUTES", "convolve", "pad_edges"]
 
 
-def pad_edges(x: torch.Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Any:
+def pad_edges(x: torch.Tensor, pad: Sequence[int], mode: str = "constant", value: Optional[float] = None) -> Any:
     """Pad the last dimensions with what is on the other side, mirrored, or at the edge; `pad` is that of `F.pad`."""
     if mode not in ("circular", "reflect", "replicate") or min(pad) < 0:
         return Fallback
@@ -41,10 +41,10 @@ def convolve(
     operator: Callable[..., Any],
     input: torch.Tensor,
     weight: torch.Tensor,
-    bias: Any = None,
-    stride: Any = 1,
+    bias: Optional[torch.Tensor] = None,
+    stride: Union[int, Sequence[int]] = 1,
     padding: Union[str, Any] = 0,
-    dilation: Any = 1,
+    dilation: Union[int, Sequence[int]] = 1,
     groups: int = 1,
 ) -> Any:
     """Convolve with a padding of "same" or "valid" as numbers; `Fallback` where it is a number already."""

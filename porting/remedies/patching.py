@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Optional, Tuple
+from typing import Any, Callable, Iterator, Tuple
 
 from porting.torch_insides.exchanged import exchanged
 
@@ -30,7 +30,7 @@ def find_attribute(target: str) -> Tuple[Any, str]:
 
 
 @contextmanager
-def replaced_attribute(owner: Any, name: str, made: Callable[..., Any], *, key: Optional[Any] = None) -> Iterator[None]:
+def replaced_attribute(owner: object, name: str, made: Callable[..., Any], *, key: object = None) -> Iterator[None]:
     """Exchange the function `owner.name` for `made` while the context lasts.
 
     One that is exchanged already by the same `key` is left as it is, so that contexts may lie in each other.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import torch
 
@@ -17,12 +17,12 @@ _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 def find_quantiles(
     x: torch.Tensor,
-    q: Any,
+    q: Union[float, torch.Tensor],
     dim: Optional[int] = None,
     keepdim: bool = False,
     *,
     interpolation: str = "linear",
-    out: Any = None,
+    out: Optional[torch.Tensor] = None,
     ignores_nan: bool = False,
 ) -> Any:
     """Find quantiles along `dim`, or of all elements, as `torch.quantile` does; several become the first dimension.
@@ -51,7 +51,7 @@ def find_quantiles(
     return found if isinstance(q, torch.Tensor) and q.dim() == 1 else found.squeeze(0)
 
 
-def _are_quantiles(x: torch.Tensor, q: Any) -> bool:
+def _are_quantiles(x: torch.Tensor, q: Union[float, torch.Tensor]) -> bool:
     if not x.is_floating_point() or x.numel() == 0:
         return False
     if isinstance(q, torch.Tensor):

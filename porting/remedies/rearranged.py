@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Union
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ __all__ = ["SUBSTITUTES", "find_places", "repeat_elements"]
 
 
 def repeat_elements(
-    x: torch.Tensor, repeats: Any, dim: Optional[int] = None, *, output_size: Optional[int] = None
+    x: torch.Tensor, repeats: Union[int, torch.Tensor], dim: Optional[int] = None, *, output_size: Optional[int] = None
 ) -> Any:
     """Repeat each element of a dimension as often as one number says; `Fallback` for numbers that are a tensor."""
     if not isinstance(repeats, int):
@@ -54,30 +54,34 @@ def _pixel_unshuffle(x: torch.Tensor, downscale_factor: int) -> torch.Tensor:
     return cells.permute(order).reshape(*outer, channels * factor * factor, height // factor, width // factor)
 
 
-def _adaptive_max_pool(x: torch.Tensor, output_size: Any, return_indices: bool = False, *, num_dims: int) -> Any:
+def _adaptive_max_pool(
+    x: torch.Tensor, output_size: Union[int, Sequence[Optional[int]]], return_indices: bool = False, *, num_dims: int
+) -> Any:
     """Take the largest of each cell of a grid that divides the last `num_dims` dimensions."""
     if return_indices:
         return Fallback
     sizes = [output_size] * num_dims if isinstance(output_size, int) else list(output_size)
     for dim, size in zip(range(x.dim() - num_dims, x.dim()), sizes):
+        if size is None:
+            continue  # it stays as it is
         length = x.shape[dim]
         cells = [
             x.narrow(dim, index * length // size, -(-(index + 1) * length // size) - index * length // size)
-            for index in range(length if size is None else size)
+            for index in range(size)
         ]
-        x = torch.cat([cell.amax(dim, keepdim=True) for cell in cells], dim) if size is not None else x
+        x = torch.cat([cell.amax(dim, keepdim=True) for cell in cells], dim)
     return x
 
 
-def _pool_1d(x: torch.Tensor, output_size: Any, return_indices: bool = False) -> Any:
+def _pool_1d(x: torch.Tensor, output_size: Union[int, Sequence[Optional[int]]], return_indices: bool = False) -> Any:
     return _adaptive_max_pool(x, output_size, return_indices, num_dims=1)
 
 
-def _pool_2d(x: torch.Tensor, output_size: Any, return_indices: bool = False) -> Any:
+def _pool_2d(x: torch.Tensor, output_size: Union[int, Sequence[Optional[int]]], return_indices: bool = False) -> Any:
     return _adaptive_max_pool(x, output_size, return_indices, num_dims=2)
 
 
-def _pool_3d(x: torch.Tensor, output_size: Any, return_indices: bool = False) -> Any:
+def _pool_3d(x: torch.Tensor, output_size: Union[int, Sequence[Optional[int]]], return_indices: bool = False) -> Any:
     return _adaptive_max_pool(x, output_size, return_indices, num_dims=3)
 
 
@@ -99,7 +103,7 @@ def find_places(mask: torch.Tensor, *, size: int, fill_value: int = -1) -> torch
     return torch.where(is_there.unsqueeze(-1), places, torch.full_like(places, fill_value, device=mask.device))
 
 
-def write_steps(x: torch.Tensor, index: Any, value: Any) -> Any:
+def write_steps(x: torch.Tensor, index: object, value: Union[torch.Tensor, float]) -> Any:
     """Write to every n-th position of one dimension; `Fallback` for other writes."""
     parts = index if isinstance(index, tuple) else (index,)
     if any(not isinstance(part, slice) and part is not Ellipsis for part in parts):

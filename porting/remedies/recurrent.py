@@ -6,7 +6,7 @@ T = time, B = samples, F = features, H = hidden size; the order of T and B is `b
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, List, Sequence, Tuple
+from typing import Any, Callable, List, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +18,9 @@ __all__ = ["SUBSTITUTES", "compute_recurrent"]
 
 def compute_recurrent(
     operator: Callable[..., Any],
-    input: Any,
-    state: Any,
-    weights: Any,
+    input: torch.Tensor,
+    state: Union[torch.Tensor, Sequence[torch.Tensor]],
+    weights: Sequence[torch.Tensor],
     has_biases: Any = None,
     num_layers: Any = None,
     dropout: float = 0.0,
@@ -60,7 +60,7 @@ def compute_recurrent(
 def _run_direction(
     operator: Callable[..., Any],
     input: torch.Tensor,
-    state: Any,
+    state: Union[torch.Tensor, Sequence[torch.Tensor]],
     weights: Sequence[torch.Tensor],
     *,
     has_biases: bool,
@@ -77,7 +77,7 @@ def _run_direction(
     return (output.flip(time) if is_reversed else output), final
 
 
-def _take_state(state: Any, position: int) -> Any:
+def _take_state(state: Union[torch.Tensor, Sequence[torch.Tensor]], position: int) -> Any:
     if isinstance(state, torch.Tensor):
         return state[position : position + 1]
     return [part[position : position + 1] for part in state]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, List, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +28,7 @@ def sample_grid(
     grid: torch.Tensor,
     mode: str = "bilinear",
     padding_mode: str = "zeros",
-    align_corners: Any = None,
+    align_corners: Optional[bool] = None,
 ) -> Any:
     """Read images (N, C, H, W), or volumes (N, C, D, H, W), at the places of a grid, as `F.grid_sample` does.
 
@@ -48,7 +48,7 @@ def sample_grid(
     return values.movedim(-1, 1).reshape(x.shape[0], x.shape[1], *grid.shape[1:-1])
 
 
-def _are_sampled(x: torch.Tensor, grid: torch.Tensor, mode: Any, padding_mode: Any) -> bool:
+def _are_sampled(x: torch.Tensor, grid: torch.Tensor, mode: object, padding_mode: object) -> bool:
     num_dims = x.dim() - 2
     fits = num_dims in (2, 3) and grid.dim() == x.dim() and grid.shape[-1] == num_dims
     is_known = mode in _MODES and padding_mode in _PADDINGS and not (mode == "bicubic" and num_dims == 3)
@@ -148,7 +148,7 @@ def _sample_by_number(
     return sample_grid(x, grid, _MODES[interpolation_mode], _PADDINGS[padding_mode], align_corners)
 
 
-def make_affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: Any = None) -> Any:
+def make_affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: Optional[bool] = None) -> Any:
     """Make the grid (N, ..., 2) or (N, ..., 3) that affine maps (N, 2, 3) or (N, 3, 4) give for images of `size`."""
     num_dims = len(size) - 2
     if num_dims not in (2, 3) or tuple(theta.shape) != (size[0], num_dims, num_dims + 1) or min(size) <= 0:

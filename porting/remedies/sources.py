@@ -6,7 +6,7 @@ import ast
 import functools
 import inspect
 import textwrap
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any, Callable, Iterable, Optional, Tuple
 
 from porting.remedies.entries import Edit
@@ -55,14 +55,14 @@ def _rewrap(function: Any, original: FunctionType, made: FunctionType) -> Any:
     return functools.wraps(function)(copied)
 
 
-def _content(cell: Any) -> Any:
+def _content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # not filled yet
         return None
 
 
-def _make_cell(value: Any) -> Any:
+def _make_cell(value: object) -> Any:
     return (lambda: value).__closure__[0]  # type: ignore[index]
 
 

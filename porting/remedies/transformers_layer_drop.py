@@ -24,7 +24,7 @@ class LayerDraw:
     False
     """
 
-    def __lt__(self, rate: Any) -> bool:
+    def __lt__(self, rate: float) -> bool:
         """Tell that it is not below a rate of 0. Raises CaptureError C001 for others, since it is not drawn yet."""
         if isinstance(rate, (int, float)) and rate <= 0:
             return False

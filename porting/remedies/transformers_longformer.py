@@ -6,7 +6,7 @@ B = samples, T = positions, H = heads, D = features of a head.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 
@@ -23,7 +23,7 @@ def attend(
     attention_mask: torch.Tensor,
     is_index_masked: torch.Tensor,
     is_index_global_attn: torch.Tensor,
-    is_global_attn: Any = None,
+    is_global_attn: Optional[bool] = None,
     **others: Any,
 ) -> Any:
     """Compute what `LongformerSelfAttention.forward` does, with a mask in the place of windows and lists of positions.

@@ -132,7 +132,13 @@ def _find_attention_span(
 
 
 def _rotate_whole(
-    original: Callable[..., Any], q: torch.Tensor, k: torch.Tensor, cos: Any, sin: Any, *args: Any, **kwargs: Any
+    original: Callable[..., Any],
+    q: torch.Tensor,
+    k: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     """Rotate all features, where otherwise a part without elements would be left over and joined again."""
     if cos.shape[-1] != q.shape[-1] or args or kwargs:

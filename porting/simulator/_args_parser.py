@@ -15,7 +15,7 @@ import torch
 
 from ..capture import StepGraph
 from ..capture.device_tensor import DeviceTensor
-from ..structure import StructureAdapter, flatten_tensors, outline, rebuild, register_structure_adapter
+from ..structure import Structure, StructureAdapter, flatten_tensors, outline, rebuild, register_structure_adapter
 from .errors import createPoptorchError
 
 __all__ = [
@@ -190,22 +190,22 @@ class ICustomArgParser(StructureAdapter, abc.ABC):
     """Finds the tensors in values of a type, and builds such values from other tensors."""
 
     @abc.abstractmethod
-    def yieldTensors(self, struct: Any) -> Iterator[torch.Tensor]:
+    def yieldTensors(self, struct: Structure) -> Iterator[torch.Tensor]:
         """Yield the tensors of `struct` in a fixed order."""
 
     @abc.abstractmethod
-    def reconstruct(self, original_structure: Any, tensor_iterator: Iterator[torch.Tensor]) -> Any:
+    def reconstruct(self, original_structure: Structure, tensor_iterator: Iterator[torch.Tensor]) -> Any:
         """Build an object like `original_structure`, which takes its tensors from `tensor_iterator` with `next`."""
 
 
-def registerCustomArgParser(arg_data_type: type, arg_parser: Optional[Any]) -> None:
+def registerCustomArgParser(arg_data_type: type, arg_parser: Optional[ICustomArgParser]) -> None:
     """Let `arg_parser`, an `ICustomArgParser`, find the tensors in values of `arg_data_type`; None removes it."""
     if arg_parser is not None and not isinstance(arg_parser, ICustomArgParser):
         raise createPoptorchError("arg_parser must inherit from ICustomArgParser")
     register_structure_adapter(arg_data_type, arg_parser)
 
 
-def contains_dict(value: Any) -> bool:
+def contains_dict(value: object) -> bool:
     """Tell whether there is a dictionary in nested tuples and lists."""
     return isinstance(value, dict) or (isinstance(value, (list, tuple)) and any(map(contains_dict, value)))
 
@@ -235,7 +235,7 @@ def _compare_values(name: str, expected: Any, actual: Any, specs: Iterator[Tenso
         _compare_other(name, expected, actual, specs)
 
 
-def _compare_tensor(name: str, expected: TensorSpec, actual: Any) -> None:
+def _compare_tensor(name: str, expected: TensorSpec, actual: object) -> None:
     if type(actual) is not expected.cls:
         raise _make_error(f"Type mismatch for {name}: expected {expected.cls} but got {type(actual)}.")
     if actual.dtype != expected.dtype:
@@ -254,7 +254,7 @@ def _compare_keys(name: str, expected: Mapping[str, Any], actual: Mapping[str, A
     raise _make_error(f"Keys mismatch for {name}: {' '.join(parts)}")
 
 
-def _compare_other(name: str, expected: Any, actual: Any, specs: Iterator[TensorSpec]) -> None:
+def _compare_other(name: str, expected: object, actual: object, specs: Iterator[TensorSpec]) -> None:
     """Compare lists and types with a parser of their own by their tensors, like a tuple; anything else by equality."""
     num_expected = len(flatten_tensors(expected))
     try:

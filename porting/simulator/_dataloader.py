@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 
 import torch
 import torch.utils.data
+from torch.utils.data import Sampler
 
 from ..support.process import usable_cores
 from ..torch_insides.loaders import exchange_reader, find_reader
@@ -41,7 +42,7 @@ class DataLoader(torch.utils.data.DataLoader):
     def __init__(
         self,
         options: Options,
-        dataset: Any,
+        dataset: torch.utils.data.Dataset,
         batch_size: Optional[int] = 1,
         shuffle: Optional[bool] = None,
         num_workers: int = 0,
@@ -171,14 +172,16 @@ class DataLoader(torch.utils.data.DataLoader):
             batches = combine_batches(batches, count, drop_last=bool(self.batch_sampler_drop_last))
         return BatchIterator(batches, self._waiting.fetch_next)
 
-    def _read_batches_at_once(self, iterator: Any) -> None:
+    def _read_batches_at_once(self, iterator: Iterator[Any]) -> None:
         """Let an iterator that loads in this process read whole batches; loading processes read in their own way."""
         ordinary = find_reader(iterator) if self.num_workers == 0 else None
         reader = None if ordinary is None else choose_batch_reader(self, ordinary, self._memory)
         if reader is not None:
             exchange_reader(iterator, reader, reader.find_rows(self.batch_sampler))
 
-    def _warn_about_short_last_batch(self, dataset: Any, batch_sampler: Any, sampler: Any, *, drop_last: bool) -> None:
+    def _warn_about_short_last_batch(
+        self, dataset: Any, batch_sampler: Any, sampler: Optional[Sampler], *, drop_last: bool
+    ) -> None:
         num_batches, size = self._num_batches_to_combine, self._combined_batch_size
         # a sampler may show samples more than once, or not all
         read = dataset if sampler is None else sampler
@@ -210,7 +213,9 @@ class DataLoader(torch.utils.data.DataLoader):
                 f" ({per_step}) and drop_last=False. The last tensor will {fate}. {advice}"
             )
 
-    def _take_share(self, dataset: Any, options: Options, *, shuffle: bool, drop_last: bool) -> _SubDataset:
+    def _take_share(
+        self, dataset: torch.utils.data.Dataset, options: Options, *, shuffle: bool, drop_last: bool
+    ) -> _SubDataset:
         """Give this process its part of the dataset, in an order that all processes agree on."""
         require(
             options.exists("random_seed") or not shuffle,
@@ -280,7 +285,7 @@ class BatchIterator:
 
 
 def _check_alone(
-    options: Any, batch_size: Optional[int], shuffle: Optional[bool], auto_distributed_partitioning: bool
+    options: Options, batch_size: Optional[int], shuffle: Optional[bool], auto_distributed_partitioning: bool
 ) -> None:
     if batch_size != 1 or shuffle:
         raise createPoptorchError("`batch_sampler` option is mutually exclusive with batch_size, shuffle.")

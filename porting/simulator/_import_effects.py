@@ -17,7 +17,7 @@ import sys
 import threading
 import traceback
 from types import TracebackType
-from typing import Any, Callable, Optional, Type
+from typing import Any, Callable, Optional, TextIO, Type
 
 import torch
 from tqdm.std import TqdmDefaultWriteLock, tqdm
@@ -79,7 +79,7 @@ def _enable_crash_reports() -> None:
         faulthandler.register(signal.SIGTERM, file=stream, chain=True)
 
 
-def has_descriptor(stream: Any) -> bool:
+def has_descriptor(stream: Optional[TextIO]) -> bool:
     """Tell whether the stream has a file descriptor; in notebooks and tests it is often only a Python object."""
     try:
         return stream is not None and stream.fileno() >= 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple, Type
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Set, Tuple, Type
 
 import torch
 
@@ -56,7 +56,7 @@ class OptimizerAttrTracker:
                 message = f"Ignoring unexpected {where} in {type_name} optimizer: {unexpected}"
                 self.log_once(message, self._log_unexpected)
 
-    def log_once(self, message: str, log: Any = logger.warning) -> None:
+    def log_once(self, message: str, log: Callable[[str], None] = logger.warning) -> None:
         """Log a message unless this tracker did so before."""
         if message not in self._logged:
             self._logged.add(message)
@@ -147,7 +147,7 @@ def _check_number(name: str, value: Any) -> float:
     return value if isinstance(value, (int, float)) else float(value)
 
 
-def _is_constant(optimizer: torch.optim.Optimizer, kind: OptimizerKind, name: str, value: Any) -> bool:
+def _is_constant(optimizer: torch.optim.Optimizer, kind: OptimizerKind, name: str, value: object) -> bool:
     if isinstance(optimizer, optim.Optimizer):
         return optimizer.variable_attrs.isConstant(name)
     if name == "weight_decay" and kind == OptimizerKind.ADAMW:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from operator import attrgetter
-from typing import Any, List
+from typing import List
 
 from porting.simulator import enums
 
@@ -17,7 +17,7 @@ class ConfigFileError(Exception):
     """A configuration file is not valid Python; the text names line, file and fault."""
 
 
-def apply_config_file(options: Any, path: str) -> None:
+def apply_config_file(options: object, path: str) -> None:
     """Run each line of a file as a method call on ``options``.
 
     A line is what follows ``options.``; blank lines and those that begin with ``#`` are skipped and do not count in
@@ -35,7 +35,7 @@ def apply_config_file(options: Any, path: str) -> None:
     exec(code, {"poptorch": sys.modules[__package__], "options": options})  # noqa: S102
 
 
-def apply_json(options: Any, text: str) -> None:
+def apply_json(options: object, text: str) -> None:
     """Call each accessor of a JSON object with its value.
 
     An accessor is a dotted path such as ``Training.gradientAccumulation``. The items of a list become positional

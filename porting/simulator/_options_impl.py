@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Dict, TypeVar
+from typing import Any, Dict, Optional, TypeVar
 
 _Self = TypeVar("_Self", bound="OptionsDict")
 
@@ -16,7 +16,7 @@ def require(condition: bool, message: str) -> None:
         raise AssertionError(message)
 
 
-def require_type(value: Any, kind: Any, what: str) -> None:
+def require_type(value: object, kind: type, what: str) -> None:
     """Refuse a value of another type than `kind`; `what` is the type and the setting, as in "an int for ipu_id"."""
     require(isinstance(value, kind), f"Expected {what} but got {type(value)}")
 
@@ -26,7 +26,7 @@ class Freezable:
 
     _is_frozen = False
 
-    def checkIsFrozen(self, option: Any = None) -> None:
+    def checkIsFrozen(self, option: Optional[str] = None) -> None:
         """Raise `AttributeError` if the options can't be changed any more."""
         if self._is_frozen and option != "_is_frozen":
             raise AttributeError("Can't modify frozen Options")
@@ -108,7 +108,7 @@ class OptionsDict(Freezable):
     def _unfreeze(self) -> None:
         self._freeze(is_frozen=False)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if not name.startswith("_"):
             self.set(**{name: value})
             return

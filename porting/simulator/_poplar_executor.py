@@ -9,7 +9,7 @@ import sys
 import threading
 import weakref
 from operator import attrgetter
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
 from torch import nn
@@ -207,7 +207,7 @@ class PoplarExecutor:
         with self._lock:
             self._session.copy_named_buffers_to_device()
 
-    def load_state_dict(self, state_dict: Any, strict: bool = True) -> Any:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
         """Load weights into the user's model, and onto the device if attached."""
         with self._lock:
             result = self.model.load_state_dict(state_dict, strict=strict)

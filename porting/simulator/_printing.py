@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
 
 from torch import nn
 
@@ -31,7 +30,7 @@ def module_repr(m: nn.Module) -> str:
     return f"{name}(\n  " + "\n  ".join(extra_lines + lines) + "\n)"
 
 
-def print(m: Any) -> None:
+def print(m: object) -> None:
     """Print `module_repr` of a module, and then the object itself."""
     if isinstance(m, nn.Module):
         builtins.print(module_repr(m))  # noqa: T201 - this is what the function is for

@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterable, Iterator, List, Sequence
 import torch
 
 from ..capture.device_tensor import DeviceTensor
-from ..structure import flatten_tensors, rebuild
+from ..structure import Structure, flatten_tensors, rebuild
 from ._operators.custom_ops import accessAttributes
 from .errors import createPoptorchError
 
@@ -23,13 +23,13 @@ __all__ = [
 _next_id = itertools.count(1)
 
 
-def flattenTensorStructure(tensors: Any, canonical_structure: Any = None) -> List[torch.Tensor]:
+def flattenTensorStructure(tensors: Structure, canonical_structure: Structure = None) -> List[torch.Tensor]:
     """List the tensors inside `tensors`, depth first; dictionaries in the key order of `canonical_structure`."""
     return flatten_tensors(tensors, like=canonical_structure)
 
 
 def reconstructTensorStructure(
-    structure: Any, values: Iterable[Any], filter_fn: Callable[[torch.Tensor], bool] = lambda _tensor: True
+    structure: Structure, values: Iterable[Any], filter_fn: Callable[[torch.Tensor], bool] = lambda _tensor: True
 ) -> Any:
     """Replace the tensors of `structure` for which `filter_fn` is true by `values`."""
     return rebuild(structure, values, replaces=filter_fn)

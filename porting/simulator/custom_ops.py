@@ -87,7 +87,7 @@ class _WithOwnBackward(torch.autograd.Function):
         return (None, None, *by_input)
 
 
-def make_list(result: Any) -> List[Any]:
+def make_list(result: object) -> List[Any]:
     """Return the values of `result` as a list, also if it is one alone.
 
     >>> make_list(1), make_list((1, 2))

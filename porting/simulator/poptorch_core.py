@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Dict, NoReturn, Tuple
+from typing import Dict, NoReturn, Tuple
 
 from ..torch_insides.tensors import propagate_shapes
 from . import _logging
@@ -68,7 +68,7 @@ def setPopartLogLevel(level: int) -> None:
         raise ValueError("Invalid log level integer")
 
 
-def propagateInputShapes(graph: Any) -> None:
+def propagateInputShapes(graph: object) -> None:
     """Give the values inside a TorchScript graph the shapes that follow from its inputs' shapes, in place."""
     propagate_shapes(graph)
 

@@ -19,8 +19,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 import torch
 
 from ..diagnostics import OptionError
+from ..machines import DEFAULT, find_chip
 from ..support.process import this_instance
-from ..targets import DEFAULT, TARGETS
 from ._device.device_target import waits_for_ipus, write_refusal
 from ._logging import cpp_log, logger
 from .errors import native_error
@@ -40,7 +40,7 @@ __all__ = [
 
 ENVIRONMENT_VARIABLE = "PORTING_INJECT"
 
-_TARGET = TARGETS[DEFAULT]
+_CHIP = find_chip(DEFAULT)
 # Defaults; a tuple lists all values that a setting may have, the default first.
 _COMMON_SETTINGS: Dict[str, Any] = {
     "at_call": 1,
@@ -189,7 +189,9 @@ def _read_defaults(settings: Mapping[str, Any]) -> Dict[str, Any]:
     return {name: value[0] if isinstance(value, tuple) else value for name, value in settings.items()}
 
 
-def strike(moment: Moment, *, training: Optional[bool] = None, subject: Any = None, results: Any = ()) -> None:
+def strike(
+    moment: Moment, *, training: Optional[bool] = None, subject: object = None, results: Sequence[torch.Tensor] = ()
+) -> None:
     """Cause the trouble that is due at this `moment` to `subject`, a device session.
 
     `results` are the tensors of its call. Callers ask whether there are any `injections` before.
@@ -233,10 +235,10 @@ class Kind(NamedTuple):
     settings: Mapping[str, Any] = MappingProxyType({})
 
 
-def _run_out_of_memory(settings: Mapping[str, Any], _subject: Any, _results: Any) -> None:
+def _run_out_of_memory(settings: Mapping[str, Any], _subject: object, _results: object) -> None:
     tile_bytes = settings["tile_bytes"]
     used = tile_bytes * (100 + settings["percent_over"]) // 100
-    num_tiles = _TARGET.num_tiles
+    num_tiles = _CHIP.num_tiles
     total_mib = used * num_tiles / 2**20
     raise native_error(
         "Out of memory: Cannot fit all variable data onto one or more tiles. "
@@ -251,7 +253,7 @@ def _run_out_of_memory(settings: Mapping[str, Any], _subject: Any, _results: Any
     )
 
 
-def _lose_device(settings: Mapping[str, Any], session: Any, _results: Any) -> None:
+def _lose_device(settings: Mapping[str, Any], session: Any, _results: object) -> None:
     action = settings["recovery"]
     session.lose_device()
     is_lost_for_ever = action == "none"
@@ -273,7 +275,7 @@ _LOSSES = {
 }
 
 
-def _break_host_stream(settings: Mapping[str, Any], session: Any, _results: Any) -> None:
+def _break_host_stream(settings: Mapping[str, Any], session: Any, _results: object) -> None:
     num_streams = len(session.signature.arguments.list_tensors())
     if settings["stream"] >= num_streams:
         raise ValueError(
@@ -306,7 +308,7 @@ def _fill_floats(tensor: torch.Tensor, value: float) -> None:
         tensor.fill_(value)
 
 
-def _refuse_device(_settings: Mapping[str, Any], _session: Any, _results: Any) -> bool:
+def _refuse_device(_settings: Mapping[str, Any], _session: object, _results: object) -> bool:
     if waits_for_ipus():
         cpp_log("info", "No IPU available, sleeping...")
         time.sleep(0.05)
@@ -317,7 +319,7 @@ def _refuse_device(_settings: Mapping[str, Any], _session: Any, _results: Any) -
     )
 
 
-def _fail_to_read_data(_settings: Mapping[str, Any], _subject: Any, _results: Any) -> None:
+def _fail_to_read_data(_settings: Mapping[str, Any], _subject: object, _results: object) -> None:
     raise OSError(5, "Input/output error while reading the dataset (failure lab)")
 
 
@@ -326,7 +328,7 @@ KINDS: Mapping[str, Kind] = {
         Moment.COMPILE,
         "the program needs more memory than a tile has",
         _run_out_of_memory,
-        {"percent_over": 6, "tile_bytes": _TARGET.tile_bytes},
+        {"percent_over": 6, "tile_bytes": _CHIP.tile_bytes},
     ),
     "busy-device": Kind(Moment.ATTACH, "all IPUs are in use, or one is free later", _refuse_device),
     "lost-device": Kind(

@@ -41,6 +41,6 @@ class NewNodes:
         return iter(self._known)
 
 
-def is_leaf_node(node: Any) -> bool:
+def is_leaf_node(node: object) -> bool:
     """Tell whether a node is a parameter's own, which only adds up gradients."""
     return hasattr(node, "variable")

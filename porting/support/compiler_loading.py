@@ -24,7 +24,7 @@ def is_compiler_loaded() -> bool:
     return _COMPILER in sys.modules
 
 
-def load_compiler_late(wrapper: Any) -> bool:
+def load_compiler_late(wrapper: object) -> bool:
     """Let a function that torch excludes from compiling run without loading the compiler.
 
     A compiler that is not loaded compiles nothing, so there is nothing to exclude. Once any part of the program has
@@ -33,7 +33,7 @@ def load_compiler_late(wrapper: Any) -> bool:
     """
     function = getattr(wrapper, "__wrapped__", None)
     code = getattr(wrapper, "__code__", None)
-    if function is None or code is None or _KEPT not in code.co_consts or is_compiler_loaded():
+    if not callable(wrapper) or function is None or code is None or _KEPT not in code.co_consts or is_compiler_loaded():
         return False
 
     def until_it_is_loaded(*args: Any, **kwargs: Any) -> Any:

@@ -7,7 +7,7 @@ them. Adjacent modes of this kind are one mode for torch, which passes on the fu
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from torch.overrides import TorchFunctionMode
 
@@ -19,7 +19,7 @@ __all__ = ["SelectiveMode"]
 class SelectiveMode(TorchFunctionMode):
     """A function mode whose `__torch_function__` gets the calls that concern it, and perhaps others."""
 
-    def concerns(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+    def concerns(self, func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
         """Tell whether this mode does anything but pass the call on."""
         raise NotImplementedError
 
@@ -49,14 +49,20 @@ class _JoinedModes(TorchFunctionMode):
         super().__init__()
         self.modes: List[SelectiveMode] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
+    ) -> Any:
         kwargs = kwargs or {}
         for mode in self.modes:
             if mode.concerns(func, args, kwargs):
                 return self._call_each(func, args, kwargs)
         return func(*args, **kwargs)
 
-    def _call_each(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _call_each(self, func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Call `func` with all modes on torch's stack, where each of them sees what the inner ones call."""
         with ExitStack() as stack:
             for mode in self.modes:

@@ -25,7 +25,7 @@ def pass_on_interrupts() -> None:
         sys.unraisablehook = functools.partial(_pass_on, before)
 
 
-def _pass_on(before: Callable[[Any], Any], unraisable: Any) -> None:
+def _pass_on(before: Callable[[Any], Any], unraisable: sys.UnraisableHookArgs) -> None:
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         before(unraisable)
         return

@@ -26,7 +26,7 @@ class WrongDataError(Exception):
     """An error for a value of a wrong type or form; the text names its place and the value."""
 
 
-def make_plain(value: Any) -> Any:
+def make_plain(value: object) -> Any:
     """Return a dataclass and all in it as values that JSON has; raises TypeError for others.
 
     >>> make_plain({"loss": (1.5, math.inf)})
@@ -50,7 +50,7 @@ def make_plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} is no plain data: {value!r:.100}")
 
 
-def read_plain(kind: Type[_Data], plain: Any, *, of_any_version: bool = False) -> _Data:
+def read_plain(kind: Type[_Data], plain: object, *, of_any_version: bool = False) -> _Data:
     """Make a dataclass of the result of `make_plain`; raises WrongDataError where a type is wrong.
 
     Only these types are known: plain ones, `Any`, dataclasses, enums, `Optional`, `Tuple` and `Mapping`. With
@@ -75,7 +75,7 @@ def _name_special(value: float) -> str:
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
-def _escape_key(key: Any) -> str:
+def _escape_key(key: object) -> str:
     if not isinstance(key, str):
         raise TypeError(f"a {type(key).__name__} cannot be a key of plain data: {key!r:.100}")
     text = str(make_plain(str(key)))
@@ -106,7 +106,7 @@ def _read_finite(text: str) -> float:
 # -- reading by type ---------------------------------------------------------------------------------------------------
 
 
-def _read_value(kind: Any, plain: Any, at: str, of_any_version: bool) -> Any:
+def _read_value(kind: Any, plain: object, at: str, of_any_version: bool) -> Any:
     origin = getattr(kind, "__origin__", None)
     if kind is Any:
         return _read_any(plain, at)
@@ -123,7 +123,7 @@ def _read_value(kind: Any, plain: Any, at: str, of_any_version: bool) -> Any:
     return _READERS[kind](plain, at)
 
 
-def _read_dataclass(kind: Any, plain: Any, at: str, of_any_version: bool) -> Any:
+def _read_dataclass(kind: Any, plain: object, at: str, of_any_version: bool) -> Any:
     known = get_type_hints(kind)
     if not isinstance(plain, dict):
         raise WrongDataError(_say_wrong(at, f"an object with the names of a {kind.__name__}", plain))
@@ -139,7 +139,7 @@ def _read_dataclass(kind: Any, plain: Any, at: str, of_any_version: bool) -> Any
     return kind(**{name: _read_value(known[name], plain[name], f"{at}.{name}", of_any_version) for name in given})
 
 
-def _read_tuple(kinds: Tuple[Any, ...], plain: Any, at: str, of_any_version: bool) -> Tuple[Any, ...]:
+def _read_tuple(kinds: Tuple[Any, ...], plain: object, at: str, of_any_version: bool) -> Tuple[Any, ...]:
     if not isinstance(plain, list):
         raise WrongDataError(_say_wrong(at, "a list", plain))
     wanted = (kinds[0],) * len(plain) if kinds[-1] is Ellipsis else kinds
@@ -151,20 +151,20 @@ def _read_tuple(kinds: Tuple[Any, ...], plain: Any, at: str, of_any_version: boo
     )
 
 
-def _read_mapping(kind: Any, plain: Any, at: str, of_any_version: bool) -> Dict[str, Any]:
+def _read_mapping(kind: object, plain: object, at: str, of_any_version: bool) -> Dict[str, Any]:
     if not isinstance(plain, dict):
         raise WrongDataError(_say_wrong(at, "an object", plain))
     return {_read_key(key, at): _read_value(kind, item, f"{at}.{key}", of_any_version) for key, item in plain.items()}
 
 
-def _read_member(kind: Type[Enum], plain: Any, at: str) -> Enum:
+def _read_member(kind: Type[Enum], plain: object, at: str) -> Enum:
     found = next((member for member in kind if member.value == plain), None)
     if found is None:
         raise WrongDataError(_say_wrong(at, f"one of {', '.join(str(member.value) for member in kind)}", plain))
     return found
 
 
-def _read_any(plain: Any, at: str) -> Any:
+def _read_any(plain: object, at: str) -> Any:
     if isinstance(plain, list):
         return [_read_any(item, at) for item in plain]
     if isinstance(plain, dict):
@@ -185,7 +185,7 @@ def _read_key(key: str, at: str) -> str:
     return text[1:] if text.startswith("$") else text
 
 
-def _read_text(plain: Any, at: str) -> str:
+def _read_text(plain: object, at: str) -> str:
     if not isinstance(plain, str):
         raise WrongDataError(_say_wrong(at, "text", plain))
     try:
@@ -195,7 +195,7 @@ def _read_text(plain: Any, at: str) -> str:
     return plain
 
 
-def _read_whole(plain: Any, at: str) -> int:
+def _read_whole(plain: object, at: str) -> int:
     if type(plain) is not int or plain < 0:
         raise WrongDataError(_say_wrong(at, "a whole number from 0 on", plain))
     return plain
@@ -214,7 +214,7 @@ def _read_float(plain: Any, at: str) -> float:
     raise WrongDataError(_say_wrong(at, "a number", plain))
 
 
-def _read_truth(plain: Any, at: str) -> bool:
+def _read_truth(plain: object, at: str) -> bool:
     if not isinstance(plain, bool):
         raise WrongDataError(_say_wrong(at, "true or false", plain))
     return plain
@@ -228,10 +228,10 @@ _READERS: Mapping[Any, Callable[[Any, str], Any]] = {
 }
 
 
-def _say_wrong(at: str, wanted: str, plain: Any) -> str:
+def _say_wrong(at: str, wanted: str, plain: object) -> str:
     return f"`{at.lstrip('.') or 'all of it'}` must be {wanted}, not {_show_plain(plain)}"
 
 
-def _show_plain(plain: Any) -> str:
+def _show_plain(plain: object) -> str:
     text = ascii(plain) if not isinstance(plain, int) or abs(plain) < 10**18 else "a number of many digits"
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

@@ -1,4 +1,4 @@
-"""List the versions of torch that were tested and what worked in each; README and `porting doctor` show them.
+"""List the versions of torch that were tested and what worked in each; `porting doctor` and a page show them.
 
 The table is data, `torch-versions.json`: `make torch VERSION=2.8.0` tests a version and writes its row.
 """

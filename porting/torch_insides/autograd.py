@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import Any, Callable, Iterator, List, Optional
+from types import FunctionType
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Type
 
 import torch
 
@@ -33,7 +34,12 @@ probe = PARTS.probe
 
 
 def _run_backward_with_checks(
-    tensors: Any, gradients: Any, keeps_graph: bool, creates_graph: bool, _inputs: Any, **_settings: bool
+    tensors: Sequence[torch.Tensor],
+    gradients: Optional[Sequence[torch.Tensor]],
+    keeps_graph: bool,
+    creates_graph: bool,
+    _inputs: object,
+    **_settings: bool,
 ) -> None:
     torch.autograd.backward(tensors, gradients, retain_graph=keeps_graph, create_graph=creates_graph)
 
@@ -60,12 +66,12 @@ _FUNCTION: Any = PARTS.find(
 )
 
 
-def has_own_setup_context(function: Any) -> bool:
+def has_own_setup_context(function: Type[torch.autograd.Function]) -> bool:
     """Tell whether a custom autograd function is of the newer style, in which `setup_context` stands by itself."""
     return function.setup_context is not _FUNCTION.setup_context
 
 
-def has_own_vjp(function: Any) -> bool:
+def has_own_vjp(function: Type[torch.autograd.Function]) -> bool:
     """Tell whether a custom autograd function calls its backward `vjp`, as the class allows."""
     return function.vjp is not _FUNCTION.vjp
 
@@ -82,13 +88,13 @@ def intercept_custom_functions(stand_in: _StandIn) -> Iterator[None]:
     `apply` is what torch would have called. By what name a program calls it does not matter, nor when it has taken it.
     """
 
-    def make_method(original: Any) -> Any:
-        def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
+    def make_method(original: FunctionType) -> Any:
+        def apply(function: Type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
             return stand_in(original.__get__(None, function), function, args, kwargs)
 
         return classmethod(apply)
 
-    def make_call(original: Any) -> Any:
+    def make_call(original: Callable[..., Any]) -> Any:
         return lambda function, *args, **kwargs: stand_in(partial(original, function), function, args, kwargs)
 
     with ExitStack() as exchanges:
@@ -126,7 +132,7 @@ class _InsideApply(threading.local):
         finally:
             _STAND_INS.remove(stand_in)
 
-    def _await_forward(self, original: Any) -> Any:
+    def _await_forward(self, original: Callable[..., Any]) -> Any:
         if hasattr(original, "stands_in"):
             return original
 
@@ -138,11 +144,11 @@ class _InsideApply(threading.local):
         begin.stands_in = True  # type: ignore[attr-defined]
         return begin
 
-    def _give_forward(self, original: Any) -> Any:
+    def _give_forward(self, original: Callable[..., Any]) -> Any:
         if hasattr(original, "stands_in"):
             return original
 
-        def get(function: Any, name: str) -> Any:
+        def get(function: Type[torch.autograd.Function], name: str) -> Any:
             if name == "forward" and self._awaited is function:
                 self._awaited = None
                 return partial(self._run_stand_ins, function, original(function, name))
@@ -154,7 +160,7 @@ class _InsideApply(threading.local):
         get.stands_in = True  # type: ignore[attr-defined]
         return get
 
-    def _run_stand_ins(self, function: Any, forward: Callable[..., Any], *given: Any) -> Any:
+    def _run_stand_ins(self, function: Type[torch.autograd.Function], forward: Callable[..., Any], *given: Any) -> Any:
         """Let the stand-ins apply a function, the last one outermost; after all of them torch goes on by itself."""
         is_new = has_own_setup_context(function)
         context, args = ((), given) if is_new else (given[:1], given[1:])
@@ -179,7 +185,9 @@ class _InsideApply(threading.local):
         return values if isinstance(returned, tuple) else values[0]
 
 
-def _apply_by(stand_in: _StandIn, apply: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+def _apply_by(
+    stand_in: _StandIn, apply: Callable[..., Any], function: Type[torch.autograd.Function], *args: Any, **kwargs: Any
+) -> Any:
     return stand_in(apply, function, args, kwargs)
 
 

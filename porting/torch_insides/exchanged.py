@@ -29,7 +29,7 @@ class _Exchanges(NamedTuple):
 _CURRENT: Dict[Tuple[int, str], _Exchanges] = {}
 
 
-def exchange(owner: Any, name: str, make: Callable[[Any], Any]) -> Callable[[], None]:
+def exchange(owner: object, name: str, make: Callable[[Any], Any]) -> Callable[[], None]:
     """Let `make(what was there)` stand for `owner.name`; return the function that ends it.
 
     `owner` is a class, which may inherit the attribute, or a module; MissingPart where it has none.
@@ -55,7 +55,7 @@ def exchange(owner: Any, name: str, make: Callable[[Any], Any]) -> Callable[[], 
 
 
 @contextmanager
-def exchanged(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+def exchanged(owner: object, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
     """Exchange `owner.name`, as `exchange` does, while the context lasts.
 
     >>> class Greeting:
@@ -87,6 +87,6 @@ def _write(exchanges: _Exchanges, name: str) -> None:
         setattr(owner, name, value)
 
 
-def _find_inherited(owner: Any, name: str) -> Any:
+def _find_inherited(owner: object, name: str) -> Any:
     """Return an attribute as the class has it that `owner` inherits it from, and not what Python makes of it."""
     return next((vars(base)[name] for base in getattr(owner, "__mro__", ()) if name in vars(base)), _ABSENT)

@@ -41,38 +41,37 @@ _read_rows = PARTS.reader(
 )
 
 
-def makes_batches(loader: Any) -> bool:
+def makes_batches(loader: object) -> bool:
     """Tell whether a loader puts batches together itself."""
     return bool(_read_collation(loader))
 
 
-def find_running_iterator(loader: Any) -> Optional[Any]:
+def find_running_iterator(loader: object) -> Optional[Any]:
     """Return the iterator that a loader of torch's keeps from epoch to epoch; None where there is none."""
     return _read_running(loader) if isinstance(loader, DataLoader) else None
 
 
-def forget_running_iterator(loader: Any) -> None:
+def forget_running_iterator(loader: DataLoader) -> None:
     """Let a loader, which is a copy, begin without the iterator of the other."""
     loader._iterator = None
 
 
-def find_reader(iterator: Any) -> Optional[Any]:
+def find_reader(iterator: object) -> Optional[Any]:
     """Return what reads the samples for an iterator that loads in this process; None where torch does not tell."""
     return _read_fetcher(iterator)
 
 
-def exchange_reader(iterator: Any, reader: Any, rows: Optional[Any]) -> None:
+def exchange_reader(iterator: object, reader: object, rows: object) -> None:
     """Let an iterator read by `reader`, and go through `rows` in place of the sampler if there are any."""
-    iterator._dataset_fetcher = reader
-    iterator._sampler_iter = rows or _read_rows(iterator)
+    vars(iterator).update(_dataset_fetcher=reader, _sampler_iter=rows or _read_rows(iterator))
 
 
-def find_order(iterator: Any) -> Any:
+def find_order(iterator: object) -> Any:
     """Return the iterator over what an iterator of a loader is about to read; itself where torch does not tell."""
     return _read_rows(iterator) if hasattr(iterator, "_sampler_iter") else iterator
 
 
-def end_processes(iterator: Any) -> None:
+def end_processes(iterator: object) -> None:
     """End the processes of a loader's iterator, to which a frame of a traceback may still refer."""
     if hasattr(iterator, "_shutdown_workers"):
         iterator._shutdown_workers()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
 
 import torch
 
@@ -53,7 +53,13 @@ EnableTorchFunction: Any = PARTS.find(
 )
 
 
-def _call_below_functions(_kind: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+def _call_below_functions(
+    _kind: object,
+    func: Callable[..., Any],
+    _types: object,
+    args: Tuple[Any, ...] = (),
+    kwargs: Optional[Dict[str, Any]] = None,
+) -> Any:
     with DisableTorchFunctionSubclass():
         return func(*args, **(kwargs or {}))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from torch import nn
 
@@ -137,14 +137,15 @@ def loads_in_own_way(module: nn.Module) -> bool:
     return getattr(type(module), "_load_from_state_dict", None) is not _load
 
 
-def note_versions(state: Any, modules: Iterable[Tuple[str, nn.Module]]) -> Any:
+def note_versions(state: OrderedDict[str, Any], modules: Iterable[Tuple[str, nn.Module]]) -> Any:
     """Note in a state dictionary the versions of modules' formats by their names, as torch does, and return it."""
-    state._metadata = OrderedDict((name, {"version": getattr(module, "_version", 1)}) for name, module in modules)
+    versions = OrderedDict((name, {"version": getattr(module, "_version", 1)}) for name, module in modules)
+    vars(state).update(_metadata=versions)
     return state
 
 
-def copy_versions(state: Any, made: Any) -> Any:
+def copy_versions(state: Mapping[str, Any], made: object) -> Any:
     """Take the versions of a model's modules over, which torch keeps, and pickles, beside the entries."""
     if hasattr(state, "_metadata"):
-        made._metadata = state._metadata
+        vars(made).update(_metadata=state._metadata)
     return made

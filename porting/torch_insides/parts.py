@@ -39,7 +39,7 @@ class Parts:
         self.needed: List[str] = []
         """Those of them that nothing stands for: all is lost that these parts are for."""
 
-    def find(self, place: str, *, instead: Any = _NEEDED, loses: str = "") -> Any:
+    def find(self, place: str, *, instead: object = _NEEDED, loses: str = "") -> Any:
         """Return the part at `place`, "module:attribute.attribute"; `instead` where there is none.
 
         `loses` says what `instead` does not do. Without `instead`, a part that is gone is a class of which each use
@@ -59,7 +59,7 @@ class Parts:
         except (ImportError, AttributeError):
             return self._replace(place, instead, loses)
 
-    def reader(self, name: str, *, of: Any, instead: Any = _NEEDED, loses: str = "") -> Any:
+    def reader(self, name: str, *, of: object, instead: object = _NEEDED, loses: str = "") -> Any:
         """Return a function that reads the attribute `name` of objects like the example `of`.
 
         Where they have none, the function that is returned is `instead`, or a MissingPart error as in `find`.
@@ -69,7 +69,7 @@ class Parts:
         self.places.append(place)
         return attrgetter(name) if has_part(of, name) else self._replace(place, instead, loses)
 
-    def _replace(self, place: str, instead: Any, loses: str) -> Any:
+    def _replace(self, place: str, instead: object, loses: str) -> Any:
         self.losses[place] = loses or self._loses
         if instead is _NEEDED and not loses:
             self.needed.append(place)
@@ -101,7 +101,7 @@ def look_up(place: str) -> Any:
     return found
 
 
-def has_part(example: Any, name: str) -> bool:
+def has_part(example: object, name: str) -> bool:
     """Tell whether objects like `example` have the attribute `name`."""
     return hasattr(example, name)
 
@@ -118,7 +118,7 @@ def write_place(place: str) -> str:
 def make_stand_in(place: str, loss: str) -> Any:
     """Return a class for the part that is missing at `place`: it can be derived from and compared, but not used."""
 
-    def refuse(_kind: Any, *args: Any, **_kwargs: Any) -> NoReturn:
+    def refuse(_kind: object, *args: Any, **_kwargs: Any) -> NoReturn:
         # what Python itself looks for, as to derive a class
         if args and str(args[0]).startswith("__"):
             raise AttributeError(args[0])

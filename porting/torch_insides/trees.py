@@ -12,7 +12,7 @@ PARTS = Parts("containers that were registered with torch are not looked into")
 probe = PARTS.probe
 
 
-def map_plainly(function: Callable[[Any], Any], tree: Any) -> Any:
+def map_plainly(function: Callable[[Any], Any], tree: object) -> Any:
     """Apply `function` to what is no list, tuple or dictionary."""
     if isinstance(tree, dict):
         return type(tree)((key, map_plainly(function, item)) for key, item in tree.items())
@@ -23,7 +23,7 @@ def map_plainly(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
-def list_leaves_plainly(tree: Any) -> List[Any]:
+def list_leaves_plainly(tree: object) -> List[Any]:
     """List what is no list, tuple or dictionary, in order."""
     leaves: List[Any] = []
     map_plainly(leaves.append, tree)

@@ -327,6 +327,7 @@ STEPS: Dict[str, List[Step]] = {
     "P008": [follow("use `accumulation=3`", ("stages={", "accumulation=3, stages={"))],
     "P009": [follow("list them as they run", ('{"2": 1, "1": 2}', '{"1": 1, "2": 2}'))],
     "P010": [follow("begin a stage on the weight's IPU", ('{"middle": 1}', '{"middle": 1, "head": 0}'))],
+    "M003": [follow("amounts have units", ('"1024"', '"1024 KiB"'))],
     "V005": [follow("look at `backward`", ("2 * gradient", "3 * gradient"))],
     "E020": [
         follow(

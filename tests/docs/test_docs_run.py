@@ -90,7 +90,7 @@ def quickly_run(words: List[str]) -> int:
 def test_the_links_of_a_page_lead_to_files_and_headings_that_exist(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
 
-    for target in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", text):
+    for target in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", text) + re.findall(r'src="([^"]+)"', text):
         file, _, heading = target.partition("#")
         if not file.startswith(("http://", "https://")):
             path = (page.parent / file).resolve() if file else page

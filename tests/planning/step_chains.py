@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from porting.capture import TensorInfo
-from porting.planning.memory_model import Operation, StepMemory, Value
+from porting.planning.step_memory import Operation, StepMemory, Value
 
 
 def weight(name):

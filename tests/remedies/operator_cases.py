@@ -47,6 +47,7 @@ FUNCTIONS: Dict[str, Compute] = {
     "pixel_unshuffle": lambda x: F.pixel_unshuffle(x.unsqueeze(1), 2).cumsum(1),
     "adaptive_max_pool1d": lambda x: F.adaptive_max_pool1d(x, 4),
     "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, (2, 5)),
+    "adaptive_max_pool2d of one dimension": lambda x: F.adaptive_max_pool2d(x, (None, 5)),
     "circular padding": lambda x: F.pad(x, (1, 2), mode="circular"),
     "reflected padding": lambda x: F.pad(x, (2, 1), mode="reflect"),
     "replicated padding": lambda x: F.pad(x, (0, 3), mode="replicate"),

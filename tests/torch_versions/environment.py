@@ -3,7 +3,7 @@
     python -m tests.torch_versions.environment 2.8.0 [what pytest takes]
 
 The environment is made once, beside `.venv`: minutes and 5 GB, as torch from PyPI brings CUDA along on Linux. What a
-whole run says of each part is written into the table that README and `porting doctor` show.
+whole run says of each part is written into the table that `docs/torch-versions.md` and `porting doctor` show.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def run_tests(version: str, python: str, options: List[str]) -> int:
         status = subprocess.run([python, *command, f"--junitxml={report}", *chosen], cwd=ROOT, env=variables).returncode
         # 1: tests failed; all above, the run itself did
         if not options and status <= 1:
-            write_tested(version, read_report(report, parts), page=ROOT / "README.md")
+            write_tested(version, read_report(report, parts), page=ROOT / "docs/torch-versions.md")
     return status
 
 

@@ -1,4 +1,4 @@
-"""The table *what works where*: a row for each version of torch that was tested, as data and as README shows it."""
+"""The table *what works where*: a row for each version of torch that was tested, as data and as its page shows it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write_tested(version: str, results: Mapping[str, PartResult], *, page: Path)
 
 
 def make_table() -> str:
-    """Make README's table: versions of which tests say the same share a row."""
+    """Make the page's table: versions of which tests say the same share a row."""
     rows: Dict[Tuple[str, ...], List[str]] = {}
     for torch in list_tested():
         rows.setdefault(tuple(map(torch.says_of, PARTS)), []).append(torch.version)

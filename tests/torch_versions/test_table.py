@@ -1,4 +1,4 @@
-"""The table of what works with which torch is written from a run, and README shows it."""
+"""The table of what works with which torch is written from a run, and its page shows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def page(tmp_path, monkeypatch):
     file = tmp_path / "versions.json"
     file.write_text(json.dumps({"2.6.0": {"capture": {"passed": 2, "failed": 1}}}))
     monkeypatch.setattr(torch_versions, "FILE", file)
-    page = tmp_path / "README.md"
+    page = tmp_path / "versions.md"
     page.write_text(f"before\n\n{make_table()}\n\nafter\n")
     return page
 
@@ -53,5 +53,5 @@ def test_versions_with_the_same_results_share_a_row(page):
     assert "| 2.6.0, 2.7.1 | yes | no | no | no | no |" in make_table()
 
 
-def test_readme_shows_the_table():
-    assert make_table() in (ROOT / "README.md").read_text("utf-8")
+def test_the_page_of_versions_shows_the_table():
+    assert make_table() in (ROOT / "docs/torch-versions.md").read_text("utf-8")

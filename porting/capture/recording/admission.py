@@ -28,12 +28,12 @@ class _Recording(Protocol):
         """Add a host tensor to the graph."""
 
 
-def is_own(recorder: Any, leaf: Any) -> bool:
+def is_own(recorder: object, leaf: object) -> bool:
     """Tell whether `leaf` is a device tensor of the capture by `recorder`."""
     return isinstance(leaf, DeviceTensor) and leaf.recorder is recorder
 
 
-def admit_leaf(recorder: _Recording, name: str, leaf: Any) -> Any:
+def admit_leaf(recorder: _Recording, name: str, leaf: object) -> Any:
     """Let an argument of the operator `name` into the graph: narrow types, turn harmless host tensors into constants.
 
     Raises CaptureError for all that no device can take.

@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Set,
 import torch
 
 from ...diagnostics import Place, caller_place
+from ...torch_insides.operators import OpOverload
 from ..device_tensor import DeviceTensor
 from ..errors import Refusal
 from ..graph_flow import identify_memory
@@ -29,7 +30,7 @@ class GraphInProgress(Protocol):
     graph: torch.fx.Graph
     first_operator: Optional[torch.fx.Node]
 
-    def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         """Record an operator and return its results."""
 
 
@@ -43,7 +44,7 @@ class _Frame:
     outer_graph: torch.fx.Graph
     outer_first_operator: Optional[torch.fx.Node]
     copies_captured: bool
-    beside: Any = None
+    beside: object = None
     local: Dict[torch.fx.Node, torch.fx.Node] = field(default_factory=dict)
     captured: List[torch.fx.Node] = field(default_factory=list)
     captured_memory: Dict[int, List[torch.fx.Node]] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class Bodies:
         return self._frames[-1].beside
 
     def open(
-        self, kind: str, *, inputs: Sequence[DeviceTensor] = (), copies_captured: bool = False, beside: Any = None
+        self, kind: str, *, inputs: Sequence[DeviceTensor] = (), copies_captured: bool = False, beside: object = None
     ) -> None:
         """Record from now on into a new body, in which `inputs` stand for its arguments.
 

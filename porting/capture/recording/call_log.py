@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple
+from typing import Any, Callable, List, Optional, Protocol, Tuple, Union
 
 import torch
 
+from ...torch_insides.operators import OpOverload
 from ..device_tensor import DeviceTensor
-from ..operator_schema import list_leaves, map_leaves
+from ..operator_schema import Args, Kwargs, list_leaves, map_leaves
 from .tensor_facts import TensorFacts
 
 __all__ = ["ADDED_CONSTANT", "COPIED_HANDLE", "CallLog", "Calls", "LoggedCall", "read_modes"]
@@ -29,7 +30,7 @@ class Calls(Protocol):
     """Stands between Python and a recorder: gets each call, and says what comes back."""
 
     def take(
-        self, recorder: Any, operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], run: Callable[[], Any]
+        self, recorder: Any, operator: Union[OpOverload, str], args: Args, kwargs: Kwargs, run: Callable[[], Any]
     ) -> Any:
         """Return the result of a call, which `run` records."""
 
@@ -45,8 +46,8 @@ class LoggedCall:
     """
 
     operator: Any
-    args: Tuple[Any, ...]
-    kwargs: Dict[str, Any]
+    args: Args
+    kwargs: Kwargs
     modes: Tuple[Any, ...]
     result: Any
     node: Optional[torch.fx.Node]
@@ -62,7 +63,7 @@ class CallLog:
         self._is_inside = False
 
     def take(
-        self, recorder: _Recording, operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], run: Callable[[], Any]
+        self, recorder: _Recording, operator: Union[OpOverload, str], args: Args, kwargs: Kwargs, run: Callable[[], Any]
     ) -> Any:
         """Let `run` record a call, and note it."""
         if self._is_inside or not self.is_complete:
@@ -104,6 +105,7 @@ def read_modes() -> Tuple[Any, ...]:
     )
 
 
-def _copy_host_tensor(leaf: Any) -> Any:
-    is_host = isinstance(leaf, torch.Tensor) and not isinstance(leaf, DeviceTensor)
-    return leaf.detach().clone() if is_host else leaf
+def _copy_host_tensor(leaf: object) -> Any:
+    if isinstance(leaf, torch.Tensor) and not isinstance(leaf, DeviceTensor):
+        return leaf.detach().clone()
+    return leaf

@@ -6,7 +6,7 @@ gradients of the results, then what it reads of the graph around it, as the tens
 
 from __future__ import annotations
 
-from typing import Any, Dict, Sequence, Tuple
+from typing import Any, Sequence, Tuple
 
 import torch
 from torch.autograd.function import FunctionCtx
@@ -15,6 +15,7 @@ from ...diagnostics import CaptureError, Finding, Severity, caller_place
 from ...torch_insides.autograd import has_own_setup_context, has_own_vjp
 from ..device_tensor import DeviceTensor, is_host_tensor
 from ..errors import Refusal
+from ..operator_schema import Args, Kwargs
 from ..subgraphs import Body, run_custom_gradient
 from .recorder import Recorder
 from .result_shapes import result_shape
@@ -24,7 +25,7 @@ __all__ = ["record_with_backward"]
 aten = torch.ops.aten
 
 
-def record_with_backward(recorder: Recorder, cls: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+def record_with_backward(recorder: Recorder, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     """Record a call of the custom autograd function `cls` with the `backward` that it brings; return its results.
 
     Raises CaptureError C005 for one that has no static form.

@@ -11,12 +11,13 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequ
 
 import torch
 
+from ...torch_insides.operators import OpOverload
 from ...torch_insides.trees import tree_map
 from ..autocast import autocast_targets, autocast_types
 from ..device_tensor import DeviceTensor
 from ..dtypes import device_dtype, float_cast_targets, rounded_result
 from ..errors import Refusal
-from ..operator_schema import device_tensors, map_leaves, written_arguments
+from ..operator_schema import Args, Kwargs, device_tensors, map_leaves, written_arguments
 from .bodies import Bodies, GraphInProgress
 from .reports import Reports
 from .tensor_facts import TensorFacts
@@ -35,7 +36,7 @@ class _OperatorRecorder(GraphInProgress, Protocol):
     bodies: Bodies
     reports: Reports
 
-    def record_as_is(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def record_as_is(self, func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Record an operator on arguments that have the types it is to get."""
 
 
@@ -68,7 +69,7 @@ class FloatCasts:
         finally:
             self._lower = None
 
-    def record(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def record(self, func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Record `func` with the casts around it that its arguments call for."""
         tensors = device_tensors((args, kwargs))
         if self._lower is None and not any(tensor.dtype in _HALVES for tensor in tensors):
@@ -92,7 +93,7 @@ class FloatCasts:
             return result
         return tree_map(lambda leaf: self._record_cast(leaf, rounded) if _is_float(leaf) else leaf, result)
 
-    def promote(self, func: Any, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:
+    def promote(self, func: OpOverload, args: Args, kwargs: Kwargs) -> Optional[Tuple[Any, Any]]:
         """Cast mixed operands to what is written to, or else to float32, where plain torch refuses to mix."""
         tensors = device_tensors((args, kwargs))
         if len({tensor.dtype for tensor in tensors if _is_float(tensor)}) < 2:
@@ -102,7 +103,7 @@ class FloatCasts:
         target = written[0] if written else torch.float32
         return self._cast_arguments(args, kwargs, lambda tensor: target if _is_float(tensor) else tensor.dtype)[:2]
 
-    def without_lower(self, args: Any, kwargs: Any) -> Tuple[Any, Any]:
+    def without_lower(self, args: Args, kwargs: Kwargs) -> Tuple[Any, Any]:
         """Give operators of a backend's own library, which know nothing of autocast, float32."""
         if self.autocast is None:
             return args, kwargs
@@ -119,11 +120,11 @@ class FloatCasts:
         ]
 
     def _cast_arguments(
-        self, args: Any, kwargs: Any, find_target: Callable[[DeviceTensor], torch.dtype]
+        self, args: Args, kwargs: Kwargs, find_target: Callable[[DeviceTensor], torch.dtype]
     ) -> Tuple[Any, Any, Dict[int, DeviceTensor]]:
         casts: Dict[int, DeviceTensor] = {}
 
-        def cast(leaf: Any) -> Any:
+        def cast(leaf: object) -> Any:
             if not isinstance(leaf, DeviceTensor) or find_target(leaf) == leaf.dtype:
                 return leaf
             # an argument that is given twice stays one tensor
@@ -151,5 +152,5 @@ class FloatCasts:
         return self._recorder.call(aten.to.dtype, tensor, dtype)
 
 
-def _is_float(leaf: Any) -> bool:
+def _is_float(leaf: object) -> bool:
     return isinstance(leaf, DeviceTensor) and leaf.dtype.is_floating_point

@@ -7,16 +7,17 @@ device is the device's still. Nothing of it is ever run: a graph with guesses sa
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Callable, Dict, Optional, Protocol, Set, Tuple
+from typing import Any, Callable, Dict, Optional, Protocol, Sequence, Set
 
 import numpy as np
 import torch
 
 from ...diagnostics import Place, PortingError, are_refusals_collected, caller_place, refuse
 from ...torch_insides.modes import DisableTorchFunction
+from ...torch_insides.operators import OpOverload
 from ...torch_insides.trees import tree_map
 from ..device_tensor import DeviceTensor
-from ..operator_schema import operator_name
+from ..operator_schema import Args, Kwargs, operator_name
 from ..shape_mode import ShapeMode
 from .result_shapes import explain_failure, run_on
 
@@ -35,7 +36,7 @@ class _Recording(Protocol):
 
     fake_mode: ShapeMode
 
-    def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         """Record an operator."""
 
 
@@ -75,7 +76,7 @@ class Guesses:
         self._moved.add(moved.node)
         return moved
 
-    def make_result(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], error: PortingError) -> Any:
+    def make_result(self, func: OpOverload, args: Args, kwargs: Kwargs, error: PortingError) -> Any:
         """Refuse with `error` an operator whose result has no static shape, and return the result for an example.
 
         Raises what the operator itself does on tensors of these shapes: that is a fault of its own.
@@ -111,7 +112,7 @@ class Guesses:
         return False
 
 
-def _make_all_different(shape: Any, *, dtype: torch.dtype) -> torch.Tensor:
+def _make_all_different(shape: Sequence[int], *, dtype: torch.dtype) -> torch.Tensor:
     return torch.arange(int(np.prod(shape)), device="cpu").reshape(shape).to(dtype)
 
 

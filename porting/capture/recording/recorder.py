@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -17,7 +17,7 @@ from ...diagnostics import CaptureError, caller_place, refuse
 from ...torch_insides.autograd import clear_transforms, current_transform
 from ...torch_insides.fake_tensors import DataDependentOutputException, DynamicOutputShapeException
 from ...torch_insides.modes import DisableTorchFunction
-from ...torch_insides.operators import SET_GRAD_ENABLED
+from ...torch_insides.operators import SET_GRAD_ENABLED, OpOverload
 from ...torch_insides.tensors import mark_as_parameter
 from ...torch_insides.trees import tree_leaves
 from .. import errors
@@ -27,6 +27,8 @@ from ..dtypes import device_dtype, index_arguments, is_device_dtype, mask_argume
 from ..errors import Refusal
 from ..operator_mode import OperatorMode
 from ..operator_schema import (
+    Args,
+    Kwargs,
     change_arguments,
     device_tensors,
     list_leaves,
@@ -159,12 +161,12 @@ class Recorder(OperatorMode):
             node.meta["coerced_at"] = caller_place()
             self.coercions.append((dtype, len(self.graph.nodes)))
 
-    def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         """Record the operator `func` on device tensors of the right types, and return its results."""
         return self._emit_node(func, args, kwargs)
 
     def call_function(
-        self, function: Callable[..., Any], args: Tuple[Any, ...], results: Sequence[torch.Tensor]
+        self, function: Callable[..., Any], args: Args, results: Sequence[torch.Tensor]
     ) -> List[DeviceTensor]:
         """Record a call of the Python `function`, which returns a sequence of tensors like the fake ones `results`.
 
@@ -194,7 +196,9 @@ class Recorder(OperatorMode):
 
     # -- recording -------------------------------------------------------------------------------------------
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Sequence[type], args: Args = (), kwargs: Optional[Kwargs] = None
+    ) -> Any:
         """Record `func` when it concerns the device; run it for real when all its tensors are the host's."""
         # scripted modules get here with the function mode in force, which is for the user's calls only
         with DisableTorchFunction():
@@ -204,10 +208,10 @@ class Recorder(OperatorMode):
                 if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((args, kwargs))):
                     return self._record_operator(func, args, dict(kwargs or {}))
                 # a number would be kept, for the gradient, as what torch cannot read as a number any more
-                args = replace_numbers(func, args, self.add_constant)
+                args = tuple(replace_numbers(func, args, self.add_constant))
             return func(*args, **(kwargs or {}))  # what this makes comes back by `DeviceTensor.__torch_dispatch__`
 
-    def _record_operator(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
+    def _record_operator(self, func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         special = device_operator(func)
         placed_args, placed_kwargs, asked = self._place_leaves(args, kwargs)
         if special is not None and special.record is not None:
@@ -221,14 +225,14 @@ class Recorder(OperatorMode):
         record = partial(self._record_placed, func, placed_args, placed_kwargs, asked)
         return self._take_call(func, placed_args, placed_kwargs, record)
 
-    def _take_call(self, func: Any, args: Any, kwargs: Dict[str, Any], record: Callable[[], Any]) -> Any:
+    def _take_call(self, func: Union[OpOverload, str], args: Args, kwargs: Kwargs, record: Callable[[], Any]) -> Any:
         return record() if self.calls is None else self.calls.take(self, func, args, kwargs, record)
 
     def _note_other(self) -> None:
         if self.calls is not None:
             self.calls.note_other()
 
-    def _record_placed(self, func: Any, placed_args: Any, placed_kwargs: Dict[str, Any], asked: List[Any]) -> Any:
+    def _record_placed(self, func: OpOverload, placed_args: Args, placed_kwargs: Kwargs, asked: List[Any]) -> Any:
         special, name = device_operator(func), operator_name(func)
         # whatever Python would get to see here has no value yet
         if name in _HOST_READS:
@@ -258,7 +262,7 @@ class Recorder(OperatorMode):
                     self.note_coercion(leaf, result.node)
         return result
 
-    def _place_leaves(self, args: Any, kwargs: Dict[str, Any]) -> Tuple[Any, Dict[str, Any], List[Any]]:
+    def _place_leaves(self, args: Args, kwargs: Kwargs) -> Tuple[Any, Dict[str, Any], List[Any]]:
         """Put device tensors in the place of the host's that they stand for; return the arguments and their leaves."""
         leaves = list_leaves((args, kwargs))
         if any(id(leaf) in self._placed for leaf in leaves):
@@ -268,25 +272,25 @@ class Recorder(OperatorMode):
             leaves = list_leaves((args, kwargs))
         return args, kwargs, leaves
 
-    def _admit_leaves(self, name: str, args: Any, kwargs: Dict[str, Any], leaves: Sequence[Any]) -> Tuple[Any, Any]:
+    def _admit_leaves(self, name: str, args: Args, kwargs: Kwargs, leaves: Sequence[Any]) -> Tuple[Any, Any]:
         """Let arguments into the graph; usual ones are what they should be."""
         if all(type(leaf) in _ADMITTED or is_own(self, leaf) for leaf in leaves):
             return args, kwargs
         admitted: Tuple[Any, Any] = map_leaves(lambda leaf: admit_leaf(self, name, leaf), (args, kwargs))
         return admitted
 
-    def _cast_masks(self, value: Any) -> Any:
+    def _cast_masks(self, value: object) -> Any:
         if isinstance(value, (list, tuple)):
             return [self._cast_masks(item) for item in value]
         is_mask = isinstance(value, DeviceTensor) and value.dtype == torch.uint8
         return self._emit_node(aten.to.dtype, (value, torch.bool), {}) if is_mask else value
 
-    def _widen_indices(self, value: Any) -> Any:
+    def _widen_indices(self, value: object) -> Any:
         if isinstance(value, DeviceTensor) and not value.dtype.is_floating_point and value.dtype != torch.int64:
             return self._emit_node(aten.to.dtype, (value, torch.int64), {}, narrow=False)
         return value
 
-    def record_as_is(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def record_as_is(self, func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Record `func` on arguments that have the types it is to get."""
         name = operator_name(func)
         # autograd would refuse it when the graph is replayed, far away from the line that does it
@@ -308,7 +312,7 @@ class Recorder(OperatorMode):
         return self._emit_node(func, args, kwargs, example=self.guesses.make_result(func, args, kwargs, refusal))
 
     def _emit_node(
-        self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, narrow: bool = True, example: Any = None
+        self, func: OpOverload, args: Args, kwargs: Kwargs, *, narrow: bool = True, example: Any = None
     ) -> Any:
         # shapes are kept: rules for shapes may change the tensors that they get
         tensors = device_tensors((args, kwargs))
@@ -330,14 +334,13 @@ class Recorder(OperatorMode):
         node.meta.update({} if example is None else {"is_refused": True})
         self.facts.note_writes(self.bodies.own_writes(writes), node, tracked=tracked)
         outputs = self._wrap_outputs(node, args, kwargs, result, narrow=narrow and not writes)
-        is_detached = operator_name(func) == "detach"
-        self.facts.note_results(device_tensors(outputs), tensors, tracked=tracked and not is_detached)
+        self.facts.note_results(device_tensors(outputs), tensors, tracked=tracked and operator_name(func) != "detach")
         return outputs
 
-    def _find_node(self, leaf: Any) -> Any:
+    def _find_node(self, leaf: object) -> Any:
         return self.bodies.local_node(leaf) if isinstance(leaf, DeviceTensor) else leaf
 
-    def _add_node(self, target: Any, args: Tuple[Any, ...], kwargs: Optional[Dict[str, Any]] = None) -> torch.fx.Node:
+    def _add_node(self, target: Callable[..., Any], args: Args, kwargs: Optional[Kwargs] = None) -> torch.fx.Node:
         self._note_other()
         node = self.graph.call_function(target, args, kwargs)
         self.first_operator = self.first_operator or node
@@ -354,18 +357,15 @@ class Recorder(OperatorMode):
             self._grad_enabled = enabled
             self._add_node(SET_GRAD_ENABLED, (enabled,))
 
-    def _wrap_outputs(
-        self, node: torch.fx.Node, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any, *, narrow: bool
-    ) -> Any:
-        func = node.target
+    def _wrap_outputs(self, node: torch.fx.Node, args: Args, kwargs: Kwargs, result: object, *, narrow: bool) -> Any:
         if isinstance(result, torch.Tensor):
             node.meta["val"] = result
-            written = result_argument(func, 0, args, kwargs)
+            written = result_argument(node.target, 0, args, kwargs)
             return written if written is not None else self._wrap_result(result, node, narrow=narrow)
         if isinstance(result, (tuple, list)):
             items = []
             for index, item in enumerate(result):
-                written = result_argument(func, index, args, kwargs)
+                written = result_argument(node.target, index, args, kwargs)
                 if written is None and isinstance(item, torch.Tensor):
                     written = self._wrap_item(item, node, index, narrow=narrow)
                 items.append(item if written is None else written)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, Tuple
+from typing import Any, Callable, Iterator
 
 import torch
 
+from ...torch_insides.operators import OpOverload
 from ...torch_insides.trees import tree_map
 from ..device_operators import device_operator
 from ..device_tensor import DeviceTensor
-from ..operator_schema import READS_VALUES, map_leaves, operator_name
+from ..operator_schema import READS_VALUES, Args, Kwargs, map_leaves, operator_name
 from ..shape_mode import UNKNOWN, ShapeMode
 
 __all__ = ["explain_failure", "result_shape", "run_on"]
 
 
-def result_shape(fake_mode: ShapeMode, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+def result_shape(fake_mode: ShapeMode, func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
     """Run `func`, or what stands for it on the device, on the fake tensors behind its arguments."""
     special = device_operator(func)
-    if special is not None and special.shape is not None:
-        # on the device the operator may do another thing than its kernel for the CPU
-        func = special.shape
+    # on the device the operator may do another thing than its kernel for the CPU
+    shape_rule = func if special is None or special.shape is None else special.shape
     with torch.no_grad():
         # their kernels check values, such as lengths; ones pass the checks
         if special is None and operator_name(func) in READS_VALUES:
@@ -32,17 +32,17 @@ def result_shape(fake_mode: ShapeMode, func: Any, args: Tuple[Any, ...], kwargs:
         fake_args, fake_kwargs = map_leaves(
             lambda leaf: leaf.fake if isinstance(leaf, DeviceTensor) else leaf, (args, kwargs)
         )
-        result = fake_mode.result_of(func, fake_args, fake_kwargs)
+        result = fake_mode.result_of(shape_rule, fake_args, fake_kwargs)
         if result is UNKNOWN and special is None:
             result = fake_mode.try_result_of(func, fake_args, fake_kwargs)
         if result is not UNKNOWN:
             return result
         # torch's own rules know every operator, and take about a millisecond
         with fake_mode, _quiet_fake_tensors():
-            return func(*fake_args, **fake_kwargs)
+            return shape_rule(*fake_args, **fake_kwargs)
 
 
-def explain_failure(func: Any, args: Any, kwargs: Any, unknown: Exception) -> Exception:
+def explain_failure(func: Callable[..., Any], args: Args, kwargs: Kwargs, unknown: Exception) -> Exception:
     """Return what torch itself says about these shapes, or `unknown` where it has nothing against them.
 
     Its CPU kernels word errors otherwise than shape rules.
@@ -54,7 +54,7 @@ def explain_failure(func: Any, args: Any, kwargs: Any, unknown: Exception) -> Ex
     return unknown
 
 
-def run_on(make: Callable[..., torch.Tensor], func: Any, args: Any, kwargs: Any) -> Any:
+def run_on(make: Callable[..., torch.Tensor], func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Run `func` for real on tensors that `make(shape, dtype=...)` returns in the place of the device's."""
     made = tree_map(
         lambda leaf: make(leaf.shape, dtype=leaf.dtype) if isinstance(leaf, DeviceTensor) else leaf, (args, kwargs)

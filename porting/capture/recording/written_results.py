@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional
 
 import torch
 
 from ...torch_insides.modes import DisableTorchDispatch
-from ...torch_insides.operators import read_schema
+from ...torch_insides.operators import OpOverload, read_schema
 from ..device_tensor import DeviceTensor
-from ..operator_schema import operator_name, written_arguments
+from ..operator_schema import Args, Kwargs, operator_name, written_arguments
 from .bodies import GraphInProgress
 
 __all__ = ["record_write"]
@@ -33,7 +33,7 @@ _VIEWS: Dict[Any, Any] = {
 _INDEXING = frozenset("argmax argmin argsort bucketize cummax cummin max median min nanmedian sort topk".split())
 
 
-def record_write(recorder: GraphInProgress, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Any]:
+def record_write(recorder: GraphInProgress, func: OpOverload, args: Args, kwargs: Kwargs) -> Optional[Any]:
     """Record `func` if it is one of these, and return what it returns; None for all other operators."""
     view = _VIEWS.get(func)
     if view is not None:

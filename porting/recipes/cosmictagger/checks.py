@@ -6,6 +6,7 @@ import copy
 import inspect
 import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -22,13 +23,13 @@ MAX_CHANGED_LINES = {
 }
 
 
-def neutrino_iou(step: Any) -> float:
+def neutrino_iou(step: ModuleType) -> float:
     """Train for three fifths of the program's own steps, and test with other events."""
     scores = step.validate(step.train(96).measured.model, workload.load_events(workload.Settings())[1])
     return float(scores["Average/Neutrino_IoU"])
 
 
-def device_rates(step: Any) -> str:
+def device_rates(step: ModuleType) -> str:
     """Compare the device's learning rate with the schedule's in each step, for both optimizers."""
     for optimizer in ("adam", "rmsprop"):
         rates = step.train(3, workload.Settings(optimizer=optimizer)).measured.rates
@@ -37,7 +38,7 @@ def device_rates(step: Any) -> str:
     return "1e-05, 0.001259, 0.002507 of Adam and RMSprop"
 
 
-def validation_changes_nothing(step: Any) -> str:
+def validation_changes_nothing(step: ModuleType) -> str:
     """Validate in the midst of training and compare everything that a step could change."""
     ported = step.train(2).measured.model
     before = copy.deepcopy((ported.state_dict(), ported.optimizer_state_dict()["state"]))
@@ -50,7 +51,7 @@ def validation_changes_nothing(step: Any) -> str:
     return f"{len(after[0])} weights and buffers as before; mean IoU {scores['Average/mIoU']:.3f}"
 
 
-def memory(step: Any) -> str:
+def memory(step: ModuleType) -> str:
     """Look at the memory of the small network, and at that of a large one."""
     small, large = (workload.look_at_memory(parts) for parts in (step.small(), _large(step)))
     demand(small.fits and not large.fits, f"{small.verdict}, {large.verdict}")
@@ -58,7 +59,7 @@ def memory(step: Any) -> str:
     return f"{needed[0]}, which fits; 4 levels at 640 x 1024: {needed[1]}"
 
 
-def compiling_changes_nothing(step: Any) -> str:
+def compiling_changes_nothing(step: ModuleType) -> str:
     """Compare the weights before and after the warm-up; the first step compiles nothing any more."""
     torch.manual_seed(0)
     fresh = workload.make_model(workload.Settings(), spatial_size=(64, 96)).state_dict()
@@ -69,7 +70,7 @@ def compiling_changes_nothing(step: Any) -> str:
     return f"{len(fresh)} weights and buffers as before, no call made"
 
 
-def half_activations(step: Any) -> str:
+def half_activations(step: ModuleType) -> str:
     """Check the types of a call's results."""
     ported = step.train(1).measured.model
     logits, loss, _metrics = ported(*next(iter(ported.dataloader(workload.load_events(workload.Settings())[0]))))
@@ -79,7 +80,7 @@ def half_activations(step: Any) -> str:
     return "logits float16, loss float32, weights float32"
 
 
-def two_stages(step: Any) -> str:
+def two_stages(step: ModuleType) -> str:
     """Compare the memory of the fullest IPU with what one IPU would need."""
     model, loss, batch, optimizer, options = _large(step)
     together = workload.look_at_memory((model, loss, batch, optimizer, options.replace(stages=None)))
@@ -89,7 +90,7 @@ def two_stages(step: Any) -> str:
     return f"4 levels at 640 x 1024: {each} MB, {together.bytes_per_ipu / 1e6:.0f} MB on one IPU"
 
 
-def bench_compares(step: Any) -> str:
+def bench_compares(step: ModuleType) -> str:
     """Let `porting bench` compare the step with plain PyTorch."""
     target = f"{inspect.getfile(step)}:small"
     once = ["--rounds", "1", "--steps", "1"]
@@ -97,7 +98,7 @@ def bench_compares(step: Any) -> str:
     return next(" ".join(line.split()) for line in said.splitlines() if "same losses" in line)
 
 
-def instances_train_as_one(step: Any) -> str:
+def instances_train_as_one(step: ModuleType) -> str:
     """Train in two processes, and in one with two replicas; compare the weights that both save."""
     with tempfile.TemporaryDirectory() as folder:
         program = [inspect.getfile(step), "--steps", "3", "--checkpoint"]
@@ -114,7 +115,7 @@ def instances_train_as_one(step: Any) -> str:
     return f"2 instances have equal weights, {worst:.0e} from those of 2 replicas; one of them tells"
 
 
-def _large(step: Any) -> Any:
+def _large(step: ModuleType) -> Any:
     config = uresnet2d.UResNet2DConfig(filters=8, residual=False, depth=4)
     model = uresnet2d.UResNet2D(config)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)

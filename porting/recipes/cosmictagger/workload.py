@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, field, fields
-from typing import Any, Callable, Dict, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Type
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ BATCH_SIZE = 4
 SMALL = dict(filters=6, depth=3, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=16)
 
 
-def option(default: Any, **words: Any) -> Any:
+def option(default: object, **words: Any) -> Any:
     """Make a setting with its default value, and its help on the command line."""
     return field(default=default, metadata=words)
 
@@ -74,12 +74,12 @@ def make_optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimize
     return torch.optim.Adam(model.parameters(), lr=1.0)
 
 
-def make_schedule(optimizer: torch.optim.Optimizer, loader: Any) -> LambdaLR:
+def make_schedule(optimizer: torch.optim.Optimizer, loader: torch.utils.data.DataLoader) -> LambdaLR:
     """Make the schedule of the learning rate, whose warm-up is an epoch; the full network has a lower peak."""
     return LambdaLR(optimizer, uresnet2d.Schedule(steps_per_epoch=len(loader), peak_rate=0.01))
 
 
-def validate(model: Any, events: Any) -> Dict[str, float]:
+def validate(model: porting.PortedModel, events: torch.utils.data.Dataset) -> Dict[str, float]:
     """Return the mean over `events` of each metric; a ported model computes them on its device, in its own executor."""
     model.eval()
     if isinstance(model, porting.PortedModel):
@@ -102,7 +102,7 @@ def look_at_memory(parts: Any) -> Any:
     return porting.memory_report(ported, tuple(part.repeat(options.samples_per_call, 1, 1, 1) for part in batch))
 
 
-def make_targets(options: Any) -> Tuple[Callable[[], Any], Callable[[], Any]]:
+def make_targets(options: porting.PortOptions) -> Tuple[Callable[[], Any], Callable[[], Any]]:
     """Make two functions for commands that look at a step: of the small network, and of the full one.
 
     Each gives the parts of a step: model, loss, a micro-batch, optimizer and `options`.
@@ -116,7 +116,7 @@ def make_targets(options: Any) -> Tuple[Callable[[], Any], Callable[[], Any]]:
         config = uresnet2d.VARIANTS["a21"]
         return parts_of(uresnet2d.build("a21"), uresnet2d.example_batch(config, batch_size=1))
 
-    def parts_of(model: nn.Module, batch: Any) -> Any:
+    def parts_of(model: nn.Module, batch: Sequence[torch.Tensor]) -> Any:
         return model, uresnet2d.loss, batch, torch.optim.Adam(model.parameters(), lr=0.001), options
 
     return small, a21

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 from porting.recipe_chain import chain_of_equal_losses, close_losses, demand_equal, holds, reaches
 from porting.recipes.dcgan import step_0_plain, workload
@@ -14,12 +14,12 @@ MAX_DISTANCE = 0.33
 MAX_CHANGED_LINES = {1: 16, 5: 31}
 
 
-def distance(step: Any) -> float:
+def distance(step: ModuleType) -> float:
     """Train for 104 steps and return how far 64 images are from real ones; before training it is 0.45."""
     return workload.measure_distance(step.train(104).measured.made)
 
 
-def equal_without_noise(step: Any) -> str:
+def equal_without_noise(step: ModuleType) -> str:
     """Demand the losses of step 0 where no noise is drawn: each executor draws its own."""
     return demand_equal(*(module.train(NUM_STEPS, noise=0.0) for module in (step_0_plain, step)))
 

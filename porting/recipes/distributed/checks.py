@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Dict
 
 import torch
@@ -21,13 +22,13 @@ LAUNCHERS = {
 }
 
 
-def accuracy(step: Any) -> float:
+def accuracy(step: ModuleType) -> float:
     """Train as the program does and return the share of test images recognised."""
     measured = step.train(160).measured
     return float(measured.num_recognised / measured.num_tested)
 
 
-def shares_are_one_batch(step: Any) -> str:
+def shares_are_one_batch(step: ModuleType) -> str:
     """Put the shares of two instances together and compare them with the batches of one process."""
     images = range(11)
     for epoch in (0, 1):
@@ -70,7 +71,7 @@ def every_image_counts_once(step: Any) -> str:
     return f"{alone.num_recognised} of {alone.num_tested}, in one process and in both of two"
 
 
-def counts_are_those_without_padding(step: Any) -> str:
+def counts_are_those_without_padding(step: ModuleType) -> str:
     """Compare the counts of the padded test with those of the whole test set at once."""
     measured = step.train(NUM_STEPS).measured
     images, labels = workload.load_images(500, seed=1).tensors

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, List
+from typing import List
 from unittest import mock
+
+from matplotlib.axes import Axes
 
 from porting.recipe_chain.pictures import BLUE, GREY, finish_axes, make_figure, save_figure
 from porting.recipes.distributed import step_0_plain, step_4_masked_test, step_5_larger_batch
@@ -29,7 +31,7 @@ def draw(folder: Path) -> List[Path]:
     return [save_figure(figure, folder / "losses.png")]
 
 
-def _draw_losses(axes: Any, losses: List[float], num_images: int, label: str, colour: str, width: float) -> None:
+def _draw_losses(axes: Axes, losses: List[float], num_images: int, label: str, colour: str, width: float) -> None:
     epochs = [number * num_images / IMAGES_PER_EPOCH for number in range(len(losses))]
     axes.plot(epochs, losses, color=colour, linewidth=width, label=label)
     finish_axes(axes, xlabel="epoch")

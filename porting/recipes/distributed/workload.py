@@ -28,7 +28,7 @@ def make_parts(learning_rate: float) -> Tuple[nn.Module, nn.Module, torch.optim.
     return model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=0.9)
 
 
-def draw_batches(loader: Any, order: Any, num_steps: int) -> Iterator[Any]:
+def draw_batches(loader: torch.utils.data.DataLoader, order: Any, num_steps: int) -> Iterator[Any]:
     """Yield `num_steps` batches of epoch after epoch, each in an order of its own."""
 
     def epochs() -> Iterator[Any]:

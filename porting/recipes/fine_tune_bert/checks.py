@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from transformers import get_linear_schedule_with_warmup
 
@@ -14,7 +12,7 @@ from porting.recipes.fine_tune_bert import workload
 NUM_STEPS = 20
 
 
-def frozen_stay(_step: Any) -> str:
+def frozen_stay(_step: object) -> str:
     """Train a model on its device and check the frozen weights, in the model and in the optimizer."""
     torch.manual_seed(0)
     model = workload.make_model()
@@ -32,7 +30,7 @@ def frozen_stay(_step: Any) -> str:
     return f"{len(before) - len(trained)} parameters stay, {len(trained)} move"
 
 
-def schedule_arrives(_step: Any) -> str:
+def schedule_arrives(_step: object) -> str:
     """Compare the device's learning rate with the schedule's after each step of the warm-up."""
     model = workload.make_model()
     optimizer = workload.make_optimizer(model)

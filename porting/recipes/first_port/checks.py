@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 from porting.recipe_chain import close_losses, equal_losses, reaches
 
@@ -12,7 +12,7 @@ NUM_STEPS = 90
 MAX_CHANGED_LINES = 10
 
 
-def accuracy(step: Any) -> float:
+def accuracy(step: ModuleType) -> float:
     """Train for two epochs and return the share of test images recognised."""
     return float(step.train(NUM_STEPS).measured.test_accuracy)
 

@@ -76,7 +76,7 @@ SIDES: Dict[str, Callable[[torch.Tensor, torch.Tensor], Tuple[Train, Any]]] = {
 }
 
 
-def count_bytes(report: Any) -> Tuple[int, int]:
+def count_bytes(report: porting.RunReport) -> Tuple[int, int]:
     """Return the bytes to the device and back, of all executors."""
     records = report().executors if report is not None else ()
     return sum(record.bytes_to_device for record in records), sum(record.bytes_to_host for record in records)

@@ -82,7 +82,7 @@ def main() -> int:
     return 0 if all(is_met for is_met, _text in verdicts) else 1
 
 
-def _make_loader(dataset: Any) -> Any:
+def _make_loader(dataset: torch.utils.data.Dataset) -> Any:
     return DataLoader(dataset, batch_size=BATCH_SIZE, shuffle=True, generator=torch.Generator().manual_seed(0))
 
 
@@ -90,7 +90,9 @@ def _make_loader(dataset: Any) -> Any:
 
 
 def train_plain(
-    make_model: Callable[[], nn.Module], train_set: Any, test_set: Any
+    make_model: Callable[[], nn.Module],
+    train_set: torch.utils.data.TensorDataset,
+    test_set: torch.utils.data.TensorDataset,
 ) -> Tuple[History, Callable[[Batch], Any]]:
     """Train in eager PyTorch; return the history and the function that trains on one batch."""
     torch.manual_seed(0)
@@ -112,7 +114,9 @@ def train_plain(
 
 
 def train_ported(
-    make_model: Callable[[], nn.Module], train_set: Any, test_set: Any
+    make_model: Callable[[], nn.Module],
+    train_set: torch.utils.data.TensorDataset,
+    test_set: torch.utils.data.TensorDataset,
 ) -> Tuple[porting.PortedModel, History]:
     """Train the same model from the same seed on its device; return the ported model and the history."""
     torch.manual_seed(0)

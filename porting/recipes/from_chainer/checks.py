@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from types import ModuleType
 
 import torch
 
@@ -17,7 +17,7 @@ NUM_STEPS = 20
 MAX_DIFFERENCE = 1e-4
 
 
-def features_have_chainers_size(step: Any) -> str:
+def features_have_chainers_size(step: ModuleType) -> str:
     """Compare the size of the first linear layer with that of the snapshot."""
     expected = make_snapshot()[f"{PREFIX}fc3/W"].shape
     found = tuple(step.make_model()[8].weight.shape)
@@ -25,7 +25,7 @@ def features_have_chainers_size(step: Any) -> str:
     return f"{found[1]} features, as in the snapshot"
 
 
-def every_entry_arrives(step: Any) -> str:
+def every_entry_arrives(step: ModuleType) -> str:
     """Load the snapshot and count the entries that arrived."""
     sources = load_chainer_npz(provide_snapshot(), step.make_model(), names=step.MODULES)
     entries = {name[len(PREFIX) :] for name in make_snapshot() if name.startswith(PREFIX)}
@@ -33,7 +33,7 @@ def every_entry_arrives(step: Any) -> str:
     return f"{len(sources)} tensors from {len(entries)} entries"
 
 
-def logits_are_equal(step: Any, *, on_device: bool = False) -> str:
+def logits_are_equal(step: ModuleType, *, on_device: bool = False) -> str:
     """Compare the logits of other digits with those of NumPy."""
     model, images = step.make_model().eval(), make_digits(100, seed=7)[0]
     load_chainer_npz(provide_snapshot(), model, names=step.MODULES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ NUM_STEPS = 6
 def runs_on(num_stages: int, num_ipus: int) -> Any:
     """Make a check that a step is cut into this number of stages on this number of IPUs."""
 
-    def look(step: Any) -> str:
+    def look(step: ModuleType) -> str:
         options = step.OPTIONS
         found = len(options.stage_ipus), options.num_ipus
         demand(found == (num_stages, num_ipus), f"{found[0]} stages on {found[1]} IPUs")
@@ -32,7 +33,7 @@ def runs_on(num_stages: int, num_ipus: int) -> Any:
     return look
 
 
-def memory_shrinks(_step: Any) -> str:
+def memory_shrinks(_step: object) -> str:
     """Check that GPT-2 needs less of each IPU in a pipeline than on one IPU, and still less with recomputation."""
     options = [{}, {"accumulation": 16, "stages": workload.GPT2_STAGES}]
     options.append({**options[1], "recompute": workload.GPT2_BLOCKS})
@@ -41,14 +42,14 @@ def memory_shrinks(_step: Any) -> str:
     return demand(middles == sorted(middles, reverse=True), ", ".join(f"{size / 2**20:,.0f} MiB" for size in middles))
 
 
-def small_model_fits(step: Any) -> str:
+def small_model_fits(step: ModuleType) -> str:
     """Check that the recipe's own model fits, by the memory look."""
     report = workload.look(workload.make_model(), step.OPTIONS)
     demand(report.verdict == "fits", report.verdict)
     return f"{report.share:.0%} of an IPU"
 
 
-def half_takes_less(step: Any) -> str:
+def half_takes_less(step: ModuleType) -> str:
     """Check that weights take half of the memory in half precision."""
     full = workload.look(workload.make_model(), step.OPTIONS.replace(precision="float32"))
     half = workload.look(workload.make_model().half(), step.OPTIONS)
@@ -57,7 +58,7 @@ def half_takes_less(step: Any) -> str:
     return "half of it"
 
 
-def learnt(step: Any) -> float:
+def learnt(step: ModuleType) -> float:
     """Train for 60 steps and return the test loss minus the least possible one."""
     return float(step.train(60).measured.test_loss - workload.load_text()[2])
 

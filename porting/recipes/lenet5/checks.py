@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from typing import Any
+from types import ModuleType
 
 from porting.recipe_chain import chain_of_equal_losses, demand, holds, reaches
 from porting.recipes.lenet5 import workload
@@ -14,12 +14,12 @@ from porting.recipes.lenet5 import workload
 NUM_STEPS = 100
 
 
-def accuracy(step: Any) -> float:
+def accuracy(step: ModuleType) -> float:
     """Train for six epochs and return the share of test images recognised."""
     return workload.accuracy(step.train(300))
 
 
-def gives_probabilities(step: Any) -> str:
+def gives_probabilities(step: ModuleType) -> str:
     """Check that the classes' numbers of each test image add up to 1."""
     probabilities = step.train(1).measured.probabilities
     error = float((probabilities.sum(dim=1) - 1).abs().max())
@@ -28,7 +28,7 @@ def gives_probabilities(step: Any) -> str:
     return f"{len(probabilities)} images, sums are 1 up to {error:.0e}"
 
 
-def validation_loss_falls(step: Any) -> str:
+def validation_loss_falls(step: ModuleType) -> str:
     """Read the validation losses that the step prints, and check that the last is far below the first."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

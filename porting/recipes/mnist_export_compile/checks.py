@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any, List
 
 import torch
@@ -34,7 +35,7 @@ def losses_in(folder: Path) -> List[float]:
     return [float(line) for line in (folder / "result" / "log.txt").read_text(encoding="utf-8").split()]
 
 
-def flags_work(step: Any) -> str:
+def flags_work(step: ModuleType) -> str:
     """Train on random numbers, and continue from the weights."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -45,7 +46,7 @@ def flags_work(step: Any) -> str:
     return f"loss {first[0]:.2f} -> {first[-1]:.2f}, then it goes on"
 
 
-def padding_is_ignored(step: Any) -> str:
+def padding_is_ignored(step: ModuleType) -> str:
     """Compare the loss of a padded batch with that of its real samples, and their gradients."""
     torch.manual_seed(0)
     model, images = mlp.build(sizes=(784, 20, 10)), torch.rand(50, 784)
@@ -61,7 +62,7 @@ def padding_is_ignored(step: Any) -> str:
     return demand(difference <= MOST_DIFFERENT, f"gradients differ by {difference:.1e}")
 
 
-def batch_is_recorded(step: Any) -> str:
+def batch_is_recorded(step: ModuleType) -> str:
     """Export a step and read the file."""
     with tempfile.TemporaryDirectory() as name:
         path = str(Path(name) / "mlp.step")
@@ -70,7 +71,7 @@ def batch_is_recorded(step: Any) -> str:
     return demand(batch.micro == 50, str(batch))
 
 
-def batch_is_checked(step: Any) -> str:
+def batch_is_checked(step: ModuleType) -> str:
     """Export a step in another process, and demand another batch than it was exported for."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -83,7 +84,7 @@ def batch_is_checked(step: Any) -> str:
     return f"{printed.strip()}; another batch is E025; {len(exported.graph.graph.nodes)} operators"
 
 
-def three_processes(step: Any) -> str:
+def three_processes(step: ModuleType) -> str:
     """Export, compile and train in processes of their own; compare the losses with those of this process."""
     expected = step.train(NUM_STEPS)
     with tempfile.TemporaryDirectory() as name:

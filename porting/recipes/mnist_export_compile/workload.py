@@ -71,7 +71,7 @@ def make_options(arguments: argparse.Namespace) -> porting.PortOptions:
     )
 
 
-def end(arguments: argparse.Namespace, step: Any, told: str) -> Losses:
+def end(arguments: argparse.Namespace, step: porting.ExportedStep, told: str) -> Losses:
     """End without training: print what was made, and on request the graph of the step."""
     print(told)
     if arguments.dump_graph:

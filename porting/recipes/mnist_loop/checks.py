@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 from porting.recipe_chain import Check, Steps, chain_of_equal_losses, demand_falling, equal_losses, reaches
 
@@ -11,7 +11,7 @@ ALL_STEPS = 10 * 48
 MIN_ACCURACY = 0.92
 
 
-def last_accuracy(step: Any) -> float:
+def last_accuracy(step: ModuleType) -> float:
     """Train 10 epochs and return the accuracy of the last test."""
     return float(step.train().measured.accuracies[-1])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 from porting.recipe_chain import (
     Check,
@@ -21,7 +21,7 @@ ALL_STEPS = 10 * 48
 MIN_ACCURACY = 0.92
 
 
-def last_accuracy(step: Any) -> float:
+def last_accuracy(step: ModuleType) -> float:
     """Train 10 epochs and return the accuracy of the last test."""
     return float(step.train().measured.log[-1][-1])
 
@@ -31,7 +31,7 @@ def epochs_get_better(steps: Steps) -> str:
     return demand_falling([row[1] for row in steps.measure(0, lambda step: step.train().measured.log)])
 
 
-def padding_does_not_count(_step: Any) -> str:
+def padding_does_not_count(_step: object) -> str:
     """Demand that the test's loss and accuracy are those of its 1000 digits, whatever fills up the last batch."""
     rows = [(128, 1.0, 0.5)] * 7 + [(104, 2.0, 0.25), (0, float("nan"), float("nan"))]
     found = workload.average_batches(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -62,7 +62,7 @@ class Log:
         return Losses([loss for _count, loss, _accuracy in self.batches[: num_steps or None]], log=self.epochs)
 
 
-def evaluate(model: Any, criterion: nn.Module, loader: Any) -> Tuple[float, ...]:
+def evaluate(model: nn.Module, criterion: nn.Module, loader: torch.utils.data.DataLoader) -> Tuple[float, ...]:
     """Return mean loss and accuracy over all samples of `loader`; a ported model computes them on its device."""
     model.eval()
     rows: List[Tuple[int, float, float]] = []

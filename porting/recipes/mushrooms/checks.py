@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 from porting.recipe_chain import chain_of_equal_losses, equal_losses, reaches
 
@@ -14,7 +14,7 @@ MIN_ACCURACY = 0.965
 MAX_CHANGED_LINES = {5: 16}
 
 
-def test_accuracy(step: Any) -> float:
+def test_accuracy(step: ModuleType) -> float:
     """Train 50 epochs and return the accuracy of the test after them."""
     _loss, accuracy = step.train(ALL_STEPS).measured.history.tests[ALL_STEPS]
     return float(accuracy)

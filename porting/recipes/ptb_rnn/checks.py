@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from types import ModuleType
 from unittest import mock
 
 from porting.recipe_chain import chain_of_equal_losses, close_losses, demand_equal, holds, measured, reaches
@@ -13,7 +13,7 @@ from porting.recipes.ptb_rnn import workload
 NUM_STEPS = 60
 
 
-def accumulation_alone_changes_nothing(step: Any) -> str:
+def accumulation_alone_changes_nothing(step: ModuleType) -> str:
     """Compare with step 3, both without Dropout."""
     other = importlib.import_module(step.__name__.replace("step_4_accumulation", "step_3_compile_and_test"))
     with mock.patch.object(workload, "DROPOUT", 0.0):

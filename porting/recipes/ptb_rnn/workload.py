@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -46,12 +46,14 @@ def make_parts(path: str) -> Tuple[DataLoader, DataLoader, rnn_language_model.RN
     return loader, DataLoader(test_set, batch_size=NUM_TEST_TEXTS), model, optimizer, scheduler
 
 
-def window_loss(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
+def window_loss(outputs: Sequence[torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
     """Sum the loss over a window, as truncated backpropagation does; learning rate and norm are chosen for sums."""
     return LENGTH * rnn_language_model.loss(outputs, labels)
 
 
-def test(run: Any, loader: Any, state: Tuple[torch.Tensor, torch.Tensor]) -> float:
+def test(
+    run: Callable[..., Any], loader: torch.utils.data.DataLoader, state: Tuple[torch.Tensor, torch.Tensor]
+) -> float:
     """Return the mean loss of `run`, which computes outputs, over a text that continues from window to window."""
     total, (hidden, cell) = 0.0, state
     with predicting(run):

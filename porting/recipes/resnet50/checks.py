@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+from types import ModuleType
+from typing import List
 
 from torch import nn
 
@@ -20,12 +21,12 @@ SMALL = {"width": 2, "num_images": 64, "batch_size": 16}
 QUICK = workload.Setup(image_size=16, num_classes=4)
 
 
-def last_losses(step: Any) -> float:
+def last_losses(step: ModuleType) -> float:
     """Train for an epoch and a half and return the mean of the last eight losses."""
     return float(sum(step.train(48)[-8:])) / 8
 
 
-def groups_are_right(_step: Any) -> str:
+def groups_are_right(_step: object) -> str:
     """Check that weights of convolutions and linear layers decay, and nothing else does."""
     model = resnet.build("resnet50", width=2)
     layers = [module for module in model.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
@@ -37,7 +38,7 @@ def groups_are_right(_step: Any) -> str:
     return f"{len(decayed)} weights decay, {len(others)} biases and parameters of BatchNorm do not"
 
 
-def rate_follows_the_plan(_step: Any) -> str:
+def rate_follows_the_plan(_step: object) -> str:
     """Check the factor at the ends of warm-up and of each part of the schedule."""
     epochs = (0, 2.5, 5, 29.9, 30, 60, 80)
     found = [round(workload.compute_rate_factor(epoch), 6) for epoch in epochs]
@@ -47,12 +48,12 @@ def rate_follows_the_plan(_step: Any) -> str:
     return "0.1 -> 1 in 5 epochs, a tenth after 30, 60 and 80 of 90"
 
 
-def list_rates(step: Any, num_steps: int) -> List[float]:
+def list_rates(step: ModuleType, num_steps: int) -> List[float]:
     """Train with the small setup and return the learning rate of each step."""
     return step.train(num_steps, workload.Setup(**SMALL)).measured.rates
 
 
-def the_device_has_the_planned_rates(step: Any) -> str:
+def the_device_has_the_planned_rates(step: ModuleType) -> str:
     """Compare the device's learning rate in each step of nine epochs with the plan."""
     found = list_rates(step, 36)
     planned = [0.4 * 16 / 256 * workload.compute_rate_factor(number * 10 / 4) for number in range(36)]
@@ -62,7 +63,7 @@ def the_device_has_the_planned_rates(step: Any) -> str:
     return f"36 steps, from {found[0]:g} over {max(found):g} to {found[-1]:g}"
 
 
-def the_rate_is_scaled(step: Any) -> str:
+def the_rate_is_scaled(step: ModuleType) -> str:
     """Check that two replicas train with twice the learning rate."""
     found, planned = max(list_rates(step, 4)), 0.4 * 32 / 256
     demand(abs(found - planned) <= 1e-9, f"the highest learning rate is {found:g} instead of {planned:g}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, List
+from typing import List, Sequence
 
 from porting.recipe_chain.pictures import BLUE, GREY, finish_axes, make_figure, save_figure
 from porting.recipes.resnet50 import step_0_plain, step_3_inference, step_4_accumulation, step_5_replicas
@@ -33,7 +33,7 @@ def draw(folder: Path) -> List[Path]:
     return [save_figure(figure, folder / "losses.png")]
 
 
-def _smooth(values: Any) -> List[float]:
+def _smooth(values: Sequence[float]) -> List[float]:
     """Return the mean of each value and up to seven before it."""
     windows = (values[max(0, end - 8) : end] for end in range(1, len(values) + 1))
     return [sum(window) / len(window) for window in windows]

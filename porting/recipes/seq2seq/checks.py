@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 from porting.buckets import choose_buckets
 from porting.recipe_chain import chain_of_equal_losses, demand, equal_losses, holds, measured, reaches
@@ -11,7 +11,7 @@ from porting.recipes.seq2seq import workload
 NUM_STEPS = 24
 
 
-def half_is_padding_with_one_length(_step: Any) -> str:
+def half_is_padding_with_one_length(_step: object) -> str:
     """Count the padding for one length and for two."""
     pairs = workload.load_pairs()[0]
     lengths = workload.measure_lengths(pairs)
@@ -19,7 +19,7 @@ def half_is_padding_with_one_length(_step: Any) -> str:
     return demand(two < 0.25 and one > 0.4, f"padding is {one:.0%} of all places with one length, {two:.0%} with two")
 
 
-def few_changes_of_program(step: Any) -> str:
+def few_changes_of_program(step: ModuleType) -> str:
     """Count how often the length changes in 200 batches."""
     pairs, _test_pairs, buckets = workload.load_pairs()
     batches = workload.make_batches(pairs, buckets, 200, run=step.RUN)

@@ -58,7 +58,7 @@ def make_optimizer(model: seq2seq.Seq2Seq) -> torch.optim.Adam:
     return torch.optim.Adam(model.parameters(), lr=0.005)
 
 
-def test(run: Any, pairs: Pairs, buckets: Buckets) -> float:
+def test(run: Callable[..., Any], pairs: Pairs, buckets: Buckets) -> float:
     """Return BLEU of the translations of `run`, whose sources are padded to the longest bucket."""
     longest = buckets.lengths[-1]
     sources, _targets, _labels = pairs.tensors(source_length=longest, target_length=longest)

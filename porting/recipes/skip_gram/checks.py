@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 from porting.models import skip_gram
 from porting.recipe_chain import chain_of_equal_losses, reaches
@@ -12,7 +12,7 @@ from porting.recipes.skip_gram import workload
 NUM_STEPS = 200
 
 
-def recovery(step: Any) -> float:
+def recovery(step: ModuleType) -> float:
     """Train an epoch and return how many of the nearest words have the same topic."""
     return skip_gram.topic_recovery(step.train(1).measured.vectors, workload.load_text()[2])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Tuple
 
 import lightning.pytorch as pl
 import torch
@@ -20,7 +20,7 @@ class Classifier(pl.LightningModule):
         self.model, self.criterion, self.optimizer = model, criterion, optimizer
         self.losses: Any = []
 
-    def training_step(self, batch: Any, _number: int) -> torch.Tensor:
+    def training_step(self, batch: Tuple[torch.Tensor, torch.Tensor], _number: int) -> torch.Tensor:
         """Return the loss of a batch."""
         images, labels = batch
         loss = self.criterion(self.model(images), labels)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Callable, List, Mapping, Optional
+from typing import Callable, List, Mapping, Optional
 
 import torch
 from torch import nn
@@ -200,7 +200,7 @@ def _log_what_differs(graph: StepGraph, model: nn.Module, bound: BoundArguments)
     log_coercions(graph, model, bound.list_tensors())
 
 
-def _check_settings(model: Any, options: Options) -> None:
+def _check_settings(model: nn.Module, options: Options) -> None:
     if not isinstance(model, nn.Module):
         raise createPoptorchError(f"Only a torch.nn.Module can be compiled, got {type(model)}")
     validate_options(options.toDict())

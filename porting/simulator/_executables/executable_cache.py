@@ -10,7 +10,7 @@ import hashlib
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, Mapping, Optional
 
 from torch import nn
 
@@ -34,7 +34,7 @@ def find_cache_folder(options: Options) -> Optional[Path]:
     return Path(path) if path and settings.get("enableEngineCaching") else None
 
 
-def keep_executable(graph: StepGraph, options: Options, *, settings: Any) -> None:
+def keep_executable(graph: StepGraph, options: Options, *, settings: Mapping[str, Any]) -> None:
     """Write the file of `graph` and `settings` unless it is there; AssertionError for a folder that is read-only."""
     folder = find_cache_folder(options)
     # PopTorch warns of caching with the IPU model, and does without it

@@ -14,7 +14,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, Optional, Tuple, Union
+from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Tuple, Union
 
 from ...support.atomic_files import write_atomically
 from ..errors import Error, native_error
@@ -37,7 +37,7 @@ _GRAPH, _METADATA = b"EXEC", b"META"
 FileName = Union[str, Path]
 
 
-def write_executable_file(filename: FileName, record: Any, metadata: bytes) -> None:
+def write_executable_file(filename: FileName, record: Mapping[str, Any], metadata: bytes) -> None:
     """Write the record of a graph and serialized metadata as one file."""
     _write_sections(filename, {_GRAPH: zlib.compress(json.dumps(record).encode()), _METADATA: metadata})
 

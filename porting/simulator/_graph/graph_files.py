@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import zlib
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
 import torch
 
@@ -51,7 +51,7 @@ def make_graph_record(graph: StepGraph) -> Dict[str, Any]:
     return {"format": GRAPH_FORMAT, **identity.tensors, **identity.graph, "constants": identity.constants}
 
 
-def hash_record(record: Mapping[str, Any], *, settings: Any = None) -> str:
+def hash_record(record: Mapping[str, Any], *, settings: Optional[Mapping[str, Any]] = None) -> str:
     """Return the hash of a graph's record and of the settings that it runs with.
 
     >>> hash_record({"a": 1}) == hash_record({"a": 1}), hash_record({"a": 1}) == hash_record({"a": 2})
@@ -221,11 +221,11 @@ def _read_marks(tensor: torch.fx.Node) -> Dict[str, str]:
     return found
 
 
-def _holds_tensors(value: Any) -> bool:
+def _holds_tensors(value: object) -> bool:
     return any(isinstance(item, torch.fx.Node) for item in (value if isinstance(value, (tuple, list)) else [value]))
 
 
-def _to_text(value: Any) -> str:
+def _to_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 

@@ -37,7 +37,7 @@ class BatchReader:
         self._source, self._ordinary, self._memory = source, ordinary, memory
         self._is_one_tensor, self._gets_rows = is_one_tensor, False
 
-    def find_rows(self, batch_sampler: Any) -> Optional[Iterator[Rows]]:
+    def find_rows(self, batch_sampler: object) -> Optional[Iterator[Rows]]:
         """Return the batches of the sampler as rows, which are read from now on; None where its order is not known."""
         rows = _find_row_batches(batch_sampler, self._source.num_rows)
         self._gets_rows = rows is not None
@@ -58,7 +58,9 @@ class BatchReader:
         return batch[0] if self._is_one_tensor else batch
 
 
-def choose_batch_reader(loader: Any, ordinary: Any, memory: BatchMemory) -> Optional[BatchReader]:
+def choose_batch_reader(
+    loader: torch.utils.data.DataLoader, ordinary: Any, memory: BatchMemory
+) -> Optional[BatchReader]:
     """Return a reader that gives this loader's batches bit for bit, or None where samples must be read one by one."""
     if loader.collate_fn is not torch.utils.data.default_collate or not makes_batches(loader):
         return None
@@ -87,7 +89,7 @@ def combine_batches(batches: Iterable[Any], count: int, *, drop_last: bool) -> I
         yield rebuild(group[-1], [torch.cat(column) for column in zip(*rows)])
 
 
-def _find_row_batches(batch_sampler: Any, num_rows: int) -> Optional[Iterator[Rows]]:
+def _find_row_batches(batch_sampler: object, num_rows: int) -> Optional[Iterator[Rows]]:
     """Return the rows that `batch_sampler` would list, drawn when it would draw them; None for an unknown one."""
     if type(batch_sampler) is not BatchSampler or type(batch_sampler.sampler) not in (SequentialSampler, RandomSampler):
         return None
@@ -136,7 +138,7 @@ def _cut_orders(orders: Iterator[torch.Tensor], size: int, *, drop_last: bool) -
 def _draws_as_known() -> bool:
     """Try out whether this version of torch draws the orders of `RandomSampler` as `_draw_orders` does."""
 
-    def list_rows(sampler: Any) -> List[int]:
+    def list_rows(sampler: object) -> List[int]:
         return [row for order in _draw_orders(sampler) for row in order.tolist()]
 
     # less than one order, and more than two
@@ -155,7 +157,7 @@ def _draw_samples(list_samples: Callable[[Any], List[int]], num_samples: int) ->
     return samples, left
 
 
-def _convert_to_rows(indices: Any, num_rows: int) -> Optional[Rows]:
+def _convert_to_rows(indices: object, num_rows: int) -> Optional[Rows]:
     """Return `indices` as rows if they are nothing but positions from 0 to `num_rows`; None otherwise."""
     if isinstance(indices, range):
         is_plain = indices.step == 1 and 0 <= indices.start < indices.stop <= num_rows

@@ -47,7 +47,9 @@ class DataProducer:
     `commands` must not block. With a `rebatched_size` the rows of the elements are distributed to slots of that size.
     """
 
-    def __init__(self, dataset: Any, settings: RingSettings, commands: Connection, events: Connection) -> None:
+    def __init__(
+        self, dataset: torch.utils.data.Dataset, settings: RingSettings, commands: Connection, events: Connection
+    ) -> None:
         # The program may be two epochs behind the ring that is full of epochs with a single element each.
         self._epochs = _Epochs(dataset, num_remembered=settings.buffer_size + 2)
         self._settings, self._commands, self._events = settings, commands, events
@@ -203,7 +205,7 @@ class DataProducer:
 class _Epochs:
     """Walks through a dataset again and again; an epoch begun in advance can be begun anew in the same order."""
 
-    def __init__(self, dataset: Any, *, num_remembered: int) -> None:
+    def __init__(self, dataset: torch.utils.data.Dataset, *, num_remembered: int) -> None:
         self._dataset = dataset
         # the random state at the beginning of so many epochs is kept
         self._num_remembered = num_remembered
@@ -235,7 +237,7 @@ class _Epochs:
             end_processes(elements)
 
 
-def _remember_order(dataset: Any) -> List[Callable[[], Any]]:
+def _remember_order(dataset: torch.utils.data.Dataset) -> List[Callable[[], Any]]:
     """Return a function that restores all that decides the order of an epoch which is about to begin."""
     restores: List[Callable[[], Any]] = [partial(torch.set_rng_state, torch.get_rng_state())]
     if isinstance(dataset, torch.utils.data.DataLoader):

@@ -13,7 +13,7 @@ from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 
-from ...structure import adapter_for
+from ...structure import Structure, adapter_for
 from ..errors import createPoptorchError
 
 __all__ = ["DataRing", "ElementStructure", "Message", "MessageKind", "receive", "send"]
@@ -68,7 +68,7 @@ class ElementStructure:
     taken from it. Sequences of any type become lists.
     """
 
-    def __init__(self, first_element: Any) -> None:
+    def __init__(self, first_element: Structure) -> None:
         self._is_tensor = isinstance(first_element, torch.Tensor)
         is_adapted = not self._is_tensor and adapter_for(first_element) is not None
         # Only a registered type is kept with its tensors: its parser rebuilds an element from another one.

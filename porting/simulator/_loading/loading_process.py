@@ -19,6 +19,7 @@ import time
 from contextlib import nullcontext
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import DupFd
 from types import FrameType
 from typing import Any, Callable, ContextManager, NamedTuple, Optional, Tuple
@@ -61,7 +62,7 @@ class LoadingProcess:
     its first element; its own error is on the standard error stream.
     """
 
-    def __init__(self, dataset: Any, settings: RingSettings, strategy: SharingStrategy) -> None:
+    def __init__(self, dataset: torch.utils.data.Dataset, settings: RingSettings, strategy: SharingStrategy) -> None:
         self._process: Any = None
         # PopTorch's name, which programs read; there is none until the first element was loaded
         self._data_buffers: Any = None
@@ -225,7 +226,7 @@ def _pickle_parsers() -> Tuple[bytes, ...]:
     return tuple(pickled)
 
 
-def _start(process: Any, strategy: SharingStrategy) -> None:
+def _start(process: BaseProcess, strategy: SharingStrategy) -> None:
     """Start a process; one that inherits this one's signal mask is not interrupted before it can deal with it."""
     if strategy is SharingStrategy.ForkServer:
         # the server imports torch once, not each process again; what the program chose to import stays
@@ -319,7 +320,7 @@ def _settle_process(job: LoadingJob, interrupt: Callable[[int, Optional[FrameTyp
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     report = sys.unraisablehook
 
-    def report_others(unraisable: Any) -> None:
+    def report_others(unraisable: sys.UnraisableHookArgs) -> None:
         # an interruption inside a destructor, of which Python would write a report, passes silently
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             report(unraisable)

@@ -59,7 +59,7 @@ def find_row_source(dataset: Any) -> Optional[RowSource]:
     return None
 
 
-def _has_plain_rows(value: Any) -> bool:
+def _has_plain_rows(value: object) -> bool:
     return (
         type(value) is torch.Tensor
         and value.layout is torch.strided
@@ -85,7 +85,7 @@ def _translate_rows(inner: RowSource, num_rows: int, translate: Callable[[Rows],
     return inner._replace(num_rows=num_rows, fill=lambda rows, batch: inner.fill(translate(rows), batch))
 
 
-def _read_subset(inner: Optional[RowSource], indices: Any) -> Optional[RowSource]:
+def _read_subset(inner: Optional[RowSource], indices: object) -> Optional[RowSource]:
     """Read a subset's indices once and for all, where they are positions in `inner` and nothing else."""
     if inner is None:
         return None
@@ -137,7 +137,7 @@ def _join_sources(parts: Sequence[Optional[RowSource]]) -> Optional[RowSource]:
     return known[0]._replace(num_rows=sum(part.num_rows for part in known), fill=fill)
 
 
-def _pad_source(dataset: Any, num_rows: int, label: Any, fill_value: int) -> Optional[RowSource]:
+def _pad_source(dataset: Any, num_rows: int, label: object, fill_value: int) -> Optional[RowSource]:
     """Append row 0 of the dataset to its rows, again and again and with another label."""
     inner = find_row_source(dataset)
     if inner is None or num_rows == inner.num_rows:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict
 import torch
 
 from ...capture.plain_shapes import are_plain, expect, new_tensor
-from ...structure import map_tensors, rebuild
+from ...structure import Structure, map_tensors, rebuild
 from .._options_impl import require
 from ..enums import MatMulSerializationMode, OverlapMode
 from .op_library import define_operator, require_argument, return_first
@@ -78,7 +78,7 @@ def set_available_memory(tensor: torch.Tensor, available_memory_proportion: floa
     return _library.set_available_memory(tensor, available_memory_proportion)
 
 
-def set_overlap_for_input(input_tensors: Any, mode: OverlapMode) -> Any:
+def set_overlap_for_input(input_tensors: Structure, mode: OverlapMode) -> Any:
     """Let the copy of the inputs to the device overlap with computing; values do not change.
 
     The tensors may be nested in tuples, lists, dictionaries and types with a parser of their own.
@@ -86,7 +86,7 @@ def set_overlap_for_input(input_tensors: Any, mode: OverlapMode) -> Any:
     return map_tensors(lambda tensor: _library.set_overlap_for_input(tensor, _read_mode(mode)), input_tensors)
 
 
-def set_overlap_for_output(output_tensors: Any, mode: OverlapMode) -> Any:
+def set_overlap_for_output(output_tensors: Structure, mode: OverlapMode) -> Any:
     """Let the copy of the outputs to the host overlap with computing; values do not change.
 
     The tensors may be nested in tuples, lists, dictionaries and types with a parser of their own.
@@ -103,7 +103,7 @@ def _reduce_loss(x: torch.Tensor, reduction: int) -> torch.Tensor:
     return _choose_reduction(x, reduction)(x)
 
 
-def _choose_reduction(_x: Any, reduction: int) -> Callable[[torch.Tensor], torch.Tensor]:
+def _choose_reduction(_x: object, reduction: int) -> Callable[[torch.Tensor], torch.Tensor]:
     named: Dict[int, Any] = {_REDUCTIONS["sum"]: torch.sum, _REDUCTIONS["mean"]: torch.mean}
     found: Callable[[torch.Tensor], torch.Tensor] = named.get(reduction, torch.clone)
     return found

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numbers
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, List, Sequence
+from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
 import torch
 
 from ...capture.device_tensor import DeviceTensor
 from ...capture.errors import host_tensor_error
 from ...capture.plain_values import dtype_name
+from ...capture.recording.recorder import Recorder
 from ...capture.subgraphs import run_cond, run_for_loop
 from ..custom_ops import make_list
 from ..errors import compile_error
@@ -84,7 +85,7 @@ def cond(
         return list(_library.end_if_block(else_outputs, condition))
 
 
-def _check_list(inputs: Any, message: str) -> None:
+def _check_list(inputs: object, message: str) -> None:
     if not isinstance(inputs, list):
         raise ValueError(f"{message} (Object is not list)")
     for index, tensor in enumerate(inputs):
@@ -105,7 +106,7 @@ def _abandon_on_error(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
         raise
 
 
-def _list_tensors(result: Any, what: str) -> List[torch.Tensor]:
+def _list_tensors(result: object, what: str) -> List[torch.Tensor]:
     outputs = make_list(result)
     for output in outputs:
         if not isinstance(output, torch.Tensor):
@@ -116,14 +117,14 @@ def _list_tensors(result: Any, what: str) -> List[torch.Tensor]:
 # -- on the device -----------------------------------------------------------------------------------------------------
 
 
-def _start_for_loop(recorder: Any, inputs: Sequence[torch.Tensor]) -> None:
+def _start_for_loop(recorder: Recorder, inputs: Sequence[torch.Tensor]) -> None:
     if recorder.is_training:
         raise compile_error("poptorch.for_loop() is only supported in inference.")
     recorder.bodies.open("for_loop", inputs=_require_device(inputs))
 
 
 def _end_for_loop(
-    recorder: Any, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], count: int
+    recorder: Recorder, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], count: int
 ) -> List[DeviceTensor]:
     _require_open(recorder, "for_loop", "end_for_loop")
     expected = _require_device(inputs)
@@ -144,7 +145,7 @@ def _end_for_loop(
     return _record_call(recorder, run_for_loop, (count, body, expected, captured), results)
 
 
-def _start_if_block(recorder: Any, condition: torch.Tensor) -> None:
+def _start_if_block(recorder: Recorder, condition: torch.Tensor) -> None:
     if recorder.is_training:
         raise compile_error("poptorch.cond() is only supported in inference.")
     (condition,) = _require_device([condition])
@@ -155,7 +156,7 @@ def _start_if_block(recorder: Any, condition: torch.Tensor) -> None:
     recorder.bodies.open("then", copies_captured=True)
 
 
-def _start_else_block(recorder: Any, outputs: Sequence[torch.Tensor]) -> None:
+def _start_else_block(recorder: Recorder, outputs: Sequence[torch.Tensor]) -> None:
     _require_open(recorder, "then", "start_else_block")
     results = _require_device(outputs)
     then = (*recorder.bodies.close(results), results)
@@ -163,7 +164,7 @@ def _start_else_block(recorder: Any, outputs: Sequence[torch.Tensor]) -> None:
     recorder.bodies.open("else", copies_captured=True, beside=then)
 
 
-def _end_if_block(recorder: Any, outputs: Sequence[torch.Tensor], condition: torch.Tensor) -> List[DeviceTensor]:
+def _end_if_block(recorder: Recorder, outputs: Sequence[torch.Tensor], condition: torch.Tensor) -> List[DeviceTensor]:
     _require_open(recorder, "else", "end_if_block")
     then_body, then_captured, then_results = recorder.bodies.beside
     results = recorder.casts.as_types_of(_require_device(outputs), then_results)
@@ -190,7 +191,9 @@ def _check_forms(expected: Sequence[torch.Tensor], results: Sequence[torch.Tenso
             raise compile_error(message.format(index=index, one=one, other=other))
 
 
-def _record_call(recorder: Any, function: Any, arguments: Any, results: Sequence[DeviceTensor]) -> List[DeviceTensor]:
+def _record_call(
+    recorder: Recorder, function: Callable[..., Any], arguments: Tuple[Any, ...], results: Sequence[DeviceTensor]
+) -> List[DeviceTensor]:
     fakes = [recorder.make_fake(tensor.shape, tensor.dtype) for tensor in results]
     return list(recorder.call_function(function, arguments, fakes))
 
@@ -202,7 +205,7 @@ def _require_device(tensors: Sequence[torch.Tensor]) -> List[DeviceTensor]:
     return list(tensors)  # type: ignore[arg-type]
 
 
-def _require_open(recorder: Any, kind: str, operator: str) -> None:
+def _require_open(recorder: Recorder, kind: str, operator: str) -> None:
     if not recorder.bodies.kinds or recorder.bodies.kinds[-1] != kind:
         raise compile_error(f"poptorch::{operator} ends what nothing began, is the IR malformed?")
 

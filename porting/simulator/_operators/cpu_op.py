@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ...capture.device_tensor import DeviceTensor
+from ...capture.recording.recorder import Recorder
 from ...structure import flatten_tensors, rebuild
 from ...torch_insides.modes import DisableTorchFunction, EnableTorchFunction, disable_current_modes
 from .._logging import logger
@@ -150,12 +151,12 @@ def call_cpu_op(call: _HostCall, inputs: Sequence[torch.Tensor]) -> List[torch.T
     return [output.clone() for output in cpu.outputs]
 
 
-def _begin_call(_recorder: Any, inputs: Sequence[torch.Tensor], _identifier: str) -> None:
+def _begin_call(_recorder: object, inputs: Sequence[torch.Tensor], _identifier: str) -> None:
     _check_none_is_open()
     _open_call.inputs = list(inputs)
 
 
-def _end_call(recorder: Any, outputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+def _end_call(recorder: Recorder, outputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
     if _open_call.inputs is None or _open_call.call is None:
         raise native_error("poptorch::end_cpu_op ends what nothing began, is the IR malformed?")
     if recorder.is_training:

@@ -80,7 +80,7 @@ def _run_decoder(
     return scores.to(probs.dtype), path_lengths, paths
 
 
-def _extend_beams(beams: _Beams, log_probs_C: Any, blank: int, beam_width: int) -> _Beams:
+def _extend_beams(beams: _Beams, log_probs_C: np.ndarray, blank: int, beam_width: int) -> _Beams:
     """Go one step further: each prefix stays (by a blank, or its last label again) or grows by a label."""
     # The prefix search of Graves (2006): paths with the same labels are one hypothesis, so their probabilities add up.
     total, last = beams.total, [prefix[-1] if prefix else blank for prefix in beams.prefixes]

@@ -105,7 +105,7 @@ def _keep_attributes(attributes: Dict[str, Any]) -> Dict[str, Any]:
     return kept
 
 
-def _list_types(value: Any) -> List[type]:
+def _list_types(value: object) -> List[type]:
     return [type(element) for element in make_list(value)]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from ..errors import compile_error
@@ -53,7 +51,7 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
     return torch.ops.poptorch.dynamic_update(input, src, dim, start, size)
 
 
-def _check_arguments(name: str, tensor: Any, dim: Any, start: Any, size: Any) -> None:
+def _check_arguments(name: str, tensor: object, dim: object, start: object, size: object) -> None:
     kind, start_kind = type(tensor).__name__, type(start).__name__
     is_tensor, is_start = isinstance(tensor, torch.Tensor), isinstance(start, torch.Tensor)
     require_argument(is_tensor, f"{name} must take a torch.tensor input, got {kind} instead.")
@@ -62,7 +60,7 @@ def _check_arguments(name: str, tensor: Any, dim: Any, start: Any, size: Any) ->
     require_argument(_is_int(size), "Size must be an integer.")
 
 
-def _is_int(value: Any) -> bool:
+def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -41,7 +41,7 @@ def require_argument(is_right: bool, message: str) -> None:
         raise createPoptorchError(message)
 
 
-def return_first(x: Any, *_settings: Any, **_named_settings: Any) -> Any:
+def return_first(x: torch.Tensor, *_settings: Any, **_named_settings: Any) -> torch.Tensor:
     """Return the first argument: this is the CPU kernel of operators that only tell the device how to compute."""
     return x
 

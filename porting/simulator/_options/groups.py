@@ -24,7 +24,7 @@ class _PopartOptions(Freezable):
     def __init__(self) -> None:
         self.options: Dict[str, Any] = {"instrumentWithHardwareCycleCounter": False, "rearrangeAnchorsOnHost": False}
 
-    def set(self, key: str, value: Any) -> _PopartOptions:
+    def set(self, key: str, value: object) -> _PopartOptions:
         """Set any option to any value."""
         self.checkIsFrozen(key)
         self.options[key] = value

@@ -50,7 +50,7 @@ def _log_setting(key: str, kind: str, value: Any) -> None:
         cpp_log("debug", f"poptorch.Options set {key} to value {_write_value(value)}")
 
 
-def _write_value(value: Any) -> Any:
+def _write_value(value: object) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     return value.value if isinstance(value, Enum) else value

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Union
 
 from torch import nn
 
+from ...structure import Structure
 from ...torch_insides.modules import read_forward_pre_hooks
 from .._logging import logger
 from .._options_impl import require
@@ -168,7 +169,7 @@ class _BlockHook:
             manager.noteAutoId(self.user_id)
         manager.beginStage(self.user_id, self.ipu_id)
 
-    def __call__(self, module: nn.Module, inputs: Any) -> None:
+    def __call__(self, module: nn.Module, inputs: Structure) -> None:
         self.start()
 
     def __repr__(self) -> str:
@@ -191,7 +192,9 @@ class LegacyBeginBlockFn(nn.Module):
         return self._layer_to_call(*args, **kwargs)
 
 
-def BeginBlock(layer_to_call: Any, user_id: Optional[str] = None, ipu_id: Optional[int] = None) -> Any:
+def BeginBlock(
+    layer_to_call: Union[nn.Module, Callable[..., Any]], user_id: Optional[str] = None, ipu_id: Optional[int] = None
+) -> Any:
     """Let a block begin where `layer_to_call` is called; it lasts until the next one begins.
 
     A module is returned itself, with a hook and nothing else changed; another callable is wrapped. Raises

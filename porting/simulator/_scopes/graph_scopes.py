@@ -78,7 +78,7 @@ class GraphScopes:
         while self._names and self._names.pop()[0] is not owner:
             pass
 
-    def set_attribute(self, attribute: str, key: str, value: Any) -> None:
+    def set_attribute(self, attribute: str, key: str, value: object) -> None:
         """Give the operators that follow an entry of an attribute."""
         # new dictionaries: nodes that were recorded before refer to the old ones
         self._attributes = {**self._attributes, attribute: {**self._attributes.get(attribute, {}), key: value}}
@@ -212,11 +212,11 @@ def _follow_modules(scopes: GraphScopes, model: nn.Module) -> ExitStack:
     """Make calls of sub-modules name scopes, until the returned handle is closed."""
     names = {id(module): path.rsplit(".", 1)[-1] for path, module in model.named_modules() if path}
 
-    def enter(module: nn.Module, _args: Any) -> None:
+    def enter(module: nn.Module, _args: object) -> None:
         if id(module) in names:
             scopes.push_name_scope(names[id(module)], module)
 
-    def leave(module: nn.Module, _args: Any, _output: Any) -> None:
+    def leave(module: nn.Module, _args: object, _output: object) -> None:
         if id(module) in names:
             scopes.pop_name_scope(module)
 
@@ -288,7 +288,7 @@ _CHANGES: Dict[str, Callable[..., None]] = {
 }
 
 
-def _record_change(change: Callable[..., None], _recorder: Any, *args: Any, **kwargs: Any) -> None:
+def _record_change(change: Callable[..., None], _recorder: object, *args: Any, **kwargs: Any) -> None:
     change_scopes(change, *args, **kwargs)
 
 

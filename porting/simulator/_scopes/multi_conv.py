@@ -77,7 +77,7 @@ class MultiConv:
         change_scopes(GraphScopes.end_multi_conv, **self._settings)
 
 
-def _find_values(value: Any, kind: Type[Any]) -> Optional[List[Any]]:
+def _find_values(value: object, kind: Type[Any]) -> Optional[List[Any]]:
     """Return one value, or each of a list that has some, as a list; None if one is not of this type."""
     values: Tuple[Any, ...] = tuple(value) if isinstance(value, (list, tuple)) else (value,)
     return list(values) if values and all(isinstance(item, kind) for item in values) else None

@@ -11,7 +11,7 @@ import copy
 import copyreg
 from collections import OrderedDict
 from functools import partial
-from typing import Any, Dict, Iterable, Optional
+from typing import Any, Dict, Iterable, Optional, SupportsIndex
 
 import torch
 from torch import nn
@@ -41,13 +41,13 @@ __all__ = [
 _WATCHED = frozenset(["_buffers", "_parameters", "forward"])
 
 
-def find_owner(value: Any) -> Optional[Owner]:
+def find_owner(value: object) -> Optional[Owner]:
     """Return the training executor's hold on a wrapped model or tensor, whether it is still alive or not."""
     owner = getattr(type(value), OWNER, None)
     return owner if isinstance(owner, Owner) else None
 
 
-def refuse_wrapped(model: Any, executor: Any = None) -> None:
+def refuse_wrapped(model: object, executor: object = None) -> None:
     """Raise RuntimeError if `model` is wrapped for training by another than `executor`."""
     owner = find_owner(model)
     if owner is not None and (executor is None or owner() is not executor):
@@ -86,7 +86,7 @@ def wrap_model(model: nn.Module, owner: Owner) -> None:
         object.__setattr__(model, "__class__", wrapped)
 
 
-def unwrap_model(model: Any) -> Optional[Owner]:
+def unwrap_model(model: nn.Module) -> Optional[Owner]:
     """Fetch the trained values and remove the owner's hold on `model` and its tensors; return the owner."""
     owner = find_owner(model)
     if owner is None:
@@ -213,7 +213,7 @@ class _WrappedModel(nn.Module):
             fetch((self._poptorch_executor,))
         return value
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         fetch((self._poptorch_executor,))
         reduced: Any = super().__reduce_ex__(protocol)
         function, arguments, *rest = reduced

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import sys
 import weakref
-from typing import Any, Callable, Dict, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Optional, Sequence, SupportsIndex, Tuple, Type
 
 import torch
 from torch import nn
@@ -37,7 +37,7 @@ class Owner(weakref.ref):
     are copied when one is read.
     """
 
-    def __init__(self, executor: Any) -> None:
+    def __init__(self, executor: object) -> None:
         """Refer to `executor`."""
         super().__init__(executor)  # type: ignore[call-arg]
         self.classes: Dict[Any, Any] = {}
@@ -129,7 +129,7 @@ def _detach_owned(tensor: torch.Tensor) -> torch.Tensor:
 def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
     class Kind(type(plain)):  # type: ignore[misc]
         # tensors of any owners are as related as their plain classes, as `assert_close` needs them
-        def __instancecheck__(cls, instance: Any) -> bool:
+        def __instancecheck__(cls, instance: object) -> bool:
             kind = type(instance)
             return super().__instancecheck__(instance) or (hasattr(kind, _OWNERS) and issubclass(kind, plain))
 
@@ -149,17 +149,23 @@ def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) ->
             return read(self, attribute)
 
         @classmethod
-        def __torch_function__(cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            cls,
+            func: Callable[..., Any],
+            types: Sequence[type],
+            args: Tuple[Any, ...] = (),
+            kwargs: Optional[Dict[str, Any]] = None,
+        ) -> Any:
             # Called for the first of several tensors, and operators such as `==` leave the others out of `types`.
             for kind in (*types, *map(type, args)):
                 fetch(getattr(kind, _OWNERS, ()))
             with DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
 
-        def __reduce_ex__(self, protocol: Any) -> Any:
+        def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
             return make_plain(self, copy_data=False).__reduce_ex__(protocol)
 
-        def __repr__(self, *, tensor_contents: Any = None) -> str:
+        def __repr__(self, *, tensor_contents: object = None) -> str:
             return repr(make_plain(self, copy_data=False))
 
         def __format__(self, format_spec: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, TypeVar
+from typing import Iterable, TypeVar
 
 from . import refuse_unknown_names
 
@@ -18,7 +18,7 @@ class Tracepoint:
     ...     pass
     """
 
-    def __init__(self, channel: Any, label: str) -> None:
+    def __init__(self, channel: str, label: str) -> None:
         """Take a channel and the span's name."""
 
     def __enter__(self) -> Tracepoint:
@@ -28,11 +28,11 @@ class Tracepoint:
         """End the span."""
 
     @staticmethod
-    def begin(channel: Any, label: str) -> None:
+    def begin(channel: str, label: str) -> None:
         """Begin a span."""
 
     @staticmethod
-    def end(channel: Any, label: str) -> None:
+    def end(channel: str, label: str) -> None:
         """End a span."""
 
 
@@ -41,7 +41,7 @@ def createTraceChannel(name: str) -> str:
     return name
 
 
-def instrument(obj: _Object, methods: Iterable[str], channel: Any) -> _Object:
+def instrument(obj: _Object, methods: Iterable[str], channel: str) -> _Object:
     """Return `obj` as it is."""
     del methods, channel
     return obj

@@ -94,7 +94,7 @@ def allreduce(
     tensor: torch.Tensor,
     average: Optional[bool] = None,
     name: Optional[str] = None,
-    compression: Any = None,
+    compression: object = None,
     op: Optional[ReduceOp] = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
@@ -147,7 +147,7 @@ def broadcast_(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None)
     return _overwrite_tensor(tensor, broadcast(tensor, root_rank, name))
 
 
-def broadcast_object(obj: Any = None, root_rank: int = 0, name: Optional[str] = None) -> Any:
+def broadcast_object(obj: object = None, root_rank: int = 0, name: Optional[str] = None) -> Any:
     """Return the object of process `root_rank`, which must be one that can be pickled."""
     del name
     objects = [obj]
