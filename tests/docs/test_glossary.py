@@ -22,6 +22,7 @@ UNWANTED = sorted({word for _say, _for, words in ROWS for word in re.findall(r"`
 CLEANED = (
     "adapters",
     "aliases",
+    "analysis",
     "api",
     "bench",
     "capture",
@@ -57,6 +58,7 @@ IN_SENTENCES = (
     "doctor",
     "exports",
     "integrations",
+    "machines",
     "models",
     "planning",
     "recipe_chain",
