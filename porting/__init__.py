@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.options import PortOptions as PortOptions
     from porting.options import register_backend as register_backend
     from porting.planning import memory_report as memory_report
+    from porting.planning import plan as plan
     from porting.remedies import Fallback as Fallback
     from porting.remedies import op as op
     from porting.support.process import Instance as Instance

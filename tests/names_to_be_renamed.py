@@ -22,7 +22,8 @@ TO_BE_RENAMED: Dict[str, Set[str]] = {
     ),
     "bench": set(
         """
-        _find_different _find_operator_copies _list_events _make_logarithmic find_extent find_growths find_peaks
+        _find_different _find_operator_copies _list_events _list_sections _make_logarithmic find_curves find_extent
+        find_growths find_peaks list_facts
         """.split()
     ),
     "capture": set(
@@ -81,11 +82,6 @@ TO_BE_RENAMED: Dict[str, Set[str]] = {
     "options": set(
         """
         _find_contradictions _list_names
-        """.split()
-    ),
-    "planning": set(
-        """
-        _list_shared _list_shared_before list_cuts list_tails
         """.split()
     ),
     "remedies": set(

@@ -7,8 +7,9 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import accumulate, groupby
 from types import ModuleType
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
+import torch
 from torch import nn
 
 from porting.diagnostics import OptionError, list_names, take_first_line
@@ -22,7 +23,8 @@ __all__ = ["balanced_stages", "check_order", "mark_stages", "require_filled_pipe
 def require_modules(model: nn.Module, options: PortOptions) -> None:
     """Raise OptionError P007 if `options` name a module that `model` does not have."""
     known = list(_list_modules(model))
-    named = [("stages", name) for name in options.stages or {}] + [("recompute", name) for name in options.recompute]
+    asked = {"stages": options.stages or (), "recompute": options.recompute, "serialize": options.serialize or ()}
+    named = [(option, name) for option, names in asked.items() for name in names]
     for option, name in named:
         if name not in known:
             inner = [other for other in known if other.endswith(f".{name}")]
@@ -34,6 +36,7 @@ def require_modules(model: nn.Module, options: PortOptions) -> None:
                 notes=() if near else f"its outermost modules are {outermost or 'none: it is a single module'}",
                 help=f"did you mean {near}?" if near else "use names as `model.named_modules()` gives them",
             )
+    _require_linear(_list_modules(model), options)
 
 
 def require_filled_pipeline(options: PortOptions) -> None:
@@ -50,6 +53,23 @@ def require_filled_pipeline(options: PortOptions) -> None:
             message=f"an accumulation of {options.accumulation} does not fill a pipeline of {num_stages} stages",
             notes=f"{num_stages} stages forward and {num_stages - 1} more backward work on a micro-batch each",
             help=f"use `accumulation={needed}` or more, and a smaller micro-batch for the same step; or fewer stages",
+        )
+
+
+def _require_linear(modules: Mapping[str, nn.Module], options: PortOptions) -> None:
+    """Raise OptionError P007 for a product that is to be computed in parts and cannot."""
+    for name, parts in (options.serialize or {}).items():
+        module = modules[name]
+        if not isinstance(module, nn.Linear):
+            fault = f"`{name}`, which is a {type(module).__name__}"
+        elif module.out_features % parts:
+            fault = f"`{name}`, whose {module.out_features} outputs are not {parts} equal parts"
+        else:
+            continue
+        raise OptionError.at_caller(
+            "P007",
+            message=f"`serialize` names {fault}",
+            help="name Linear modules, and a number of parts that divides their `out_features`",
         )
 
 
@@ -78,6 +98,8 @@ def mark_stages(model: nn.Module, options: PortOptions, *, backend: ModuleType) 
             note = partial(lambda name, _module, _args: begun.append(name), name)
             undone.callback(modules[name].register_forward_pre_hook(note).remove)
             _begin_block(modules[name], name, ipu, backend, undone)
+        for name, parts in (options.serialize or {}).items():
+            undone.enter_context(_serialize_products(modules[name], parts, backend))
         for name in options.recompute:
             undone.callback(modules[name].register_forward_hook(keep).remove)
         yield begun
@@ -146,6 +168,27 @@ def _begin_block(module: nn.Module, name: str, ipu: int, backend: ModuleType, un
         ) from error
     for number in set(read_forward_pre_hooks(module)) - before:
         undone.callback(read_forward_pre_hooks(module).pop, number, None)
+
+
+@contextmanager
+def _serialize_products(module: nn.Module, parts: int, backend: Any) -> Iterator[None]:
+    """Let a Linear module compute its product in so many parts of its outputs while the context lasts."""
+
+    def forward(input: torch.Tensor) -> torch.Tensor:
+        weight: torch.Tensor = module.weight  # type: ignore[assignment]
+        mode = backend.MatMulSerializationMode.OutputChannels
+        product: torch.Tensor = backend.serializedMatMul(input, weight.t(), mode, parts)
+        return product if module.bias is None else product + module.bias  # type: ignore[operator]
+
+    before = vars(module).get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if before is None:
+            del module.forward
+        else:
+            module.forward = before
 
 
 def _find_even_cuts(sizes: Sequence[int], num_parts: int) -> List[int]:

@@ -28,7 +28,7 @@ __all__, __getattr__, __dir__ = read_late_names(globals())
 class _CallablePackage(ModuleType):
     """This package as a function."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Measure a model; see `porting.bench.bench`."""
         return self.bench(*args, **kwargs)
 

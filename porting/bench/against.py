@@ -10,11 +10,11 @@ import logging
 from dataclasses import dataclass, field
 from typing import Callable, Dict, Mapping, Optional, Sequence
 
-from .children import start_side
-from .choices import BenchSettings
-from .processes import Child, ChildError
-from .turns import Ratios, Spread, Turn, Turns, divide_times
-from .workloads import Source, Workload
+from porting.bench.children import start_side
+from porting.bench.choices import BenchSettings
+from porting.bench.processes import Child, ChildError
+from porting.bench.turns import Ratios, Spread, Turn, Turns, divide_times
+from porting.bench.workloads import Source, Workload
 
 __all__ = ["Against", "EagerWay", "EagerWays", "sum_up_ways"]
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from porting.bench.choices import COUNTS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings
+from porting.bench.documents import Node, read_document
 from porting.diagnostics import Finding, Place
-
-from .choices import COUNTS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings
-from .documents import Node, read_document
 
 __all__ = ["FileEntry", "read_benchmarks"]
 

@@ -10,17 +10,18 @@ import io
 import re
 from html import escape
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Match, Sequence, Tuple
 
+from porting.bench.curve import CURVE_SIDES, allow_seconds
+from porting.bench.growth import Growth
+from porting.bench.tables import Plain, name_case, name_cases, write_seconds
 from porting.diagnostics import require_extra
 
-from .curve import CURVE_SIDES, allow_seconds
-from .growth import Growth
-from .pages import name_cell, name_cells, write_seconds
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["draw_curve", "draw_growth", "draw_speed_ups", "require_matplotlib", "write_png"]
-
-Plain = Mapping[str, Any]
 
 # legible on a white page and on a dark one
 _EAGER, _PORTED, _ASKED, _ALLOWED = "#8a8f98", "#3a7ebf", "#d0453c", "#2a9155"
@@ -60,19 +61,19 @@ def require_matplotlib() -> Any:
 
 
 def write_png(results: Plain, path: Path) -> None:
-    """Write a PNG file with the speed-ups of the measured cells, and the times of their steps beside them."""
-    cells = [cell for cell in results["cells"] if cell["result"] is not None]
-    machine, common = results["machine"], name_cells(cells)[0]
+    """Write a PNG file with the speed-ups of the measured cases, and the times of their steps beside them."""
+    cases = [case for case in results["cells"] if case["result"] is not None]
+    machine, common = results["machine"], name_cases(cases)[0]
 
-    def draw(figure: Any) -> None:
-        figure.set_size_inches(_PNG_WIDTH, 1.8 + _ROW * max(1, len(cells)))
+    def draw(figure: Figure) -> None:
+        figure.set_size_inches(_PNG_WIDTH, 1.8 + _ROW * max(1, len(cases)))
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
-        _draw_speed_ups(left, cells)
+        _draw_speed_ups(left, cases)
         for shift, side, colour in ((-0.15, "eager", _EAGER), (0.15, "ported", _PORTED)):
-            medians, errors = _find_extent([cell["result"][side]["step_seconds"] for cell in cells], scale=1e3)
-            places = [place + shift for place in range(len(cells))]
+            medians, errors = _find_extent([case["result"][side]["step_seconds"] for case in cases], scale=1e3)
+            places = [place + shift for place in range(len(cases))]
             right.errorbar(medians, places, xerr=errors, fmt="o", color=colour, capsize=3, markersize=5, label=side)
-        if cells:
+        if cases:
             right.set_xscale("log")
             right.legend(loc="best")
         right.set_xlabel("ms of a step (median, quartiles)")
@@ -82,38 +83,38 @@ def write_png(results: Plain, path: Path) -> None:
     path.write_bytes(_save_figure(draw, format="png", dpi=130))
 
 
-def draw_speed_ups(cells: Sequence[Plain]) -> str:
-    """Draw the speed-up of each cell as a bar, with its confidence interval and its demand; return SVG."""
+def draw_speed_ups(cases: Sequence[Plain]) -> str:
+    """Draw the speed-up of each case as a bar, with its confidence interval and its demand; return SVG."""
 
-    def draw(figure: Any) -> None:
-        figure.set_size_inches(_WIDTH, 0.9 + _ROW * len(cells))
-        _draw_speed_ups(figure.subplots(), cells)
+    def draw(figure: Figure) -> None:
+        figure.set_size_inches(_WIDTH, 0.9 + _ROW * len(cases))
+        _draw_speed_ups(figure.subplots(), cases)
 
-    titles = {f"cell-{place}": name_cell(cell) for place, cell in enumerate(cells)}
-    return _write_svg(draw, "speed-up of every cell over eager", titles)
+    titles = {f"case-{place}": name_case(case) for place, case in enumerate(cases)}
+    return _write_svg(draw, "speed-up of every case over eager", titles)
 
 
-def _draw_speed_ups(axes: Any, cells: Sequence[Plain]) -> None:
-    places: List[int] = list(range(len(cells)))
-    intervals = [cell["result"]["speed_up"]["wall"] for cell in cells]
+def _draw_speed_ups(axes: Axes, cases: Sequence[Plain]) -> None:
+    places: List[int] = list(range(len(cases)))
+    intervals = [case["result"]["speed_up"]["wall"] for case in cases]
     medians, errors = _find_extent(intervals)
     for place, bar in enumerate(axes.barh(places, medians, height=0.4, color=_PORTED)):
-        bar.set_gid(f"cell-{place}")
+        bar.set_gid(f"case-{place}")
     axes.errorbar(medians, places, xerr=errors, fmt="none", ecolor=_INK, capsize=3, linewidth=1)
-    asked = [(cell["demanded"], place) for place, cell in zip(places, cells) if cell["demanded"] is not None]
+    asked = [(case["demanded"], place) for place, case in zip(places, cases) if case["demanded"] is not None]
     if asked:
         axes.plot(*zip(*asked), "D", color=_ASKED, markersize=6, label="asked")
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1))
     axes.axvline(1.0, color=_INK, linewidth=0.8, linestyle="--")
     axes.set_yticks([])
-    axes.set_ylim(len(cells) - 0.6, -0.8)
+    axes.set_ylim(len(cases) - 0.6, -0.8)
     limit = 1.15 * max([1.0, *(interval["high"] for interval in intervals), *(value for value, _place in asked)])
     axes.set_xlim(0, limit)
-    for place, title, cell, interval in zip(places, name_cells(cells)[1], cells, intervals):
+    for place, title, case, interval in zip(places, name_cases(cases)[1], cases, intervals):
         axes.annotate(title, (0, place - 0.24), (2, 1), textcoords="offset points", va="bottom", fontsize=9)
         # the figure stands at its bar, unless the mark is in the way
-        gap = (cell["demanded"] or 0.0) - interval["high"]
-        edge = cell["demanded"] if -_MARK_SHARE * limit < gap < _LABEL_SHARE * limit else interval["high"]
+        gap = (case["demanded"] or 0.0) - interval["high"]
+        edge = case["demanded"] if -_MARK_SHARE * limit < gap < _LABEL_SHARE * limit else interval["high"]
         axes.annotate(f"{interval['median']:.2f}", (edge, place), (8, 0), textcoords="offset points", va="center")
     axes.set_xlabel("speed-up over eager (median of rounds, 95 % interval)")
 
@@ -130,7 +131,7 @@ def draw_curve(curve: Plain) -> str:
     steps, titles = curve["steps"], {f"side-{side}": f"{side} cache" for side in CURVE_SIDES}
     titles["side-eager"] = "eager"
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Figure) -> None:
         axes = figure.subplots()
         plain = [interval["median"] for interval in curve["eager"]["seconds"]]
         allowed = [seconds / allow_seconds(seconds) for seconds in plain]
@@ -171,7 +172,7 @@ def draw_growth(growth: Growth) -> str:
     middle = (min(values) * max(values)) ** 0.5 * (first / last) ** 0.5
     titles = {"growth-linear": "linear"}
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Figure) -> None:
         axes = figure.subplots()
         linear = [middle, middle * last / first]
         axes.plot([first, last], linear, color=_EAGER, linestyle="--", gid="growth-linear", label="linear")
@@ -186,7 +187,7 @@ def draw_growth(growth: Growth) -> str:
     return _write_svg(draw, f"seconds over {growth.grown}", titles)
 
 
-def _make_logarithmic(axes: Any, numbers: Sequence[int], write: Callable[[float], str]) -> None:
+def _make_logarithmic(axes: Axes, numbers: Sequence[int], write: Callable[[float], str]) -> None:
     """Make both axes logarithmic, with a tick at each of some numbers, or at powers of ten where those are many."""
     ticker = require_matplotlib().ticker
     axes.loglog()
@@ -201,7 +202,7 @@ def _make_logarithmic(axes: Any, numbers: Sequence[int], write: Callable[[float]
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _save_figure(draw: Callable[[Any], None], **settings: Any) -> bytes:
+def _save_figure(draw: Callable[[Figure], None], **settings: Any) -> bytes:
     """Draw on a figure of matplotlib in the style of all pictures, and return it as a file."""
     matplotlib, file = require_matplotlib(), io.BytesIO()
     with matplotlib.rc_context(_STYLE):
@@ -211,10 +212,10 @@ def _save_figure(draw: Callable[[Any], None], **settings: Any) -> bytes:
     return file.getvalue()
 
 
-def _write_svg(draw: Callable[[Any], None], described: str, titles: Dict[str, str]) -> str:
+def _write_svg(draw: Callable[[Figure], None], described: str, titles: Dict[str, str]) -> str:
     """Write a picture for a page; parts whose names are in `titles` say their title when they are pointed at."""
 
-    def name_part(match: Any) -> str:
+    def name_part(match: Match[str]) -> str:
         # a page has several pictures, and a name in a page is used once
         title = titles.get(match[1])
         return "<g>" if title is None else f'<g class="{match[1]}"><title>{escape(title)}</title>'

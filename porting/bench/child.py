@@ -1,4 +1,4 @@
-"""These are the jobs that run in a process of their own: a whole cell, or one measurement of one side.
+"""These are the jobs that run in a process of their own: a whole case, or one measurement of one side.
 
 `porting.bench.processes` starts the processes. Imports stand in the functions, because what the processes of start-up
 and memory load is measured.
@@ -12,17 +12,23 @@ import functools
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping
+
+if TYPE_CHECKING:
+    from porting.bench.workloads import Workload
 
 __all__ = ["do_job"]
+
+Task = Mapping[str, Any]
+"""What a job is told, plain values."""
 
 _NUM_WARM_UP_CALLS = 5
 
 
-def do_job(task: Mapping[str, Any], folder: Path) -> Any:
+def do_job(task: Task, folder: Path) -> Any:
     """Do the job of a task and return its result, plain values; `folder` is that of the process."""
-    jobs: Mapping[str, Callable[[Any, Path], Any]] = {
-        "cell": _measure_cell,
+    jobs: Mapping[str, Callable[[Task, Path], Any]] = {
+        "case": _measure_case,
         "memory": _measure_memory,
         "layouts": _count_layout_copies,
         "start-up": _measure_start_up,
@@ -32,13 +38,13 @@ def do_job(task: Mapping[str, Any], folder: Path) -> Any:
     return jobs[task["job"]](task, folder)
 
 
-# -- a cell ------------------------------------------------------------------------------------------------------------
+# -- a case ------------------------------------------------------------------------------------------------------------
 
 
-def _measure_cell(task: Any, folder: Path) -> Dict[str, Any]:
-    from .choices import BenchSettings
-    from .measure import measure
-    from .workloads import Source, load_by_name
+def _measure_case(task: Task, folder: Path) -> Dict[str, Any]:
+    from porting.bench.choices import BenchSettings
+    from porting.bench.measure import measure
+    from porting.bench.workloads import Source, load_by_name
 
     def progress(text: str, share: float) -> None:
         (folder / "progress").write_text(f"{share} {text}", encoding="utf-8")
@@ -61,7 +67,7 @@ def _measure_cell(task: Any, folder: Path) -> Dict[str, Any]:
 # -- one side ----------------------------------------------------------------------------------------------------------
 
 
-def _take_turns(task: Any, _folder: Path) -> None:
+def _take_turns(task: Task, _folder: Path) -> None:
     """Say "ready" and answer each number of calls by a turn, until nobody asks any more."""
     _load_torch(task)
     from multiprocessing.connection import Connection
@@ -77,7 +83,7 @@ def _take_turns(task: Any, _folder: Path) -> None:
                 answers.send(time_calls(call, answers.recv()))
 
 
-def _measure_start_up(task: Any, _folder: Path) -> Dict[str, Any]:
+def _measure_start_up(task: Task, _folder: Path) -> Dict[str, Any]:
     """Take one step; of a plain program's time the making of this very harness is left out."""
     from porting.support.process import used_cpu_seconds
 
@@ -103,7 +109,7 @@ def _measure_start_up(task: Any, _folder: Path) -> Dict[str, Any]:
     }
 
 
-def _measure_memory(task: Any, _folder: Path) -> Dict[str, Any]:
+def _measure_memory(task: Task, _folder: Path) -> Dict[str, Any]:
     """Take some steps, and compare the peak with what there was before: with all imports, the model and the data.
 
     With `tensors` in the task, count what torch's allocator has given instead, which says nothing of the process.
@@ -117,7 +123,7 @@ def _measure_memory(task: Any, _folder: Path) -> Dict[str, Any]:
     def load() -> Any:
         return source.load(task["settings"]["seed"])
 
-    def train(workload: Any) -> None:
+    def train(workload: Workload) -> None:
         call = _make_compiled_call(task, workload, copies=False)
         for _call in range(task["num_calls"]):
             call()
@@ -127,7 +133,7 @@ def _measure_memory(task: Any, _folder: Path) -> Dict[str, Any]:
     return find_own_peak(functools.partial(train, load()))._asdict()
 
 
-def _count_layout_copies(task: Any, _folder: Path) -> Dict[str, Any]:
+def _count_layout_copies(task: Task, _folder: Path) -> Dict[str, Any]:
     """Count what a step of one side copies into another layout."""
     from porting.bench.layout_copies import count_layout_copies
 
@@ -140,7 +146,7 @@ def _count_layout_copies(task: Any, _folder: Path) -> Dict[str, Any]:
     return dataclasses.asdict(count_layout_copies(call, steps=workload.steps_per_call, weight_shapes=shapes))
 
 
-def _take_calls(task: Any, _folder: Path) -> Dict[str, Any]:
+def _take_calls(task: Task, _folder: Path) -> Dict[str, Any]:
     """Take calls from the moment at which imports, model and data are there, and note when each was done.
 
     Imports are what a program names, and of an eager one also those of torch's first optimizer step.
@@ -170,7 +176,7 @@ def _take_calls(task: Any, _folder: Path) -> Dict[str, Any]:
     return {**moments._asdict(), "cpu_seconds": cpu_seconds, "cache": side.read_cache() if is_ported else "off"}
 
 
-def _load_torch(task: Any) -> None:
+def _load_torch(task: Task) -> None:
     """Load what both sides need in any case; what comes on top of it is looked at apart."""
     import torch
 
@@ -178,7 +184,7 @@ def _load_torch(task: Any) -> None:
         torch.set_num_threads(task["settings"]["threads"])
 
 
-def _load_harness(task: Any) -> Any:
+def _load_harness(task: Task) -> Any:
     """Load what measures and what makes the workload, but nothing of the user's yet."""
     from porting.bench.workloads import Source, load_by_name
 
@@ -188,7 +194,7 @@ def _load_harness(task: Any) -> Any:
     return source
 
 
-def _import_ahead(task: Any) -> None:
+def _import_ahead(task: Task) -> None:
     """Import what a program of this side names, and for an eager one also what its first optimizer step would."""
     if task["side"] == "ported":
         import porting.bench.ported  # noqa: F401 - imported so that it is there before anything is measured
@@ -199,7 +205,7 @@ def _import_ahead(task: Any) -> None:
         load_late_imports()
 
 
-def _make_compiled_call(task: Any, workload: Any, *, copies: bool = True) -> Callable[[], Any]:
+def _make_compiled_call(task: Task, workload: Workload, *, copies: bool = True) -> Callable[[], Any]:
     """Get the side of the workload ready, compiled if it is the ported one."""
     side = _make_side(task, workload, copies=copies)
     if task["side"] == "ported":
@@ -207,7 +213,7 @@ def _make_compiled_call(task: Any, workload: Any, *, copies: bool = True) -> Cal
     return side.call
 
 
-def _make_side(task: Any, workload: Any, *, copies: bool = True) -> Any:
+def _make_side(task: Task, workload: Workload, *, copies: bool = True) -> Any:
     from porting.bench.choices import BenchSettings
 
     settings = BenchSettings(**task["settings"])

@@ -12,15 +12,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
+from porting.bench.choices import BenchSettings
+from porting.bench.curve import Curve, list_marks, sum_up_side
+from porting.bench.layout_copies import LayoutCopies, SideCopies
+from porting.bench.processes import Child, ChildError
+from porting.bench.workloads import Source
 from porting.support.bound_process import make_environment
 from porting.support.interleaved import run_interleaved
 from porting.support.plain_data import read_plain
-
-from .choices import BenchSettings
-from .curve import Curve, list_marks, sum_up_side
-from .layout_copies import LayoutCopies, SideCopies
-from .processes import Child, ChildError
-from .workloads import Source
 
 __all__ = [
     "Memory",
@@ -231,7 +230,7 @@ def measure_curve(source: Source, settings: BenchSettings, *, engine: str, steps
         environment = make_plain_environment(Path(folder))
         more_seconds = _PATIENCE * settings.curve_seconds
 
-        def run(side: str, of_source: Source, *, num_calls: int, **changes: Any) -> Dict[str, Any]:
+        def run(side: str, of_source: Source, *, num_calls: int, **changes: object) -> Dict[str, Any]:
             more = {"num_calls": num_calls, "seconds": None, "engine": None, "compiles": False, **changes}
             return run_job(
                 "curve", side, of_source, settings, environment=environment, more=more, more_seconds=more_seconds

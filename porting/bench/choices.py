@@ -1,4 +1,4 @@
-"""These dataclasses say what is measured: `Choices` what varies from cell to cell, `BenchSettings` how it is timed.
+"""These dataclasses say what is measured: `Choices` what varies from case to case, `BenchSettings` how it is timed.
 
 The command line, benchmark files and child processes share them, so they hold plain values only.
 """
@@ -17,12 +17,16 @@ __all__ = [
     "EAGER_WAYS",
     "MATRIX_KEYS",
     "NAMED_SETTINGS",
+    "NOT_ASKED_FOR",
     "PRECISIONS",
     "BenchSettings",
     "Choices",
     "apply_choices",
     "expand",
 ]
+
+NOT_ASKED_FOR = "not asked for"
+"""The reason why there is no figure that was left out on purpose."""
 
 PRECISIONS = ("float32", "bfloat16", "mixed", "float16")
 """Precisions of a port."""
@@ -55,7 +59,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class Choices:
-    """One cell's choices; None leaves the target's own.
+    """One case's choices; None leaves the target's own.
 
     `batch` is the micro-batch: the rows that one run of `forward` sees. A call has micro-batch x accumulation x
     replicas x device iterations rows. `order` is the computation order. `layers` is what the function that makes the
@@ -79,17 +83,10 @@ MATRIX_KEYS: Tuple[str, ...] = tuple(field.name for field in fields(Choices))
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """Plain values only, so that settings can travel in a file.
+    """How a case is measured: plain values only, so that settings can travel in a file.
 
-    Both sides have `rounds` turns each, one after the other. A turn takes about `turn_seconds`, or `calls_per_turn`
-    calls where that is given. `parity_steps` are compared before. `start_up_runs` fresh processes of each side are
-    timed to the end of their first step, and `cold_starts` of the port that find no executable; 0 leaves that out.
-    `limits` sets the steps against what this machine attains, `layouts` counts copies into another layout, and `growth`
-    measures what calls take beyond their operators. With `curve`, the time to 1, 2, 5, ... steps is taken in
-    `curve_runs` fresh processes of each side, as many steps as eager takes in `curve_seconds`. `eager_precision`,
-    `eager_memory_format`, `eager_optimizer` ("fused", or torch's "default") and `eager_compiler` ("inductor" for
-    `torch.compile`) are what the plain side uses. `against` names more of `EAGER_WAYS`, which take turns with both.
-    `threads` is torch's number of threads on all sides, None for torch's own choice.
+    Both sides have `rounds` turns each, one after the other, of about `turn_seconds`, or of `calls_per_turn` calls if
+    that is given. `parity_steps` are compared before. `threads` are torch's on all sides, None for torch's own choice.
     """
 
     rounds: int = 15
@@ -99,18 +96,27 @@ class BenchSettings:
     seed: int = 0
     threads: Optional[int] = None
     device: str = "auto"
+
+    # what the plain side uses, see `NAMED_SETTINGS`; `against` names more of `EAGER_WAYS`, which take turns with both
     eager_precision: str = "float32"
     eager_memory_format: str = "contiguous"
     eager_optimizer: str = "fused"
     eager_compiler: str = "none"
     against: Tuple[str, ...] = ()
+
+    # what else is measured: peak memory, the data path, the share of what this machine attains, copies into another
+    # layout, and what a call takes beyond its operators
     memory: bool = True
     data: bool = True
     limits: bool = True
     layouts: bool = True
+    growth: bool = False
+
+    # fresh processes of each side to the end of the first step, and of the port without an executable on disk
     start_up_runs: int = 0
     cold_starts: int = 0
-    growth: bool = False
+
+    # the time to 1, 2, 5, ... steps in fresh processes of each side, as many steps as eager takes in so many seconds
     curve: bool = False
     curve_runs: int = 3
     curve_seconds: float = 20.0
@@ -136,19 +142,8 @@ class BenchSettings:
 
     def quick(self) -> BenchSettings:
         """Return settings for a first look: fewer and shorter turns, and the steady state alone."""
-        return replace(
-            self,
-            rounds=5,
-            turn_seconds=0.05,
-            memory=False,
-            data=False,
-            limits=False,
-            layouts=False,
-            start_up_runs=0,
-            cold_starts=0,
-            growth=False,
-            curve=False,
-        )
+        left_out: Dict[str, Any] = dict.fromkeys(("memory", "data", "limits", "layouts", "growth", "curve"), False)
+        return replace(self, rounds=5, turn_seconds=0.05, start_up_runs=0, cold_starts=0, **left_out)
 
     def __post_init__(self) -> None:
         # a file has lists where there were tuples
@@ -160,9 +155,9 @@ class BenchSettings:
 
 
 def expand(matrix: Mapping[str, Sequence[Any]], defaults: Optional[Choices] = None) -> Iterator[Choices]:
-    """Make the choices of every cell: all combinations, the last key varying fastest.
+    """Make the choices of every case: all combinations, the last key varying fastest.
 
-    >>> [(cell.batch, cell.engine) for cell in expand({"batch": [8, 16], "engine": ["replay"]})]
+    >>> [(case.batch, case.engine) for case in expand({"batch": [8, 16], "engine": ["replay"]})]
     [(8, 'replay'), (16, 'replay')]
     """
     for values in itertools.product(*matrix.values()):
@@ -170,7 +165,7 @@ def expand(matrix: Mapping[str, Sequence[Any]], defaults: Optional[Choices] = No
 
 
 def apply_choices(options: PortOptions, choices: Mapping[str, Any], *, cache_dir: Optional[str]) -> PortOptions:
-    """Return `options` with what was chosen for a cell; raises OptionError P002 for values that they cannot have."""
+    """Return `options` with what was chosen for a case; raises OptionError P002 for values that they cannot have."""
     changes = {option: choices[key] for key, option in _OPTIONS.items() if choices.get(key) is not None}
     if cache_dir is not None:
         changes["cache_dir"] = cache_dir

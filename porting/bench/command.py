@@ -10,34 +10,33 @@ from typing import Any, Mapping, Optional, Sequence, Tuple
 
 from tqdm import tqdm
 
-from porting.bench.against_pages import lay_out_ways
 from porting.bench.benchmark_files import FileEntry
+from porting.bench.case_tables import (
+    lay_out_machinery,
+    lay_out_orders,
+    lay_out_start_up,
+    lay_out_table,
+    list_way_tables,
+    read_counted_speed_up,
+)
 from porting.bench.choices import EAGER_WAYS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings
-from porting.bench.command_cells import (
+from porting.bench.command_cases import (
     DEFAULT_TIMEOUT,
-    choose_cells,
+    choose_cases,
     choose_entries,
     choose_suite,
     find_demanded_mean,
     load_workloads,
-    make_cells,
+    make_cases,
     parse_part,
     read_matrix,
 )
-from porting.bench.curve_pages import lay_out_curves
-from porting.bench.growth import lay_out_growth
-from porting.bench.pages import (
-    lay_out_machinery,
-    lay_out_orders,
-    lay_out_result,
-    lay_out_start_up,
-    lay_out_table,
-    list_failures,
-    name_cell,
-    read_counted_speed_up,
-)
-from porting.bench.processes import Cell, run_cell
+from porting.bench.curve import find_curves, make_curve_table
+from porting.bench.growth import find_growths, make_growth_table
+from porting.bench.pages import lay_out_result, list_failures
+from porting.bench.processes import Case, run_case
 from porting.bench.results import ResultFile, read_results
+from porting.bench.tables import Table, lay_out_tables, name_case
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, count
 from porting.diagnostics import render_all
 from porting.support.atomic_files import write_atomically
@@ -65,10 +64,10 @@ a session:
   $ porting bench benchmarks.yml --json suite.json
   $ porting bench --suite public --json public.json --resume
 
-A ratio above 1 says that the port is faster than eager. Every cell of a matrix
+A ratio above 1 says that the port is faster than eager. Every case of a matrix
 runs in a process of its own.
 
-exit status: 0 done, 1 a cell failed, or trained something else than eager did,
+exit status: 0 done, 1 a case failed, or trained something else than eager did,
 or a finding stopped it, 2 wrong usage, 130 interrupted (the result file then
 holds what was measured)
 """
@@ -85,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         for flag, settings in options.items():
             name = flag.replace("-", "_")
             choices: Mapping[str, Any] = {"choices": NAMED_SETTINGS[name]} if name in NAMED_SETTINGS else {}
-            group.add_argument(f"--{flag}", **choices, **settings)
+            group.add_argument(f"--{flag}", *_FORMER_FLAGS.get(flag, ()), **choices, **settings)
 
 
 def _parse_positive(text: str) -> float:
@@ -107,14 +106,16 @@ _COUNT: Mapping[str, Any] = {"type": count, "metavar": "N"}
 _SECONDS: Mapping[str, Any] = {"type": _parse_positive, "metavar": "S"}
 _WAYS = ", ".join(EAGER_WAYS)
 _FILE: Mapping[str, Any] = {"type": Path, "metavar": "FILE"}
+# programs of users name them
+_FORMER_FLAGS: Mapping[str, Tuple[str, ...]] = {"case-timeout": ("--cell-timeout",)}
 
 # those whose destination is a field of `BenchSettings` go before the settings of a file
 _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "which part": {
         "suite": {"metavar": "NAME", "help": "a suite by its name, in place of PROGRAM:FUNCTION"},
         "only": {"nargs": "+", "default": [], "metavar": "NAME", "help": "those whose name fits, as public_res*"},
-        "part": {"type": parse_part, "metavar": "K/N", "help": "the K-th of N parts of all cells"},
-        "resume": {"action": "store_true", "help": "go on with the file of --json: cells that are done stay"},
+        "part": {"type": parse_part, "metavar": "K/N", "help": "the K-th of N parts of all cases"},
+        "resume": {"action": "store_true", "help": "go on with the file of --json: cases that are done stay"},
     },
     "what is varied": {
         "engine": {"metavar": "NAME", "help": "auto, replay, aot, ... (default: the target's, or auto)"},
@@ -126,7 +127,7 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "metavar": "KEY=A,B",
             "help": f"all combinations are measured; keys: {', '.join(MATRIX_KEYS)}",
         },
-        "repeats": {**_COUNT, "help": f"processes for each cell (default: {FileEntry.repeats})"},
+        "repeats": {**_COUNT, "help": f"processes for each case (default: {FileEntry.repeats})"},
     },
     "how it is measured": {
         "rounds": {**_COUNT, "help": f"turns of each side (default: {_DEFAULTS.rounds})"},
@@ -164,10 +165,10 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "eager-compiler": {"help": f"inductor for torch.compile (default: {_DEFAULTS.eager_compiler})"},
         "against": {"type": _parse_ways, "metavar": "A,B", "help": f"time these as well, in turns: {_WAYS}"},
         "cache-dir": {"type": Path, "metavar": "DIR", "help": "keep executables (default: compile cold)"},
-        "cell-timeout": {**_SECONDS, "help": f"seconds after which a cell is given up (default: {DEFAULT_TIMEOUT:g})"},
+        "case-timeout": {**_SECONDS, "help": f"seconds after which a case is given up (default: {DEFAULT_TIMEOUT:g})"},
     },
     "what is written": {
-        "json": {**_FILE, "help": "results, written anew after every cell"},
+        "json": {**_FILE, "help": "results, written anew after every case"},
         "html": {**_FILE, "help": "one page with picture, table and details"},
         "png": {**_FILE, "help": "the picture alone"},
         "compare": {"type": Path, "metavar": "EARLIER", "help": "results of an earlier run to compare with"},
@@ -201,14 +202,14 @@ def run(arguments: argparse.Namespace) -> int:
         from porting.bench.html_page import require_page_makers
 
         require_page_makers()
-    all_cells = [
-        (cell, arguments.cell_timeout or entry.timeout or DEFAULT_TIMEOUT)
+    all_cases = [
+        (case, arguments.case_timeout or entry.timeout or DEFAULT_TIMEOUT)
         for entry in entries
-        for cell in make_cells(entry, matrix, arguments)
+        for case in make_cases(entry, matrix, arguments)
     ]
-    cells = choose_cells(all_cells, arguments.part)
+    cases = choose_cases(all_cases, arguments.part)
     results = ResultFile(
-        [cell for cell, _timeout in cells],
+        [case for case, _timeout in cases],
         arguments.json,
         earlier=read_results(arguments.json) if arguments.resume and arguments.json.exists() else None,
         demanded_mean=find_demanded_mean(target, num_entries=len(entries)),
@@ -216,14 +217,14 @@ def run(arguments: argparse.Namespace) -> int:
     # ended from outside, it ends what it has started as well
     before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
-        interrupted = _measure_cells(cells, results, arguments.cache_dir)
+        interrupted = _measure_cases(cases, results, arguments.cache_dir)
     finally:
         signal.signal(signal.SIGTERM, before)
     _tell_results(results, earlier, arguments)
     if interrupted:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    counts = [record["result"] is not None and not list_failures(record["result"]) for record in results.own_cells]
+    counts = [record["result"] is not None and not list_failures(record["result"]) for record in results.own_cases]
     return EXIT_DONE if all(counts) else EXIT_FAILED
 
 
@@ -239,15 +240,15 @@ def _check_usage(arguments: argparse.Namespace) -> None:
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def _measure_cells(cells: Sequence[Tuple[Cell, float]], results: ResultFile, cache_dir: Optional[Path]) -> bool:
-    """Run cell after cell; return whether an interrupt ended it. A terminal gets a progress bar, a log a line each."""
+def _measure_cases(cases: Sequence[Tuple[Case, float]], results: ResultFile, cache_dir: Optional[Path]) -> bool:
+    """Run case after case; return whether an interrupt ended it. A terminal gets a progress bar, a log a line each."""
     folder = None if cache_dir is None else str(cache_dir.absolute())
-    with tqdm(total=len(cells), disable=None, bar_format="{desc} |{bar:20}| {percentage:3.0f}% [{elapsed}]") as bar:
-        for index, (cell, timeout) in enumerate(cells):
-            title = name_cell(cell.record("not_run"))
-            if results.own_cells[index]["status"] == "done":
+    with tqdm(total=len(cases), disable=None, bar_format="{desc} |{bar:20}| {percentage:3.0f}% [{elapsed}]") as bar:
+        for index, (case, timeout) in enumerate(cases):
+            title = name_case(case.record("not_run"))
+            if results.own_cases[index]["status"] == "done":
                 bar.n = index + 1
-                _tell_cell(bar, f"[{index + 1}/{len(cells)}] {title}", "done already")
+                _tell_case(bar, f"[{index + 1}/{len(cases)}] {title}", "done already")
                 continue
 
             def progress(text: str, share: float, index: int = index, title: str = title) -> None:
@@ -257,21 +258,21 @@ def _measure_cells(cells: Sequence[Tuple[Cell, float]], results: ResultFile, cac
 
             progress("starting", 0.0)
             try:
-                record = run_cell(cell, cache_dir=folder, timeout=timeout, progress=progress)
+                record = run_case(case, cache_dir=folder, timeout=timeout, progress=progress)
             except KeyboardInterrupt:
-                results.put(index, cell.record("interrupted", reason="Ctrl-C"))
+                results.put(index, case.record("interrupted", reason="Ctrl-C"))
                 return True
             results.put(index, record)
             bar.n = index + 1
             speed_up = None if record["result"] is None else read_counted_speed_up(record["result"])
             became = f"{record['status']} after" if speed_up is None else f"x{speed_up['wall']['median']:.2f} in"
             told = f"{became.replace('_', ' ')} {record['seconds']:.0f} s"
-            _tell_cell(bar, f"[{index + 1}/{len(cells)}] {title}", told)
+            _tell_case(bar, f"[{index + 1}/{len(cases)}] {title}", told)
     results.finish()
     return False
 
 
-def _tell_cell(bar: Any, title: str, told: str) -> None:
+def _tell_case(bar: tqdm, title: str, told: str) -> None:
     if bar.disable:
         print(f"{title}: {told}", file=sys.stderr, flush=True)
 
@@ -280,10 +281,10 @@ def _tell_cell(bar: Any, title: str, told: str) -> None:
 
 
 def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arguments: argparse.Namespace) -> None:
-    """Write the files that were asked for, and print the page of one cell or the table of several."""
-    from porting.bench.comparison import lay_out_comparison
+    """Write the files that were asked for, and print the page of one case or the table of several."""
+    from porting.bench.comparison import make_comparison_table
 
-    compared = list(lay_out_comparison(earlier, results.content)) if earlier is not None else []
+    compared = None if earlier is None else make_comparison_table(earlier, results.content)
     if arguments.html is not None:
         from porting.bench.html_page import write_html
 
@@ -298,12 +299,17 @@ def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arg
     if (machine["load_average"] or 0.0) > machine["num_cores"] / 2 and machine["omp_num_threads"] != "1":
         print(f"the machine was busy (load {machine['load_average']:.1f}), and threads that wait for each other say")
         print("little then: try --threads 1 with OMP_NUM_THREADS=1")
-    cells = results.cells
-    only = cells[0]["result"] if len(cells) == 1 else None
-    shown = [*lay_out_table(cells), *lay_out_start_up(cells)] if only is None else list(lay_out_result(only))
-    ways = list(lay_out_ways(cells, summary=results.content["summary"]))
-    below = [*lay_out_orders(cells), *lay_out_machinery(cells), *lay_out_growth(cells)]
-    for lines in filter(None, (shown, ways, list(lay_out_curves(cells)), below, compared)):
+    cases = results.cases
+    only = cases[0]["result"] if len(cases) == 1 else None
+    shown = [*lay_out_table(cases), *lay_out_start_up(cases)] if only is None else list(lay_out_result(only))
+    kinds: Sequence[Sequence[Table]] = (
+        list_way_tables(cases, summary=results.content["summary"]),
+        [make_curve_table(curve, name=name) for name, curve in find_curves(cases)],
+        [make_growth_table(growth) for growth in find_growths(cases)],
+        [] if compared is None else [compared],
+    )
+    below = [*lay_out_orders(cases), *lay_out_machinery(cases)]
+    for lines in filter(None, (shown, below, *(list(lay_out_tables(tables)) for tables in kinds))):
         print("\n".join(["", *lines]))
     for file in filter(None, (arguments.json, arguments.html, arguments.png)):
         print(f"wrote {file}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""This module compares the results of two runs, cell by cell.
+"""This module compares the results of two runs, case by case.
 
 It compares speed-ups over eager and not times, because the load of a machine differs from hour to hour.
 """
@@ -6,31 +6,27 @@ It compares speed-ups over eager and not times, because the load of a machine di
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from dataclasses import asdict, dataclass
+from typing import Dict, List, Optional, Sequence
 
 import numpy as np
 
-from porting.diagnostics.wording import align_columns
+from porting.bench.results import list_machine_differences
+from porting.bench.tables import Plain, Row, Table, name_case, write_interval
 from porting.support.interleaved import Interval
 
-from .pages import name_cell
-from .results import list_machine_differences
-
-__all__ = ["Change", "compare_results", "lay_out_comparison"]
+__all__ = ["Change", "compare_results", "make_comparison_table"]
 
 _NOISE = 0.02
 _NUM_RESAMPLES = 2000
 
-Plain = Mapping[str, Any]
-
 
 @dataclass(frozen=True)
 class Change:
-    """How a cell changed: `speed_up` is the later speed-up over eager divided by the earlier one's.
+    """How a case changed: `speed_up` is the later speed-up over eager divided by the earlier one's.
 
     `verdict` is "faster", "slower" or "same within noise"; "new", "gone" or "not comparable" where a run lacks the
-    cell or its result. `ported_time` is the later median step time over the earlier one's, which the machine's load
+    case or its result. `ported_time` is the later median step time over the earlier one's, which the machine's load
     has its part in.
     """
 
@@ -41,39 +37,36 @@ class Change:
 
 
 def compare_results(earlier: Plain, later: Plain) -> List[Change]:
-    """Compare the cells of two result files that have the same name and choices.
+    """Compare the cases of two result files that have the same name and choices.
 
     A change counts if the 95 % bootstrap interval of the quotient of the medians does not contain 1, and it is more
     than 2 %.
     """
-    before, after = _index_cells(earlier["cells"]), _index_cells(later["cells"])
-    changes = [_compare_cells(before.get(key), cell) for key, cell in after.items()]
-    return changes + [Change(name_cell(cell), "gone") for key, cell in before.items() if key not in after]
+    before, after = _index_cases(earlier["cells"]), _index_cases(later["cells"])
+    changes = [_compare_cases(before.get(key), case) for key, case in after.items()]
+    return changes + [Change(name_case(case), "gone") for key, case in before.items() if key not in after]
 
 
-def lay_out_comparison(earlier: Plain, later: Plain) -> Iterator[str]:
-    """Lay out the comparison as a table, with what differs between the machines."""
-    changes = compare_results(earlier, later)
-    yield f"compared with {earlier['created']}" + ("" if earlier["complete"] else " (which was interrupted)")
+def make_comparison_table(earlier: Plain, later: Plain) -> Table:
+    """Make the table of all changes, with what differs between the machines."""
+    rows: List[Row] = [("workload", "speed-up now / then (95 %)", "ported time", "verdict")]
+    for change in compare_results(earlier, later):
+        ratio = "-" if change.speed_up is None else write_interval(asdict(change.speed_up))
+        ported = "-" if change.ported_time is None else f"x{change.ported_time:.2f}"
+        rows.append((change.title, ratio, ported, change.verdict))
     differences = list_machine_differences(earlier["machine"], later["machine"])
-    if differences:
-        yield f"  another machine: {'; '.join(differences)}"
-    rows = [("  workload", "speed-up now / then (95 %)", "ported time", "verdict")]
-    for change in changes:
-        interval, ported = change.speed_up, change.ported_time
-        ratio = "-" if interval is None else f"{interval.median:.2f} ({interval.low:.2f}-{interval.high:.2f})"
-        shown = "-" if ported is None else f"x{ported:.2f}"
-        rows.append((f"  {change.title}", ratio, shown, change.verdict))
-    yield from align_columns(rows, right={1, 2})
+    notes = [f"another machine: {'; '.join(differences)}"] if differences else []
+    interrupted = "" if earlier["complete"] else " (which was interrupted)"
+    return Table(f"compared with {earlier['created']}{interrupted}", rows, notes)
 
 
-def _index_cells(cells: Sequence[Plain]) -> Dict[str, Plain]:
-    """Find cells by name and choices."""
-    return {json.dumps([cell["name"], cell["choices"], cell["repeat"]], sort_keys=True): cell for cell in cells}
+def _index_cases(cases: Sequence[Plain]) -> Dict[str, Plain]:
+    """Find cases by name and choices."""
+    return {json.dumps([case["name"], case["choices"], case["repeat"]], sort_keys=True): case for case in cases}
 
 
-def _compare_cells(earlier: Optional[Plain], later: Plain) -> Change:
-    title = name_cell(later)
+def _compare_cases(earlier: Optional[Plain], later: Plain) -> Change:
+    title = name_case(later)
     if earlier is None:
         return Change(title, "new")
     if earlier["result"] is None or later["result"] is None:

@@ -6,21 +6,33 @@ It counts all that a program waits for until step N is done: the first call, com
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from porting.bench.choices import NOT_ASKED_FOR
+from porting.bench.tables import Plain, Row, Table, name_cases, write_interval, write_seconds
 from porting.support.interleaved import Interval
 
-__all__ = ["CURVE_SIDES", "Curve", "CurveSide", "allow_seconds", "list_marks", "sum_up_side"]
+__all__ = [
+    "CURVE_SIDES",
+    "Curve",
+    "CurveSide",
+    "allow_seconds",
+    "find_curves",
+    "list_marks",
+    "make_curve_table",
+    "sum_up_side",
+]
 
 CURVE_SIDES = ("cold", "warm")
 """The ported sides of a curve: with an empty cache of executables, and with one that has what the step needs."""
 
+Times = NDArray[np.float64]
+
 _MOST_STEPS = 10_000
 _BEHIND_SHARE, _BEHIND_SECONDS = 0.05, 0.3
-
-Plain = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -96,7 +108,7 @@ def sum_up_side(
     taken, plain = (np.array([run["call_seconds"][:num_calls] for run in of_side]) for of_side in (runs, eager))
     looked_at = [mark // steps_per_call - 1 for mark in steps]
 
-    def find_extent(by_run: Any) -> Tuple[Optional[Interval], ...]:
+    def find_extent(by_run: Times) -> Tuple[Optional[Interval], ...]:
         return tuple(
             Interval(float(np.median(by_run[:, call])), float(by_run[:, call].min()), float(by_run[:, call].max()))
             if call < num_calls
@@ -113,7 +125,7 @@ def sum_up_side(
     return side if runs is eager else _compare_sides(side, runs, np.median(taken, axis=0), np.median(plain, axis=0))
 
 
-def _compare_sides(side: CurveSide, runs: Sequence[Plain], taken: Any, plain: Any) -> CurveSide:
+def _compare_sides(side: CurveSide, runs: Sequence[Plain], taken: Times, plain: Times) -> CurveSide:
     """Add what a ported side has besides its times; `taken` and `plain` are the medians after each call."""
     behind = taken - plain
     steps_per_call = side.num_steps // len(taken)
@@ -125,7 +137,7 @@ def _compare_sides(side: CurveSide, runs: Sequence[Plain], taken: Any, plain: An
     if is_behind.size:
         worst = int(np.argmax(behind))
         behind_seconds, behind_steps = float(behind[worst]), (worst + 1) * steps_per_call
-    demand_share = float((taken / allow_seconds(plain)).max())
+    demand_share = max(seconds / allow_seconds(of_eager) for seconds, of_eager in zip(taken.tolist(), plain.tolist()))
     return replace(
         side,
         ahead_from=ahead_from,
@@ -141,3 +153,70 @@ def _compare_sides(side: CurveSide, runs: Sequence[Plain], taken: Any, plain: An
             for run in runs
         ),
     )
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+_BEGINS = "from the moment at which imports, model and data are there"
+
+
+def find_curves(cases: Sequence[Plain]) -> List[Tuple[str, Plain]]:
+    """Find the curve of every case for which one was asked; its name is empty where there is but one case."""
+    return [
+        (title if len(cases) > 1 else "", case["result"]["curve"])
+        for case, title in zip(cases, name_cases(cases)[1])
+        if case["result"] is not None and case["result"]["curve"]["reason"] != NOT_ASKED_FOR
+    ]
+
+
+def make_curve_table(curve: Plain, *, name: str = "") -> Table:
+    """Make the table of one curve, or say why there is none: times, ratios, and from where on the port is ahead."""
+    if not curve["steps"]:
+        return Table(f"time to N steps: not measured: {curve['reason']}", name=name)
+    rows: List[Row] = [("steps", "eager", "cold", "x", "warm", "x")]
+    for index, steps in enumerate(curve["steps"]):
+        texts = [f"{steps:,}", _write_time(curve["eager"]["seconds"][index])]
+        for side in CURVE_SIDES:
+            ratio = curve[side]["ratios"][index]
+            texts += [_write_time(curve[side]["seconds"][index]), "-" if ratio is None else write_interval(ratio)]
+        rows.append(tuple(texts))
+    about = f"time to N steps, {_BEGINS}; x is eager time / ported time; medians of {curve['num_runs']} processes"
+    notes = [f"{title:<14}{text}".rstrip() for title, text in _tell_curve(curve)]
+    return Table(about, rows, notes, name, left=())
+
+
+def _tell_curve(curve: Plain) -> Iterator[Tuple[str, str]]:
+    """Say from which step on the port is ahead, how far it was behind, and which engine ran it; each with a title."""
+    for name in CURVE_SIDES:
+        side = curve[name]
+        ahead = side["ahead_from"]
+        where = f"not within {side['num_steps']:,} steps" if ahead is None else f"from step {ahead:,} on"
+        worst = "never behind"
+        if side["behind_seconds"] is not None:
+            behind = write_seconds(max(0.0, side["behind_seconds"]))
+            worst = f"{behind} behind at most, after {side['behind_steps']:,} step(s)"
+        yield name, f"ahead {where}; {worst}; cache {side['cache']}, processor {write_seconds(side['cpu_seconds'])}"
+        share = side["demand_share"]
+        verdict = "yes" if share <= 1 else f"no: x{share:.2f} of what is allowed"
+        yield "", f"at most 5 % plus 0.3 s behind: {verdict}"
+        for engines in _find_different(side["engines"]):
+            yield "", f"engine {engines}"
+
+
+def _find_different(runs: Sequence[Sequence[Plain]]) -> List[str]:
+    """Write what ran each process; what never changed is written once for all."""
+    if all(len(run) == 1 for run in runs):
+        return list(dict.fromkeys(run[0]["name"] for run in runs))
+    return [
+        f"in process {number}: {', then '.join([run[0]['name'], *map(_tell_change, run[1:])])}"
+        for number, run in enumerate(runs, start=1)
+        if run
+    ]
+
+
+def _tell_change(engine: Plain) -> str:
+    return f"{engine['name']} from step {engine['steps']:,} on (after {write_seconds(engine['seconds'])})"
+
+
+def _write_time(interval: Optional[Plain]) -> str:
+    return "-" if interval is None else write_seconds(interval["median"])

@@ -9,16 +9,18 @@ import itertools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple, Union
 
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from porting.bench.workloads import Batch, Workload
 from porting.structure import flatten_tensors, rebuild
 
-from .workloads import Batch, Workload
+__all__ = ["DataPath", "DataSource", "generate_dataset", "make_plain_batches", "measure_data_path"]
 
-__all__ = ["DataPath", "generate_dataset", "make_plain_batches", "measure_data_path"]
+DataSource = Union[Dataset, DataLoader]
+"""What the data path is measured with."""
 
 _MAX_GENERATED_BYTES = 64 * 1024 * 1024
 _MAX_GENERATED_CALLS = 32
@@ -67,7 +69,7 @@ def generate_dataset(workload: Workload) -> Optional[Dataset[Any]]:
     return TensorDataset(*(torch.cat([tensor] * copies) for tensor in tensors))
 
 
-def make_plain_batches(workload: Workload, source: Any) -> Callable[[], Iterator[Batch]]:
+def make_plain_batches(workload: Workload, source: DataSource) -> Callable[[], Iterator[Batch]]:
     """Return a function that begins an epoch of combined batches as a plain loop would load them, step by step."""
     if not isinstance(source, DataLoader):
         source = DataLoader(source, batch_size=workload.samples_per_step, drop_last=True)

@@ -126,7 +126,7 @@ def _read_json(file: str, text: str) -> Node:
         raise _make_error(f"this is no JSON: {fault.format(found and found[0])}", place) from None
     starts = (find_place(match.start()) for match in _TOKEN.finditer(text) if match[0] not in _MARKS)
 
-    def locate(value: Any) -> Node:
+    def locate(value: object) -> Node:
         place = next(starts)
         if isinstance(value, list):
             return Node([locate(item) for item in value], place)

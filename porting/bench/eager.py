@@ -14,9 +14,8 @@ from typing import Any, Callable, ContextManager, List, Optional, Tuple
 
 import torch
 
+from porting.bench.workloads import Batch, Loss, MicroBatch, Workload
 from porting.structure import map_tensors
-
-from .workloads import Batch, MicroBatch, Workload
 
 __all__ = ["EagerSide", "load_late_imports", "make_best_optimizer", "take_parts"]
 
@@ -143,7 +142,7 @@ def load_late_imports() -> None:
 
 def take_parts(workload: Workload, *, copies: bool = True) -> Tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
     """Take model, optimizer and loss of a workload, or copy them together, so that what they share stays shared."""
-    take = copy.deepcopy if copies else tuple
+    take: Any = copy.deepcopy if copies else tuple
     if isinstance(workload.optimizer, torch.optim.Optimizer):
         model, optimizer, loss = take((workload.model, workload.optimizer, workload.loss))
         return model, optimizer, loss
@@ -156,7 +155,9 @@ def take_parts(workload: Workload, *, copies: bool = True) -> Tuple[torch.nn.Mod
     return model, workload.optimizer(parameters), loss
 
 
-def _choose_loss(workload: Workload, model: torch.nn.Module, loss: Any) -> Callable[[MicroBatch], torch.Tensor]:
+def _choose_loss(
+    workload: Workload, model: torch.nn.Module, loss: Optional[Loss]
+) -> Callable[[MicroBatch], torch.Tensor]:
     if callable(loss) and not workload.loss_settings and not isinstance(workload.batch, dict):
         return lambda micro: loss(model(*micro.args[:-1]), micro.args[-1])
     # models that return their loss, several losses, and named arguments: label and loss are found as the port does;

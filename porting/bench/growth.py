@@ -9,25 +9,13 @@ import json
 import math
 import statistics
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from porting.diagnostics import align_columns
+from porting.bench.tables import Plain, Row, Table, name_case, write_seconds
 
-from .pages import name_cell, write_seconds
-
-__all__ = [
-    "GROWN",
-    "Growth",
-    "explain_slope",
-    "find_growths",
-    "find_slope",
-    "judge_slope",
-    "lay_out_growth",
-    "list_growth_rows",
-    "name_growth",
-]
+__all__ = ["GROWN", "Growth", "find_growths", "find_slope", "judge_slope", "make_growth_table"]
 
 GROWN = ("layers", "batch", "accumulation", "replicas", "device_iterations")
 """The choices whose growth is looked at."""
@@ -35,14 +23,12 @@ GROWN = ("layers", "batch", "accumulation", "replicas", "device_iterations")
 _LEAST_SIZES = 3
 _CONSTANT, _LINEAR, _ABOVE = 0.2, 0.8, 1.2
 
-Plain = Mapping[str, Any]
-
 
 @dataclass(frozen=True)
 class Growth:
-    """The figures of cells that differ in one choice alone, `grown`; `seconds` and `slopes` are by figure.
+    """The figures of cases that differ in one choice alone, `grown`; `seconds` and `slopes` are by figure.
 
-    `sizes` are the choice's values in order. Seconds are medians over the repeats of a cell, None where not known, and
+    `sizes` are the choice's values in order. Seconds are medians over the repeats of a case, None where not known, and
     there is no slope then, or for fewer than three sizes.
     """
 
@@ -57,36 +43,36 @@ class Growth:
         return {name: find_slope(self.sizes, seconds) for name, seconds in self.seconds.items()}
 
 
-def find_growths(cells: Sequence[Plain]) -> List[Growth]:
-    """Group the cells that differ in one number only, where it has at least three values.
+def find_growths(cases: Sequence[Plain]) -> List[Growth]:
+    """Group the cases that differ in one number only, where it has at least three values.
 
-    Cells whose call overhead was not measured are left out.
+    Cases whose call overhead was not measured are left out.
     """
-    measured = [cell for cell in cells if cell["result"] and cell["result"]["machinery"]["plan_seconds"] is not None]
+    measured = [case for case in cases if case["result"] and case["result"]["machinery"]["plan_seconds"] is not None]
     found = []
     for grown in GROWN:
         groups: Dict[str, List[Plain]] = {}
-        for cell in measured:
-            if cell["choices"].get(grown) is not None:
-                others = {**cell["choices"], grown: None}
-                groups.setdefault(json.dumps([cell["name"], others], sort_keys=True), []).append(cell)
+        for case in measured:
+            if case["choices"].get(grown) is not None:
+                others = {**case["choices"], grown: None}
+                groups.setdefault(json.dumps([case["name"], others], sort_keys=True), []).append(case)
         found += [_make_growth(grown, group) for group in groups.values() if len(_list_sizes(grown, group)) > 2]
     return found
 
 
-def _list_sizes(grown: str, cells: Sequence[Plain]) -> List[int]:
-    return sorted({cell["choices"][grown] for cell in cells})
+def _list_sizes(grown: str, cases: Sequence[Plain]) -> List[int]:
+    return sorted({case["choices"][grown] for case in cases})
 
 
-def _make_growth(grown: str, cells: Sequence[Plain]) -> Growth:
-    sizes = _list_sizes(grown, cells)
-    by_size = [[cell["result"] for cell in cells if cell["choices"][grown] == size] for size in sizes]
+def _make_growth(grown: str, cases: Sequence[Plain]) -> Growth:
+    sizes = _list_sizes(grown, cases)
+    by_size = [[case["result"] for case in cases if case["choices"][grown] == size] for size in sizes]
     seconds = {
         title: tuple(_find_median([result["machinery"][figure] for result in results]) for results in by_size)
         for title, figure in _FIGURES.items()
     }
-    others = {**cells[0]["choices"], grown: None}
-    return Growth(name_cell({**cells[0], "choices": others, "repeat": 1}), grown, tuple(sizes), seconds)
+    others = {**cases[0]["choices"], grown: None}
+    return Growth(name_case({**cases[0], "choices": others, "repeat": 1}), grown, tuple(sizes), seconds)
 
 
 _FIGURES: Mapping[str, str] = {
@@ -135,33 +121,13 @@ def judge_slope(slope: Optional[float]) -> str:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def lay_out_growth(cells: Sequence[Plain]) -> Iterator[str]:
-    """Lay out a table for each number that cells differ in; nothing where their call overhead was not measured."""
-    for number, growth in enumerate(find_growths(cells)):
-        yield from ("",) if number else ()
-        yield f"growth with {name_growth(growth)}"
-        rows = list_growth_rows(growth)
-        yield from (f"  {line}" for line in align_columns(rows, right=range(1, len(rows[0]) - 1)))
-        yield f"  {explain_slope(growth)}"
-
-
-def name_growth(growth: Growth) -> str:
-    """Name the number that grows, and the cells that differ in it."""
-    return f"{growth.grown.replace('_', ' ')}: {growth.title}"
-
-
-def explain_slope(growth: Growth) -> str:
-    """Say what the slopes of a table are."""
-    return f"slope of log(seconds) over log({growth.grown}), least squares: 1 is linear, 0 constant"
-
-
-def list_growth_rows(growth: Growth) -> List[Tuple[str, ...]]:
-    """List the header and the rows of a table: a column for each size, the slope, and what it means."""
-    first, slopes = growth.sizes[0], growth.slopes
-    heads = (f"{size:,} (x{size / first:g})" for size in growth.sizes)
-    rows: List[Tuple[str, ...]] = [(growth.grown.replace("_", " "), *heads, "slope", "")]
+def make_growth_table(growth: Growth) -> Table:
+    """Make the table of a growth: a column for each size, the slope, and what it means."""
+    grown, first, slopes = growth.grown.replace("_", " "), growth.sizes[0], growth.slopes
+    rows: List[Row] = [(grown, *(f"{size:,} (x{size / first:g})" for size in growth.sizes), "slope", "")]
     for title, seconds in growth.seconds.items():
         slope = slopes[title]
         texts = ("-" if value is None else write_seconds(value) for value in seconds)
         rows.append((title, *texts, "-" if slope is None else f"{slope:.2f}", judge_slope(slope)))
-    return rows
+    explained = f"slope of log(seconds) over log({growth.grown}), least squares: 1 is linear, 0 constant"
+    return Table(f"growth with {grown}: {growth.title}", rows, [explained])

@@ -1,48 +1,52 @@
 """This module writes the results of a run as one self-contained HTML page.
 
-jinja2 fills the template `page.html.jinja` with charts, tables and details.
+jinja2 fills the template `page.html.jinja` with the tables that are printed as well, with charts beside them.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
+from porting.bench.case_tables import list_rows, list_way_tables
+from porting.bench.charts import draw_curve, draw_growth, draw_speed_ups, require_matplotlib
+from porting.bench.curve import find_curves, make_curve_table
+from porting.bench.growth import find_growths, make_growth_table
+from porting.bench.pages import list_candidate_rows, list_facts, list_step_rows, write_headline
+from porting.bench.tables import Plain, Table, name_case, name_cases
 from porting.diagnostics import require_extra
 from porting.executables.settings import format_bytes
 from porting.support.html_pages import write_page
 
-from .against_pages import AGAINST_TITLE, list_way_rows, tell_ways
-from .charts import draw_curve, draw_growth, draw_speed_ups, require_matplotlib
-from .curve_pages import list_curve_rows, tell_curve
-from .growth import explain_slope, find_growths, list_growth_rows, name_growth
-from .pages import lay_out_result, list_rows, name_cell, name_cells
-
 __all__ = ["require_page_makers", "write_html"]
 
-Plain = Mapping[str, Any]
-
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
-# its table is wide
+# its table is wide; what stands below one is prose, which a telephone breaks into lines
 _STYLE = """
 body { max-width: 82rem; } th, td { padding: .3rem .45rem; }
 svg { display: block; width: 100%; max-width: 36rem; }
+@media (max-width: 48rem) { th, td { padding: .2rem .3rem; font-size: 13px; } }
+pre.notes, .facts td { white-space: pre-wrap; }
+.facts td { text-align: left; } .facts th, .facts td { vertical-align: top; border: 0; padding: .1rem .45rem; }
 """
 
 
-def require_page_makers() -> Any:
+_Section = Tuple[str, str, Sequence[Tuple[str, Table]]]
+"""A heading, what is said of all tables below it, and each of them with its chart, which may be empty."""
+
+
+def require_page_makers() -> ModuleType:
     """Import jinja2 and matplotlib, and return the former; raises PortingError X001 where one is not installed."""
     require_matplotlib()
     return require_extra("jinja2", extra="bench", message="a page is asked for, and jinja2 is not installed")
 
 
-def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
-    """Write the page; `comparison` are the lines of a comparison with an earlier run."""
+def write_html(results: Plain, *, comparison: Optional[Table] = None) -> str:
+    """Write the page; `comparison` is the table of a comparison with an earlier run."""
     jinja = require_page_makers()
-    cells, machine = results["cells"], results["machine"]
-    common, titles = name_cells(cells)
-    measured = [(title, cell) for title, cell in zip(titles, cells) if cell["result"] is not None]
-    curves = [(title, cell["result"]["curve"]) for title, cell in measured if cell["result"]["curve"]["steps"]]
+    cases, machine = results["cells"], results["machine"]
+    measured = [case for case in cases if case["result"] is not None]
     memory = "" if machine["memory_bytes"] is None else f", {format_bytes(machine['memory_bytes'])}"
     template = jinja.Environment(autoescape=True, trim_blocks=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     body = template.render(
@@ -51,31 +55,36 @@ def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
             f"Python {machine['python']}, torch {machine['torch']}, porting {machine['porting']}",
             results["created"] + ("" if results["complete"] else ", not finished"),
         ],
-        common=common,
-        speed_ups=draw_speed_ups([cell for _title, cell in measured]) if measured else "",
-        figures=list_rows(cells),
-        ways_title=AGAINST_TITLE,
-        ways=list_way_rows(cells),
-        ways_told="\n".join(tell_ways(cells, summary=results["summary"])),
-        curves=[
-            (
-                title,
-                draw_curve(curve),
-                list_curve_rows(curve),
-                "\n".join(f"{name:<6}{text}" for name, text in tell_curve(curve)),
-            )
-            for title, curve in curves
-        ],
-        growths=[
-            (name_growth(growth), draw_growth(growth), list_growth_rows(growth), explain_slope(growth))
-            for growth in find_growths(cells)
-        ],
-        comparison=comparison,
-        details=[(name_cell(cell), _describe_cell(cell)) for cell in cells],
+        common=name_cases(cases)[0],
+        speed_ups=draw_speed_ups(measured) if measured else "",
+        sections=[section for section in _list_sections(results, comparison) if section[-1]],
+        details=map(_describe_case, cases),
     )
     return write_page(f"porting bench, {results['created']}", [body], style=_STYLE)
 
 
-def _describe_cell(cell: Plain) -> str:
-    result = cell["result"]
-    return f"{cell['status']}: {cell['reason']}" if result is None else "\n".join(lay_out_result(result))
+_CURVE = (
+    "First call, compiling and what runs in the background count. Each process is a fresh one; the cache of "
+    "executables is empty (cold), or has what the step needs (warm). Charts show medians and extents: above 1 "
+    "the port is ahead, and from a dashed line on another engine runs it."
+)
+
+
+def _list_sections(results: Plain, comparison: Optional[Table]) -> Iterator[_Section]:
+    cases = results["cells"]
+    yield "Figures", "", [("", Table("", list_rows(cases)))]
+    ways = list_way_tables(cases, summary=results["summary"])
+    yield "Over the best way without the port", "", [("", table) for table in ways]
+    curves = [(draw_curve(curve), make_curve_table(curve, name=name)) for name, curve in find_curves(cases)]
+    yield "Time to N steps", _CURVE, curves
+    yield "Growth", "", [(draw_growth(growth), make_growth_table(growth)) for growth in find_growths(cases)]
+    yield "Against an earlier run", "", [] if comparison is None else [("", comparison)]
+
+
+def _describe_case(case: Plain) -> Dict[str, Any]:
+    """Give the template all that is said of one case."""
+    name, result = name_case(case), case["result"]
+    if result is None:
+        return {"name": name, "headline": f"{case['status']}: {case['reason']}"}
+    told = {"headline": write_headline(result), "steps": list_step_rows(result), "facts": list(list_facts(result))}
+    return {"name": name, **told, "candidates": list_candidate_rows(result) if result["candidates"] else []}

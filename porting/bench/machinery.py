@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, List, Optional, Tuple
 
-from .ported import PortedSide
+from porting.bench.ported import PortedSide
 
 __all__ = ["Machinery", "measure_machinery"]
 

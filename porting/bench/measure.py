@@ -1,6 +1,6 @@
 """`bench` measures a model in plain eager PyTorch and the same model ported, in turns, on equal batches and seeds.
 
-`porting bench` calls `measure` in a process for each cell; programs call `bench`.
+`porting bench` calls `measure` in a process for each case; programs call `bench`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ import math
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 import torch
 from torch import nn
 
-from porting.comparison.tensors import change_weights
-from porting.options import PortOptions
-
-from .against import EagerWays
-from .children import (
+from porting.bench.against import EagerWays
+from porting.bench.children import (
     Memory,
     StartUp,
     measure_curve,
@@ -29,33 +26,34 @@ from .children import (
     measure_memory,
     measure_start_up,
 )
-from .choices import BenchSettings
-from .curve import Curve
-from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
-from .eager import EagerSide
-from .layout_copies import LayoutCopies
-from .limits import Limits, count_work, find_limits, measure_rates
-from .machinery import Machinery, measure_machinery
-from .pages import NOT_ASKED_FOR
-from .parity import Parity, compare_losses, measure_weight_difference
-from .ported import PortedSide, choose_losses
-from .processes import Progress
-from .report import BenchReport, Side, find_break_even_steps
-from .turns import Turn, Turns, divide_times, time_calls, time_sides
-from .workloads import Batch, Source, Workload, pickle_workload
+from porting.bench.choices import NOT_ASKED_FOR, BenchSettings
+from porting.bench.curve import Curve
+from porting.bench.data_path import DataPath, DataSource, generate_dataset, make_plain_batches, measure_data_path
+from porting.bench.eager import EagerSide
+from porting.bench.layout_copies import LayoutCopies
+from porting.bench.limits import Limits, count_work, find_limits, measure_rates
+from porting.bench.machinery import Machinery, measure_machinery
+from porting.bench.parity import Parity, compare_losses, measure_weight_difference
+from porting.bench.ported import CompileCost, PortedSide, choose_losses
+from porting.bench.processes import Progress
+from porting.bench.report import BenchReport, Side, find_break_even_steps
+from porting.bench.turns import Turn, Turns, divide_times, time_calls, time_sides
+from porting.bench.workloads import Batch, Loss, MakeOptimizer, Source, Workload, pickle_workload
+from porting.comparison.tensors import change_weights
+from porting.options import PortOptions
 
 __all__ = ["bench", "measure"]
 
 
 def bench(
     model: nn.Module,
-    loss: Any,
+    loss: Optional[Loss],
     batch: Batch,
     *,
-    optimizer: Any = None,
+    optimizer: Union[torch.optim.Optimizer, MakeOptimizer, None] = None,
     options: Optional[PortOptions] = None,
     engine: Optional[str] = None,
-    dataset: Any = None,
+    dataset: Optional[DataSource] = None,
     settings: Optional[BenchSettings] = None,
     name: str = "",
     loss_settings: Optional[Mapping[str, Any]] = None,
@@ -104,7 +102,7 @@ def measure(
     settings: BenchSettings,
     source: Optional[Source] = None,
     no_source: str = "",
-    dataset: Any = None,
+    dataset: Optional[DataSource] = None,
     progress: Progress = lambda _text, _share: None,
 ) -> BenchReport:
     """Measure `workload`; `source` makes it again in other processes, and `no_source` says why there is none."""
@@ -115,45 +113,26 @@ def measure(
             torch.set_num_threads(settings.threads)
         progress("compiling", 0.0)
         eager = EagerSide(workload, **settings.of_eager)
-        ported = PortedSide(workload, device=settings.device)
-        cost = ported.compile()
+        pair = _Pair(workload, settings, progress, eager, PortedSide(workload, device=settings.device))
+        cost = pair.ported.compile()
         progress("comparing losses", 0.3)
-        parity, first_seconds = _compare_first_steps(workload, eager, ported, settings)
+        parity, first_seconds = _compare_first_steps(pair)
         progress("timing", 0.4)
         with EagerWays(workload, source, settings) as ways:
-            turns, calls_per_turn = _time_steady_state(eager, ported, settings, progress, ways)
-        against = ways.sum_up(turns, steps_per_call=workload.steps_per_call)
-        data = _measure_data_paths(workload, eager, ported, settings, dataset, progress)
-        described = {
-            "eager": eager.described + ("" if "eager" in ways.turns else ", in the process of the port"),
-            "ported": f"{ported.options.precision}, ported",
-        }
-        sides = {}
-        for name, text in described.items():
-            timing, spread = turns[name].timing, turns[name].spread(steps_per_call=workload.steps_per_call)
-            sides[name] = Side(
-                described=text,
-                first_step_seconds=first_seconds[name],
-                step_seconds=spread,
-                cpu_seconds=timing.cpu.median / workload.steps_per_call,
-                samples_per_second=workload.samples_per_step / spread.median,
-                round_seconds=tuple(seconds / workload.steps_per_call for seconds in timing.wall_seconds),
-                data=data.get(name),
-            )
-        machinery = Machinery(reason=NOT_ASKED_FOR)
-        if settings.growth:
-            port_again = functools.partial(PortedSide, workload, device=settings.device)
-            machinery = measure_machinery(ported, port_again, compile_seconds=cost.compile_seconds or 0.0)
-        proof, findings, candidates = ported.describe()
-        limits = _measure_limits(workload, eager, sides, settings, progress, is_simulator=proof.is_simulator)
-        in_processes = _measure_processes(
-            workload, source, no_source, settings, progress, is_simulator=proof.is_simulator
-        )
+            turns, calls_per_turn = _time_steady_state(pair, ways)
+        sides = _sum_up_sides(pair, turns, first_seconds, _measure_data_paths(pair, dataset))
+        if "eager" not in ways.turns:
+            described = f"{eager.described}, in the process of the port"
+            sides["eager"] = dataclasses.replace(sides["eager"], described=described)
+        machinery = _measure_machinery(pair, cost)
+        proof, findings, candidates = pair.ported.describe()
+        limits = _measure_limits(pair, sides)
+        in_processes = _measure_processes(pair, source, no_source)
         progress("done", 1.0)
         return BenchReport(
             name=workload.name,
-            precision=ported.options.precision,
-            engine=ported.options.engine or "auto",
+            precision=pair.ported.options.precision,
+            engine=pair.ported.options.engine or "auto",
             samples_per_step=workload.samples_per_step,
             steps_per_call=workload.steps_per_call,
             num_parameters=workload.num_parameters,
@@ -162,12 +141,10 @@ def measure(
             eager=sides["eager"],
             ported=sides["ported"],
             speed_up=divide_times(turns["eager"], turns["ported"]),
-            against=against,
+            against=ways.sum_up(turns, steps_per_call=workload.steps_per_call),
             compilation=cost,
             break_even_steps=find_break_even_steps(
-                cost.total_seconds,
-                eager_seconds=sides["eager"].step_seconds.median,
-                ported_seconds=sides["ported"].step_seconds.median,
+                cost.total_seconds, **{f"{name}_seconds": side.step_seconds.median for name, side in sides.items()}
             ),
             parity=parity,
             device=proof,
@@ -181,35 +158,66 @@ def measure(
         )
 
 
-def _measure_processes(
-    workload: Workload,
-    source: Optional[Source],
-    no_source: str,
-    settings: BenchSettings,
-    progress: Progress,
-    *,
-    is_simulator: bool,
-) -> Dict[str, Any]:
+class _Pair(NamedTuple):
+    """Both sides of a workload in this process, and what every measurement of them is told."""
+
+    workload: Workload
+    settings: BenchSettings
+    progress: Progress
+    eager: EagerSide
+    ported: PortedSide
+
+
+def _sum_up_sides(
+    pair: _Pair, turns: Mapping[str, Turns], first_seconds: Mapping[str, float], data: Mapping[str, Optional[DataPath]]
+) -> Dict[str, Side]:
+    steps_per_call, sides = pair.workload.steps_per_call, {}
+    for name, text in (("eager", pair.eager.described), ("ported", f"{pair.ported.options.precision}, ported")):
+        timing, spread = turns[name].timing, turns[name].spread(steps_per_call=steps_per_call)
+        sides[name] = Side(
+            described=text,
+            first_step_seconds=first_seconds[name],
+            step_seconds=spread,
+            cpu_seconds=timing.cpu.median / steps_per_call,
+            samples_per_second=pair.workload.samples_per_step / spread.median,
+            round_seconds=tuple(seconds / steps_per_call for seconds in timing.wall_seconds),
+            data=data.get(name),
+        )
+    return sides
+
+
+def _measure_machinery(pair: _Pair, cost: CompileCost) -> Machinery:
+    if not pair.settings.growth:
+        return Machinery(reason=NOT_ASKED_FOR)
+    port_again = functools.partial(PortedSide, pair.workload, device=pair.settings.device)
+    return measure_machinery(pair.ported, port_again, compile_seconds=cost.compile_seconds or 0.0)
+
+
+def _measure_limits(pair: _Pair, sides: Mapping[str, Side]) -> Limits:
+    """Compare the times of both sides with the least that this machine needs, if it is what runs the port."""
+    if not pair.settings.limits or not pair.ported.is_simulated:
+        return Limits(reason="an IPU runs the port" if pair.settings.limits else NOT_ASKED_FOR)
+    pair.progress("measuring the machine", 0.76)
+    times = {f"{name}_seconds": side.step_seconds.median for name, side in sides.items()}
+    return find_limits(measure_rates(), count_work(pair.eager.call, steps=pair.workload.steps_per_call), **times)
+
+
+def _measure_processes(pair: _Pair, source: Optional[Source], no_source: str) -> Dict[str, Any]:
     """Measure what needs processes of their own and was asked for, as fields of the report."""
-    engine = getattr(workload.options, "engine", None) or "auto"
-    find_curve = functools.partial(measure_curve, engine=engine, steps_per_call=workload.steps_per_call)
-    sections: Dict[str, Tuple[Any, bool, float, str, Callable[[Source, BenchSettings], Any]]] = {
+    settings, engine = pair.settings, pair.ported.options.engine or "auto"
+    find_curve = functools.partial(measure_curve, engine=engine, steps_per_call=pair.workload.steps_per_call)
+    # no IPU tells what it copies
+    counts_copies = settings.layouts and pair.ported.is_simulated
+    sections: Dict[str, Tuple[Any, bool, float, str, Callable[[Source, BenchSettings], object]]] = {
         "memory": (Memory, settings.memory, 0.77, "measuring memory", measure_memory),
-        # no IPU tells what it copies
-        "layout_copies": (
-            LayoutCopies,
-            settings.layouts and is_simulator,
-            0.78,
-            "counting layout copies",
-            measure_layout_copies,
-        ),
+        "layout_copies": (LayoutCopies, counts_copies, 0.78, "counting layout copies", measure_layout_copies),
         "start_up": (StartUp, settings.start_up_runs > 0, 0.8, "timing the start", measure_start_up),
         "curve": (Curve, settings.curve, 0.85, "timing the way to N steps", find_curve),
     }
     measured: Dict[str, Any] = {}
     for name, (section, is_asked, share, told, find) in sections.items():
         if is_asked and source is not None:
-            progress(told, share)
+            pair.progress(told, share)
             measured[name] = find(source, settings)
         elif is_asked:
             measured[name] = section(reason=no_source)
@@ -221,14 +229,13 @@ def _measure_processes(
 _MIN_COMPARED_CALLS = 3
 
 
-def _compare_first_steps(
-    workload: Workload, eager: EagerSide, ported: PortedSide, settings: BenchSettings
-) -> Tuple[Parity, Dict[str, float]]:
+def _compare_first_steps(pair: _Pair) -> Tuple[Parity, Dict[str, float]]:
     """Take the first steps of both sides from the same random state; time the very first call of each."""
+    workload, settings, _progress, eager, ported = pair
     num_calls = max(_MIN_COMPARED_CALLS, math.ceil(settings.parity_steps / workload.steps_per_call))
     first: Dict[str, float] = {}
 
-    def losses_of(name: str, side: Any) -> List[float]:
+    def losses_of(name: str, side: Union[EagerSide, PortedSide]) -> List[float]:
         torch.manual_seed(settings.seed)
         losses = []
         for _call in range(num_calls):
@@ -260,13 +267,13 @@ def _compare_first_steps(
     return parity, first
 
 
-def _sum_up(workload: Workload, options: PortOptions, returned: Any) -> float:
+def _sum_up(workload: Workload, options: PortOptions, returned: Union[torch.Tensor, List[torch.Tensor]]) -> float:
     """Make one number of what a call of either side returns: the losses that come back, or the outputs of inference."""
-    is_eager = isinstance(returned, list)
     if not workload.trains:
-        outputs = torch.cat(returned) if is_eager else returned
+        outputs = torch.cat(returned) if isinstance(returned, list) else returned
         return float(outputs.detach().double().abs().sum())
-    losses = (torch.stack(choose_losses(options, returned)) if is_eager else returned).detach().double()
+    chosen = torch.stack(choose_losses(options, returned)) if isinstance(returned, list) else returned
+    losses = chosen.detach().double()
     # on the device, the output mode "sum" has added them up already
     return float(losses.sum() if options.output_mode == "sum" else losses.mean())
 
@@ -274,14 +281,13 @@ def _sum_up(workload: Workload, options: PortOptions, returned: Any) -> float:
 # -- the steady state --------------------------------------------------------------------------------------------------
 
 
-def _time_steady_state(
-    eager: EagerSide, ported: PortedSide, settings: BenchSettings, progress: Progress, ways: EagerWays
-) -> Tuple[Dict[str, Turns], int]:
+def _time_steady_state(pair: _Pair, ways: EagerWays) -> Tuple[Dict[str, Turns], int]:
     """Time all sides in turns; return the turns, and how many calls each has."""
     ways.wait()
+    settings = pair.settings
     sides: Dict[str, Callable[[int], Turn]] = {
-        "eager": functools.partial(time_calls, eager.call),
-        "ported": functools.partial(time_calls, ported.call),
+        "eager": functools.partial(time_calls, pair.eager.call),
+        "ported": functools.partial(time_calls, pair.ported.call),
         **ways.turns,
     }
     calls = settings.calls_per_turn
@@ -292,38 +298,17 @@ def _time_steady_state(
         sides,
         rounds=settings.rounds,
         calls_per_turn=calls,
-        after_round=lambda number: progress("timing", 0.4 + 0.3 * number / settings.rounds),
+        after_round=lambda number: pair.progress("timing", 0.4 + 0.3 * number / settings.rounds),
     )
     return turns, calls
-
-
-# -- limits ------------------------------------------------------------------------------------------------------------
-
-
-def _measure_limits(
-    workload: Workload,
-    eager: EagerSide,
-    sides: Mapping[str, Side],
-    settings: BenchSettings,
-    progress: Progress,
-    *,
-    is_simulator: bool,
-) -> Limits:
-    """Compare the times of both sides with the least that this machine needs, if it is what runs the port."""
-    if not settings.limits or not is_simulator:
-        return Limits(reason="an IPU runs the port" if settings.limits else NOT_ASKED_FOR)
-    progress("measuring the machine", 0.76)
-    times = {f"{name}_seconds": side.step_seconds.median for name, side in sides.items()}
-    return find_limits(measure_rates(), count_work(eager.call, steps=workload.steps_per_call), **times)
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
 
 
-def _measure_data_paths(
-    workload: Workload, eager: EagerSide, ported: PortedSide, settings: BenchSettings, dataset: Any, progress: Progress
-) -> Dict[str, Optional[DataPath]]:
+def _measure_data_paths(pair: _Pair, dataset: Optional[DataSource]) -> Dict[str, Optional[DataPath]]:
     """Measure the data path of both sides; nothing where there are no data that a loader could load."""
+    workload, settings, progress, eager, ported = pair
     source = "the given data" if dataset is not None else "the batch, repeated in a tensor dataset"
     data = dataset if dataset is not None else generate_dataset(workload)
     if not settings.data or data is None:

@@ -1,4 +1,4 @@
-"""This module writes results as text: a page for one report, and a table for many.
+"""This module writes one report as a page of text, and says which of its times do not count.
 
 It takes plain values, as result files hold them, so that files can be shown without torch.
 """
@@ -6,87 +6,91 @@ It takes plain values, as result files hold them, so that files can be shown wit
 from __future__ import annotations
 
 import itertools
-from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Iterator, List, Mapping, Optional, Tuple
 
+from porting.bench.choices import NOT_ASKED_FOR
+from porting.bench.tables import Plain, Row, write_interval, write_seconds
 from porting.diagnostics import Finding, align_columns
 from porting.executables.settings import format_bytes
 
-from .layout_pages import tell_layout_copies, write_layout_copies
-
 __all__ = [
-    "NOT_ASKED_FOR",
-    "lay_out_machinery",
-    "lay_out_orders",
+    "SIDES",
     "lay_out_result",
-    "lay_out_start_up",
-    "lay_out_table",
+    "list_candidate_rows",
+    "list_facts",
     "list_failures",
-    "list_rows",
-    "name_cell",
-    "name_cells",
-    "read_counted_speed_up",
-    "write_seconds",
+    "list_step_rows",
+    "tell_start_up",
+    "write_failures",
+    "write_headline",
+    "write_layout_copies",
     "write_share",
 ]
 
-Plain = Mapping[str, Any]
-
-_SIDES = ("eager", "ported")
-
-NOT_ASKED_FOR = "not asked for"
-"""The reason why there is no figure that was left out on purpose."""
+SIDES = ("eager", "ported")
+"""The two sides of every result, as pages show them."""
 
 
 def lay_out_result(result: Plain) -> Iterator[str]:
-    """Lay out one report as a page."""
+    """Lay out one report as a page of text."""
+    yield from (write_headline(result), "")
+    yield from (f"  {line}" for line in align_columns(list_step_rows(result), right={1, 2}))
+    yield ""
+    yield from (f"  {title:<14}{text}".rstrip() for title, text in list_facts(result))
+    if result["candidates"]:
+        yield from ("", *(f"  {line}" for line in align_columns(list_candidate_rows(result), right=range(1, 4))))
+
+
+def write_headline(result: Plain) -> str:
+    """Write what was measured in a line."""
     calls = "" if result["steps_per_call"] == 1 else f", {result['steps_per_call']} steps a call"
-    yield (
+    return (
         f"{result['name']}: {result['samples_per_step']} samples a step{calls}, {result['precision']}, "
         f"engine {result['engine']}, {result['num_parameters']:,} parameters, {result['num_threads']} thread(s)"
     )
-    yield ""
-    rows: List[Tuple[str, List[str]]] = [("time of one step", list(_SIDES))]
-    sides = [result[name] for name in _SIDES]
-    steps = [side["step_seconds"] for side in sides]
-    rows.append(("first", [write_seconds(side["first_step_seconds"]) for side in sides]))
-    rows.append(("median", [write_seconds(step["median"]) for step in steps]))
-    rows.append(("quartiles", [f"{write_seconds(step['low'])} - {write_seconds(step['high'])}" for step in steps]))
-    rows.append(("95 % are below", [write_seconds(step["p95"]) for step in steps]))
-    rows.append(("processor time", [write_seconds(side["cpu_seconds"]) for side in sides]))
-    rows.append(("samples/s", [f"{side['samples_per_second']:,.0f}" for side in sides]))
-    rows.append(("steps/s", [f"{1 / step['median']:,.1f}" for step in steps]))
-    limits = result["limits"]
-    if limits["work"] is not None:
-        rows.append(("of this machine's limit", [write_share(limits[name]) for name in _SIDES]))
-    for title, texts in rows:
-        yield f"  {title:<26}" + "".join(f"{text:>22}" for text in texts)
-    yield ""
-    for title, text in itertools.chain(
-        _tell_speed(result),
-        _tell_limits(result),
-        tell_layout_copies(result),
-        _tell_data(result),
-        _tell_processes(result),
-        _tell_proof(result),
-    ):
-        yield f"  {title:<14}{text}".rstrip()
-    if result["candidates"]:
-        yield ""
-        yield f"  {'tried':<52}{'compiler':>10}{'call':>10}{'x replay':>10}"
-    for candidate in result["candidates"]:
-        figures = [(candidate[name], write_seconds) for name in ("compile_seconds", "call_seconds")]
-        figures.append((candidate["speed_up_over_replay"], "{:.2f}".format))
-        texts = [f"{'-' if value is None else write(value):>10}" for value, write in figures]
-        yield f"  {candidate['label']:<52}{''.join(texts)}  {candidate['problem']}".rstrip()
 
 
 Line = Tuple[str, str]
 """A title, empty where the line goes on with the one above, and a text."""
 
+_OF_STEP: Mapping[str, Callable[[Plain], str]] = {
+    "first": lambda side: write_seconds(side["first_step_seconds"]),
+    "median": lambda side: write_seconds(side["step_seconds"]["median"]),
+    "quartiles": lambda side: " - ".join(write_seconds(side["step_seconds"][end]) for end in ("low", "high")),
+    "95 % are below": lambda side: write_seconds(side["step_seconds"]["p95"]),
+    "processor time": lambda side: write_seconds(side["cpu_seconds"]),
+    "samples/s": lambda side: f"{side['samples_per_second']:,.0f}",
+    "steps/s": lambda side: f"{1 / side['step_seconds']['median']:,.1f}",
+}
+
+
+def list_step_rows(result: Plain) -> List[Row]:
+    """List the header and the rows of the table of one step: a column for each side."""
+    rows = [(title, *(write(result[side]) for side in SIDES)) for title, write in _OF_STEP.items()]
+    if result["limits"]["work"] is not None:
+        rows.append(("of this machine's limit", *(write_share(result["limits"][side]) for side in SIDES)))
+    return [("time of one step", *SIDES), *rows]
+
+
+def list_candidate_rows(result: Plain) -> List[Row]:
+    """List the header and the rows of the table of what was tried where an engine was chosen by measuring."""
+    rows: List[Row] = [("tried", "compiler", "call", "x replay", "")]
+    figures = {"compile_seconds": write_seconds, "call_seconds": write_seconds, "speed_up_over_replay": "{:.2f}".format}
+    for candidate in result["candidates"]:
+        texts = ("-" if candidate[name] is None else write(candidate[name]) for name, write in figures.items())
+        rows.append((candidate["label"], *texts, candidate["problem"]))
+    return rows
+
+
+def list_facts(result: Plain) -> Iterator[Line]:
+    """List all that is said of one report besides its tables."""
+    for tell in (_tell_speed, _tell_limits, _tell_layout_copies, _tell_data, _tell_processes, _tell_proof):
+        yield from tell(result)
+
 
 def _tell_speed(result: Plain) -> Iterator[Line]:
     speed_up, cost, steps = result["speed_up"], result["compilation"], result["break_even_steps"]
-    wall, cpu = _write_interval(speed_up["wall"]), _write_interval(speed_up["cpu"])
+    wall, cpu = write_interval(speed_up["wall"]), write_interval(speed_up["cpu"])
     yield "speed-up", f"{wall} by the clock, {cpu} in processor time"
     yield "", f"eager time / ported time, medians of {len(speed_up['rounds'])} rounds in turns, 95 % intervals"
     yield "eager is", result["eager"]["described"]
@@ -120,7 +124,7 @@ def _tell_limits(result: Plain) -> Iterator[Line]:
         f"a step: {work['matmul_flops'] / 1e9:.3g} GFLOP in products, {work['convolution_flops'] / 1e9:.3g} in "
         f"convolutions, {format_bytes(round(work['operator_bytes']))} through {work['num_operators']:,.0f} operators",
     )
-    shares = (f"{name} {write_share(limits[name])} ({_write_parts(limits[name])})" for name in _SIDES)
+    shares = (f"{name} {write_share(limits[name])} ({_write_parts(limits[name])})" for name in SIDES)
     yield "", f"at these rates {write_seconds(limits['least_seconds'])}: {', '.join(shares)}"
 
 
@@ -137,8 +141,34 @@ def _write_parts(share: Plain) -> str:
     return f"compute {100 * share['compute']:.0f} %, memory {100 * share['memory']:.0f} %"
 
 
+_COPIES = {"operators": "by operators", "weights": "of weights by oneDNN", "others": "of other tensors by oneDNN"}
+
+
+def _tell_layout_copies(result: Plain) -> Iterator[Line]:
+    """Say what a step of each side copies into another layout, where that was counted."""
+    for side in SIDES:
+        of_side = result["layout_copies"][side]
+        if of_side is not None:
+            parts = [f"{of_side[kind]['number']:,.0f} {words}" for kind, words in _COPIES.items()]
+            size = format_bytes(round(sum(of_side[kind]["bytes"] for kind in _COPIES)))
+            number, share = f"{of_side['number']:,.0f}", f"{100 * of_side['share']:.1f} % of a step"
+            yield "layout copies" if side == "eager" else "", f"{side} {number} ({', '.join(parts)}), {size}, {share}"
+
+
+def write_layout_copies(of_side: Optional[Plain]) -> str:
+    """Write how many copies a step makes and which part of its time they take; "-" if nobody knows.
+
+    >>> write_layout_copies({"number": 14.0, "share": 0.021})
+    '14 (2 %)'
+    """
+    if of_side is None:
+        return "-"
+    number = f"{of_side['number']:,.0f}"
+    return number if not of_side["number"] else f"{number} ({100 * of_side['share']:.0f} %)"
+
+
 def _tell_data(result: Plain) -> Iterator[Line]:
-    for name in _SIDES:
+    for name in SIDES:
         data = result[name]["data"]
         if data is None:
             continue
@@ -159,23 +189,23 @@ def _tell_processes(result: Plain) -> Iterator[Line]:
     memory, start_up = result["memory"], result["start_up"]
     if memory["eager_bytes"] is not None and memory["ported_bytes"] is not None:
         share = "" if memory["ratio"] is None else f" (x{memory['ratio']:.2f})"
-        peaks = ", ".join(f"{side} {format_bytes(memory[f'{side}_bytes'])}" for side in _SIDES)
+        peaks = ", ".join(f"{side} {format_bytes(memory[f'{side}_bytes'])}" for side in SIDES)
         yield "peak memory", peaks + share
         for figure, what in (("tensor", "of tensors"), ("process", "of the process")):
-            further = [memory[f"{side}_{figure}_bytes"] for side in _SIDES]
+            further = [memory[f"{side}_{figure}_bytes"] for side in SIDES]
             if None not in further:
-                yield "", f"{what}: " + ", ".join(f"{s} {format_bytes(f)}" for s, f in zip(_SIDES, further))
+                yield "", f"{what}: " + ", ".join(f"{s} {format_bytes(f)}" for s, f in zip(SIDES, further))
     elif memory["reason"] != NOT_ASKED_FOR:
         yield "peak memory", f"not measured: {memory['reason']}"
     if start_up["num_runs"]:
-        yield from zip(itertools.chain(["start-up"], itertools.repeat("")), _tell_start_up(start_up))
+        yield from zip(itertools.chain(["start-up"], itertools.repeat("")), tell_start_up(start_up))
     elif start_up["reason"] != NOT_ASKED_FOR:
         yield "start-up", f"not measured: {start_up['reason']}"
 
 
-def _tell_start_up(start_up: Plain) -> Iterator[str]:
+def tell_start_up(start_up: Plain) -> Iterator[str]:
     """Say what the way to the first step costs, and what it is made of, which earlier versions did not measure."""
-    eager, ported, cold = (start_up[f"{side}_cpu_seconds"] for side in (*_SIDES, "cold"))
+    eager, ported, cold = (start_up[f"{side}_cpu_seconds"] for side in (*SIDES, "cold"))
     yield (
         f"eager {write_seconds(eager)}, ported {write_seconds(ported)} of "
         f"processor time to the end of the first step ({start_up['num_runs']} processes each)"
@@ -185,7 +215,7 @@ def _tell_start_up(start_up: Plain) -> Iterator[str]:
     torch_seconds, own_seconds = (write_seconds(start_up[f"{name}_cpu_seconds"]) for name in ("torch", "import"))
     compiler = "loaded" if start_up["loads_compiler"] else "not loaded"
     yield f"import torch {torch_seconds}, the port's own imports {own_seconds}, torch's compiler {compiler}"
-    sides = _SIDES if cold is None else (*_SIDES, "cold")
+    sides = SIDES if cold is None else (*SIDES, "cold")
     firsts = {side: start_up[f"{side}_first_step_cpu_seconds"] for side in sides}
     yield f"first step: {', '.join(f'{side} {write_seconds(first)}' for side, first in firsts.items())}"
     if cold is None:
@@ -209,7 +239,7 @@ def _tell_proof(result: Plain) -> Iterator[Line]:
     engine = f", engine {device['engine']}" if device["engine"] else ""
     yield "ran on", f"{device['device']}{engine}" + ("; no IPU took part" if device["is_simulator"] else "")
     yield "", f"{device['calls_made']} calls made, {device['calls_counted']} counted by the device"
-    for text in [*_write_failures(result), *result["findings"]]:
+    for text in [*write_failures(result), *result["findings"]]:
         yield "note", text
 
 
@@ -230,165 +260,10 @@ def list_failures(report: Plain) -> List[Finding]:
     return found
 
 
-def _write_failures(result: Plain) -> List[str]:
+def write_failures(result: Plain) -> List[str]:
+    """Write those findings in a line each."""
     return [f"{finding.code}: {finding.message}" for finding in list_failures(result)]
-
-
-# -- the table ---------------------------------------------------------------------------------------------------------
-
-_FIGURES = ("eager", "ported", "speed-up (95 %)", "CPU", "asked", "limit", "compile", "pays after", "memory", "copies")
-_HEADER = ("workload", *_FIGURES, "losses")
-_LEFT_OUT_IF_EMPTY = frozenset(["limit", "copies"])
-
-
-def lay_out_table(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
-    """Lay out cells as a table of at most `width` columns: long titles are cut, failed cells say why below.
-
-    What all cells have in common stands above the table and not in their titles.
-    """
-    common, titles = name_cells(cells)
-    if common:
-        yield from (f"all: {common}", "")
-    rows = list_rows(cells)
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    others = sum(widths[1:]) + 2 * (len(widths) - 1)
-    longest = max(12, min(widths[0], width - others))
-    cut = ((title if len(title) <= longest else title[: longest - 3] + "...").ljust(longest) for title, *_texts in rows)
-    yield from align_columns([(title, *row[1:]) for title, row in zip(cut, rows)], right=range(1, len(widths)))
-    for cell, title in zip(cells, titles):
-        reasons = [f"{cell['status'].replace('_', ' ')}: {cell['reason']}"] if cell["reason"] else []
-        for reason in reasons if cell["result"] is None else _write_failures(cell["result"]):
-            yield from ("", f"{title}: {reason}")
-
-
-def list_rows(cells: Sequence[Plain]) -> List[Tuple[str, ...]]:
-    """List the header and a row for each cell, without columns that were measured for none of them."""
-    rows = [_HEADER, *((title, *_list_figures(cell)) for cell, title in zip(cells, name_cells(cells)[1]))]
-    columns = [column for column in zip(*rows) if column[0] not in _LEFT_OUT_IF_EMPTY or {*column[1:]} != {"-"}]
-    return list(zip(*columns))
-
-
-def _list_figures(cell: Plain) -> Tuple[str, ...]:
-    """List what a row of the table has after its title."""
-    asked, result = cell["demanded"], cell["result"]
-    demanded = "-" if asked is None else f"{asked:.2f}"
-    if result is None:
-        return ("-", "-", cell["status"].replace("_", " "), "-", demanded, "-", "-", "-", "-", "-", "-")
-    if asked is not None:
-        demanded += " ok" if read_counted_speed_up(result)["wall"]["median"] >= asked else " no"
-    pays, memory = result["break_even_steps"], result["memory"]["ratio"]
-    return (
-        *(write_seconds(result[side]["step_seconds"]["median"]) for side in _SIDES),
-        _write_interval(result["speed_up"]["wall"]),
-        f"{result['speed_up']['cpu']['median']:.2f}",
-        demanded,
-        write_share(result["limits"]["ported"]),
-        write_seconds(result["compilation"]["total_seconds"]),
-        "never" if pays is None else f"{pays:,}",
-        "-" if memory is None else f"x{memory:.2f}",
-        write_layout_copies(result["layout_copies"]["ported"]),
-        result["parity"]["verdict"],
-    )
-
-
-def read_counted_speed_up(result: Plain) -> Plain:
-    """Return the speed-up that the demand is compared with: over the fastest way without the port, or over eager."""
-    speed_up: Plain = result["against"]["speed_up"] or result["speed_up"]
-    return speed_up
-
-
-def lay_out_start_up(cells: Sequence[Plain]) -> Iterator[str]:
-    """Lay out the start-up times of processes, for the cells where they were measured."""
-    for cell, title in zip(cells, name_cells(cells)[1]):
-        if cell["result"] is not None and cell["result"]["start_up"]["num_runs"]:
-            yield f"start-up of {title}"
-            yield from (f"  {text}" for text in _tell_start_up(cell["result"]["start_up"]))
-
-
-def lay_out_machinery(cells: Sequence[Plain]) -> Iterator[str]:
-    """Say how much time a call itself takes, judged by models that compute next to nothing."""
-    told = []
-    for cell in cells:
-        if cell["name"].startswith("overhead_tiny") and cell["result"] is not None:
-            eager, ported = (cell["result"][side]["step_seconds"]["median"] for side in _SIDES)
-            mode = {"overhead_tiny": "training", "overhead_tiny_inference": "inference"}[cell["name"]]
-            told.append(f"{1e6 * (ported - eager):.0f} us in {mode}")
-    if told:
-        yield f"machinery of a call: {', '.join(told)} (the tiny models' ported less eager step)"
-
-
-def lay_out_orders(cells: Sequence[Plain]) -> Iterator[str]:
-    """Lay out the peaks of whole processes by computation order, beside that of the order `none`."""
-    peaks = {
-        (cell["name"], cell["choices"]["order"]): cell["result"]["memory"]["ported_process_bytes"]
-        for cell in cells
-        if cell["result"] is not None and cell["choices"].get("order")
-    }
-    for (name, order), peak in peaks.items():
-        plain = peaks.get((name, "none"))
-        if peak is not None:
-            share = "" if plain is None else f"  x{peak / plain:.2f} of none"
-            yield f"peak of the process, {name}, order {order:<8}{format_bytes(peak):>12}{share}"
-
-
-def name_cell(cell: Plain) -> str:
-    """Return the full name of a cell, with all of its choices."""
-    return " ".join([cell["name"], *_write_choices(cell, cell["choices"])])
-
-
-def name_cells(cells: Sequence[Plain]) -> Tuple[str, List[str]]:
-    """Return what cells have in common, and the short name of each: with the choices that vary only.
-
-    >>> choices = {"engine": "replay", "precision": "float32"}
-    >>> cells = [{"name": "cnn", "choices": {**choices, "batch": batch}} for batch in (8, 16)]
-    >>> name_cells(cells)
-    ('float32, replay', ['cnn batch 8', 'cnn batch 16'])
-    """
-    keys = [key for cell in cells[:1] for key in cell["choices"]]
-    varying = [key for key in keys if len({cell["choices"][key] for cell in cells}) > 1]
-    common = [key for key in keys if key not in varying]
-    above = ", ".join(_write_choices({**cells[0], "repeat": 1}, common)) if cells else ""
-    return above, [" ".join([cell["name"], *_write_choices(cell, varying)]) for cell in cells]
-
-
-_WORDS = {
-    "batch": "batch {}",
-    "precision": "{}",
-    "engine": "{}",
-    "accumulation": "{} accumulated",
-    "replicas": "{} replicas",
-    "device_iterations": "{} steps a call",
-    "threads": "{} thread(s)",
-    "order": "order {}",
-    "layers": "{} layers",
-}
-
-
-def _write_choices(cell: Plain, keys: Iterable[str]) -> List[str]:
-    """Write some choices of a cell in words, in the order of `_WORDS`."""
-    chosen = {key: cell["choices"][key] for key in keys if cell["choices"][key] is not None}
-    words = [form.format(chosen[key]) for key, form in _WORDS.items() if key in chosen]
-    return words + ([f"#{cell['repeat']}"] if cell.get("repeat", 1) > 1 else [])
-
-
-# -- quantities --------------------------------------------------------------------------------------------------------
-
-
-def _write_interval(interval: Plain) -> str:
-    return f"{interval['median']:.2f} ({interval['low']:.2f}-{interval['high']:.2f})"
 
 
 def _write_difference(value: Optional[float]) -> str:
     return "not finite" if value is None else f"{value:.1e}"
-
-
-def write_seconds(value: float) -> str:
-    """Write a duration with three digits and its unit.
-
-    >>> write_seconds(0.00123), write_seconds(75.2), write_seconds(0.0421)
-    ('1.23 ms', '75.2 s', '42.1 ms')
-    """
-    factor, unit = next(((by, unit) for by, unit in ((1e6, "us"), (1e3, "ms")) if value * by < 999.5), (1.0, "s"))
-    scaled = value * factor
-    digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
-    return f"{scaled:.{digits}f} {unit}"

@@ -13,12 +13,11 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 
 from porting.api import ExecutorRecord, to_ipu
+from porting.bench.eager import take_parts
+from porting.bench.workloads import Batch, Workload
 from porting.options import PortOptions
 from porting.structure import make_call_arguments
 from porting.support.process import find_peak_bytes, used_cpu_seconds
-
-from .eager import take_parts
-from .workloads import Batch, Workload
 
 __all__ = ["CompileCost", "DeviceProof", "PortedSide", "choose_losses"]
 
@@ -152,6 +151,11 @@ class PortedSide:
     def executor(self) -> Any:
         """The backend's executor that runs the calls; None as long as nothing is compiled."""
         return self._running.device_executor
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether this machine runs the port, and no IPU."""
+        return bool(self.ported.port.backend.is_simulator)
 
     def find_step(self) -> Any:
         """Return what the simulator's executor has compiled: graph, plan, executable; None for any other backend."""

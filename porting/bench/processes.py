@@ -1,6 +1,6 @@
 """This module starts child processes, waits for their results, and says how they ended.
 
-Each cell is measured in one, so that a cell that fails, hangs or dies stops no other.
+Each case is measured in one, so that a case that fails, hangs or dies stops no other.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
 
+from porting.bench.choices import BenchSettings, Choices
 from porting.support.bound_process import BoundProcess, describe_exit, make_environment
 
-from .choices import BenchSettings, Choices
-
-__all__ = ["Cell", "Child", "ChildError", "Outcome", "Progress", "run_cell"]
+__all__ = ["Case", "Child", "ChildError", "Outcome", "Progress", "run_case"]
 
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 10.0
@@ -29,7 +28,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class Cell:
+class Case:
     """One measurement: a target with choices and settings.
 
     `loader` and `arguments` say how a process makes the workload (see `Source`), `dataset_loader` and its arguments
@@ -47,8 +46,10 @@ class Cell:
     dataset_loader: Optional[str] = None
     dataset_arguments: Mapping[str, Any] = field(default_factory=dict)
 
-    def record(self, status: str, *, result: Any = None, reason: str = "", seconds: float = 0.0) -> Dict[str, Any]:
-        """Return the cell as it stands in a result file."""
+    def record(
+        self, status: str, *, result: Optional[Mapping[str, Any]] = None, reason: str = "", seconds: float = 0.0
+    ) -> Dict[str, Any]:
+        """Return the case as it stands in a result file."""
         return {
             "name": self.name,
             "target": self.target,
@@ -62,27 +63,27 @@ class Cell:
         }
 
 
-def run_cell(
-    cell: Cell,
+def run_case(
+    case: Case,
     *,
     cache_dir: Optional[str],
     timeout: Optional[float],
     progress: Progress = lambda _text, _share: None,
 ) -> Dict[str, Any]:
-    """Measure a cell in a child process and return its record, even if the process fails or dies.
+    """Measure a case in a child process and return its record, even if the process fails or dies.
 
     Without `cache_dir`, executables go to a folder that is deleted afterwards: compiling is measured cold. `timeout` is
     in seconds. An interrupt (Ctrl-C) ends the process and is passed on.
     """
     task = {
-        "source": {"loader": cell.loader, "arguments": {**cell.arguments, "cache_dir": cache_dir}},
-        "dataset": [cell.dataset_loader, dict(cell.dataset_arguments)] if cell.dataset_loader else None,
-        "settings": cell.settings.to_dict(),
+        "source": {"loader": case.loader, "arguments": {**case.arguments, "cache_dir": cache_dir}},
+        "dataset": [case.dataset_loader, dict(case.dataset_arguments)] if case.dataset_loader else None,
+        "settings": case.settings.to_dict(),
     }
     start = time.perf_counter()
-    with Child("cell", task) as child:
+    with Child("case", task) as child:
         status, reason, result = child.wait(timeout, progress)
-        return cell.record(status, result=result, reason=reason, seconds=time.perf_counter() - start)
+        return case.record(status, result=result, reason=reason, seconds=time.perf_counter() - start)
 
 
 class ChildError(RuntimeError):
@@ -90,7 +91,7 @@ class ChildError(RuntimeError):
 
 
 class Outcome(NamedTuple):
-    """What became of a process: a status as cells have it, the reason if it failed, the result."""
+    """What became of a process: a status as cases have it, the reason if it failed, the result."""
 
     status: str
     reason: str = ""
@@ -154,7 +155,7 @@ class Child:
             return Outcome("out_of_memory" if is_memory else "failed", reason)
         return Outcome("done", result=self.process.read_returned())
 
-    def ask(self, question: Any = None) -> Any:
+    def ask(self, question: Optional[int] = None) -> Any:
         """Ask the process, if anything is asked, and return its next answer; raises ChildError when it ends instead."""
         try:
             if question is not None:

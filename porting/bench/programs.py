@@ -1,23 +1,23 @@
 """This module makes the workload of a benchmark from a user's program, `PROGRAM:FUNCTION`.
 
-The child processes that measure a cell load it with the choices of that cell.
+The child processes that measure a case load it with the choices of that case. It stands alone because a process that
+makes a workload of the suite needs nothing of it, and imports are measured.
 """
 
 from __future__ import annotations
 
 from typing import Any, Mapping, Optional
 
+from porting.bench.choices import apply_choices
+from porting.bench.workloads import Workload
 from porting.cli.programs import load_program
 from porting.options import PortOptions
-
-from .choices import apply_choices
-from .workloads import Workload
 
 __all__ = ["load_workload"]
 
 
 def load_workload(target: str, choices: Mapping[str, Any], cache_dir: Optional[str] = None) -> Workload:
-    """Load `target` with what a cell chose; its batch is a micro-batch, of which a call takes as many as it needs."""
+    """Load `target` with what a case chose; its batch is a micro-batch, of which a call takes as many as it needs."""
     layers = choices.get("layers")
     loaded = load_program(target, batch_size=choices.get("batch"), layers=layers)
     options = apply_choices(loaded.options or PortOptions(), choices, cache_dir=cache_dir)

@@ -54,7 +54,7 @@ def load_library(name: str) -> Any:
 
 
 def make_classifier(
-    name: str, *, rows: int, image_size: int, head: Tuple[str, int] = ("", 0), **settings: Any
+    name: str, *, rows: int, image_size: int, head: Tuple[str, int] = ("", 0), **settings: object
 ) -> Built:
     """Make a classifier of images: a variant, as in `timm.vit_tiny_patch16_224`, or a class, as in `timm.MlpMixer`.
 
@@ -78,7 +78,7 @@ def make_classifier(
     return turn_dropout_off(model), nn.CrossEntropyLoss(), batch
 
 
-def make_segmenter(name: str, *, rows: int, image_size: int, **settings: Any) -> Built:
+def make_segmenter(name: str, *, rows: int, image_size: int, **settings: object) -> Built:
     """Make a segmentation model of torchvision; the labels are (rows, image_size, image_size)."""
     models = load_library("torchvision").models
     model = models.get_model(name, weights=None, weights_backbone=None, num_classes=_NUM_CLASSES, **settings)
@@ -92,7 +92,7 @@ def compute_pixel_loss(outputs: Mapping[str, torch.Tensor], labels: torch.Tensor
     return nn.functional.cross_entropy(outputs["out"], labels)
 
 
-def make_language_model(name: str, *, rows: int, length: int, **settings: Any) -> Built:
+def make_language_model(name: str, *, rows: int, length: int, **settings: object) -> Built:
     """Make a class of transformers by its name, with `settings` of its configuration, and token sequences for it.
 
     Token ids are (rows, length). Labels are classes of whole sequences for classifiers, else tokens.
@@ -105,7 +105,7 @@ def make_language_model(name: str, *, rows: int, length: int, **settings: Any) -
     return model, None, {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": labels}
 
 
-def make_speech_model(name: str, *, rows: int, shape: Tuple[int, ...], num_tokens: int, **settings: Any) -> Built:
+def make_speech_model(name: str, *, rows: int, shape: Tuple[int, ...], num_tokens: int, **settings: object) -> Built:
     """Make a speech model of transformers; inputs are rows of sound or of spectra of `shape`, labels are tokens."""
     model = _make_of_transformers(name, settings)
     inputs = "input_features" if len(shape) == 2 else "input_values"

@@ -1,29 +1,30 @@
-"""A `BenchReport` holds everything that was measured of one workload, as data and as a page of text.
+"""A `BenchReport` holds what was measured of one workload, and a `ResultContent` is a whole result file of such.
 
-`measure` makes it, and result files keep it.
+`measure` makes the former, and `results` checks files against the types of both.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from enum import Enum
 from typing import Any, Dict, Mapping, Optional, Tuple
 
-from .against import Against
-from .children import Memory, StartUp
-from .choices import BenchSettings
-from .curve import Curve
-from .curve_pages import lay_out_curve
-from .data_path import DataPath
-from .layout_copies import LayoutCopies
-from .limits import Limits
-from .machinery import Machinery
-from .pages import NOT_ASKED_FOR, lay_out_result
-from .parity import Parity
-from .ported import CompileCost, DeviceProof
-from .turns import Ratios, Spread
+from porting.bench.against import Against
+from porting.bench.children import Memory, StartUp
+from porting.bench.choices import NOT_ASKED_FOR, BenchSettings, Choices
+from porting.bench.curve import Curve, make_curve_table
+from porting.bench.data_path import DataPath
+from porting.bench.layout_copies import LayoutCopies
+from porting.bench.limits import Limits
+from porting.bench.machinery import Machinery
+from porting.bench.pages import lay_out_result
+from porting.bench.parity import Parity
+from porting.bench.ported import CompileCost, DeviceProof
+from porting.bench.tables import lay_out_tables
+from porting.bench.turns import Ratios, Spread
 
-__all__ = ["BenchReport", "Side", "find_break_even_steps"]
+__all__ = ["BenchReport", "Machine", "Record", "ResultContent", "Schema", "Side", "Status", "find_break_even_steps"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class BenchReport:
 
     def __str__(self) -> str:
         plain = self.to_dict()
-        curve = ["", *lay_out_curve(plain["curve"])] if self.curve.steps else []
+        curve = ["", *lay_out_tables([make_curve_table(plain["curve"])])] if self.curve.steps else []
         return "\n".join([*lay_out_result(plain), *curve])
 
 
@@ -103,3 +104,66 @@ def find_break_even_steps(compile_seconds: float, *, eager_seconds: float, porte
     saving = eager_seconds - ported_seconds
     # less the last digits, which the subtraction has made up
     return math.ceil(round(compile_seconds / saving, 6)) if saving > 0 else None
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+Schema = Enum("Schema", {"BENCH": "porting-bench"})
+"""The name of the format, by which a file says that it holds results."""
+
+Status = Enum(
+    "Status",
+    {
+        "DONE": "done",
+        "FAILED": "failed",
+        "OUT_OF_MEMORY": "out_of_memory",
+        "TIMEOUT": "timeout",
+        "INTERRUPTED": "interrupted",
+        "NOT_RUN": "not_run",
+    },
+)
+"""The outcome of a case."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine of a run; fields are None where it does not tell."""
+
+    processor: str
+    num_cores: int
+    memory_bytes: Optional[int]
+    system: str
+    python: str
+    torch: Optional[str]
+    porting: str
+    omp_num_threads: Optional[str]
+    load_average: Optional[float]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One case of a run; `result` is None unless it was measured."""
+
+    name: str
+    target: str
+    choices: Choices
+    repeat: int
+    status: Status
+    reason: str
+    seconds: float
+    demanded: Optional[float]
+    result: Optional[BenchReport]
+
+
+@dataclass(frozen=True)
+class ResultContent:
+    """The whole content of a result file."""
+
+    schema: Schema
+    version: int
+    created: str
+    finished: Optional[str]
+    complete: bool
+    machine: Machine
+    cells: Tuple[Record, ...]
+    summary: Optional[Mapping[str, Any]] = None

@@ -1,7 +1,7 @@
 """This module writes and reads result files.
 
-A file is written after every cell, so that an interrupted run keeps what it has measured. It says on which machine that
-was, and holds what the classes of `result_content` describe.
+A file is written after every case, so that an interrupted run keeps what it has measured. It says on which machine that
+was, and holds what the classes of `ResultContent` describe.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
+from porting.bench.case_tables import summarize_cases
+from porting.bench.choices import BenchSettings
+from porting.bench.processes import Case
 from porting.diagnostics import PortingError
 from porting.executables.machine import describe_processor
 from porting.support.atomic_files import write_atomically
 from porting.support.plain_data import WrongDataError, read_plain
 from porting.support.process import usable_cores
 from porting.version import VERSION
-
-from .against_pages import summarize_cells
-from .choices import BenchSettings
-from .processes import Cell
 
 __all__ = [
     "SCHEMA_NAME",
@@ -42,28 +41,28 @@ SCHEMA_NAME, SCHEMA_VERSION = "porting-bench", 1
 
 
 class ResultFile:
-    """The results of a run, kept in a file if there is a path for one; cells that have not run yet are in it, too.
+    """The results of a run, kept in a file if there is a path for one; cases that have not run yet are in it, too.
 
-    `content` is everything, as the file has it. `demanded_mean` is what is asked of the geometric mean of the cells.
+    `content` is everything, as the file has it. `demanded_mean` is what is asked of the geometric mean of the cases.
     """
 
     def __init__(
         self,
-        cells: Sequence[Cell],
+        cases: Sequence[Case],
         path: Optional[Path] = None,
         *,
         earlier: Optional[Mapping[str, Any]] = None,
         demanded_mean: Optional[float] = None,
     ) -> None:
-        """Note all cells as not run, and write the file: what cannot be written must not be found out at the end.
+        """Note all cases as not run, and write the file: what cannot be written must not be found out at the end.
 
-        `earlier` is the content of a file that this run goes on with. Its cells stay in their places; those that this
+        `earlier` is the content of a file that this run goes on with. Its cases stay in their places; those that this
         run has as well are done if they were done with the same settings. Raises PortingError T006 where they are
         results of another machine.
         """
         self._path, self._demanded_mean = path, demanded_mean
         records: List[Dict[str, Any]] = [] if earlier is None else list(earlier["cells"])
-        self._places = _place_cells(cells, records)
+        self._places = _place_cases(cases, records)
         self.content: Dict[str, Any] = {
             "schema": SCHEMA_NAME,
             "version": SCHEMA_VERSION,
@@ -91,28 +90,28 @@ class ResultFile:
         self.content.update(created=earlier["created"], machine=earlier["machine"])
 
     def put(self, index: int, record: Dict[str, Any]) -> None:
-        """Put in what became of a cell of this run."""
-        self.cells[self._places[index]] = _replace_not_finite(record)
+        """Put in what became of a case of this run."""
+        self.cases[self._places[index]] = _replace_not_finite(record)
         self._write_file()
 
     def finish(self) -> None:
-        """Note that every cell of this run has had its turn; the file is complete if the others have had theirs."""
-        statuses = {record["status"] for record in self.cells}
+        """Note that every case of this run has had its turn; the file is complete if the others have had theirs."""
+        statuses = {record["status"] for record in self.cases}
         self.content.update(finished=_write_now(), complete=not statuses & {"not_run", "interrupted"})
         self._write_file()
 
     @property
-    def cells(self) -> List[Dict[str, Any]]:
-        """The records of all cells, those of a file that this run goes on with among them."""
+    def cases(self) -> List[Dict[str, Any]]:
+        """The records of all cases, those of a file that this run goes on with among them."""
         return self.content["cells"]
 
     @property
-    def own_cells(self) -> List[Dict[str, Any]]:
-        """The records of the cells of this run."""
-        return [self.cells[place] for place in self._places]
+    def own_cases(self) -> List[Dict[str, Any]]:
+        """The records of the cases of this run."""
+        return [self.cases[place] for place in self._places]
 
     def _write_file(self) -> None:
-        self.content["summary"] = summarize_cells(self.cells, demanded_mean=self._demanded_mean)
+        self.content["summary"] = summarize_cases(self.cases, demanded_mean=self._demanded_mean)
         if self._path is not None:
             write_atomically(self._path, (json.dumps(self.content, indent=2, allow_nan=False) + "\n").encode())
 
@@ -141,47 +140,47 @@ def _complete_content(content: Any) -> str:
     if isinstance(content, dict) and content.get("version", SCHEMA_VERSION) != SCHEMA_VERSION:
         return f"its version is {content['version']!r}, this porting reads {SCHEMA_VERSION}"
     # the types are those of reports, which import torch: a run that reads no file goes without
-    of_files = importlib.import_module("porting.bench.result_content").ResultContent
+    of_files = importlib.import_module("porting.bench.report").ResultContent
     try:
         records = read_plain(of_files, content, of_any_version=True).cells
     except WrongDataError as error:
         return str(error)
-    for cell, record in zip(content["cells"], records):
-        cell["choices"] = asdict(record.choices)
-        cell["result"] = None if record.result is None else _replace_not_finite(record.result.to_dict())
+    for case, record in zip(content["cells"], records):
+        case["choices"] = asdict(record.choices)
+        case["result"] = None if record.result is None else _replace_not_finite(record.result.to_dict())
     return ""
 
 
-def _place_cells(cells: Sequence[Cell], records: List[Dict[str, Any]]) -> List[int]:
-    """Find the places of cells among earlier records, and append the others; what is not done is not run."""
+def _place_cases(cases: Sequence[Case], records: List[Dict[str, Any]]) -> List[int]:
+    """Find the places of cases among earlier records, and append the others; what is not done is not run."""
     free: Dict[str, List[int]] = {}
     for place, record in enumerate(records):
         free.setdefault(_name_record(record), []).append(place)
     places = []
-    for cell in cells:
-        own = cell.record("not_run")
+    for case in cases:
+        own = case.record("not_run")
         same = free.get(_name_record(own))
         if not same:
             records.append(own)
-        elif not _is_done(records[same[0]], cell):
+        elif not _is_done(records[same[0]], case):
             records[same[0]] = own
         places.append(same.pop(0) if same else len(records) - 1)
     return places
 
 
 def _name_record(record: Mapping[str, Any]) -> str:
-    """Name a cell by what it measures."""
+    """Name a case by what it measures."""
     return json.dumps([record[name] for name in ("name", "target", "choices", "repeat")], sort_keys=True)
 
 
-def _is_done(record: Mapping[str, Any], cell: Cell) -> bool:
-    """Say whether a cell was measured, and as it would be now."""
+def _is_done(record: Mapping[str, Any], case: Case) -> bool:
+    """Say whether a case was measured, and as it would be now."""
     if record["status"] != "done" or record["result"] is None:
         return False
-    return BenchSettings(**record["result"]["settings"]) == cell.settings
+    return BenchSettings(**record["result"]["settings"]) == case.settings
 
 
-def _replace_not_finite(value: Any) -> Any:
+def _replace_not_finite(value: object) -> Any:
     """Replace numbers that JSON does not have by null: a loss that is not a number is one of them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -6,26 +6,25 @@ The instruments measure the simulator's overhead, start-up, memory by computatio
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, Callable, Mapping, Optional
 
 import torch
 from torch import nn
 
+from porting.bench.choices import apply_choices
+from porting.bench.public import DEMANDED_MEAN, PUBLIC
+from porting.bench.workloads import MakeOptimizer, Parts, SuiteEntry, Workload
 from porting.diagnostics import ExecutableError
 from porting.models import cnn, gpt, mlp, recurrent, resnet, uresnet2d
 from porting.models.family import configure
 from porting.options import PortOptions
 
-from .choices import apply_choices
-from .public import DEMANDED_MEAN, PUBLIC
-from .workloads import MakeOptimizer, Parts, SuiteEntry, Workload
-
 __all__ = ["DEMANDED_MEANS", "GROUPS", "GROWTH", "ORDERS", "OVERHEAD", "START_UP", "SUITE", "WORKLOADS", "load"]
 
 
 def load(name: str, choices: Mapping[str, Any], cache_dir: Optional[str] = None) -> Workload:
-    """Make a workload by its name, with what a cell chose (see `Choices`).
+    """Make a workload by its name, with what a case chose (see `Choices`).
 
     Raises KeyError for a name that there is not, and ExecutableError E022 for a number of layers that it cannot have.
     """
@@ -54,7 +53,7 @@ def _make_adam(learning_rate: float) -> MakeOptimizer:
 
 
 def _make_of(
-    family: Any, optimizer: MakeOptimizer, variant: Optional[str] = None, **changes: Any
+    family: ModuleType, optimizer: MakeOptimizer, variant: Optional[str] = None, **changes: object
 ) -> Callable[[int], Parts]:
     """Make a model of a family, with its loss, and a batch of as many rows as are asked for."""
     variant = variant or family.DEFAULT

@@ -6,10 +6,14 @@ import argparse
 import itertools
 import sys
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Iterator, Optional
 
 from porting.cli import EXIT_DONE, count
 from porting.cli.export import PROGRAM_HELP, add_step_arguments, explain_write_errors, load_step_program
+
+if TYPE_CHECKING:
+    from porting.api import PortedModel
+    from porting.cli.program_parts import LoadedProgram
 
 __all__ = ["add_arguments", "run"]
 
@@ -57,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _load_batches(ported: Any, program: Any, data: Optional[str]) -> Iterator[Any]:
+def _load_batches(ported: PortedModel, program: LoadedProgram, data: Optional[str]) -> Iterator[Any]:
     """Yield combined batches from the port's loader without an end."""
     from porting.bench.data_path import generate_dataset
     from porting.bench.workloads import Workload

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -19,6 +19,7 @@ from porting.structure import flatten_tensors, make_call_arguments, map_tensors
 
 __all__ = [
     "Batch",
+    "Loss",
     "MakeOptimizer",
     "MicroBatch",
     "Parts",
@@ -32,6 +33,12 @@ __all__ = [
 
 Batch = Any
 """A combined batch: a tensor, a tuple or list of positional arguments, or a mapping of named ones."""
+
+Loss = Union[Callable[..., torch.Tensor], Mapping[str, Any]]
+"""A function of outputs and labels, or several by name."""
+
+MakeOptimizer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
+"""Makes an optimizer of parameters."""
 
 
 class MicroBatch(NamedTuple):
@@ -53,9 +60,9 @@ class Workload:
     """
 
     model: torch.nn.Module
-    loss: Any
+    loss: Optional[Loss]
     batch: Batch
-    optimizer: Any = None
+    optimizer: Union[torch.optim.Optimizer, MakeOptimizer, None] = None
     options: Any = None
     name: str = "model"
     loss_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -110,10 +117,7 @@ class Workload:
         return [parts[first : first + per_step] for first in range(0, num_parts, per_step)]
 
 
-MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
-"""Makes an optimizer of parameters."""
-
-Parts = Tuple[torch.nn.Module, Any, Any, MakeOptimizer]
+Parts = Tuple[torch.nn.Module, Optional[Loss], Batch, MakeOptimizer]
 """Model, loss, batch, and the function of parameters that makes the optimizer."""
 
 
@@ -172,7 +176,7 @@ def load_by_name(text: str) -> Callable[..., Any]:
 
 def pickle_workload(workload: Workload, folder: Path) -> Tuple[Optional[Source], str]:
     """Write `workload` into `folder`; return where a process finds it, or None and why it cannot."""
-    parts = [workload.loss, workload.optimizer, *workload.model.modules()]
+    parts: List[Any] = [workload.loss, workload.optimizer, *workload.model.modules()]
     owners = [part if hasattr(part, "__qualname__") else type(part) for part in parts if part is not None]
     strangers = {owner.__qualname__ for owner in owners if getattr(owner, "__module__", "") == "__main__"}
     if strangers:

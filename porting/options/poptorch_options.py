@@ -47,6 +47,7 @@ def to_poptorch(options: PortOptions, backend: ModuleType, *, training: bool, po
         vendor.enableExecutableCaching(os.fspath(options.cache_dir))
     _set_engine(vendor, options, backend)
     _set_pipeline(vendor, options, backend, training=training)
+    _set_memory(vendor, options, backend, training=training)
     if options.precision == "bfloat16":
         vendor.useAutocast(torch.bfloat16)
     return vendor
@@ -128,6 +129,21 @@ def _set_pipeline(vendor: Any, options: PortOptions, backend: ModuleType, *, tra
         vendor.autoRoundNumIPUs(True)
     elif options.recompute and training:
         vendor._Popart.set("autoRecomputation", _RECOMPUTE_ALL)
+
+
+def _set_memory(vendor: Any, options: PortOptions, backend: Any, *, training: bool) -> None:
+    """Say what of the step lies where, and how much memory a product may take for itself."""
+    shares = options.available_memory
+    if shares is not None:
+        by_ipu = shares if isinstance(shares, tuple) else (shares,) * options.num_ipus
+        vendor.setAvailableMemoryProportion({f"IPU{ipu}": float(share) for ipu, share in enumerate(by_ipu)})
+    if options.half_partials:
+        vendor.Precision.setPartialsType(torch.half)
+    if training and (options.optimizer_state == "off_chip" or options.shard_optimizer_state):
+        location = backend.TensorLocationSettings()
+        location.useOnChipStorage(options.optimizer_state == "on_chip")
+        location.useReplicatedTensorSharding(options.shard_optimizer_state)
+        vendor.TensorLocations.setOptimizerLocation(location)
 
 
 def _spell_as_vendor(name: str) -> str:

@@ -50,6 +50,26 @@ def _are_names(value: object) -> bool:
     return all(isinstance(name, str) and name for name in value) and len(set(value)) == len(value)
 
 
+def _is_pipeline(value: object) -> bool:
+    return value is None or value == "auto" or isinstance(getattr(value, "stages", None), Mapping)
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _are_shares(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(map(_is_share, value))
+    return value is None or _is_share(value)
+
+
+def _are_parts(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return value is None
+    return all(_is_name(name) and is_count(parts) and parts > 1 for name, parts in value.items())
+
+
 def _list_names(names: Iterable[object]) -> str:
     return ", ".join(repr(name) for name in names)
 
@@ -108,6 +128,13 @@ class PortOptions:
     changes. `computation_order` does the same for the memory of the simulator's own machine. It chooses by itself what
     to keep, and a device is not told.
 
+    `pipeline` takes the stages of a plan, `PortOptions(pipeline=porting.plan(...))`; with "auto", `to_ipu` plans them
+    for its `example`. `optimizer_state="off_chip"` keeps the optimizer's state in streaming memory, and
+    `shard_optimizer_state` divides it among replicas (replicated tensor sharding). `available_memory` is the share of
+    an IPU's memory that one product may take for itself, of each IPU or of all (PopTorch's default is 0.6).
+    `half_partials` sums products in half precision, and `serialize` computes the products of the Linear modules that
+    it names in so many parts, one after the other. They change where data lie on an IPU; the simulator's results stay.
+
     `allow` names errors that shall be none: "custom-autograd-function" (C005) says that the device may
     differentiate what the `forward` of a `torch.autograd.Function` does, because its `backward` is the same derivative.
 
@@ -164,10 +191,22 @@ class PortOptions:
         lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf,
     )
     computation_order: str = _make_option("none", _ORDERS, is_computation_order)
+    pipeline: object = _make_option(
+        None, "None, 'auto', or a plan, whose `stages` it takes", _is_pipeline, hash=False, compare=False
+    )
     stages: Optional[Mapping[str, int]] = _make_option(
         None, "None, or names of modules with their IPU: 0, 1, ... without a gap", _are_stages, hash=False
     )
     recompute: Sequence[str] = _make_option((), "a list of names of modules, each once", _are_names)
+    optimizer_state: str = _make_choice("on_chip", "off_chip")
+    shard_optimizer_state: bool = _make_switch(default=False)
+    available_memory: Optional[Union[float, Sequence[float]]] = _make_option(
+        None, "None, a share from 0 to 1, or a list of shares, one for each IPU", _are_shares
+    )
+    half_partials: bool = _make_switch(default=False)
+    serialize: Optional[Mapping[str, int]] = _make_option(
+        None, "None, or names of Linear modules with the number of parts, from 2 on", _are_parts, hash=False
+    )
     allow: Sequence[str] = _make_option(
         (),
         f"a list of {_list_names(_ALLOWED)}, each once",
@@ -204,7 +243,13 @@ class PortOptions:
                 help=tuple(f"accepted values of {accepted}" for _fault, accepted in problems),
             )
         # copies, so that nobody can change them after the check
+        if self.pipeline is not None and self.pipeline != "auto":
+            object.__setattr__(self, "stages", getattr(self.pipeline, "stages"))  # noqa: B009 - of any plan
+            object.__setattr__(self, "pipeline", None)
         object.__setattr__(self, "stages", dict(self.stages) if self.stages else None)
+        object.__setattr__(self, "serialize", dict(self.serialize) if self.serialize else None)
+        if isinstance(self.available_memory, list):
+            object.__setattr__(self, "available_memory", tuple(self.available_memory))
         for name in ("recompute", "allow", "frozen", "without_remedies"):
             value = getattr(self, name)
             object.__setattr__(self, name, value if isinstance(value, str) else tuple(value))
@@ -257,6 +302,12 @@ def _find_contradictions(options: PortOptions) -> List[Tuple[str, str]]:
     if options.keep_gradients and options.output_mode != "all" and options.micro_batches_per_call > 1:
         fault = f"`keep_gradients` with `output_mode` {options.output_mode!r}, which returns some of them only"
         return [(fault, "output_mode: 'all'")]
+    if options.pipeline is not None and options.stages:
+        return [("`pipeline` and `stages` both say where stages begin", "pipeline: None, beside `stages`")]
+    if isinstance(options.available_memory, (list, tuple)) and not options.pipeline:
+        if len(options.available_memory) != options.num_ipus:
+            fault = f"`available_memory` has {len(options.available_memory)} shares for {options.num_ipus} IPUs"
+            return [(fault, "available_memory: one share for each IPU, or one for all")]
     every, per_replica = options.output_every, options.accumulation * options.device_iterations
     if options.output_mode != "every_n" and every != 1:
         fault = f"`output_every` is {every} with `output_mode` {options.output_mode!r}"

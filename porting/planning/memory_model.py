@@ -78,11 +78,11 @@ _ERRORS: Mapping[str, float] = {
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a step: the parts of `PortOptions` and the optimizer that affect memory.
+    """How a step is laid out: what of `PortOptions` and the optimizer has to do with memory.
 
     `begins` are the positions of the operators with which stages begin, the first of them 0, and `ipus` the IPU of
     each; `marks` are the positions of operators whose results are kept where others are computed again. `scale` is
-    the micro-batch relative to the examined one; `halves` means that floats take half of the bytes that they took then.
+    the micro-batch for each of the one that was looked at; `halves` says that floats take half of what they took then.
     `accumulator_bytes` and `state_bytes` are those of the gradient and of the optimizer's state for each weight.
     `proportions` are the available memory proportions of the IPUs, and `serialized` gives parameters whose products are
     computed in so many parts. `program_bytes` is the program of a step without any layer, of the chip.
@@ -112,7 +112,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class StageMemory:
-    """The bytes on one IPU by purpose; `stages` are the numbers of those that it runs."""
+    """The bytes on one IPU by what they are for; `stages` are the numbers of those that it runs."""
 
     ipu: int
     stages: Tuple[int, ...]
@@ -146,7 +146,7 @@ class StageMemory:
 
 
 def measure_ipus(step: StepMemory, layout: Layout) -> Tuple[StageMemory, ...]:
-    """Return the bytes on each IPU: those of all its stages, of which one at a time computes."""
+    """Return what each IPU holds: all of its stages, of which one at a time computes."""
     memories: Dict[int, StageMemory] = {}
     for one in measure_stages(step, layout):
         memories[one.ipu] = join_stages(memories[one.ipu], one, layout) if one.ipu in memories else one
@@ -154,7 +154,7 @@ def measure_ipus(step: StepMemory, layout: Layout) -> Tuple[StageMemory, ...]:
 
 
 def measure_stages(step: StepMemory, layout: Layout) -> List[StageMemory]:
-    """Return the bytes of each stage of the pipeline."""
+    """Return what each stage of the pipeline holds."""
     ends = (*layout.begins[1:], len(step.operations))
     return [
         measure_stage(step, layout, number, first, end) for number, (first, end) in enumerate(zip(layout.begins, ends))

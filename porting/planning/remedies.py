@@ -1,8 +1,8 @@
-"""List remedies for a step that does not fit, in the order to try them, each with the bytes that it would save.
+"""This module lists remedies for a step that does not fit, in the order to try them, each with what it buys and costs.
 
-`memory_report` uses it. Remedies that cost little come first (a smaller micro-batch, half precision), then those
-that cost time (recomputation) and more IPUs (a pipeline), and last those that cost transfers in every step (state off
-the chip).
+First what costs nothing or little (half precision, a smaller micro-batch), then what costs time (recomputation), then
+what costs transfers in every step (state off the chip), slower products (available memory, serialized products), and
+last what costs more IPUs (a pipeline). Plans show them, and the warning of a step that does not fit takes the first.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 from ..diagnostics import list_names
 from ..options import PortOptions
 from .memory_model import Layout, measure_ipus
+from .split import split_step
 from .step_memory import StepMemory
 
-__all__ = ["Remedy", "list_first_remedy", "list_remedies"]
+__all__ = ["Remedy", "choose_remedies", "list_first_remedy", "list_remedies"]
 
 _PIPELINES = (2, 4, 8, 16)
 _MOST_BOUNDARIES = 48
+_SHARES = (0.3, 0.15, 0.1)
+_PARTS = (2, 4, 8, 16)
 # a remedy, or more IPUs, must save at least 5 %
 _WORTH_IT = 0.95
 
@@ -28,8 +31,8 @@ _WORTH_IT = 0.95
 class Remedy:
     """A change and its effect: the bytes of the fullest IPU with it alone, and with all remedies before it as well.
 
-    `change` is the code to write, `num_ipus` the number of IPUs that a replica has then. `options` are the changes of
-    `PortOptions`; a change that they cannot express is described by `change` alone.
+    `change` says what to write, `time` what it costs, and `num_ipus` how many IPUs a replica has then. `options` are
+    the changes of `PortOptions`.
     """
 
     name: str
@@ -38,15 +41,17 @@ class Remedy:
     together_bytes: int
     num_ipus: int
     options: Mapping[str, object]
+    time: str = ""
 
 
 class _Change(NamedTuple):
-    """A change: its name, the code to write, and the changes of `PortOptions` and of the layout."""
+    """A change: what it is called, what to write, what of `PortOptions` and of the layout, and what it costs."""
 
     name: str
     words: str
     options: Dict[str, object]
     layout: Dict[str, Any]
+    time: str
 
 
 _Propose = Callable[[StepMemory, Layout, PortOptions, int], Optional[_Change]]
@@ -57,27 +62,61 @@ def list_remedies(step: StepMemory, layout: Layout, options: PortOptions, *, lim
 
     Each is chosen on top of those before it; the pipeline is the shortest with which it fits, or else the longest.
     """
-    return tuple(_iter_remedies(step, layout, options, limit))
+    return tuple(_iter_remedies(step, layout, options, limit, _LADDER))
 
 
 def list_first_remedy(step: StepMemory, layout: Layout, options: PortOptions, *, limit: int) -> Tuple[Remedy, ...]:
     """Return the first cheap remedy that saves at least 5 % by itself, or none."""
     enough = _WORTH_IT * _measure_fullest(step, layout)
-    cheap = _iter_remedies(step, layout, options, limit, proposals=(_shrink_micro_batch, _halve_precision))
+    cheap = _iter_remedies(step, layout, options, limit, _CHEAP)
     return tuple(itertools.islice((remedy for remedy in cheap if remedy.alone_bytes < enough), 1))
 
 
+def choose_remedies(
+    step: StepMemory, layout: Layout, options: PortOptions, remedies: Sequence[Remedy], *, limit: int
+) -> PortOptions:
+    """Return the options with the first remedies that are enough for `limit`, without those that are not needed then.
+
+    With all of them if they are not enough.
+    """
+    if _measure_fullest(step, layout) <= limit:
+        return options
+    count = next((n for n, remedy in enumerate(remedies, 1) if remedy.together_bytes <= limit), len(remedies))
+    chosen = list(remedies[:count])
+    # spare memory is spent back: on the remedy that costs the most, which is the last but the one that was needed
+    for remedy in reversed(chosen[:-1]):
+        fewer = [other for other in chosen if other is not remedy]
+        if _measure_with(step, layout, options, fewer, limit) <= limit:
+            chosen = fewer
+    changes: Dict[str, Any] = {}
+    for remedy in chosen:
+        changes.update(remedy.options)
+    if changes.get("stages"):
+        changes["accumulation"] = max(int(changes.get("accumulation", options.accumulation)), _count_rounds(changes))
+    return options.replace(**changes)
+
+
+def _measure_with(
+    step: StepMemory, layout: Layout, options: PortOptions, remedies: Sequence[Remedy], limit: int
+) -> int:
+    """Return what the fullest IPU holds with these remedies alone, each chosen again on top of those before it."""
+    names = [remedy.name.split(" of ")[0] for remedy in remedies]
+    kept = [propose for propose in _LADDER if any(name.startswith(_NAMES[propose]) for name in names)]
+    found = list(_iter_remedies(step, layout, options, limit, kept))
+    return found[-1].together_bytes if found else _measure_fullest(step, layout)
+
+
+def _count_rounds(changes: Mapping[str, Any]) -> int:
+    """Return the least accumulation for the stages of a pipeline."""
+    ipus = [ipu for ipu, _same in itertools.groupby([0, *changes["stages"].values()])]
+    return 2 * len(ipus) - 1
+
+
 def _iter_remedies(
-    step: StepMemory, layout: Layout, options: PortOptions, limit: int, *, proposals: Sequence[_Propose] = ()
+    step: StepMemory, layout: Layout, options: PortOptions, limit: int, proposals: Sequence[_Propose]
 ) -> Iterator[Remedy]:
     together = layout
-    for propose in proposals or (
-        _shrink_micro_batch,
-        _halve_precision,
-        _recompute_blocks,
-        _cut_pipeline,
-        _move_state_off_chip,
-    ):
+    for propose in proposals:
         change = propose(step, together, options, limit)
         if change is None:
             continue
@@ -89,6 +128,7 @@ def _iter_remedies(
             together_bytes=_measure_fullest(step, together),
             num_ipus=together.num_ipus,
             options=change.options,
+            time=change.time,
         )
 
 
@@ -99,23 +139,23 @@ def _measure_fullest(step: StepMemory, layout: Layout) -> int:
 # -- one by one --------------------------------------------------------------------------------------------------------
 
 
+def _halve_precision(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
+    if options.precision == "float16":
+        return None
+    words = '`precision="float16"`: weights and activations in half, accumulators and optimizer state stay float32'
+    return _Change("float16", words, {"precision": "float16"}, {"halves": True}, "down to a fourth")
+
+
 def _shrink_micro_batch(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
     if step.micro_batch == 1:
         return None
     scale = {"scale": 1.0 / step.micro_batch}
     if step.mode != "training":
-        return _Change("micro-batch 1", "`micro_batch=1`", {"micro_batch": 1}, scale)
+        return _Change("micro-batch 1", "`micro_batch=1`", {"micro_batch": 1}, scale, "smaller products")
     accumulation = options.accumulation * step.micro_batch
     words = f"`micro_batch=1, accumulation={accumulation}`: the same step, statistics of BatchNorm change"
     changes: Dict[str, object] = {"micro_batch": 1, "accumulation": accumulation}
-    return _Change("micro-batch 1", words, changes, {**scale, "accumulates": True})
-
-
-def _halve_precision(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
-    if options.precision == "float16":
-        return None
-    words = '`precision="float16"`: weights and activations in half, accumulators and optimizer state stay float32'
-    return _Change("float16", words, {"precision": "float16"}, {"halves": True})
+    return _Change("micro-batch 1", words, changes, {**scale, "accumulates": True}, "smaller products")
 
 
 def _recompute_blocks(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
@@ -130,7 +170,71 @@ def _recompute_blocks(step: StepMemory, layout: Layout, options: PortOptions, _l
         return None
     listed = list_names(names, quote='"')
     words = f"`recompute=[{listed}]`: the forward pass is computed a second time, about a third more work"
-    return _Change("recomputation", words, {"recompute": list(names)}, changes)
+    return _Change("recomputation", words, {"recompute": list(names)}, changes, "+ 33 %")
+
+
+def _move_state_off_chip(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
+    if not layout.state_bytes or layout.state_off_chip or step.mode != "training":
+        return None
+    words = '`optimizer_state="off_chip"`'
+    changes: Dict[str, object] = {"optimizer_state": "off_chip"}
+    layouts: Dict[str, Any] = {"state_off_chip": True}
+    if options.replicas > 1:
+        words = '`optimizer_state="off_chip", shard_optimizer_state=True`'
+        changes["shard_optimizer_state"] = True
+        layouts["state_shards"] = options.replicas
+    words += ": it comes and goes once in a step"
+    return _Change("state off chip", words, changes, layouts, "a transfer a step")
+
+
+def _limit_products(step: StepMemory, layout: Layout, _options: PortOptions, limit: int) -> Optional[_Change]:
+    """Propose the largest share of memory for a product with which it fits, or the least one."""
+    before = _measure_fullest(step, layout)
+    found = None
+    for share in _SHARES:
+        if layout.proportions and share >= max(layout.proportions):
+            continue
+        proportions = (share,) * layout.num_ipus
+        size = _measure_fullest(step, replace(layout, proportions=proportions))
+        if size < before:
+            found = _Change(
+                "available memory",
+                f"`available_memory={share}`: products take no more of an IPU's memory, and more cycles",
+                {"available_memory": share},
+                {"proportions": (share,) * 64},
+                "slower products",
+            )
+        if size <= limit:
+            break
+    return found
+
+
+def _serialize_products(step: StepMemory, layout: Layout, _options: PortOptions, limit: int) -> Optional[_Change]:
+    """Propose to compute the largest product of a Linear module in parts: the fewest with which it fits."""
+    sizes = {
+        name: operation.result_bytes + operation.operand_bytes
+        for operation in step.operations
+        if operation.is_product
+        for name in operation.parameters
+        if step.called.get(name.rpartition(".")[0]) == "Linear" and name.endswith(".weight")
+    }
+    rows = {info.name: info.shape[0] for info in step.parameters}
+    largest = max(sizes, key=lambda name: sizes[name], default=None)
+    if largest is None or largest in layout.serialized:
+        return None
+    before, found = _measure_fullest(step, layout), None
+    for parts in (parts for parts in _PARTS if rows[largest] % parts == 0):
+        serialized = {**layout.serialized, largest: parts}
+        size = _measure_fullest(step, replace(layout, serialized=serialized))
+        if size < before:
+            module = largest.rpartition(".")[0]
+            words = f'`serialize={{"{module}": {parts}}}`: its product is computed in {parts} parts'
+            found = _Change(
+                "serialized product", words, {"serialize": {module: parts}}, {"serialized": serialized}, "slower there"
+            )
+        if size <= limit:
+            break
+    return found
 
 
 def _cut_pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit: int) -> Optional[_Change]:
@@ -139,37 +243,51 @@ def _cut_pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit:
     best: Optional[_Change] = None
     least = _measure_fullest(step, layout)
     for num_ipus in _PIPELINES:
-        trial = _find_cut(step, layout, num_ipus)
-        if trial is None:
+        split = split_step(step, layout, num_ipus, limit=limit)
+        if split is None:
             break
-        size, changes, stages = trial
-        listed = ", ".join(f'"{name}": {ipu}' for name, ipu in stages.items())
+        listed = ", ".join(f'"{name}": {ipu}' for name, ipu in split.stages.items())
         words = f"`stages={{{listed}}}`: {num_ipus} IPUs"
+        changes: Dict[str, Any] = {"begins": split.begins, "ipus": split.ipus}
         if step.mode == "training":
-            words += f", an accumulation of at least {2 * len(changes['begins']) - 1}"
+            words += f", an accumulation of at least {2 * len(split.begins) - 1}"
+            changes.update(recomputes=True, accumulates=True)
+        size = _measure_fullest(step, replace(layout, **changes))
         if size < _WORTH_IT * least:
-            best, least = _Change(f"pipeline of {num_ipus} IPUs", words, {"stages": stages}, changes), size
+            name = f"pipeline of {num_ipus} IPUs"
+            best, least = _Change(name, words, {"stages": dict(split.stages)}, changes, f"{num_ipus} x the IPUs"), size
         if size <= limit:
             break
     return best
 
 
-def _move_state_off_chip(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
-    if not layout.state_bytes or step.mode != "training":
-        return None
-    sharded = f", and over {options.replicas} replicas" if options.replicas > 1 else ""
-    words = (
-        f"optimizer state off the chip{sharded}: PopTorch's `TensorLocations.setOptimizerLocation`, "
-        "which PortOptions does not have"
-    )
-    return _Change("state off chip", words, {}, {"state_off_chip": True, "state_shards": max(1, options.replicas)})
+# what a warning proposes: first what changes no number
+_CHEAP: Tuple[_Propose, ...] = (_shrink_micro_batch, _halve_precision)
+_LADDER: Tuple[_Propose, ...] = (
+    _halve_precision,
+    _shrink_micro_batch,
+    _recompute_blocks,
+    _move_state_off_chip,
+    _limit_products,
+    _serialize_products,
+    _cut_pipeline,
+)
+_NAMES: Mapping[_Propose, str] = {
+    _halve_precision: "float16",
+    _shrink_micro_batch: "micro-batch",
+    _recompute_blocks: "recomputation",
+    _move_state_off_chip: "state",
+    _limit_products: "available",
+    _serialize_products: "serialized",
+    _cut_pipeline: "pipeline",
+}
 
 
-# -- where a step can be cut -------------------------------------------------------------------------------------------
+# -- modules whose outputs may be kept ---------------------------------------------------------------------------------
 
 
 def _iter_chains(step: StepMemory, called: Sequence[str]) -> Iterator[List[str]]:
-    """Yield those of the modules `called` that are at one depth of the model, for each depth."""
+    """List those of the modules `called` that are at one depth of the model, for each depth."""
     for depth in range(1 + max((name.count(".") for name in called), default=0)):
         names = [name for name in called if name.count(".") == depth and name in step.begins]
         if 1 < len(names) <= _MOST_BOUNDARIES:
@@ -177,96 +295,10 @@ def _iter_chains(step: StepMemory, called: Sequence[str]) -> Iterator[List[str]]
 
 
 def _iter_alike(step: StepMemory) -> Iterator[List[str]]:
-    """Yield the modules of one class that contain others and are in none of their own class: blocks, layers."""
+    """List the modules of one class that contain others and are in none of their own class: blocks, layers."""
     for kind in dict.fromkeys(step.called.values()):
         names = [name for name, own in step.called.items() if own == kind]
         outer = [name for name in names if not any(name.startswith(f"{other}.") for other in names)]
         inner = [name for name in outer if any(other.startswith(f"{name}.") for other in step.called)]
         if 1 < len(inner) <= _MOST_BOUNDARIES:
             yield inner
-
-
-def _iter_anywhere(step: StepMemory) -> Iterator[List[str]]:
-    """Yield modules at all depths, of those that begin at the same operator the outermost, as many as can be tried."""
-    by_place: Dict[int, str] = {}
-    for name in step.called_once:
-        place = step.begins.get(name, 0)
-        if place not in by_place or name.count(".") < by_place[place].count("."):
-            by_place[place] = name
-    names = [by_place[place] for place in sorted(by_place)]
-    stride = -(-len(names) // _MOST_BOUNDARIES)
-    if len(names) > 1:
-        yield names[::stride]
-
-
-def _find_cut(step: StepMemory, layout: Layout, num_ipus: int) -> Optional[Tuple[int, Dict[str, Any], Dict[str, int]]]:
-    """Cut the step into stages on `num_ipus` IPUs; return the fullest IPU's bytes, the layout's changes and the stages.
-
-    None where the step has too few modules.
-    """
-    found = []
-    chains = [names for names in _iter_chains(step, step.called_once) if len(names) > num_ipus]
-    for names in chains or _iter_anywhere(step):
-        boundaries = {step.begins.get(name, 0): name for name in names if step.begins.get(name, 0)}
-        # a module at the end that uses a weight of the first stage again begins a stage more, on IPU 0
-        tail = _find_tail(step, names)
-        places = sorted(place for place in boundaries if tail is None or place < tail[0])
-        changes = _find_best_pipeline(step, layout, places, num_ipus, () if tail is None else tail[:1])
-        if changes is not None:
-            begins, ipus = changes["begins"], changes["ipus"]
-            stages = {boundaries[begin]: ipu for begin, ipu in zip(begins[1:], ipus[1:]) if begin in boundaries}
-            if tail is not None:
-                stages[tail[1]] = 0
-            trial = replace(layout, **changes)
-            if _are_weights_at_home(step, trial):
-                found.append((_measure_fullest(step, trial), changes, stages))
-    return min(found, key=lambda item: item[0], default=None)
-
-
-def _find_tail(step: StepMemory, names: Sequence[str]) -> Optional[Tuple[int, str]]:
-    """Return the last module that uses a weight of the step's first half again, and where it begins."""
-    middle = step.begins.get(names[len(names) // 2], -1)
-    for module in reversed(step.called_once):
-        begin = step.begins.get(module, -1)
-        operations = [op for op in step.operations if f"{op.module_path}.".startswith(f"{module}.")]
-        uses = {name for operation in operations for name in operation.parameters}
-        if begin > middle and any(step.first_uses[name] < middle for name in uses):
-            return begin, module
-    return None
-
-
-def _are_weights_at_home(step: StepMemory, layout: Layout) -> bool:
-    homes: Dict[str, int] = {}
-    begins = (*layout.begins, len(step.operations))
-    for stage, (first, end) in enumerate(zip(begins, begins[1:])):
-        for operation in step.operations[first:end]:
-            for name in operation.parameters:
-                if homes.setdefault(name, layout.ipus[stage]) != layout.ipus[stage]:
-                    return False
-    return True
-
-
-def _find_best_pipeline(
-    step: StepMemory, layout: Layout, places: Sequence[int], num_ipus: int, last: Tuple[int, ...]
-) -> Optional[Dict[str, Any]]:
-    """Choose where stages begin: by moving one at a time from an even cut, as long as the fullest IPU holds less."""
-    if len(places) < num_ipus - 1:
-        return None
-
-    def make(chosen: Tuple[int, ...]) -> Dict[str, Any]:
-        # a pipeline always recomputes and accumulates
-        begins, ipus = (0, *chosen, *last), (*range(num_ipus), *(0 for _ in last))
-        return {"begins": begins, "ipus": ipus, "recomputes": True, "accumulates": True}
-
-    chosen = tuple(places[len(places) * number // num_ipus] for number in range(1, num_ipus))
-    chosen = chosen if len(set(chosen)) == len(chosen) else tuple(places[: num_ipus - 1])
-    least = _measure_fullest(step, replace(layout, **make(chosen)))
-    for _round, number in itertools.product(range(3), range(num_ipus - 1)):
-        low = chosen[number - 1] if number else 0
-        high = chosen[number + 1] if number < num_ipus - 2 else len(step.operations)
-        for place in (place for place in places if low < place < high):
-            trial = (*chosen[:number], place, *chosen[number + 1 :])
-            size = _measure_fullest(step, replace(layout, **make(trial)))
-            if size < least:
-                least, chosen = size, trial
-    return make(chosen)

@@ -9,7 +9,7 @@ import bisect
 import functools
 import math
 from dataclasses import dataclass
-from typing import Dict, Iterable, List, Mapping, Set, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Set, Tuple
 
 import torch
 
@@ -67,7 +67,7 @@ class StepMemory:
     """A step as a planner sees it: operators in their order, values, parameters and buffers, and where it uses them.
 
     `called` are the modules in the order of their first call, each with the name of its class, and `called_once` those
-    where a stage can begin.
+    where a stage can begin. `operators` are the names of all operators.
     """
 
     mode: str
@@ -81,6 +81,7 @@ class StepMemory:
     output_bytes: int
     called: Mapping[str, str]
     called_once: Tuple[str, ...]
+    operators: FrozenSet[str] = frozenset()
 
     @property
     def kept_bytes(self) -> int:

@@ -1,7 +1,7 @@
-"""Walk through a step for the planner: it is captured once, and run once on fake tensors under autograd.
+"""A walk through a step for the planner: captured once, and run once on tensors without values, under autograd.
 
-`memory_report` uses it. The tensors that autograd saves are those that the backward pass needs. Attention is split into
-its products, because an IPU has the matrix of scores in memory, where kernels of a CPU compute it in parts.
+What autograd saves is what the backward pass will need. Attention is taken apart into its products, because an IPU has
+the matrix of scores in memory, where kernels of a CPU compute it bit by bit.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def look_at_step(
     *,
     mode: str = "training",
 ) -> StepMemory:
-    """Capture the step of `forward`, which is `model` and in training its loss, and list the memory that it keeps.
+    """Capture the step of `forward`, which is `model` and in training its loss, and see what it leaves in memory.
 
-    `args` and `kwargs` are one micro-batch. Nothing is computed and nothing changes. Raises the errors of a capture,
-    and PortingError M002 for a step with a branch, which reads a value.
+    `args` and `kwargs` are one micro-batch. Nothing is computed and nothing changes. Raises what capturing raises, and
+    PortingError M002 for a step with a branch, which reads a value.
     """
     calls: List[str] = []
     graph = _capture_with_notes(model, forward, (args, kwargs), options, calls, mode)
@@ -60,7 +60,7 @@ def look_at_step(
 def walk_step(
     graph: StepGraph, micro_batch: int, *, called: Optional[Mapping[str, str]] = None, called_once: Tuple[str, ...] = ()
 ) -> StepMemory:
-    """List the memory that the captured step `graph` of `micro_batch` rows keeps.
+    """See what the captured step `graph` of `micro_batch` rows leaves in memory.
 
     `called` and `called_once` name modules, as candidates for the beginnings of stages. Raises PortingError M002.
     """
@@ -115,7 +115,7 @@ def _capture_with_notes(
 
 
 def number_stages(ipus: Iterable[Optional[int]]) -> Iterator[int]:
-    """Number stages as `PortOptions.stage_ipus` does, a new one where the IPU changes; None is the previous IPU.
+    """Number stages as `PortOptions.stage_ipus` does, another one where the IPU changes; None is that of before.
 
     >>> list(number_stages([0, None, 1, 0]))
     [0, 0, 1, 2]
@@ -132,7 +132,7 @@ def number_stages(ipus: Iterable[Optional[int]]) -> Iterator[int]:
 
 
 class _Walk:
-    """Runs the operators of a graph one by one on fake tensors and records the use of their memory."""
+    """Runs the operators of a graph one by one on tensors without values and notes what becomes of their memory."""
 
     def __init__(self, graph: StepGraph) -> None:
         self._graph = graph
@@ -147,9 +147,10 @@ class _Walk:
         self._uses: Dict[str, int] = {}
         self._counter = count_flops()
         self._counted = 0
+        self._names: Set[str] = set()
 
     def run(self, micro_batch: int, called: Mapping[str, str], called_once: Tuple[str, ...]) -> StepMemory:
-        """Walk through the forward pass and return its values and operators."""
+        """Walk through the forward pass and return what was seen."""
         graph = self._graph
         # autograd calls the first for each tensor that it keeps
         saved = torch.autograd.graph.saved_tensors_hooks(self._note_kept, lambda tensor: tensor)
@@ -171,6 +172,7 @@ class _Walk:
             output_bytes=sum(count_device_bytes(info.shape, info.dtype) for info in graph.outputs),
             called=called,
             called_once=called_once,
+            operators=frozenset(self._names),
         )
 
     def _place_entering(self) -> None:
@@ -221,8 +223,9 @@ class _Walk:
         state = [used for used in node.all_input_nodes if used.meta.get("kind") in ("parameter", "buffer")]
         for used in state:
             self._uses.setdefault(str(used.meta["state_name"]), self._position)
-        before, self._counted = self._counted, self._counter.get_total_flops()
         operator = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+        self._names.add(operator)
+        before, self._counted = self._counted, self._counter.get_total_flops()
         self._operations.append(
             Operation(
                 module_path=str(node.meta.get("module_path", "")),

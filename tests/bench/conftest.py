@@ -11,7 +11,7 @@ from torch import nn
 from porting import PortOptions
 from porting.bench.choices import BenchSettings, Choices
 from porting.bench.measure import measure
-from porting.bench.processes import Cell
+from porting.bench.processes import Case
 from porting.bench.results import ResultFile, read_results
 from porting.bench.workloads import Workload
 from porting.diagnostics import PortingError
@@ -32,16 +32,16 @@ QUICK = BenchSettings(rounds=2, calls_per_turn=2, memory=False, data=False, limi
 
 
 def make_record(*, name: str = "tiny", report=None, **changes) -> dict:
-    """Make the record of a cell, done if there is a report."""
-    cell = Cell(name=name, target=name, loader="a:b", arguments={}, choices=Choices(engine="replay"))
+    """Make the record of a case, done if there is a report."""
+    case = Case(name=name, target=name, loader="a:b", arguments={}, choices=Choices(engine="replay"))
     result = None if report is None else report.to_dict()
-    return {**cell.record("done" if report else "not_run", result=result), **changes}
+    return {**case.record("done" if report else "not_run", result=result), **changes}
 
 
 def results_of(*records) -> dict:
     """Make the content of a result file that has these records."""
-    cell = Cell(name="tiny", target="tiny", loader="a:b", arguments={})
-    return {**ResultFile([cell]).content, "cells": list(records)}
+    case = Case(name="tiny", target="tiny", loader="a:b", arguments={})
+    return {**ResultFile([case]).content, "cells": list(records)}
 
 
 @pytest.fixture(scope="session")

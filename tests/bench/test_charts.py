@@ -13,8 +13,8 @@ from porting.bench.growth import find_growths
 from porting.diagnostics import PortingError
 
 from .conftest import make_record, results_of
-from .test_curve_pages import make_curve
-from .test_growth import make_cell
+from .test_curve import make_curve
+from .test_growth import make_case
 
 pytest.importorskip("matplotlib")
 
@@ -54,7 +54,7 @@ def test_a_run_without_any_result_is_a_png_too(tmp_path):
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_every_cell_has_a_bar_with_its_name(report):
+def test_every_case_has_a_bar_with_its_name(report):
     records = [make_record(name=name, report=report, demanded=2.0) for name in ("one", "<b>")]
 
     picture = read_picture(draw_speed_ups(records))
@@ -108,10 +108,10 @@ def test_an_engine_that_was_exchanged_is_a_line_with_its_name():
 
 
 def make_growth(**figures):
-    cells = [make_cell(1e-3 * layers, layers=layers) for layers in (2, 4, 8)]
-    for cell in cells:
-        cell["result"]["machinery"].update(figures)
-    return find_growths(cells)[0]
+    cases = [make_case(1e-3 * layers, layers=layers) for layers in (2, 4, 8)]
+    for case in cases:
+        case["result"]["machinery"].update(figures)
+    return find_growths(cases)[0]
 
 
 def test_every_figure_has_a_line_and_a_name():

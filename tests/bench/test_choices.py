@@ -7,9 +7,9 @@ from porting.options import PortOptions
 
 
 def test_a_matrix_is_all_combinations_the_last_key_fastest():
-    cells = list(expand({"batch": [8, 16], "precision": ["float32", "mixed"]}, Choices(engine="replay")))
+    cases = list(expand({"batch": [8, 16], "precision": ["float32", "mixed"]}, Choices(engine="replay")))
 
-    assert [(cell.batch, cell.precision, cell.engine) for cell in cells] == [
+    assert [(case.batch, case.precision, case.engine) for case in cases] == [
         (8, "float32", "replay"),
         (8, "mixed", "replay"),
         (16, "float32", "replay"),

@@ -20,7 +20,7 @@ import pytest
 from porting.bench import command as bench
 from porting.bench import results
 from porting.bench.choices import EAGER_WAYS
-from porting.bench.processes import Cell
+from porting.bench.processes import Case
 from porting.bench.results import describe_machine, read_results
 from porting.bench.suite import GROWTH, OVERHEAD, START_UP, SUITE, WORKLOADS
 from porting.cli.main import main
@@ -55,15 +55,15 @@ def program(tmp_path, monkeypatch):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Note the cells instead of measuring them; they fail."""
-    cells = []
+    """Note the cases instead of measuring them; they fail."""
+    cases = []
 
-    def run_none(cell: Cell, **_settings):
-        cells.append(cell)
-        return cell.record("failed", reason="not measured here")
+    def run_none(case: Case, **_settings):
+        cases.append(case)
+        return case.record("failed", reason="not measured here")
 
-    monkeypatch.setattr(bench, "run_cell", run_none)
-    return cells
+    monkeypatch.setattr(bench, "run_case", run_none)
+    return cases
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +81,13 @@ def earlier(tmp_path_factory, compiler_server):
 
 @pytest.fixture
 def replayed(monkeypatch, earlier):
-    """Let cells have the result that was measured once; give the function that stands for measuring."""
+    """Let cases have the result that was measured once; give the function that stands for measuring."""
     (measured_once,) = read_results(earlier.file)["cells"]
 
-    def run_none(cell: Cell, **_settings):
-        return cell.record("done", result=measured_once["result"])
+    def run_none(case: Case, **_settings):
+        return case.record("done", result=measured_once["result"])
 
-    monkeypatch.setattr(bench, "run_cell", run_none)
+    monkeypatch.setattr(bench, "run_case", run_none)
     return run_none
 
 
@@ -112,7 +112,7 @@ def test_everything_that_is_asked_for_is_written(program, tmp_path, capsys):
 
     assert status == 0
     content = read_results(tmp_path / "json")
-    assert [cell["result"]["samples_per_step"] for cell in content["cells"]] == [2, 6]
+    assert [case["result"]["samples_per_step"] for case in content["cells"]] == [2, 6]
     assert content["complete"] is True
     assert (tmp_path / "html").read_text().startswith("<!DOCTYPE html>")
     assert (tmp_path / "png").read_bytes().startswith(b"\x89PNG")
@@ -130,40 +130,40 @@ def test_an_earlier_run_is_compared_with(program, earlier, replayed, capsys):
 
 @pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
-def test_a_cell_that_fails_is_told_and_is_exit_status_1(program, capsys):
+def test_a_case_that_fails_is_told_and_is_exit_status_1(program, capsys):
     assert main(["bench", f"{program}:broken", *QUICK]) == 1
 
     assert "ValueError: no data here" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_a_failed_cell_does_not_stop_the_others(program, replayed, tmp_path, monkeypatch):
-    def run_second(cell: Cell, **settings):
-        if cell.choices.batch == 2:
-            return cell.record("failed", reason="on purpose")
-        return replayed(cell, **settings)
+def test_a_failed_case_does_not_stop_the_others(program, replayed, tmp_path, monkeypatch):
+    def run_second(case: Case, **settings):
+        if case.choices.batch == 2:
+            return case.record("failed", reason="on purpose")
+        return replayed(case, **settings)
 
-    monkeypatch.setattr(bench, "run_cell", run_second)
+    monkeypatch.setattr(bench, "run_case", run_second)
 
     status = main(
         ["bench", f"{program}:make", "--matrix", "batch=2,4", *QUICK, "--json", str(tmp_path / "results.json")]
     )
 
     assert status == 1
-    assert [cell["status"] for cell in read_results(tmp_path / "results.json")["cells"]] == ["failed", "done"]
+    assert [case["status"] for case in read_results(tmp_path / "results.json")["cells"]] == ["failed", "done"]
 
 
 def test_an_interrupt_leaves_a_valid_file(program, tmp_path, monkeypatch, capsys):
-    def interrupt(cell: Cell, **_settings):
+    def interrupt(case: Case, **_settings):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bench, "run_cell", interrupt)
+    monkeypatch.setattr(bench, "run_case", interrupt)
 
     status = main(["bench", f"{program}:make", "--matrix", "batch=2,4", "--json", str(tmp_path / "results.json")])
 
     content = read_results(tmp_path / "results.json")
     assert status == 130
-    assert [cell["status"] for cell in content["cells"]] == ["interrupted", "not_run"]
+    assert [case["status"] for case in content["cells"]] == ["interrupted", "not_run"]
     assert content["complete"] is False
     assert "interrupted" in capsys.readouterr().err
 
@@ -171,7 +171,7 @@ def test_an_interrupt_leaves_a_valid_file(program, tmp_path, monkeypatch, capsys
 @pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_ended_from_outside_it_ends_its_cell(tmp_path):
+def test_ended_from_outside_it_ends_its_case(tmp_path):
     marker = tmp_path / "pid"
     (tmp_path / "slow_target.py").write_text(
         "import os, pathlib, time\n\n\ndef make():\n"
@@ -193,23 +193,23 @@ def test_the_suite_is_every_workload_in_every_precision_that_is_asked_of_it(meas
     main(["bench", "suite", "--engine", "replay"])
 
     expected = [(name, precision) for name, entry in SUITE.items() for precision in entry.demanded]
-    assert [(cell.name, cell.choices.precision) for cell in measured] == expected
-    assert all(cell.demanded == SUITE[cell.name].demanded[cell.choices.precision] for cell in measured)
+    assert [(case.name, case.choices.precision) for case in measured] == expected
+    assert all(case.demanded == SUITE[case.name].demanded[case.choices.precision] for case in measured)
 
 
 def test_overhead_is_every_workload_of_it_without_compiled_engines(measured):
     main(["bench", "overhead"])
 
-    assert [cell.name for cell in measured] == list(OVERHEAD)
-    assert {(cell.choices.engine, cell.settings.eager_optimizer) for cell in measured} == {("replay", "default")}
+    assert [case.name for case in measured] == list(OVERHEAD)
+    assert {(case.choices.engine, case.settings.eager_optimizer) for case in measured} == {("replay", "default")}
 
 
 def test_start_up_is_measured_cold_and_warm_with_what_is_compiled_already(measured):
     main(["bench", "start_up", "--start-up", "2"])
 
-    settings = [cell.settings for cell in measured]
-    assert [cell.name for cell in measured] == list(START_UP)
-    assert {cell.choices.engine for cell in measured} == {"ready"}
+    settings = [case.settings for case in measured]
+    assert [case.name for case in measured] == list(START_UP)
+    assert {case.choices.engine for case in measured} == {"ready"}
     assert {(setting.start_up_runs, setting.cold_starts) for setting in settings} == {(2, 1)}
 
 
@@ -217,7 +217,7 @@ def test_a_curve_is_asked_for_on_the_command_line(measured):
     main(["bench", "mushrooms", "--quick", "--curve", "--curve-runs", "2", "--curve-seconds", "0.5"])
     main(["bench", "mushrooms"])
 
-    settings = [cell.settings for cell in measured]
+    settings = [case.settings for case in measured]
     assert [setting.curve for setting in settings] == [True, False]
     assert (settings[0].curve_runs, settings[0].curve_seconds) == (2, 0.5)
 
@@ -225,9 +225,9 @@ def test_a_curve_is_asked_for_on_the_command_line(measured):
 def test_growth_is_measured_of_each_number_by_itself(measured):
     main(["bench", "growth", "--repeats", "1"])
 
-    assert {cell.name for cell in measured} == set(GROWTH)
-    assert [cell.choices.layers for cell in measured if cell.name == "growth_layers"] == [8, 16, 32, 64]
-    assert all(cell.settings.growth for cell in measured)
+    assert {case.name for case in measured} == set(GROWTH)
+    assert [case.choices.layers for case in measured if case.name == "growth_layers"] == [8, 16, 32, 64]
+    assert all(case.settings.growth for case in measured)
 
 
 @pytest.mark.usefixtures("programs_have_compiler")
@@ -257,7 +257,7 @@ def test_orders_are_a_matrix_of_computation_orders(measured):
     main(["bench", "orders_linear24"])
     main(["bench", "orders_gpt", "--matrix", "order=none,chen"])
 
-    orders = [(cell.name, cell.choices.order) for cell in measured]
+    orders = [(case.name, case.choices.order) for case in measured]
     assert orders[:2] == [("orders_linear24", "none"), ("orders_linear24", "chen")]
     assert orders[5:] == [("orders_gpt", "none"), ("orders_gpt", "chen")]
 
@@ -289,6 +289,21 @@ def test_the_engine_is_chosen_by_measuring_unless_another_is_named(measured):
     assert measured[0].choices.engine == "auto"
 
 
+@pytest.mark.parametrize("flag", ["--case-timeout", "--cell-timeout"])
+def test_the_time_of_a_case_is_named_as_cases_are_or_as_they_were(monkeypatch, flag):
+    timeouts = []
+
+    def run_none(case: Case, *, timeout, **_settings):
+        timeouts.append(timeout)
+        return case.record("failed", reason="not measured here")
+
+    monkeypatch.setattr(bench, "run_case", run_none)
+
+    main(["bench", "lstm", flag, "5"])
+
+    assert timeouts == [5.0]
+
+
 def test_the_command_line_goes_before_the_file(program, tmp_path, measured):
     content = {
         "settings": {"rounds": 3},
@@ -306,7 +321,7 @@ def test_the_command_line_goes_before_the_file(program, tmp_path, measured):
 
     main(["bench", "benchmarks.json", "--batch", "8", "--precision", "mixed", "--rounds", "7"])
 
-    assert [(cell.choices.batch, cell.choices.engine, cell.repeat) for cell in measured] == [
+    assert [(case.choices.batch, case.choices.engine, case.repeat) for case in measured] == [
         (8, "replay", 1),
         (8, "replay", 2),
     ]
@@ -377,7 +392,7 @@ def test_a_suite_by_its_option_is_the_same_as_by_its_name(measured):
 def test_parts_of_names_that_fit_are_measured(measured):
     main(["bench", "suite", "--only", "gpt", "mnist*", "--part", "2/2"])
 
-    assert [(cell.name, cell.choices.precision) for cell in measured] == [
+    assert [(case.name, case.choices.precision) for case in measured] == [
         ("mnist_mlp", "bfloat16"),
         ("gpt", "bfloat16"),
     ]
@@ -389,8 +404,8 @@ def test_public_models_take_turns_with_every_way(measured, monkeypatch):
     main(["bench", "--suite", "public", "--quick", "--only", "public_bert"])
     main(["bench", "cnn", "--against", "fused,compile"])
 
-    assert [cell.settings.against for cell in measured[:1]] == [tuple(EAGER_WAYS)]
-    assert {cell.settings.against for cell in measured[1:]} == {("fused", "compile")}
+    assert [case.settings.against for case in measured[:1]] == [tuple(EAGER_WAYS)]
+    assert {case.settings.against for case in measured[1:]} == {("fused", "compile")}
 
 
 def test_a_missing_library_is_said_before_anything_runs(measured, monkeypatch, capsys):
@@ -425,11 +440,11 @@ def test_a_run_that_was_killed_goes_on_where_it_was(program, replayed, tmp_path,
 
     status = main(words)
 
-    cells = read_results(file)["cells"]
-    assert [cell["status"] for cell in killed["cells"]] == ["done", "not_run"]
-    assert (status, [cell["status"] for cell in cells]) == (0, ["done"] * 2)
-    assert [cell["choices"]["batch"] for cell in cells] == [2, 4]
-    assert cells[0] == killed["cells"][0]
+    cases = read_results(file)["cells"]
+    assert [case["status"] for case in killed["cells"]] == ["done", "not_run"]
+    assert (status, [case["status"] for case in cases]) == (0, ["done"] * 2)
+    assert [case["choices"]["batch"] for case in cases] == [2, 4]
+    assert cases[0] == killed["cells"][0]
     assert capsys.readouterr().err.count("done already") == 1
 
 

@@ -6,19 +6,19 @@ import copy
 
 import pytest
 
-from porting.bench.comparison import compare_results, lay_out_comparison
-from porting.bench.processes import Cell
+from porting.bench.comparison import compare_results, make_comparison_table
+from porting.bench.processes import Case
 from porting.bench.results import ResultFile
 
 from .conftest import make_record
 
-CELL = Cell(name="tiny", target="tiny", loader="a:b", arguments={})
+CASE = Case(name="tiny", target="tiny", loader="a:b", arguments={})
 
 
 def run_of(report, rounds, *, name="tiny"):
     record = copy.deepcopy(make_record(name=name, report=report))
     record["result"]["speed_up"]["rounds"] = rounds
-    content = ResultFile([CELL]).content
+    content = ResultFile([CASE]).content
     return {**content, "cells": [record]}
 
 
@@ -52,13 +52,13 @@ def test_a_change_of_a_percent_does_not_count_however_sure_it_is(report):
     assert change.verdict == "same within noise"
 
 
-def test_cells_are_matched_by_name_and_choices(report):
+def test_cases_are_matched_by_name_and_choices(report):
     changes = compare_results(run_of(report, [1.0], name="old"), run_of(report, [1.0], name="new"))
 
     assert [(change.title, change.verdict) for change in changes] == [("new replay", "new"), ("old replay", "gone")]
 
 
-def test_a_cell_without_a_result_is_not_comparable(report):
+def test_a_case_without_a_result_is_not_comparable(report):
     later = run_of(report, [1.0])
     later["cells"][0]["result"] = None
 
@@ -69,8 +69,8 @@ def test_another_machine_is_named(report):
     earlier, later = run_of(report, [1.0]), run_of(report, [1.0])
     earlier["machine"] = {**earlier["machine"], "torch": "2.0.1"}
 
-    assert "torch: 2.0.1 then" in "\n".join(lay_out_comparison(earlier, later))
+    assert "torch: 2.0.1 then" in make_comparison_table(earlier, later).notes[0]
 
 
 def test_an_interrupted_earlier_run_is_called_so(report):
-    assert "which was interrupted" in next(lay_out_comparison(run_of(report, [1.0]), run_of(report, [1.0])))
+    assert "which was interrupted" in make_comparison_table(run_of(report, [1.0]), run_of(report, [1.0])).about

@@ -1,26 +1,27 @@
-"""Cells that differ in one number alone are set against it, and a slope says how each figure grows."""
+"""Cases that differ in one number alone are set against it, and a slope says how each figure grows."""
 
 from __future__ import annotations
 
 import pytest
 
-from porting.bench.growth import find_growths, find_slope, judge_slope, lay_out_growth
+from porting.bench.growth import find_growths, find_slope, judge_slope, make_growth_table
+from porting.bench.tables import lay_out_tables
 
 FIGURES = ("capture", "first_call", "plan", "call", "around", "beyond")
 CHOICES = {"engine": "replay", "batch": None, "accumulation": None, "replicas": None, "layers": None}
 
 
-def make_cell(seconds: float, *, name: str = "tiny", repeat: int = 1, **choices) -> dict:
+def make_case(seconds: float, *, name: str = "tiny", repeat: int = 1, **choices) -> dict:
     """Make a record whose figures all are `seconds`."""
     machinery = {f"{figure}_seconds": seconds for figure in FIGURES}
     result = {"machinery": {**machinery, "reason": ""}}
     return {"name": name, "choices": {**CHOICES, **choices}, "repeat": repeat, "result": result}
 
 
-def test_cells_that_differ_in_one_number_are_one_growth():
-    cells = [make_cell(2.0 * layers, layers=layers) for layers in (8, 2, 4)]
+def test_cases_that_differ_in_one_number_are_one_growth():
+    cases = [make_case(2.0 * layers, layers=layers) for layers in (8, 2, 4)]
 
-    (growth,) = find_growths(cells)
+    (growth,) = find_growths(cases)
 
     assert (growth.title, growth.grown, growth.sizes) == ("tiny replay", "layers", (2, 4, 8))
     assert growth.seconds["capture"] == (4.0, 8.0, 16.0)
@@ -28,43 +29,43 @@ def test_cells_that_differ_in_one_number_are_one_growth():
 
 
 def test_each_engine_grows_by_itself():
-    cells = [make_cell(1.0, batch=batch, engine=engine) for engine in ("replay", "aot") for batch in (1, 2, 4)]
+    cases = [make_case(1.0, batch=batch, engine=engine) for engine in ("replay", "aot") for batch in (1, 2, 4)]
 
-    assert [growth.title for growth in find_growths(cells)] == ["tiny replay", "tiny aot"]
+    assert [growth.title for growth in find_growths(cases)] == ["tiny replay", "tiny aot"]
 
 
 def test_a_matrix_of_two_numbers_has_a_growth_for_every_line_of_it():
-    cells = [make_cell(1.0, batch=batch, replicas=replicas) for batch in (1, 2, 4) for replicas in (1, 2, 4)]
+    cases = [make_case(1.0, batch=batch, replicas=replicas) for batch in (1, 2, 4) for replicas in (1, 2, 4)]
 
-    assert [growth.grown for growth in find_growths(cells)] == ["batch"] * 3 + ["replicas"] * 3
+    assert [growth.grown for growth in find_growths(cases)] == ["batch"] * 3 + ["replicas"] * 3
 
 
 def test_two_sizes_are_too_few():
-    assert find_growths([make_cell(1.0, batch=batch) for batch in (1, 2)]) == []
+    assert find_growths([make_case(1.0, batch=batch) for batch in (1, 2)]) == []
 
 
 def test_repeats_are_one_size():
-    cells = [make_cell(value, batch=batch, repeat=int(value)) for batch in (1, 2, 4) for value in (1.0, 2.0, 9.0)]
+    cases = [make_case(value, batch=batch, repeat=int(value)) for batch in (1, 2, 4) for value in (1.0, 2.0, 9.0)]
 
-    (growth,) = find_growths(cells)
+    (growth,) = find_growths(cases)
 
     assert growth.seconds["call"] == (2.0, 2.0, 2.0)
 
 
-def test_cells_without_figures_are_left_out():
-    cells = [make_cell(1.0, batch=batch) for batch in (1, 2, 4, 8)]
-    cells[0]["result"] = None
-    cells[1]["result"]["machinery"]["plan_seconds"] = None
+def test_cases_without_figures_are_left_out():
+    cases = [make_case(1.0, batch=batch) for batch in (1, 2, 4, 8)]
+    cases[0]["result"] = None
+    cases[1]["result"]["machinery"]["plan_seconds"] = None
 
-    assert find_growths(cells) == []
+    assert find_growths(cases) == []
 
 
 def test_a_compiled_engine_has_no_figure_beyond_its_operators():
-    cells = [make_cell(1.0, batch=batch) for batch in (1, 2, 4)]
-    for cell in cells:
-        cell["result"]["machinery"]["beyond_seconds"] = None
+    cases = [make_case(1.0, batch=batch) for batch in (1, 2, 4)]
+    for case in cases:
+        case["result"]["machinery"]["beyond_seconds"] = None
 
-    (growth,) = find_growths(cells)
+    (growth,) = find_growths(cases)
 
     assert growth.slopes["beyond operators"] is None
 
@@ -81,16 +82,16 @@ def test_the_slope_is_the_power(power, word):
     assert judge_slope(slope) == word
 
 
-LINEAR = [make_cell(1e-3 * layers, layers=layers) for layers in (2, 4, 8)]
+LINEAR = [make_case(1e-3 * layers, layers=layers) for layers in (2, 4, 8)]
 
 
 def test_a_table_has_sizes_and_slopes():
-    rows = [line.split() for line in lay_out_growth(LINEAR)]
+    rows = [line.split() for line in lay_out_tables(map(make_growth_table, find_growths(LINEAR)))]
 
     assert rows[0] == ["growth", "with", "layers:", "tiny", "replay"]
     assert rows[1] == ["layers", "2", "(x1)", "4", "(x2)", "8", "(x4)", "slope"]
     assert rows[2] == ["capture", "2.00", "ms", "4.00", "ms", "8.00", "ms", "1.00", "linear"]
 
 
-def test_nothing_is_said_of_cells_that_do_not_grow():
-    assert list(lay_out_growth(LINEAR[:1])) == []
+def test_nothing_is_said_of_cases_that_do_not_grow():
+    assert find_growths(LINEAR[:1]) == []

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
+from html import escape
 
 import pytest
 
 from porting.bench.html_page import write_html
+from porting.bench.pages import list_facts, list_step_rows
+from porting.bench.tables import Table
 from porting.diagnostics import PortingError
 
 from .conftest import make_record, results_of
-from .test_curve_pages import make_curve
-from .test_growth import make_cell
+from .test_curve import make_curve
+from .test_growth import make_case
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -34,7 +37,7 @@ def test_a_page_shows_users_text_and_does_not_run_it(report):
         make_record(name=HOSTILE, status="failed", reason=HOSTILE),
     ]
 
-    page = write_html(results_of(*records), comparison=[HOSTILE])
+    page = write_html(results_of(*records), comparison=Table(HOSTILE, [(HOSTILE,)], [HOSTILE]))
 
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
@@ -44,11 +47,11 @@ def test_the_picture_in_a_page_is_well_formed(report):
     page = write_html(results_of(make_record(name=HOSTILE, report=report, demanded=2.0)))
 
     picture = ElementTree.fromstring(re.search(r"<svg.*?</svg>", page, re.DOTALL)[0])
-    assert [part.get("class") for part in picture.iter() if part.get("class")] == ["cell-0"]
+    assert [part.get("class") for part in picture.iter() if part.get("class")] == ["case-0"]
 
 
 def test_a_run_without_any_result_is_a_page_too():
-    assert "No cell has a result" in write_html(results_of(make_record()))
+    assert "No case has a result" in write_html(results_of(make_record()))
 
 
 def test_a_page_shows_the_time_to_n_steps_where_it_was_measured(report):
@@ -63,11 +66,11 @@ def test_a_page_shows_the_time_to_n_steps_where_it_was_measured(report):
 
 
 def test_tables_of_growth_have_the_rows_that_are_printed(report):
-    steep = [make_cell(1e-3 * layers**2, name="<b>", layers=layers) for layers in (2, 4, 8)]
-    records = [make_record(report=report) for _cell in steep]
-    for record, cell in zip(records, steep):
-        record.update(name=cell["name"], choices=cell["choices"])
-        record["result"]["machinery"] = cell["result"]["machinery"]
+    steep = [make_case(1e-3 * layers**2, name="<b>", layers=layers) for layers in (2, 4, 8)]
+    records = [make_record(report=report) for _case in steep]
+    for record, case in zip(records, steep):
+        record.update(name=case["name"], choices=case["choices"])
+        record["result"]["machinery"] = case["result"]["machinery"]
 
     page = write_html(results_of(*records))
 
@@ -91,5 +94,14 @@ def test_a_page_shows_growth_where_there_are_sizes_enough(report):
 
     page = write_html(results_of(*records))
 
-    assert "With layers: tiny replay" in page
+    assert "growth with layers: tiny replay" in page
     assert "linear</td>" in page
+
+
+def test_the_details_of_a_case_are_the_rows_of_its_page(report):
+    page = write_html(results_of(make_record(report=report), make_record(status="failed", reason="no data")))
+
+    plain = report.to_dict()
+    told = [text for _title, text in list_facts(plain)] + [text for row in list_step_rows(plain) for text in row]
+    assert [text for text in told if escape(text) not in page] == []
+    assert "failed: no data" in page

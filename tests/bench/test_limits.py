@@ -8,10 +8,10 @@ import re
 
 import pytest
 
+from porting.bench.case_tables import lay_out_table
 from porting.bench.eager import EagerSide
 from porting.bench.limits import MatmulRate, Rates, Work, count_work, find_limits, measure_rates
 from porting.bench.measure import measure
-from porting.bench.pages import lay_out_table
 
 from .conftest import QUICK, make_record, make_workload, results_of
 

@@ -1,4 +1,4 @@
-"""A cell runs in a process of its own, there is a record whatever becomes of it, and its last words are told."""
+"""A case runs in a process of its own, there is a record whatever becomes of it, and its last words are told."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from porting.bench.choices import Choices
-from porting.bench.processes import Cell, run_cell
+from porting.bench.processes import Case, run_case
 
 from .conftest import QUICK
 
@@ -44,13 +44,13 @@ def hungry():
 
 @pytest.fixture
 def run_one(tmp_path):
-    """Run the cell of one function of a program."""
-    (tmp_path / "cell_program.py").write_text(textwrap.dedent(PROGRAM))
+    """Run the case of one function of a program."""
+    (tmp_path / "case_program.py").write_text(textwrap.dedent(PROGRAM))
 
     def run(function: str, **settings):
         choices = Choices(engine="replay")
-        target = f"{tmp_path / 'cell_program.py'}:{function}"
-        cell = Cell(
+        target = f"{tmp_path / 'case_program.py'}:{function}"
+        case = Case(
             name=function,
             target=target,
             loader="porting.bench.programs:load_workload",
@@ -58,13 +58,13 @@ def run_one(tmp_path):
             choices=choices,
             settings=QUICK,
         )
-        return run_cell(cell, cache_dir=None, **{"timeout": 120.0, **settings})
+        return run_case(case, cache_dir=None, **{"timeout": 120.0, **settings})
 
     return run
 
 
 @pytest.mark.slow
-def test_a_cell_is_measured(run_one):
+def test_a_case_is_measured(run_one):
     said = []
 
     record = run_one("make", progress=lambda text, share: said.append(text))
@@ -83,7 +83,7 @@ def test_a_cell_is_measured(run_one):
         ("hungry", "out_of_memory", "can't allocate memory"),
     ],
 )
-def test_a_cell_that_ends_badly_says_why(run_one, function, status, reason):
+def test_a_case_that_ends_badly_says_why(run_one, function, status, reason):
     record = run_one(function)
 
     assert (record["status"], record["result"]) == (status, None)
@@ -91,7 +91,7 @@ def test_a_cell_that_ends_badly_says_why(run_one, function, status, reason):
 
 
 @pytest.mark.slow
-def test_a_cell_that_hangs_is_given_up(run_one):
+def test_a_case_that_hangs_is_given_up(run_one):
     record = run_one("hangs", timeout=3.0)
 
     assert (record["status"], record["reason"]) == ("timeout", "it ran longer than 3 s")

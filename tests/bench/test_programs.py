@@ -14,7 +14,7 @@ def stacked(layers, batch_size=8):
 """
 
 
-def test_a_program_is_loaded_with_the_choices_of_a_cell(tmp_path, monkeypatch):
+def test_a_program_is_loaded_with_the_choices_of_a_case(tmp_path, monkeypatch):
     (tmp_path / "stacked_of_test.py").write_text(PROGRAM)
     monkeypatch.chdir(tmp_path)
 

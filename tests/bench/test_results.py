@@ -13,7 +13,7 @@ import torch
 
 from porting.bench.choices import Choices
 from porting.bench.pages import lay_out_result
-from porting.bench.processes import Cell
+from porting.bench.processes import Case
 from porting.bench.report import BenchReport
 from porting.bench.results import (
     ResultFile,
@@ -24,22 +24,22 @@ from porting.bench.results import (
 from porting.diagnostics import PortingError
 
 from .conftest import QUICK, make_record, results_of
-from .test_curve_pages import make_curve
+from .test_curve import make_curve
 
-CELL = Cell(name="tiny", target="tiny", loader="a:b", arguments={})
+CASE = Case(name="tiny", target="tiny", loader="a:b", arguments={})
 
 
 def test_a_file_follows_the_schema_before_anything_ran(tmp_path):
-    ResultFile([CELL, CELL], tmp_path / "results.json")
+    ResultFile([CASE, CASE], tmp_path / "results.json")
 
     content = read_results(tmp_path / "results.json")
 
-    assert [cell["status"] for cell in content["cells"]] == ["not_run", "not_run"]
+    assert [case["status"] for case in content["cells"]] == ["not_run", "not_run"]
     assert content["complete"] is False
 
 
 def test_a_measured_report_follows_the_schema(tmp_path, report):
-    results = ResultFile([CELL], tmp_path / "results.json")
+    results = ResultFile([CASE], tmp_path / "results.json")
 
     results.put(0, make_record(report=report))
     results.finish()
@@ -60,7 +60,7 @@ def test_a_loss_that_is_not_a_number_is_null(tmp_path, report):
     record = make_record(report=report)
     record["result"]["parity"]["ported_losses"] = (math.nan, 1.0)
 
-    results = ResultFile([CELL], tmp_path / "results.json")
+    results = ResultFile([CASE], tmp_path / "results.json")
     results.put(0, record)
 
     assert read_results(tmp_path / "results.json")["cells"][0]["result"]["parity"]["ported_losses"] == [None, 1.0]
@@ -145,22 +145,22 @@ def test_what_an_earlier_version_did_not_measure_is_as_if_it_was_left_out(report
     record = make_record(report=report)
     del record["result"][lacking]
 
-    (cell,) = read_back(results_of(record))["cells"]
+    (case,) = read_back(results_of(record))["cells"]
 
     left_out = {field.name: field.default for field in dataclasses.fields(BenchReport)}[lacking]
-    assert cell["result"][lacking] == (
+    assert case["result"][lacking] == (
         left_out if lacking == "trains" else json.loads(json.dumps(dataclasses.asdict(left_out)))
     )
-    assert list(lay_out_result(cell["result"])) != []
+    assert list(lay_out_result(case["result"])) != []
 
 
 # -- going on with a file ----------------------------------------------------------------------------------------------
 
 
-def make_cells(*names: str, **changes) -> list:
-    """Make the cells of which `make_record` makes the records."""
+def make_cases(*names: str, **changes) -> list:
+    """Make the cases of which `make_record` makes the records."""
     return [
-        Cell(
+        Case(
             **{
                 "name": name,
                 "target": name,
@@ -175,66 +175,66 @@ def make_cells(*names: str, **changes) -> list:
     ]
 
 
-def test_done_cells_stay_and_all_others_are_to_be_run(report):
+def test_done_cases_stay_and_all_others_are_to_be_run(report):
     done, failed = make_record(name="a", report=report), make_record(name="b", status="failed", reason="killed")
 
-    results = ResultFile(make_cells("a", "b", "c"), earlier=results_of(done, failed))
+    results = ResultFile(make_cases("a", "b", "c"), earlier=results_of(done, failed))
 
-    assert [(cell["name"], cell["status"]) for cell in results.cells] == [
+    assert [(case["name"], case["status"]) for case in results.cases] == [
         ("a", "done"),
         ("b", "not_run"),
         ("c", "not_run"),
     ]
-    assert results.cells[0] == done
+    assert results.cases[0] == done
 
 
-def test_a_cell_that_was_measured_otherwise_is_measured_again(report):
+def test_a_case_that_was_measured_otherwise_is_measured_again(report):
     settings = dataclasses.replace(QUICK, rounds=9)
 
-    results = ResultFile(make_cells("a", settings=settings), earlier=results_of(make_record(name="a", report=report)))
+    results = ResultFile(make_cases("a", settings=settings), earlier=results_of(make_record(name="a", report=report)))
 
-    assert [cell["status"] for cell in results.cells] == ["not_run"]
+    assert [case["status"] for case in results.cases] == ["not_run"]
 
 
 def test_settings_that_an_earlier_version_lacked_are_their_defaults(report):
     record = make_record(name="a", report=report)
     del record["result"]["settings"]["against"]
 
-    results = ResultFile(make_cells("a"), earlier=results_of(record))
+    results = ResultFile(make_cases("a"), earlier=results_of(record))
 
-    assert results.cells == [record]
+    assert results.cases == [record]
 
 
-def test_cells_of_another_part_stay_in_their_places(report):
+def test_cases_of_another_part_stay_in_their_places(report):
     earlier = results_of(make_record(name="a", report=report), make_record(name="b"), make_record(name="c"))
 
-    results = ResultFile(make_cells("c", "d"), earlier=earlier)
+    results = ResultFile(make_cases("c", "d"), earlier=earlier)
     results.put(0, make_record(name="c", report=report))
     results.put(1, make_record(name="d", report=report))
     results.finish()
 
-    assert [(cell["name"], cell["status"]) for cell in results.cells] == [
+    assert [(case["name"], case["status"]) for case in results.cases] == [
         ("a", "done"),
         ("b", "not_run"),
         ("c", "done"),
         ("d", "done"),
     ]
-    assert [cell["name"] for cell in results.own_cells] == ["c", "d"]
+    assert [case["name"] for case in results.own_cases] == ["c", "d"]
     assert results.content["complete"] is False
 
 
 def test_the_last_part_completes_the_file(report):
-    results = ResultFile(make_cells("b"), earlier=results_of(make_record(name="a", report=report)))
+    results = ResultFile(make_cases("b"), earlier=results_of(make_record(name="a", report=report)))
     results.put(0, make_record(name="b", report=report))
     results.finish()
 
     assert results.content["complete"] is True
 
 
-def test_cells_that_are_alike_have_a_place_each(report):
-    results = ResultFile(make_cells("a", "a", "a"), earlier=results_of(*[make_record(name="a", report=report)] * 2))
+def test_cases_that_are_alike_have_a_place_each(report):
+    results = ResultFile(make_cases("a", "a", "a"), earlier=results_of(*[make_record(name="a", report=report)] * 2))
 
-    assert [cell["status"] for cell in results.own_cells] == ["done", "done", "not_run"]
+    assert [case["status"] for case in results.own_cases] == ["done", "done", "not_run"]
 
 
 def test_results_of_another_machine_are_not_gone_on_with(report):
@@ -242,7 +242,7 @@ def test_results_of_another_machine_are_not_gone_on_with(report):
     earlier["machine"] = {**earlier["machine"], "torch": "2.0.1"}
 
     with pytest.raises(PortingError, match="those of another machine") as caught:
-        ResultFile(make_cells("a"), earlier=earlier)
+        ResultFile(make_cases("a"), earlier=earlier)
 
     assert caught.value.code == "T006"
     assert any("torch: 2.0.1 then" in note for note in caught.value.finding.notes)

@@ -1,4 +1,4 @@
-"""Every workload of the suite can be made, and has what the cells choose."""
+"""Every workload of the suite can be made, and has what the cases choose."""
 
 from __future__ import annotations
 

@@ -86,6 +86,7 @@ INNER_VERBS = {
     "have",
     "hold",
     "is",
+    "makes",
     "moves",
     "reaches",
     "share",

@@ -1,4 +1,7 @@
-"""The cells that `porting bench` is asked for: of which targets, with what varied, and which part of them all."""
+"""This module lists the cases that `porting bench` is asked for: of which targets, with what varied, and which part.
+
+`porting.bench.command` measures them one after the other.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +14,32 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 
 from porting.bench.benchmark_files import FileEntry, read_benchmarks
 from porting.bench.choices import COUNTS, MATRIX_KEYS, PRECISIONS, BenchSettings, expand
-from porting.bench.processes import Cell
+from porting.bench.processes import Case
 from porting.cli import count
 from porting.diagnostics import Finding, PortingError
 
 __all__ = [
     "DEFAULT_TIMEOUT",
     "Part",
-    "choose_cells",
+    "choose_cases",
     "choose_entries",
     "choose_suite",
     "find_demanded_mean",
     "load_workloads",
-    "make_cells",
+    "make_cases",
     "parse_part",
     "read_matrix",
 ]
 
 DEFAULT_TIMEOUT = 1800.0
-"""Seconds after which a cell is given up."""
+"""Seconds after which a case is given up."""
 
 
 _FILES = (".yml", ".yaml", ".json")
 
 
 class Part(NamedTuple):
-    """One of several equal parts of all cells; the first is number 1."""
+    """One of several equal parts of all cases; the first is number 1."""
 
     number: int
     parts: int
@@ -58,13 +61,13 @@ def parse_part(text: str) -> Part:
     return part
 
 
-def choose_cells(cells: Sequence[Any], part: Optional[Part]) -> Sequence[Any]:
-    """Choose a part of the cells, every N-th of them: neighbours are often alike, so that parts take about as long.
+def choose_cases(cases: Sequence[Any], part: Optional[Part]) -> Sequence[Any]:
+    """Choose a part of the cases, every N-th of them: neighbours are often alike, so that parts take about as long.
 
-    >>> choose_cells("abcde", Part(2, 2))
+    >>> choose_cases("abcde", Part(2, 2))
     'bd'
     """
-    return cells if part is None else cells[part.number - 1 :: part.parts]
+    return cases if part is None else cases[part.number - 1 :: part.parts]
 
 
 def choose_entries(target: str, *, only: Sequence[str] = ()) -> Tuple[List[FileEntry], List[Finding]]:
@@ -153,8 +156,8 @@ def read_matrix(arguments: argparse.Namespace) -> Dict[str, List[Any]]:
     return matrix
 
 
-def make_cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments: argparse.Namespace) -> Iterator[Cell]:
-    """Make the cells of an entry; what the command line says goes before what the file says.
+def make_cases(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments: argparse.Namespace) -> Iterator[Case]:
+    """Make the cases of an entry; what the command line says goes before what the file says.
 
     Raises PortingError X001 where a library that makes the model is missing.
     """
@@ -173,7 +176,7 @@ def make_cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments:
     settings = dataclasses.replace(settings, **{key: value for key, value in given.items() if value is not None})
     for choices in expand(combined):
         for repeat in range(1, (arguments.repeats or entry.repeats) + 1):
-            yield Cell(
+            yield Case(
                 name=entry.name,
                 target=entry.target,
                 loader=loader,

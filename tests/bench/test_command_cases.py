@@ -6,9 +6,9 @@ import argparse
 
 import pytest
 
-from porting.bench.command_cells import (
+from porting.bench.command_cases import (
     Part,
-    choose_cells,
+    choose_cases,
     choose_entries,
     choose_suite,
     find_demanded_mean,
@@ -20,11 +20,11 @@ from porting.diagnostics import PortingError
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 40])
 def test_all_parts_are_the_whole_and_have_nothing_in_common(parts):
-    cells = list(range(26))
+    cases = list(range(26))
 
-    chosen = [choose_cells(cells, Part(number, parts)) for number in range(1, parts + 1)]
+    chosen = [choose_cases(cases, Part(number, parts)) for number in range(1, parts + 1)]
 
-    assert sorted(cell for part in chosen for cell in part) == cells
+    assert sorted(case for part in chosen for case in part) == cases
     assert max(map(len, chosen)) - min(map(len, chosen)) <= 1
 
 

@@ -1,0 +1,113 @@
+"""This module writes a plan as text: its table of memory, the verdict, the stages, the speed and what would help."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Iterator, List, Tuple
+
+from ..diagnostics import align_columns
+
+if TYPE_CHECKING:
+    from .planner import Plan
+
+__all__ = ["NAMES", "format_change", "format_mb", "format_plan"]
+
+_MEBI = 1 << 20
+
+NAMES = {
+    "weight_bytes": "weights",
+    "buffer_bytes": "buffers",
+    "accumulator_bytes": "gradient accumulators",
+    "optimizer_bytes": "optimizer state",
+    "kept_bytes": "kept for the backward pass",
+    "recomputed_bytes": "computed again at one time",
+    "temporary_bytes": "temporaries",
+    "input_bytes": "inputs and outputs",
+    "code_bytes": "code",
+    "exchange_bytes": "exchange and control",
+    "imbalance_bytes": "gaps and imbalance of tiles",
+}
+"""What the terms of a plan are called."""
+
+
+def format_mb(num_bytes: int) -> str:
+    """Return bytes as whole mebibytes.
+
+    >>> format_mb(3 << 20)
+    '3 MiB'
+    """
+    return f"{num_bytes / _MEBI:,.0f} MiB"
+
+
+def format_plan(plan: Plan) -> str:
+    """Return a plan as text of at most 80 columns where names of modules allow."""
+    present = format_mb(plan.target.memory_bytes)
+    lines = [f"memory of {plan.machine.name}: {present} an IPU; micro-batch {plan.micro_batch}"]
+    header = ["MiB", *(f"IPU {memory.ipu}" for memory in plan.ipus)]
+    rows = [[NAMES[name], *(_format_mebi(memory.parts[name]) for memory in plan.ipus)] for name in NAMES]
+    rows = [row for row in rows if any(text != "0.0" for text in row[1:])]
+    rows.append(["together", *(_format_mebi(memory.total_bytes) for memory in plan.ipus)])
+    rows.append(["+-", *(_format_mebi(memory.error_bytes) for memory in plan.ipus)])
+    lines += align_columns([header, *rows], right=range(1, len(header)))
+    lines += [_format_verdict(plan), *_iter_stages(plan), *_iter_speed(plan)]
+    if plan.verdict != "fits":
+        lines += _list_remedies(plan)
+    return "\n".join(lines)
+
+
+def format_change(before: Plan, after: Plan) -> str:
+    """Return what a change of options does to a plan: each term of the fullest IPU and the speed, before and after."""
+    rows: List[Tuple[str, ...]] = [("MiB on the fullest IPU", "before", "after", "change")]
+    for name, words in NAMES.items():
+        old, new = before.fullest.parts[name], after.fullest.parts[name]
+        if old or new:
+            rows.append((words, _format_mebi(old), _format_mebi(new), f"{(new - old) / _MEBI:+,.1f}"))
+    old, new = before.bytes_per_ipu, after.bytes_per_ipu
+    rows.append(("together", _format_mebi(old), _format_mebi(new), f"{(new - old) / _MEBI:+,.1f}"))
+    speeds = before.forecast.samples_per_second, after.forecast.samples_per_second
+    rows.append(("samples a second", *(f"{speed:,.0f}" for speed in speeds), f"{speeds[1] / speeds[0] - 1:+.0%}"))
+    lines = align_columns(rows, right=range(1, 4))
+    return "\n".join([*lines, f"before: {before.verdict}; after: {after.verdict}"])
+
+
+def _format_mebi(num_bytes: int) -> str:
+    return f"{num_bytes / _MEBI:,.1f}"
+
+
+def _format_verdict(plan: Plan) -> str:
+    low, high = (size / plan.target.memory_bytes for size in (plan.low_bytes, plan.high_bytes))
+    text = f"{plan.verdict}: {plan.share:.0%} of the fullest IPU's memory ({low:.0%} to {high:.0%})"
+    lines = [f"{text}, probability {plan.probability:.0%}; most are {NAMES[plan.binding]}"]
+    return "\n".join([*lines, *(f"  {reason}" for reason in plan.outside)])
+
+
+def _iter_stages(plan: Plan) -> Iterator[str]:
+    if plan.stages:
+        listed = ", ".join(f'"{name}": {ipu}' for name, ipu in plan.stages.items())
+        yield from _wrap_text(f"stages={{{listed}}}, accumulation={plan.options.accumulation}", "")
+
+
+def _iter_speed(plan: Plan) -> Iterator[str]:
+    speed = plan.forecast
+    unit = "samples a second"
+    yield (
+        f"{speed.samples_per_second:,.0f} {unit} ({speed.low:,.0f} to {speed.high:,.0f}) on {speed.replicas} "
+        f"replica{'s' * (speed.replicas > 1)}; {speed.limit} binds"
+    )
+    if plan.stages:
+        yield f"the pipeline is full {speed.efficiency:.0%} of the time, and its IPUs are {speed.balance:.0%} balanced"
+
+
+def _list_remedies(plan: Plan) -> List[str]:
+    lines = ["what helps, in this order:      alone MiB  with those before      time"]
+    for remedy in plan.remedies:
+        alone, together = _format_mebi(remedy.alone_bytes), _format_mebi(remedy.together_bytes)
+        lines.append(f"  {remedy.name:28} {alone:>10} {together:>14} {remedy.time:>16}")
+        lines += _wrap_text(remedy.change, "    ")
+    return lines
+
+
+def _wrap_text(text: str, indent: str) -> List[str]:
+    # names stay whole: what is between backquotes can be pasted
+    wrapper = textwrap.TextWrapper(76, indent, f"{indent}  ", break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(text)
