@@ -30,7 +30,6 @@ MOST_ANY = 0.03
 ANY = [ast.dump(ast.parse(text, mode="eval").body) for text in ("Any", "Optional[Any]")]
 # Rooms whose functions do not say yet what they take; one that does leaves this list.
 ROOMS_WITH_ANY = {
-    "bench",
     "check",
     "cli",
     "comparison",

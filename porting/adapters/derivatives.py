@@ -6,7 +6,7 @@ them, such as a penalty, would train without its own gradient.
 
 from __future__ import annotations
 
-from typing import Any, Iterable, NamedTuple, NoReturn, Optional, Sequence
+from typing import Iterable, NamedTuple, NoReturn, Optional, Sequence
 
 import torch
 from torch import nn
@@ -82,7 +82,7 @@ def refuse_higher_derivatives(cotangents: Sequence[Optional[torch.Tensor]]) -> N
         raise _make_error(_MAPPED)
 
 
-def refuse_dual_numbers(_context: object, *_tangents: Any) -> NoReturn:
+def refuse_dual_numbers(_context: object, *_tangents: object) -> NoReturn:
     """Raise CaptureError L015 for a call in forward mode."""
     raise _make_error(_FORWARD)
 

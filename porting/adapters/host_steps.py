@@ -42,13 +42,13 @@ class HostSteps:
             entries = read_entries(self._optimizer)
             set_entries(self._optimizer, {**entries, **find_changes(self._optimizer, entries, self._model)})
 
-    def _before_step(self, *_step: Any) -> None:
+    def _before_step(self, *_step: object) -> None:
         if self.num_unseen and self._has_gradients():
             count, self.num_unseen = self.num_unseen, 0
             own = self._optimizer
             fetch_torch_state(own, own, own.state, self._model, num_steps=count)
 
-    def _after_step(self, *_step: Any) -> None:
+    def _after_step(self, *_step: object) -> None:
         if self._has_gradients():
             _STEPPED.add(self._optimizer)
 

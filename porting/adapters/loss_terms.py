@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from porting.adapters.labels import Key, LabelKeys
 from porting.adapters.returned_loss import make_scalar
 from porting.diagnostics import OptionError, PortingError
 from porting.structure import Structure, field_names, is_record, read_fields
-from porting.support.function_modes import SelectiveMode
+from porting.support.function_modes import Args, Kwargs, SelectiveMode
 
 __all__ = ["LossFunction", "LossTerm", "Losses", "PortableLosses", "compute_terms", "make_terms", "name_function"]
 
@@ -157,16 +157,12 @@ class PortableLosses(SelectiveMode):
     True
     """
 
-    def concerns(self, func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+    def concerns(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> bool:
         """Tell whether it is a loss that has a formula."""
         return func in _FORMULAS
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Tuple[Any, ...] = (),
-        kwargs: Optional[Dict[str, Any]] = None,
+        self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Optional[Kwargs] = None
     ) -> Any:
         kwargs = kwargs or {}
         formula = _FORMULAS.get(func)

@@ -16,6 +16,7 @@ from porting.diagnostics import Finding
 from porting.host_tensors import read_registry, walk_modules
 from porting.options import PortOptions, require_precision
 from porting.structure import Structure, is_record, read_fields, replace_fields
+from porting.support.function_modes import Args, Kwargs
 from porting.torch_insides.modules import CONVOLUTIONS
 
 __all__ = ["PrecisionPlan", "apply_precision", "cast_floats", "cast_weights"]
@@ -87,7 +88,7 @@ def cast_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     modules = [module for _prefix, module in walk_modules(model) if not isinstance(module, torch.jit.ScriptModule)]
     casts: Dict[int, torch.Tensor] = {}
 
-    def cast_inputs(_module: nn.Module, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def cast_inputs(_module: nn.Module, args: Args, kwargs: Kwargs) -> Any:
         return cast_floats((args, kwargs), dtype)
 
     with ExitStack() as undone:

@@ -99,7 +99,7 @@ def mark_stages(model: nn.Module, options: PortOptions, *, backend: ModuleType) 
             undone.callback(modules[name].register_forward_pre_hook(note).remove)
             _begin_block(modules[name], name, ipu, backend, undone)
         for name, parts in (options.serialize or {}).items():
-            undone.enter_context(_serialize_products(modules[name], parts, backend))
+            undone.enter_context(_compute_in_parts(modules[name], parts, backend))
         for name in options.recompute:
             undone.callback(modules[name].register_forward_hook(keep).remove)
         yield begun
@@ -171,7 +171,7 @@ def _begin_block(module: nn.Module, name: str, ipu: int, backend: ModuleType, un
 
 
 @contextmanager
-def _serialize_products(module: nn.Module, parts: int, backend: Any) -> Iterator[None]:
+def _compute_in_parts(module: nn.Module, parts: int, backend: ModuleType) -> Iterator[None]:
     """Let a Linear module compute its product in so many parts of its outputs while the context lasts."""
 
     def forward(input: torch.Tensor) -> torch.Tensor:

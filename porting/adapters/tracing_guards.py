@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Collection, Iterator, List, Optional, Sequence, Type
 
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
 from porting.diagnostics import CaptureError, advise_on_autograd, refuse
 from porting.structure import flatten_tensors
-from porting.support.function_modes import SelectiveMode
+from porting.support.function_modes import Args, Kwargs, SelectiveMode
 from porting.torch_insides.autograd import intercept_custom_functions
 from porting.torch_insides.exchanged import exchanged
 
@@ -36,16 +36,12 @@ class PrintGuard(SelectiveMode):
     PopTorch shows `<unavailable>` instead, once, at compile time, and the programmer looks for the fault elsewhere.
     """
 
-    def concerns(self, func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+    def concerns(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> bool:
         """Tell whether it makes text."""
         return func in _PRINTING
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Tuple[Any, ...] = (),
-        kwargs: Optional[Dict[str, Any]] = None,
+        self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Optional[Kwargs] = None
     ) -> Any:
         if func in _PRINTING and args[0].device.type == "ipu":
             error = CaptureError.at_caller(
@@ -134,10 +130,7 @@ def guard_gradients(allowed: Collection[str], *, trains: bool) -> Iterator[None]
     was_on = torch.is_grad_enabled()
 
     def refuse_lost(
-        apply: Callable[..., Any],
-        function: Type[torch.autograd.Function],
-        args: Tuple[Any, ...],
-        kwargs: Dict[str, Any],
+        apply: Callable[..., Any], function: Type[torch.autograd.Function], args: Args, kwargs: Kwargs
     ) -> Any:
         # a device that traces does not tell whether a gradient flows through an intermediate tensor
         floats = [tensor for tensor in _list_device_tensors(args, kwargs) if tensor.is_floating_point()]
@@ -168,16 +161,12 @@ class _AutogradGuard(SelectiveMode):
         self._was_on = was_on
         self._refused = _AUTOGRAD | _HOOKS if trains else _AUTOGRAD
 
-    def concerns(self, func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+    def concerns(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> bool:
         """Tell whether it is refused for tensors of a device."""
         return func in self._refused
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Tuple[Any, ...] = (),
-        kwargs: Optional[Dict[str, Any]] = None,
+        self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Optional[Kwargs] = None
     ) -> Any:
         kwargs = kwargs or {}
         if func in self._refused and _list_device_tensors(args, kwargs):
@@ -203,5 +192,5 @@ _HOOKS = frozenset(
 )
 
 
-def _list_device_tensors(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[torch.Tensor]:
+def _list_device_tensors(args: Args, kwargs: Kwargs) -> List[torch.Tensor]:
     return [tensor for tensor in flatten_tensors((args, kwargs)) if tensor.device.type == "ipu"]

@@ -99,7 +99,7 @@ class FixedModule(nn.Module):
         """Return this module: weights come to the host whenever they are looked at."""
         return self
 
-    def ipu(self: _Self, *_args: Any, **_kwargs: Any) -> _Self:
+    def ipu(self: _Self, *_args: object, **_kwargs: object) -> _Self:
         """Return this module: it is on its device already."""
         return self
 
@@ -129,7 +129,7 @@ class FixedModule(nn.Module):
             raise _cannot_move(f"`{call}`")
         return self
 
-    def _apply(self: _Self, fn: Callable[[torch.Tensor], torch.Tensor], *_recurse: Any, **_by_name: Any) -> _Self:
+    def _apply(self: _Self, fn: Callable[[torch.Tensor], torch.Tensor], *_recurse: object, **_by_name: object) -> _Self:
         """Accept what a module around this one does to all its tensors if it leaves these as they are."""
         kinds = {(tensor.dtype, tensor.dim()) for tensor in [*self.parameters(), *self.buffers()]}
         for dtype, num_dims in kinds:
@@ -177,7 +177,7 @@ class FixedModule(nn.Module):
 
 
 def _refuse_move(name: str) -> Callable[..., NoReturn]:
-    def refuse(_self: object, *_args: Any, **_kwargs: Any) -> NoReturn:
+    def refuse(_self: object, *_args: object, **_kwargs: object) -> NoReturn:
         raise _cannot_move(f"`{name}()`")
 
     refuse.__name__, refuse.__doc__ = name, "Refuse (DeviceError D003): the model is on its device."

@@ -256,7 +256,7 @@ def say_host_step_is_needless(fault: str, *, help: str = _LEFT_OVER) -> None:
     )
 
 
-def refuse_backward(*_args: Any, **_kwargs: Any) -> None:
+def refuse_backward(*_args: object, **_kwargs: object) -> None:
     """Refuse `loss.backward()` on the loss of a call, with the line and the remedy."""
     raise PortingError.of(
         "O007",

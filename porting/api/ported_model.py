@@ -13,6 +13,7 @@ from ..adapters.backend_protocol import BackendOptimizer
 from ..adapters.replica_buffers import send_optimizer
 from ..diagnostics import BatchError
 from ..structure import Structure, make_call_arguments
+from ..support.function_modes import Args, Kwargs
 from ..support.uncompiled_code import keep_class_uncompiled
 from ..torch_insides.modules import EVERY_FORWARD_HOOK, EVERY_FORWARD_PRE_HOOK, IncompatibleKeys
 from .batch import check_first_batch, check_labels, has_labels, make_dataloader
@@ -111,7 +112,7 @@ class PortedModel(FixedModule):
         """
         return self._compile_for(args, kwargs, waits=True)
 
-    def _compile_for(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, waits: bool) -> float:
+    def _compile_for(self, args: Args, kwargs: Kwargs, *, waits: bool) -> float:
         if not self.training:
             return self._find_evaluator(args, kwargs).compile(args, kwargs, waits=waits)
         runner = self._runners.select_training(args, kwargs)
@@ -144,12 +145,12 @@ class PortedModel(FixedModule):
         """Return the loss inside what a training call returned."""
         return self._find_loss(returned)
 
-    def _prepare_compilation(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+    def _prepare_compilation(self, args: Args, kwargs: Kwargs) -> None:
         """Check what only the first batch can tell, and note the settings that the compilation begins with."""
         check_first_batch(self._port, args, kwargs)
         self._optimizer.prepare()
 
-    def _find_evaluator(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Runner:
+    def _find_evaluator(self, args: Args, kwargs: Kwargs) -> Runner:
         key = (len(args), tuple(kwargs))
         if key not in self._brings_labels:
             self._brings_labels[key] = self._port.loss is None or has_labels(self._port, args, kwargs)
@@ -248,7 +249,7 @@ class PortedModel(FixedModule):
             runner = self._find_evaluator(args, kwargs)
         return runner.keep_call(args, kwargs)
 
-    def zero_grad(self, *_args: Any, **_kwargs: Any) -> None:
+    def zero_grad(self, *_args: object, **_kwargs: object) -> None:
         """Do nothing but say (O007) that a training call needs no `zero_grad()`."""
         say_host_step_is_needless("`zero_grad()` does nothing")
 

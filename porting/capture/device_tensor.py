@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Protocol, Sequence, Tuple
+from typing import Any, Optional, Protocol, Sequence
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from ..diagnostics import CaptureError
+from ..support.function_modes import Args, Kwargs
 from ..torch_insides.modes import DISABLED_TORCH_FUNCTION
 from ..torch_insides.operators import OpOverload
 from ..torch_insides.tensors import make_wrapper
@@ -37,11 +38,7 @@ class _Recording(Protocol):
         """Return another handle on the same node."""
 
     def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Sequence[type],
-        args: Tuple[Any, ...] = (),
-        kwargs: Optional[Dict[str, Any]] = None,
+        self, func: OpOverload, types: Sequence[type], args: Args = (), kwargs: Optional[Kwargs] = None
     ) -> Any:
         """Record an operator."""
 
@@ -110,8 +107,8 @@ class DeviceTensor(torch.Tensor):
         cls,
         func: OpOverload,
         types: Sequence[type],
-        args: Tuple[Any, ...] = (),
-        kwargs: Optional[Dict[str, Any]] = None,
+        args: Args = (),
+        kwargs: Optional[Kwargs] = None,
     ) -> Any:
         """Record operators that come past the recorder: those inside `torch.func`'s transforms, taken apart.
 

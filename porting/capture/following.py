@@ -11,13 +11,14 @@ from typing import Any, Callable, Dict, NoReturn, Optional, Sequence, Tuple, Uni
 import torch
 
 from ..structure import Structure, flatten_tensors
+from ..support.function_modes import Args, Kwargs
 from ..torch_insides.operators import OpOverload
 from ..torch_insides.tensors import is_marked_as_parameter, mark_as_parameter
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype, is_device_dtype
 from .forward_run import ONE_AT_A_TIME, ForwardRun
 from .frozen_values import FrozenValue, are_same_tensors, are_same_values, name_operator, show_value
-from .operator_schema import Args, Kwargs, list_leaves, map_leaves
+from .operator_schema import list_leaves, map_leaves
 from .recording.bodies import Bodies
 from .recording.call_log import CallLog, LoggedCall, read_modes
 from .recording.recorder import Recorder

@@ -41,7 +41,7 @@ def _infer_linear(x_BF: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -
     return new_tensor((*x_BF.shape[:-1], weight.shape[0]), x_BF)
 
 
-def _infer_embedding(weight: Tensor, indices: Tensor, *_others: Any) -> Tensor:
+def _infer_embedding(weight: Tensor, indices: Tensor, *_others: object) -> Tensor:
     expect(weight.dim() == 2 and is_contiguous(weight) and indices.dtype in _INTEGERS and is_contiguous(indices))
     return new_tensor((*indices.shape, weight.shape[1]), weight)
 
@@ -64,7 +64,7 @@ def _infer_layer_norm(
     normalized_shape: Sequence[int],
     weight: Optional[Tensor] = None,
     bias: Optional[Tensor] = None,
-    *_numbers: Any,
+    *_numbers: object,
 ) -> Tensor:
     shape = tuple(normalized_shape)
     expect(bool(shape) and are_floats(tensor) and tuple(tensor.shape[-len(shape) :]) == shape)
@@ -75,7 +75,7 @@ def _infer_layer_norm(
 
 
 def _infer_group_norm(
-    x_BCS: Tensor, num_groups: int, weight: Optional[Tensor] = None, bias: Optional[Tensor] = None, *_numbers: Any
+    x_BCS: Tensor, num_groups: int, weight: Optional[Tensor] = None, bias: Optional[Tensor] = None, *_numbers: object
 ) -> Tensor:
     expect(x_BCS.dim() >= 2 and are_plain(x_BCS, weight, bias) and num_groups >= 1)
     expect(x_BCS.shape[1] % num_groups == 0 and _have_shape((x_BCS.shape[1],), weight, bias))

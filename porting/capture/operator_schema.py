@@ -11,13 +11,12 @@ from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Opti
 import torch
 from torch.fx.node import Target
 
+from ..support.function_modes import Args, Kwargs
 from ..torch_insides.operators import read_schema
 from .device_tensor import DeviceTensor
 
 __all__ = [
     "READS_VALUES",
-    "Args",
-    "Kwargs",
     "change_arguments",
     "declared_written_arguments",
     "device_tensors",
@@ -29,12 +28,6 @@ __all__ = [
     "result_argument",
     "written_arguments",
 ]
-
-Args = Tuple[Any, ...]
-"""What a call is given by position."""
-
-Kwargs = Dict[str, Any]
-"""What a call is given by name."""
 
 # CPU implementations of these read values to check them, though their output shapes do not depend on any.
 READS_VALUES: FrozenSet[str] = frozenset(["ctc_loss", "cov", "corrcoef"])

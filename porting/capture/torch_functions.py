@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ..diagnostics import Finding, caller_place, refuse
 from ..structure import flatten_tensors
+from ..support.function_modes import Args, Kwargs
 from ..torch_insides.autograd import current_transform
 from ..torch_insides.modes import DisableTorchFunction
 from ..torch_insides.operators import split_to_arguments
@@ -22,7 +23,6 @@ from . import errors
 from .device_tensor import IPU, DeviceTensor, is_device, is_host_tensor
 from .dtypes import device_dtype
 from .dynamic_indices import is_dynamic, read_dynamic, write_dynamic
-from .operator_schema import Args, Kwargs
 from .plain_values import dtype_name
 from .recording.recorder import Recorder
 
@@ -138,7 +138,7 @@ class DeviceFunctions(TorchFunctionMode):
             return self._make_on_device(func, args, kwargs)
         return self._compute_loss(func, args, kwargs) if func in _PYTHON_LOSSES else _call_factory(func, args, kwargs)
 
-    def _pass_over_hook(self, hook: Callable[..., Any], *_args: Any, **_kwargs: Any) -> Optional[RemovableHandle]:
+    def _pass_over_hook(self, hook: Callable[..., Any], *_args: object, **_kwargs: object) -> Optional[RemovableHandle]:
         self.recorder.reports.refuse(errors.autograd_error(hook))
         return None if hook is torch.Tensor.retain_grad else RemovableHandle(OrderedDict())
 
@@ -211,7 +211,7 @@ class DeviceFunctions(TorchFunctionMode):
         memory = memory_format if memory_format is not None else torch.preserve_format
         return torch.Tensor.to(tensor, dtype, copy=copy, memory_format=memory)
 
-    def _read_or_change_type(self, tensor: DeviceTensor, dtype: Optional[torch.dtype] = None, **_kwargs: Any) -> Any:
+    def _read_or_change_type(self, tensor: DeviceTensor, dtype: Optional[torch.dtype] = None, **_kwargs: object) -> Any:
         if dtype is None:
             # torch calls the class of dense tensors of a type `torch.FloatTensor`, and so on
             return str(_host_type(torch.empty(0, dtype=tensor.dtype, device="cpu"))).replace("torch.", "torch.ipu.")
@@ -221,7 +221,7 @@ class DeviceFunctions(TorchFunctionMode):
             dtype = torch.tensor([], device="cpu").type(name).dtype
         return tensor.to(dtype)
 
-    def _print_tensor(self, tensor: DeviceTensor, **_kwargs: Any) -> str:
+    def _print_tensor(self, tensor: DeviceTensor, **_kwargs: object) -> str:
         recorder = self.recorder
         error = errors.Refusal.PRINT.error(shape=list(tensor.shape), kind=dtype_name(tensor.dtype))
         if recorder.is_active and recorder.prints == "error":
@@ -272,7 +272,7 @@ def _names_accelerator(device: object) -> bool:
 
 
 def _make_gradients(
-    _outputs: object, inputs: Union[torch.Tensor, Sequence[torch.Tensor]], *_args: Any, **_kwargs: Any
+    _outputs: object, inputs: Union[torch.Tensor, Sequence[torch.Tensor]], *_args: object, **_kwargs: object
 ) -> Any:
     """Return what `torch.autograd.grad` would, as far as shapes go."""
     return tuple(torch.zeros_like(tensor) for tensor in ([inputs] if isinstance(inputs, torch.Tensor) else inputs))

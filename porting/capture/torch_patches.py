@@ -17,12 +17,12 @@ from torch.utils.hooks import BackwardHook
 
 from ..diagnostics import refuse
 from ..structure import flatten_tensors
+from ..support.function_modes import Args, Kwargs
 from ..torch_insides.autograd import current_transform, has_own_setup_context, intercept_custom_functions
 from ..torch_insides.exchanged import exchanged
 from ..torch_insides.modes import DisableTorchFunction, is_torch_function_disabled
 from .device_tensor import IPU, DeviceTensor, is_device
 from .errors import Refusal, host_read_error
-from .operator_schema import Args, Kwargs
 from .recording.custom_functions import record_with_backward
 from .recording.recorder import Recorder
 from .torch_functions import constant_from_data, note_forced_factory

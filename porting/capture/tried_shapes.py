@@ -9,9 +9,10 @@ from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Tup
 import torch
 
 from ..support.compiler_loading import is_compiler_loaded, load_compiler_late
+from ..support.function_modes import Args, Kwargs
 from ..torch_insides.modes import DisableTorchFunction, TorchDispatchMode
 from ..torch_insides.operators import OpOverload
-from .operator_schema import Args, Kwargs, declared_written_arguments, list_leaves, map_leaves
+from .operator_schema import declared_written_arguments, list_leaves, map_leaves
 from .plain_shapes import UnknownShape, expect
 
 __all__ = ["try_operator"]

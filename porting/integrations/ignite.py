@@ -140,7 +140,7 @@ def _route_model(engine: Any, model: nn.Module, options: Optional[PortOptions]) 
     return engine
 
 
-def _split_batch(batch: Sequence[Any], **_device: Any) -> Tuple[Any, Any]:
+def _split_batch(batch: Sequence[Any], **_device: object) -> Tuple[Any, Any]:
     x, y = batch
     return x, y
 

@@ -46,8 +46,7 @@ def to_poptorch(options: PortOptions, backend: ModuleType, *, training: bool, po
     if options.cache_dir is not None:
         vendor.enableExecutableCaching(os.fspath(options.cache_dir))
     _set_engine(vendor, options, backend)
-    _set_pipeline(vendor, options, backend, training=training)
-    _set_memory(vendor, options, backend, training=training)
+    _place_step(vendor, options, backend, training=training)
     if options.precision == "bfloat16":
         vendor.useAutocast(torch.bfloat16)
     return vendor
@@ -117,8 +116,8 @@ def _set_engine(vendor: object, options: PortOptions, backend: ModuleType) -> No
         )
 
 
-def _set_pipeline(vendor: Any, options: PortOptions, backend: ModuleType, *, training: bool) -> None:
-    """Let blocks be stages, and outside of a pipeline forget all but checkpoints where the options ask for that."""
+def _place_step(vendor: Any, options: PortOptions, backend: ModuleType, *, training: bool) -> None:
+    """Say where the step lies: its stages, what is computed again, the optimizer's state, and room for products."""
     ipus = options.stage_ipus
     if len(ipus) > 1:
         is_pipelined = training or options.device_iterations >= len(ipus)
@@ -130,9 +129,6 @@ def _set_pipeline(vendor: Any, options: PortOptions, backend: ModuleType, *, tra
     elif options.recompute and training:
         vendor._Popart.set("autoRecomputation", _RECOMPUTE_ALL)
 
-
-def _set_memory(vendor: Any, options: PortOptions, backend: Any, *, training: bool) -> None:
-    """Say what of the step lies where, and how much memory a product may take for itself."""
     shares = options.available_memory
     if shares is not None:
         by_ipu = shares if isinstance(shares, tuple) else (shares,) * options.num_ipus

@@ -74,9 +74,16 @@ def _list_names(names: Iterable[object]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
-def _make_option(default: object, accepted: str, check: Callable[[Any], bool], **more: Any) -> Any:
+def _make_option(
+    default: object,
+    accepted: str,
+    check: Callable[[Any], bool],
+    *,
+    hash: Optional[bool] = None,
+    compare: bool = True,
+) -> Any:
     """Make a field of `PortOptions` that takes the values which pass `check`; `accepted` says it in words."""
-    return field(default=default, metadata={"accepted": accepted, "check": check}, **more)
+    return field(default=default, metadata={"accepted": accepted, "check": check}, hash=hash, compare=compare)
 
 
 def _make_count() -> Any:

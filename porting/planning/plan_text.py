@@ -84,7 +84,7 @@ def _format_verdict(plan: Plan) -> str:
 def _iter_stages(plan: Plan) -> Iterator[str]:
     if plan.stages:
         listed = ", ".join(f'"{name}": {ipu}' for name, ipu in plan.stages.items())
-        yield from _wrap_text(f"stages={{{listed}}}, accumulation={plan.options.accumulation}", "")
+        yield from _wrap_lines(f"stages={{{listed}}}, accumulation={plan.options.accumulation}", "")
 
 
 def _iter_speed(plan: Plan) -> Iterator[str]:
@@ -103,11 +103,11 @@ def _list_remedies(plan: Plan) -> List[str]:
     for remedy in plan.remedies:
         alone, together = _format_mebi(remedy.alone_bytes), _format_mebi(remedy.together_bytes)
         lines.append(f"  {remedy.name:28} {alone:>10} {together:>14} {remedy.time:>16}")
-        lines += _wrap_text(remedy.change, "    ")
+        lines += _wrap_lines(remedy.change, "    ")
     return lines
 
 
-def _wrap_text(text: str, indent: str) -> List[str]:
+def _wrap_lines(text: str, indent: str) -> List[str]:
     # names stay whole: what is between backquotes can be pasted
     wrapper = textwrap.TextWrapper(76, indent, f"{indent}  ", break_long_words=False, break_on_hyphens=False)
     return wrapper.wrap(text)

@@ -266,7 +266,7 @@ def make_plan(
     chip = machine.chip
     limit = int(FITS * chip.memory_bytes)
     layout = _make_layout(step, options, optimizer, chip)
-    layout, stages = _place_stages(step, layout, options, machine, ipus, limit)
+    layout, stages = _cut_stages(step, layout, options, machine, ipus, limit)
     accumulation = max(options.accumulation, 2 * len(layout.begins) - 1 if step.mode == "training" else 1)
     planned = options.replace(stages=stages or None, accumulation=accumulation) if stages else options
     memories = measure_ipus(step, layout)
@@ -373,7 +373,7 @@ def _list_shares(shares: Union[None, float, Sequence[float]]) -> Tuple[float, ..
     return (shares,) * _NUMBERS_OF_IPUS[-1] if isinstance(shares, (int, float)) else tuple(shares)
 
 
-def _place_stages(
+def _cut_stages(
     step: StepMemory, layout: Layout, options: PortOptions, machine: Machine, ipus: Optional[int], limit: int
 ) -> Tuple[Layout, Mapping[str, int]]:
     """Cut the step into stages, if options do not: on `ipus` IPUs, or on as few as it fits on, or on one."""

@@ -83,10 +83,10 @@ def split_step(
     problem = _Problem(step, layout, num_ipus, pins or {})
     splits = [problem.solve(limit, tail) for tail in (None, *problem.iter_tails())]
     found = [split for split in splits if split is not None]
-    return min(found, key=lambda split: (split.num_bytes > limit, _rank_split(split, limit)), default=None)
+    return min(found, key=lambda split: (split.num_bytes > limit, _rate_split(split, limit)), default=None)
 
 
-def _rank_split(split: Split, limit: int) -> float:
+def _rate_split(split: Split, limit: int) -> float:
     return split.work if split.num_bytes <= limit else float(split.num_bytes)
 
 
@@ -138,11 +138,11 @@ class _Problem:
         places = [0, *(place for place in sorted(self._names) if self._may_cut(place, tail) and place < end), end]
         if len(places) - 1 < self._num_ipus:
             return None
-        begins = self._choose_places(places, limit, tail)
+        begins = self._choose_begins(places, limit, tail)
         if begins is None:
-            begins = self._choose_places(places, None, tail)
+            begins = self._choose_begins(places, None, tail)
             # nothing fits: the quickest of those whose fullest IPU holds the least
-            begins = begins and self._choose_places(places, self._make_split(begins, tail).num_bytes, tail)
+            begins = begins and self._choose_begins(places, self._make_split(begins, tail).num_bytes, tail)
         return None if begins is None else self._make_split(begins, tail)
 
     def _may_cut(self, place: int, tail: Optional[_Tail]) -> bool:
@@ -156,7 +156,7 @@ class _Problem:
             if len(before) > 1:
                 yield before[0], before[-1]
 
-    def _choose_places(
+    def _choose_begins(
         self, places: Sequence[int], limit: Optional[int], tail: Optional[_Tail]
     ) -> Optional[Tuple[int, ...]]:
         """Choose where stages begin, by dynamic programming; without a limit the fullest IPU holds the least."""
@@ -168,7 +168,7 @@ class _Problem:
                 for finish in places:
                     if finish <= begin or (finish == places[-1]) != (number == self._num_ipus - 1):
                         continue
-                    own = self._measure_stage(begin, finish, number, num_stages, limit, tail)
+                    own = self._measure_cost(begin, finish, number, num_stages, limit, tail)
                     if own is None:
                         continue
                     found = max(cost, own)
@@ -177,7 +177,7 @@ class _Problem:
             best = better
         return best[places[-1]][1] if places[-1] in best else None
 
-    def _measure_stage(
+    def _measure_cost(
         self, begin: int, finish: int, number: int, num_stages: int, limit: Optional[int], tail: Optional[_Tail]
     ) -> Optional[float]:
         """Return the cost of a stage: its work, or its bytes without a limit; None if it is not allowed."""

@@ -20,7 +20,7 @@ from porting.remedies.patching import find_attribute, is_importable_now, replace
 from porting.remedies.sources import EditMismatchError, edit_function
 from porting.remedies.uses import HostUse, Uses, make_mismatch, refuse_on_host
 from porting.structure import flatten_tensors, rebuild
-from porting.support.function_modes import SelectiveMode
+from porting.support.function_modes import Args, Kwargs, SelectiveMode
 from porting.support.versions import is_version_between
 
 __all__ = ["Remedies"]
@@ -188,7 +188,7 @@ class _Answers:
         self._uses, self._strict, self._make_host_call = uses, strict, make_host_call
         self._trains, self._kept = trains, kept
 
-    def ask(self, target: Target, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+    def ask(self, target: Target, args: Sequence[Any], kwargs: Kwargs) -> Any:
         """Return what the first substitute of `target` with an answer computes, or `Fallback`."""
         for entry in find_substitutes(target):
             if entry.on_host:
@@ -199,7 +199,7 @@ class _Answers:
                 return result
         return Fallback
 
-    def _run_on_host(self, entry: OperatorSubstitute, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+    def _run_on_host(self, entry: OperatorSubstitute, args: Sequence[Any], kwargs: Kwargs) -> Any:
         tensors = flatten_tensors((tuple(args), kwargs))
         dtypes = [tensor.dtype for tensor in tensors]
 
@@ -233,17 +233,13 @@ class _OperatorMode(SelectiveMode):
         self._answers, self._functions = answers, functions
         self._targets = {entry.target for entry in list_substitutes()}
 
-    def concerns(self, func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+    def concerns(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> bool:
         """Tell whether something may stand in for it, or some rows of a tensor are an argument."""
         is_known = func in self._targets or func in self._functions
         return is_known or any(isinstance(value, MaskedRows) for value in (*args, *kwargs.values()))
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Tuple[Any, ...] = (),
-        kwargs: Optional[Dict[str, Any]] = None,
+        self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Optional[Kwargs] = None
     ) -> Any:
         """Ask the remedies' functions, then the operators' substitutes, and pass everything else on."""
         kwargs = kwargs or {}

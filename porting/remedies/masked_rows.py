@@ -7,13 +7,14 @@ elementwise work and a mean, which can be had from all rows and the mask.
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 
 from porting.diagnostics import CaptureError, Place, PortingError, amended_refusals, caller_place
 from porting.remedies.entries import Fallback, OperatorSubstitute
 from porting.structure import is_record, read_fields, replace_fields
+from porting.support.function_modes import Args, Kwargs
 from porting.support.versions import read_version
 
 __all__ = ["SUBSTITUTES", "MaskedRows", "answer_masked", "read_rows", "settle"]
@@ -32,11 +33,7 @@ class MaskedRows:
 
     @classmethod
     def __torch_function__(
-        cls,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Tuple[Any, ...] = (),
-        kwargs: Optional[Dict[str, Any]] = None,
+        cls, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Optional[Kwargs] = None
     ) -> Any:
         """Compute with all rows where that gives the same; else read the rows, which fails unless they are known."""
         return answer_masked(func, args, kwargs or {})
@@ -164,7 +161,7 @@ def settle(value: object) -> Any:
 # -- functions of rows -------------------------------------------------------------------------------------------------
 
 
-def answer_masked(func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+def answer_masked(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Compute `func` of arguments of which some are `MaskedRows`."""
     values = [*args, *kwargs.values()]
     rows = [value for value in values if isinstance(value, MaskedRows)]
@@ -210,11 +207,11 @@ def _take_values(value: object) -> Any:
     return value.values if isinstance(value, MaskedRows) else value
 
 
-def _call_with_values(func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+def _call_with_values(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     return func(*map(_take_values, args), **{key: _take_values(value) for key, value in kwargs.items()})
 
 
-def _call_with_rows_read(func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+def _call_with_rows_read(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     return func(*map(_read_all, args), **{key: _read_all(value) for key, value in kwargs.items()})
 
 
@@ -224,7 +221,7 @@ def _read_all(value: object) -> Any:
     return value.read() if isinstance(value, MaskedRows) else value
 
 
-def _reshape(rows: MaskedRows, shape: Sequence[Any], kwargs: Dict[str, Any]) -> Optional[MaskedRows]:
+def _reshape(rows: MaskedRows, shape: Sequence[Any], kwargs: Kwargs) -> Optional[MaskedRows]:
     """Return rows of another shape if that keeps the rows: `view(-1)` of single numbers, or `view(-1, ...)`."""
     sizes = list(shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
     rest = list(rows.values.shape[1:])
@@ -271,7 +268,7 @@ _ELEMENT_LOSSES = (
 _LOSSES = frozenset([*_CLASS_LOSSES, *_ELEMENT_LOSSES])
 
 
-def _compute_loss(func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+def _compute_loss(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Compute a loss of selected rows: classes of the others are ignored, elements of the others are left out."""
     reduction = kwargs.get("reduction", "mean")
     given: List[Any] = list(args)
@@ -296,7 +293,7 @@ def _compute_loss(func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[
     return _mean(losses) if reduction == "mean" else _sum(losses)
 
 
-def _compute_ctc_loss(func: Callable[..., Any], rows: MaskedRows, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+def _compute_ctc_loss(func: Callable[..., Any], rows: MaskedRows, args: Args, kwargs: Kwargs) -> Any:
     """Compute the loss of labels of which all that count were listed: in rows, those that count to the left."""
     order = torch.sort((~rows.index).to(torch.int32), dim=1, stable=True).indices
     labels = rows.filled(1).reshape(rows.index.shape).gather(1, order.to(torch.int64))

@@ -291,7 +291,7 @@ def hand_back(graph: StepGraph, inputs: Sequence[torch.Tensor], results: Sequenc
     return rebuild(graph.output_structure, outputs, replaces=lambda leaf: isinstance(leaf, DeviceTensor))
 
 
-def _refuse_backward(*_args: Any, **_kwargs: Any) -> None:
+def _refuse_backward(*_args: object, **_kwargs: object) -> None:
     raise createPoptorchError(
         "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a trainingModel, the "
         "backwards pass is performed automatically when invoking the model. If you're using an inferenceModel, you "

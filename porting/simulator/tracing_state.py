@@ -72,7 +72,7 @@ class _OverwriteContextManager:
             self._restores = restores.pop_all()
         return self
 
-    def __exit__(self, *_error: Any) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._restores.close()
 
 

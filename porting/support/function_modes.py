@@ -13,13 +13,19 @@ from torch.overrides import TorchFunctionMode
 
 from ..torch_insides.modes import find_top_function_mode
 
-__all__ = ["SelectiveMode"]
+__all__ = ["Args", "Kwargs", "SelectiveMode"]
+
+Args = Tuple[Any, ...]
+"""What a call is given by position."""
+
+Kwargs = Dict[str, Any]
+"""What a call is given by name."""
 
 
 class SelectiveMode(TorchFunctionMode):
     """A function mode whose `__torch_function__` gets the calls that concern it, and perhaps others."""
 
-    def concerns(self, func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+    def concerns(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> bool:
         """Tell whether this mode does anything but pass the call on."""
         raise NotImplementedError
 
@@ -50,11 +56,7 @@ class _JoinedModes(TorchFunctionMode):
         self.modes: List[SelectiveMode] = []
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Tuple[Any, ...] = (),
-        kwargs: Optional[Dict[str, Any]] = None,
+        self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Optional[Kwargs] = None
     ) -> Any:
         kwargs = kwargs or {}
         for mode in self.modes:
@@ -62,7 +64,7 @@ class _JoinedModes(TorchFunctionMode):
                 return self._call_each(func, args, kwargs)
         return func(*args, **kwargs)
 
-    def _call_each(self, func: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def _call_each(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Call `func` with all modes on torch's stack, where each of them sees what the inner ones call."""
         with ExitStack() as stack:
             for mode in self.modes:

@@ -118,7 +118,7 @@ def write_place(place: str) -> str:
 def make_stand_in(place: str, loss: str) -> Any:
     """Return a class for the part that is missing at `place`: it can be derived from and compared, but not used."""
 
-    def refuse(_kind: object, *args: Any, **_kwargs: Any) -> NoReturn:
+    def refuse(_kind: object, *args: Any, **_kwargs: object) -> NoReturn:
         # what Python itself looks for, as to derive a class
         if args and str(args[0]).startswith("__"):
             raise AttributeError(args[0])

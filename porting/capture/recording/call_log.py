@@ -7,9 +7,10 @@ from typing import Any, Callable, List, Optional, Protocol, Tuple, Union
 
 import torch
 
+from ...support.function_modes import Args, Kwargs
 from ...torch_insides.operators import OpOverload
 from ..device_tensor import DeviceTensor
-from ..operator_schema import Args, Kwargs, list_leaves, map_leaves
+from ..operator_schema import list_leaves, map_leaves
 from .tensor_facts import TensorFacts
 
 __all__ = ["ADDED_CONSTANT", "COPIED_HANDLE", "CallLog", "Calls", "LoggedCall", "read_modes"]

@@ -12,10 +12,10 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from ...diagnostics import CaptureError, Finding, Severity, caller_place
+from ...support.function_modes import Args, Kwargs
 from ...torch_insides.autograd import has_own_setup_context, has_own_vjp
 from ..device_tensor import DeviceTensor, is_host_tensor
 from ..errors import Refusal
-from ..operator_schema import Args, Kwargs
 from ..subgraphs import Body, run_custom_gradient
 from .recorder import Recorder
 from .result_shapes import result_shape

@@ -11,13 +11,14 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequ
 
 import torch
 
+from ...support.function_modes import Args, Kwargs
 from ...torch_insides.operators import OpOverload
 from ...torch_insides.trees import tree_map
 from ..autocast import autocast_targets, autocast_types
 from ..device_tensor import DeviceTensor
 from ..dtypes import device_dtype, float_cast_targets, rounded_result
 from ..errors import Refusal
-from ..operator_schema import Args, Kwargs, device_tensors, map_leaves, written_arguments
+from ..operator_schema import device_tensors, map_leaves, written_arguments
 from .bodies import Bodies, GraphInProgress
 from .reports import Reports
 from .tensor_facts import TensorFacts

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 
 from ...diagnostics import Place, PortingError, are_refusals_collected, caller_place, refuse
+from ...support.function_modes import Args, Kwargs
 from ...torch_insides.modes import DisableTorchFunction
 from ...torch_insides.operators import OpOverload
 from ...torch_insides.trees import tree_map
 from ..device_tensor import DeviceTensor
-from ..operator_schema import Args, Kwargs, operator_name
+from ..operator_schema import operator_name
 from ..shape_mode import ShapeMode
 from .result_shapes import explain_failure, run_on
 

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from ...diagnostics import CaptureError, caller_place, refuse
+from ...support.function_modes import Args, Kwargs
 from ...torch_insides.autograd import clear_transforms, current_transform
 from ...torch_insides.fake_tensors import DataDependentOutputException, DynamicOutputShapeException
 from ...torch_insides.modes import DisableTorchFunction
@@ -27,8 +28,6 @@ from ..dtypes import device_dtype, index_arguments, is_device_dtype, mask_argume
 from ..errors import Refusal
 from ..operator_mode import OperatorMode
 from ..operator_schema import (
-    Args,
-    Kwargs,
     change_arguments,
     device_tensors,
     list_leaves,

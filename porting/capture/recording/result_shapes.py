@@ -8,11 +8,12 @@ from typing import Any, Callable, Iterator
 
 import torch
 
+from ...support.function_modes import Args, Kwargs
 from ...torch_insides.operators import OpOverload
 from ...torch_insides.trees import tree_map
 from ..device_operators import device_operator
 from ..device_tensor import DeviceTensor
-from ..operator_schema import READS_VALUES, Args, Kwargs, map_leaves, operator_name
+from ..operator_schema import READS_VALUES, map_leaves, operator_name
 from ..shape_mode import UNKNOWN, ShapeMode
 
 __all__ = ["explain_failure", "result_shape", "run_on"]

@@ -6,10 +6,11 @@ from typing import Any, Dict, Optional
 
 import torch
 
+from ...support.function_modes import Args, Kwargs
 from ...torch_insides.modes import DisableTorchDispatch
 from ...torch_insides.operators import OpOverload, read_schema
 from ..device_tensor import DeviceTensor
-from ..operator_schema import Args, Kwargs, operator_name, written_arguments
+from ..operator_schema import operator_name, written_arguments
 from .bodies import GraphInProgress
 
 __all__ = ["record_write"]

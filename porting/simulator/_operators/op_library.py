@@ -41,15 +41,15 @@ def require_argument(is_right: bool, message: str) -> None:
         raise createPoptorchError(message)
 
 
-def return_first(x: torch.Tensor, *_settings: Any, **_named_settings: Any) -> torch.Tensor:
+def return_first(x: torch.Tensor, *_settings: object, **_named_settings: object) -> torch.Tensor:
     """Return the first argument: this is the CPU kernel of operators that only tell the device how to compute."""
     return x
 
 
-def copy_list(tensors: Sequence[torch.Tensor], *_settings: Any) -> List[torch.Tensor]:
+def copy_list(tensors: Sequence[torch.Tensor], *_settings: object) -> List[torch.Tensor]:
     """Return the tensors of the first argument: this is the CPU kernel of the ends of loops, branches and calls."""
     return list(tensors)
 
 
-def do_nothing(*_args: Any) -> None:
+def do_nothing(*_args: object) -> None:
     """Return nothing: this is the CPU kernel of marks, which have an effect only while a model is traced."""

@@ -6,7 +6,7 @@ N, M = points, D = dimensions.
 from __future__ import annotations
 
 import math
-from typing import Any, List, Optional, Sequence, Union
+from typing import List, Optional, Sequence, Union
 
 import torch
 
@@ -118,7 +118,7 @@ def _infer_sampled(src: torch.Tensor, ptr: Sequence[int], ratio: float, _random_
     return src.new_empty(sum(_count_sampled(ptr, ratio)), dtype=torch.int64)
 
 
-def _infer_nearest(x: torch.Tensor, _y: torch.Tensor, *_batches: Any) -> torch.Tensor:
+def _infer_nearest(x: torch.Tensor, _y: torch.Tensor, *_batches: object) -> torch.Tensor:
     return x.new_empty(x.shape[0], dtype=torch.int64)
 
 

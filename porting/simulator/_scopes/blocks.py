@@ -126,7 +126,7 @@ class Block(nn.Module):
     def __enter__(self) -> None:
         Block.start(self._user_id, self._ipu_id)
 
-    def __exit__(self, *_exception: Any) -> None:
+    def __exit__(self, *_exception: object) -> None:
         change_scopes(GraphScopes.end_block)
 
 

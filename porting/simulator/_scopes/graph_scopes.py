@@ -127,7 +127,7 @@ class NameScope:
     def __enter__(self) -> None:
         change_scopes(GraphScopes.push_name_scope, self.name)
 
-    def __exit__(self, *_exception: Any) -> None:
+    def __exit__(self, *_exception: object) -> None:
         change_scopes(GraphScopes.pop_name_scope)
 
 
@@ -157,7 +157,7 @@ class Attribute:
         self._before.append(before)
         _exchange_attributes(before, merged)
 
-    def __exit__(self, *_exception: Any) -> None:
+    def __exit__(self, *_exception: object) -> None:
         _exchange_attributes(Attribute._current_attrs, self._before.pop())
 
 

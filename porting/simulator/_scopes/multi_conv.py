@@ -73,7 +73,7 @@ class MultiConv:
     def __enter__(self) -> None:
         change_scopes(GraphScopes.begin_multi_conv)
 
-    def __exit__(self, *_exception: Any) -> None:
+    def __exit__(self, *_exception: object) -> None:
         change_scopes(GraphScopes.end_multi_conv, **self._settings)
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ...engines.calls.device_state import DeviceState
+from ...support.function_modes import Args, Kwargs
 from ...torch_insides.modes import DisableTorchFunctionSubclass
 from .host_memory import HostMemory
 
@@ -150,11 +151,7 @@ def _define_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) ->
 
         @classmethod
         def __torch_function__(
-            cls,
-            func: Callable[..., Any],
-            types: Sequence[type],
-            args: Tuple[Any, ...] = (),
-            kwargs: Optional[Dict[str, Any]] = None,
+            cls, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Optional[Kwargs] = None
         ) -> Any:
             # Called for the first of several tensors, and operators such as `==` leave the others out of `types`.
             for kind in (*types, *map(type, args)):

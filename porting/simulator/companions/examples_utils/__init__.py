@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..._version import VERSION
 from .. import refuse_unknown_names
 from . import load_lib_utils
@@ -12,7 +10,7 @@ from .load_lib_utils import load_lib, load_lib_all
 __all__ = ["init", "load_lib", "load_lib_all", "load_lib_utils", "sdk_version_hash"]
 
 
-def init(*_args: Any, **_kwargs: Any) -> None:
+def init(*_args: object, **_kwargs: object) -> None:
     """Do nothing: there is no SDK to prepare."""
 
 

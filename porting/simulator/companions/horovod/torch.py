@@ -54,7 +54,7 @@ Compression = SimpleNamespace(none=None)
 _state = SimpleNamespace(is_initialized=False)
 
 
-def init(*_args: Any, **_kwargs: Any) -> None:
+def init(*_args: object, **_kwargs: object) -> None:
     """Connect this process with the others; waits for them. A single process needs none."""
     popdist.init()
     _state.is_initialized = True
@@ -170,7 +170,7 @@ def barrier() -> None:
         distributed.barrier()
 
 
-def DistributedOptimizer(*_args: Any, **_kwargs: Any) -> NoReturn:
+def DistributedOptimizer(*_args: object, **_kwargs: object) -> NoReturn:
     """Refuse: the device's optimizer joins gradients itself."""
     refuse("horovod.torch.DistributedOptimizer")
 

@@ -15,7 +15,7 @@ __all__ = ["Options"]
 def _refuse_calls(method: str) -> Any:
     """Make a method that raises `RuntimeError`: what it would set is decided by the launcher."""
 
-    def refuse(_self: object, *_args: Any, **_kwargs: Any) -> NoReturn:
+    def refuse(_self: object, *_args: object, **_kwargs: object) -> NoReturn:
         raise RuntimeError(f"Cannot call `{method}` with popdist.poptorch.Options")
 
     return refuse

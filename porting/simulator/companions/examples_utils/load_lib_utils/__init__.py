@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import Any, List
+from typing import List
 
 from ...._logging import logger
 from ... import refuse_unknown_names
@@ -12,7 +12,7 @@ from ... import refuse_unknown_names
 __all__ = ["load_lib", "load_lib_all"]
 
 
-def load_lib(path_to_source: str, *_args: Any, **_kwargs: Any) -> None:
+def load_lib(path_to_source: str, *_args: object, **_kwargs: object) -> None:
     """Compile nothing and report that; a model that uses the operator fails later, with the operator's name.
 
     Raises FileNotFoundError if there is no such source.
@@ -27,7 +27,7 @@ def load_lib(path_to_source: str, *_args: Any, **_kwargs: Any) -> None:
     )
 
 
-def load_lib_all(dir_path: str, *_args: Any, **_kwargs: Any) -> List[None]:
+def load_lib_all(dir_path: str, *_args: object, **_kwargs: object) -> List[None]:
     """Do what `load_lib` does for every C++ file in a folder and below."""
     sources = sorted(glob.glob(os.path.join(dir_path, "**", "*.cpp"), recursive=True))
     return [load_lib(source) for source in sources]  # type: ignore[func-returns-value]
